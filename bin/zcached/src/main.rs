@@ -1,0 +1,3 @@
+//! The zcached daemon.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Operate and inspect zcached.
+
+fn main() {}

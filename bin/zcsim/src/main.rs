@@ -1,0 +1,3 @@
+//! Simulator and fuzzer over the production cache manager.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Development tasks that are more than cargo.
+
+fn main() {}

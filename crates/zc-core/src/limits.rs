@@ -1,0 +1,39 @@
+//! Every bound of zcached in one place, with its arithmetic.
+
+/// Smallest extent.
+pub const EXTENT_BYTES_MIN: u32 = 4 << 10;
+/// Largest extent: one 128 KiB request, the paper's largest.
+pub const EXTENT_BYTES_MAX: u32 = 128 << 10;
+/// Default extent: the median I/O size of the traces in Nitro 3.1.
+pub const EXTENT_BYTES_DEFAULT: u32 = 8 << 10;
+/// Sectors in the largest extent: 128 KiB / 512 B.
+pub const SECTORS_PER_EXTENT_MAX: usize = 256;
+
+/// Smallest WEU. Real caches use 512 KiB and up (Nitro Table 1); the simulator uses small ones to reach wraps.
+pub const WEU_BYTES_MIN: u32 = 32 << 10;
+/// Largest WEU: extent offsets are kept in 64-byte units in 16 bits, 64 KiB * 64 B.
+pub const WEU_BYTES_MAX: u32 = 4 << 20;
+/// Default WEU (Nitro 3.1: one or more SSD erase blocks).
+pub const WEU_BYTES_DEFAULT: u32 = 2 << 20;
+/// Extents start at multiples of this inside a WEU: 2^16 positions cover the largest WEU.
+pub const PLACE_ALIGN_BYTES: u32 = 64;
+
+/// Block of the cache device: the unit of its metadata and of its reads.
+pub const BLOCK_BYTES: u32 = 4096;
+/// Most slots of one cache: 24 bits, 32 TiB of 2 MiB WEUs.
+pub const SLOTS_MAX: u32 = 1 << 24;
+/// Most volumes of one cache: 10 bits of the file index key.
+pub const VOLUMES_MAX: u16 = 1 << 10;
+/// Most extents of one volume: 38 bits of the file index key, 1 PiB at 4 KiB.
+pub const EXTENTS_PER_VOLUME_MAX: u64 = 1 << 38;
+/// Longest volume name in bytes.
+pub const VOLUME_NAME_BYTES_MAX: usize = 64;
+
+/// Largest single client request that moves payload: the size NBD clients may rely on (NBD spec, 32 MiB).
+pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// Most regions that may be active at once; with [`REGIONS_PER_VOLUME`] it bounds what a crash makes distrusted.
+pub const ACTIVE_REGIONS_MAX: u32 = 1024;
+/// Regions a volume is cut into by default: with 128 active ones a crash distrusts at most 0.4 % of one volume.
+pub const REGIONS_PER_VOLUME: u64 = 1 << 15;
+/// Active regions by default.
+pub const ACTIVE_REGIONS_DEFAULT: u32 = 128;

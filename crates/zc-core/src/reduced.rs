@@ -1,0 +1,77 @@
+//! What *reduce* yields: fingerprints and codecs.
+
+use core::fmt;
+
+/// Hash of an extent's bytes. SHA-1 fills the first 20 bytes and leaves the rest zero.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// The first eight bytes as a little-endian number: what hash tables are keyed by.
+    #[must_use]
+    pub const fn prefix(&self) -> u64 {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        u64::from_le_bytes([a, b, c, d, e, f, g, h])
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fp{:016x}", self.prefix())
+    }
+}
+
+/// The fingerprint function of a cache, fixed when the cache is formatted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum FingerprintKind {
+    /// BLAKE3, 256 bits: collision resistant, so equal fingerprints are shared without reading bytes (G7).
+    Blake3,
+    /// SHA-1, 160 bits, as in the Nitro paper: not collision resistant any more, so bytes are compared before sharing.
+    Sha1,
+}
+
+impl FingerprintKind {
+    /// Whether equality of fingerprints is enough to share content (G7).
+    #[must_use]
+    pub const fn is_collision_resistant(self) -> bool {
+        matches!(self, Self::Blake3)
+    }
+}
+
+/// How a stored extent is encoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Codec {
+    /// Stored as it is.
+    Raw,
+    /// LZ4 block format.
+    Lz4,
+    /// zlib (RFC 1950) at the given level, 1-9. The level matters to the encoder only.
+    Zlib(u8),
+    /// Zstandard at the given level, 1-19. The level matters to the encoder only.
+    Zstd(u8),
+}
+
+impl Codec {
+    /// The codec's number on media, without the level.
+    #[must_use]
+    pub const fn media_code(self) -> u8 {
+        match self {
+            Self::Raw => 0,
+            Self::Lz4 => 1,
+            Self::Zlib(_) => 2,
+            Self::Zstd(_) => 3,
+        }
+    }
+
+    /// The codec with the given number on media, or `None` for an unknown one. Levels read back as 0.
+    #[must_use]
+    pub const fn from_media_code(code: u8) -> Option<Self> {
+        match code {
+            0 => Some(Self::Raw),
+            1 => Some(Self::Lz4),
+            2 => Some(Self::Zlib(0)),
+            3 => Some(Self::Zstd(0)),
+            _ => None,
+        }
+    }
+}

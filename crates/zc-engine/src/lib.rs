@@ -1,0 +1,1 @@
+//! The daemon's driver: shard threads, front ends, reduce workers, control plane.

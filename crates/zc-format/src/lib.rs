@@ -1,0 +1,1 @@
+//! zcached's on-media format: encode, decode, check; no I/O.

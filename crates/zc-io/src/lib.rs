@@ -1,0 +1,1 @@
+//! io_uring, aligned buffers and block devices.

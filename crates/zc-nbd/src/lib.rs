@@ -1,0 +1,1 @@
+//! NBD codec and session machines without I/O.

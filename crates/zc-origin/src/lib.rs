@@ -1,0 +1,1 @@
+//! Origins: the slow devices behind volumes.

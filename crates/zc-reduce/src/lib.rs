@@ -1,0 +1,1 @@
+//! Fingerprints, codecs and zero detection.
