@@ -1,3 +1,90 @@
-//! Development tasks that are more than cargo.
+//! `cargo xtask`: the development tasks that are more than one cargo command.
+//!
+//! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the criterion benchmarks;
+//! `soak` lets the simulator look for failing seeds for as long as you like.
+//!
+//! Invariants: output of the tools is streamed, never swallowed; a missing tool is an error and never a skipped
+//! check; nothing outside the target directory is changed except by `apt-get install`.
+//!
+//! What it does not do: anything cargo does well alone, and anything the programs need at run time.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "a command-line tool that reports to its terminal")]
 
-fn main() {}
+mod packages;
+mod run;
+mod steps;
+
+use clap::{Parser, Subcommand};
+use steps::Step;
+
+/// Development tasks of the zcached workspace.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install what the tests need, then run every check in order.
+    Test(TestArgs),
+    /// Run the criterion benchmarks.
+    Bench {
+        /// Passed on to criterion: a filter, `--save-baseline NAME`, ...
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Let the simulator try seeds until the time is over or one fails.
+    Soak {
+        /// How long to go on.
+        #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+        minutes: u32,
+        /// Seeds tried at the same time; one per core by default.
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        jobs: Option<u32>,
+    },
+}
+
+/// What `cargo xtask test` runs and how.
+#[derive(Debug, clap::Args)]
+struct TestArgs {
+    /// Run only this step (repeatable).
+    #[arg(long, value_name = "STEP")]
+    only: Vec<Step>,
+    /// Leave this step out (repeatable).
+    #[arg(long, value_name = "STEP")]
+    skip: Vec<Step>,
+    /// Install nothing; a missing tool is then an error that says how to install it.
+    #[arg(long)]
+    no_install: bool,
+    /// Go on after a failed step; the exit code still tells.
+    #[arg(long)]
+    keep_going: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().task {
+        Task::Test(args) => steps::test(&args),
+        Task::Bench { args } => steps::bench(&args),
+        Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_criterion_pass_through() {
+        let cli = Cli::try_parse_from(["xtask", "bench", "index", "--save-baseline", "main"]).unwrap();
+        let Task::Bench { args } = cli.task else { panic!("bench was asked for") };
+        assert_eq!(args, ["index", "--save-baseline", "main"]);
+    }
+}

@@ -1,0 +1,165 @@
+//! The Debian packages and cargo tools that the checks need: find what is missing, install it.
+//!
+//! Invariant: after `ensure_*` returned `Ok`, the tool can be run. Nothing is installed that is already there.
+
+use crate::run::{cargo, run, workspace};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How we see that a package is there.
+#[derive(Debug, Clone, Copy)]
+enum Proof {
+    /// An executable of this name is on the search path.
+    Program(&'static str),
+    /// Debian's Python imports this module.
+    PythonModule(&'static str),
+}
+
+/// A Debian package and the parts of it that the tests use.
+#[derive(Debug, Clone, Copy)]
+struct Package {
+    name: &'static str,
+    proofs: &'static [Proof],
+}
+
+/// What the end-to-end tests use.
+const PACKAGES: &[Package] = &[
+    Package { name: "libnbd-bin", proofs: &[Proof::Program("nbdinfo"), Proof::Program("nbdcopy")] },
+    Package { name: "python3-libnbd", proofs: &[Proof::PythonModule("nbd")] },
+    Package { name: "nbdkit", proofs: &[Proof::Program("nbdkit")] },
+    Package { name: "qemu-utils", proofs: &[Proof::Program("qemu-img"), Proof::Program("qemu-io")] },
+    Package { name: "fio", proofs: &[Proof::Program("fio")] },
+    Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs"), Proof::Program("e2fsck")] },
+    Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },
+    Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
+];
+
+/// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
+
+/// The version of cargo-deny that `deny.toml` is written for.
+const CARGO_DENY_VERSION: &str = "0.20.2";
+
+/// Makes sure that every Debian package is there.
+///
+/// # Errors
+/// Something is missing and may not, or cannot, be installed; the message says what to type.
+pub(crate) fn ensure_debian(install: bool) -> anyhow::Result<()> {
+    let missing = missing_packages();
+    if missing.is_empty() {
+        println!("    every Debian package is there");
+        return Ok(());
+    }
+    let list = missing.join(" ");
+    if !install {
+        bail!("missing tools; install them with: sudo apt-get install {list}");
+    }
+    let Some(apt) = find("apt-get") else {
+        bail!("missing tools, and this is not a Debian machine: install the counterparts of {list}");
+    };
+    run(as_root(&apt)?.args(["update", "-q"]))?;
+    run(as_root(&apt)?.args(["install", "-q", "-y", "--no-install-recommends"]).args(&missing))?;
+    let still = missing_packages();
+    if !still.is_empty() {
+        bail!("installed, but their programs cannot be found: {}", still.join(" "));
+    }
+    Ok(())
+}
+
+/// Makes sure that cargo-deny is there and returns its path. It is built into the target directory, not into your
+/// home: about two and a half minutes on two cores, once.
+///
+/// # Errors
+/// It is missing and may not, or cannot, be built.
+pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
+    if let Some(found) = find("cargo-deny") {
+        return Ok(found);
+    }
+    let root = tools_dir()?;
+    let program = root.join("bin/cargo-deny");
+    if !program.is_file() {
+        if !install {
+            bail!("missing tool; install it with: cargo install cargo-deny --locked");
+        }
+        let exact = format!("={CARGO_DENY_VERSION}");
+        run(cargo().args(["install", "cargo-deny", "--locked", "--version", &exact, "--root"]).arg(&root))?;
+    }
+    Ok(program)
+}
+
+/// Where cargo tools are installed: beside the profile folder that holds our own executable.
+fn tools_dir() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+    let target = own.ancestors().nth(2).map_or_else(|| workspace().join("target"), Path::to_path_buf);
+    Ok(target.join("xtask-tools"))
+}
+
+fn missing_packages() -> Vec<&'static str> {
+    let there = |package: &&Package| package.proofs.iter().all(|proof| holds(*proof));
+    PACKAGES.iter().filter(|package| !there(package)).map(|package| package.name).collect()
+}
+
+fn holds(proof: Proof) -> bool {
+    match proof {
+        Proof::Program(name) => find(name).is_some(),
+        Proof::PythonModule(name) => {
+            let mut python = Command::new(PYTHON);
+            python.args(["-c", &format!("import {name}")]).stdout(Stdio::null()).stderr(Stdio::null());
+            python.status().is_ok_and(|status| status.success())
+        }
+    }
+}
+
+/// Finds a program on the search path, and where Debian keeps programs of the administrator.
+fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
+}
+
+/// `program` run with the rights to install packages, asking nothing.
+fn as_root(program: &Path) -> anyhow::Result<Command> {
+    let mut command;
+    if user_is_root()? {
+        command = Command::new(program);
+    } else {
+        let Some(sudo) = find("sudo") else {
+            bail!("installing packages needs root or sudo; or install them yourself and use --no-install");
+        };
+        command = Command::new(sudo);
+        command.arg("--preserve-env=DEBIAN_FRONTEND").arg(program);
+    }
+    command.env("DEBIAN_FRONTEND", "noninteractive");
+    Ok(command)
+}
+
+fn user_is_root() -> anyhow::Result<bool> {
+    let answer = Command::new("id").arg("-u").output().context("cannot run `id -u`")?;
+    Ok(answer.stdout.trim_ascii() == b"0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_by_name_only_if_they_exist() {
+        assert!(find("sh").is_some());
+        assert!(find("no-such-program").is_none());
+    }
+
+    #[test]
+    fn a_missing_part_does_not_hold() {
+        assert!(holds(Proof::Program("sh")));
+        assert!(!holds(Proof::Program("no-such-program")));
+        assert!(!holds(Proof::PythonModule("no_such_module")));
+    }
+
+    #[test]
+    fn no_package_is_listed_twice_or_without_proof() {
+        let names: std::collections::BTreeSet<_> = PACKAGES.iter().map(|package| package.name).collect();
+        assert_eq!(names.len(), PACKAGES.len());
+        assert!(PACKAGES.iter().all(|package| !package.proofs.is_empty()));
+    }
+}

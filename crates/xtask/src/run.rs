@@ -1,0 +1,88 @@
+//! Running a child process with its output streamed, and the one clock of this tool.
+//!
+//! Every command runs in the root of the workspace, whatever directory `cargo xtask` was called from.
+
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// The root of the workspace.
+pub(crate) fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+}
+
+/// The cargo that started us.
+pub(crate) fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Prints and runs `command` in the workspace's root; its output goes straight to ours.
+///
+/// # Errors
+/// The program cannot be started, or it reports failure.
+pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+    let shown = show(command);
+    println!("    $ {shown}");
+    let status =
+        command.current_dir(workspace()).status().with_context(|| format!("cannot start `{shown}`"))?;
+    if !status.success() {
+        bail!("`{shown}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs `work` and says how long it took.
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let start = now();
+    let result = work();
+    (result, start.elapsed())
+}
+
+#[expect(clippy::disallowed_methods, reason = "this tool's one clock, for reporting only")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// The command as one would type it, environment first.
+fn show(command: &Command) -> String {
+    let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
+    let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+    let mut words: Vec<String> =
+        set.map(|(name, value)| format!("{}={}", name.display(), quote(&value.to_string_lossy()))).collect();
+    words.push(program.to_string_lossy().into_owned());
+    words.extend(command.get_args().map(|word| quote(&word.to_string_lossy())));
+    words.join(" ")
+}
+
+/// Quotes a word that a shell would split or expand.
+fn quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@".contains(c);
+    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{word}'") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_workspace_is_the_folder_with_the_lock_file() {
+        assert!(workspace().join("Cargo.lock").is_file());
+    }
+
+    #[test]
+    fn a_command_is_shown_as_typed() {
+        let mut command = Command::new("/usr/bin/cargo");
+        command.args(["test", "--test", "e2e_*"]).env("RUSTDOCFLAGS", "-D warnings");
+        assert_eq!(show(&command), "RUSTDOCFLAGS='-D warnings' cargo test --test 'e2e_*'");
+    }
+
+    #[test]
+    fn a_failing_command_is_an_error_that_names_it() {
+        let error = run(&mut Command::new("false")).unwrap_err();
+        assert!(error.to_string().contains("`false` failed"), "{error}");
+        let error = run(&mut Command::new("no-such-program")).unwrap_err();
+        assert!(error.to_string().contains("cannot start `no-such-program`"), "{error}");
+    }
+}

@@ -1,0 +1,200 @@
+//! The steps of `cargo xtask test`, in order, with headings, times and a summary; and the two smaller tasks.
+//!
+//! Invariants: the order is that of [`Step`]; the first failure ends the run unless asked otherwise; a run in which
+//! any step failed ends with an error.
+
+use crate::TestArgs;
+use crate::packages::{ensure_cargo_deny, ensure_debian};
+use crate::run::{cargo, run, timed};
+use anyhow::bail;
+use clap::ValueEnum;
+use std::num::NonZero;
+use std::process::Command;
+use std::time::Duration;
+
+/// Seeds that every run of the checks simulates.
+const SIMULATION_SEEDS: &str = "300";
+
+/// One check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Step {
+    /// Install the Debian packages that the end-to-end tests use.
+    Packages,
+    /// Formatting.
+    Fmt,
+    /// Lints of every target, warnings are errors.
+    Clippy,
+    /// Documentation builds, warnings are errors.
+    Doc,
+    /// Licences and sources of every dependency.
+    Licences,
+    /// Unit, property and documentation tests of every crate.
+    Unit,
+    /// Rules about the tree itself: layers, sizes, forbidden words.
+    Tidy,
+    /// The simulator over a few hundred seeds, then its canaries.
+    Simulation,
+    /// The programs with real clients.
+    EndToEnd,
+}
+
+impl Step {
+    /// The name on the command line and in headings.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
+    fn run(self, install: bool) -> anyhow::Result<()> {
+        match self {
+            Self::Packages => ensure_debian(install),
+            Self::Fmt => run(cargo().args(["fmt", "--all", "--check"])),
+            Self::Clippy => run(cargo()
+                .args(["clippy", "--workspace", "--all-targets", "--locked"])
+                .args(["--", "-D", "warnings"])),
+            Self::Doc => run(cargo()
+                .args(["doc", "--workspace", "--no-deps", "--locked"])
+                .env("RUSTDOCFLAGS", "-D warnings")),
+            Self::Licences => {
+                let deny = ensure_cargo_deny(install)?;
+                run(Command::new(deny).args(["--locked", "check", "licenses", "bans", "sources"]))
+            }
+            Self::Unit => run(cargo().args(["test", "--workspace", "--exclude", "zc-tests", "--locked"])),
+            Self::Tidy => {
+                run(cargo().args(["test", "--package", "zc-tests", "--locked", "--lib", "--test", "tidy"]))
+            }
+            Self::Simulation => {
+                run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
+                run(&mut zcsim(&["fuzz", "--canaries"]))
+            }
+            Self::EndToEnd => {
+                run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
+            }
+        }
+    }
+}
+
+/// The simulator in the profile of the tests: optimised, with overflow checks and assertions.
+fn zcsim(args: &[&str]) -> Command {
+    let mut command = cargo();
+    command.args(["run", "--locked", "--quiet", "--package", "zcsim", "--"]).args(args);
+    command
+}
+
+/// How a step ended.
+#[derive(Debug)]
+struct Outcome {
+    step: Step,
+    took: Duration,
+    result: anyhow::Result<()>,
+}
+
+/// `cargo xtask test`.
+///
+/// # Errors
+/// A step failed, or none was selected.
+pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
+    let steps = select(&args.only, &args.skip);
+    if steps.is_empty() {
+        bail!("no step is left to run");
+    }
+    let mut outcomes = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n==> [{}/{}] {}", index + 1, steps.len(), step.name());
+        let (result, took) = timed(|| step.run(!args.no_install));
+        if let Err(error) = &result {
+            println!("    {} FAILED: {error:#}", step.name());
+        }
+        let failed = result.is_err();
+        outcomes.push(Outcome { step: *step, took, result });
+        if failed && !args.keep_going {
+            break;
+        }
+    }
+    println!("\n{}", summary(&steps, &outcomes));
+    let failed: Vec<String> = outcomes.iter().filter(|o| o.result.is_err()).map(|o| o.step.name()).collect();
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+/// The steps to run, in their fixed order. An empty `only` means all.
+fn select(only: &[Step], skip: &[Step]) -> Vec<Step> {
+    let wanted = |step: &Step| (only.is_empty() || only.contains(step)) && !skip.contains(step);
+    Step::value_variants().iter().copied().filter(wanted).collect()
+}
+
+/// A table: step, seconds, how it ended. Steps that were not reached are in it too.
+fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
+    let mut table = format!("{:<12} {:>8}  result\n", "step", "seconds");
+    for (index, step) in steps.iter().enumerate() {
+        let (seconds, result) = match outcomes.get(index) {
+            Some(outcome) => (
+                format!("{:.1}", outcome.took.as_secs_f64()),
+                if outcome.result.is_ok() { "ok" } else { "FAILED" },
+            ),
+            None => ("-".to_owned(), "not run"),
+        };
+        table.push_str(&format!("{:<12} {seconds:>8}  {result}\n", step.name()));
+    }
+    let total: Duration = outcomes.iter().map(|outcome| outcome.took).sum();
+    table.push_str(&format!("{:<12} {:>8.1}", "total", total.as_secs_f64()));
+    table
+}
+
+/// `cargo xtask bench`.
+///
+/// # Errors
+/// A benchmark cannot be built or fails.
+pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
+    run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
+}
+
+/// `cargo xtask soak`: the release simulator, which prints its rate and stops at the first failing seed.
+///
+/// # Errors
+/// The simulator cannot be built, or a seed failed.
+pub(crate) fn soak(minutes: u32, jobs: Option<u32>) -> anyhow::Result<()> {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let jobs = jobs.map_or_else(|| cores.to_string(), |jobs| jobs.to_string());
+    run(cargo().args(["run", "--locked", "--release", "--package", "zcsim", "--", "fuzz"]).args([
+        "--minutes",
+        &minutes.to_string(),
+        "--jobs",
+        &jobs,
+    ]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selection_keeps_the_order_and_skip_wins() {
+        assert_eq!(select(&[], &[]), Step::value_variants());
+        assert_eq!(select(&[Step::Unit, Step::Fmt], &[]), [Step::Fmt, Step::Unit]);
+        assert_eq!(select(&[Step::Unit, Step::Fmt], &[Step::Fmt]), [Step::Unit]);
+    }
+
+    #[test]
+    fn names_are_those_of_the_command_line() {
+        assert_eq!(Step::EndToEnd.name(), "end-to-end");
+        assert_eq!(Step::from_str("licences", false), Ok(Step::Licences));
+    }
+
+    #[test]
+    fn the_summary_tells_ok_failed_and_not_run() {
+        let steps = [Step::Fmt, Step::Clippy, Step::Doc];
+        let took = Duration::from_millis(1_500);
+        let outcomes = [
+            Outcome { step: Step::Fmt, took, result: Ok(()) },
+            Outcome { step: Step::Clippy, took, result: Err(anyhow::anyhow!("broken")) },
+        ];
+        let table = summary(&steps, &outcomes);
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[1], ["fmt", "1.5", "ok"]);
+        assert_eq!(lines[2], ["clippy", "1.5", "FAILED"]);
+        assert_eq!(lines[3], ["doc", "-", "not", "run"]);
+        assert_eq!(lines[4], ["total", "3.0"]);
+    }
+}
