@@ -1,0 +1,334 @@
+//! The client's side of one connection as a state machine.
+//!
+//! Job: negotiate (extended headers, structured replies and `GO` with fallbacks down to `EXPORT_NAME` and simple
+//! replies), encode requests, check and decode replies.
+//!
+//! The driver feeds received bytes to [`ClientSession::next_event`] until it returns `Ok(None)`. After
+//! [`ClientEvent::ReadData`] the bytes go straight into the driver's buffer: first what
+//! [`ClientSession::take_payload`] cuts from the chunk at hand, then reads of at most [`Need::Payload`] bytes,
+//! reported by [`ClientSession::payload_received`]. A WRITE's payload is sent by the driver right behind the header.
+//!
+//! Invariants: cookies are unique among requests in flight; a reply is believed only if it fits its request: known
+//! cookie, inside the range, no overlap, complete before it says success; lengths are capped before anything is
+//! buffered; after an error the session is over.
+//!
+//! What it does not do: reconnect, retry, split large requests, time.
+
+mod handshake;
+mod pending;
+mod replies;
+mod request;
+
+pub use request::RequestError;
+
+use crate::ErrorCode;
+use crate::proto::{limits, tx_flag};
+use crate::stream::Need;
+use crate::wire::{HeaderStyle, ServerEntry, StatusExtent, WireError};
+use handshake::Negotiation;
+use pending::Pending;
+use replies::Chunk;
+
+/// What a client wants of the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// The export; empty for the default one.
+    pub export: String,
+    /// List the exports and leave, instead of attaching to one.
+    pub list: bool,
+    /// Ask for structured replies.
+    pub structured: bool,
+    /// Ask for extended headers first. Off by default: not yet proved against another implementation.
+    pub extended: bool,
+    /// Metadata contexts to ask for, at most 16.
+    pub contexts: Vec<String>,
+    /// Most requests in flight.
+    pub in_flight: usize,
+}
+
+impl Default for ClientConfig {
+    fn default() -> Self {
+        Self {
+            export: String::new(),
+            list: false,
+            structured: true,
+            extended: false,
+            contexts: Vec::new(),
+            in_flight: zc_core::usize_from_u32(limits::IN_FLIGHT_DEFAULT),
+        }
+    }
+}
+
+/// What the server said about the export.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoteExport {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// [`tx_flag`] bits.
+    pub flags: u16,
+    /// Requests must be multiples of this.
+    pub min_bytes: u32,
+    /// Requests should be multiples of this.
+    pub preferred_bytes: u32,
+    /// Largest payload of one READ or WRITE, at most 32 MiB.
+    pub max_bytes: u32,
+    /// Canonical name, if the server gave one.
+    pub name: Option<String>,
+    /// Description, if the server gave one.
+    pub description: Option<String>,
+}
+
+impl RemoteExport {
+    /// Whether all `bits` of [`tx_flag`] are set.
+    #[must_use]
+    pub const fn offers(&self, bits: u16) -> bool {
+        self.flags & bits == bits
+    }
+
+    /// Whether the export refuses writes.
+    #[must_use]
+    pub const fn is_read_only(&self) -> bool {
+        self.offers(tx_flag::READ_ONLY)
+    }
+}
+
+/// An error the server reported for one request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the NBD server reports: {code}{}{message}", if message.is_empty() { "" } else { ": " })]
+pub struct RemoteError {
+    /// The error.
+    pub code: ErrorCode,
+    /// The server's text, may be empty. From the peer: escape before showing it on a terminal.
+    pub message: String,
+}
+
+/// What arrived.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ClientEvent {
+    /// The handshake is done; [`ClientSession::export`] describes the export.
+    Ready,
+    /// The exports of the server; the session is over.
+    Listed(Vec<ServerEntry>),
+    /// `length` bytes of a read come next: take them as payload.
+    ReadData {
+        /// The request.
+        cookie: u64,
+        /// Where they belong in the export.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// These bytes of a read are zeroes.
+    ReadHole {
+        /// The request.
+        cookie: u64,
+        /// Where they are in the export.
+        offset: u64,
+        /// How many.
+        length: u64,
+    },
+    /// The extents of one context, from the request's offset on; the last may reach beyond the request.
+    BlockStatus {
+        /// The request.
+        cookie: u64,
+        /// Id of the context, see [`ClientSession::contexts`].
+        context: u32,
+        /// The extents.
+        extents: Vec<StatusExtent>,
+    },
+    /// The request is finished; data of a failed read must not be used.
+    Done {
+        /// The request.
+        cookie: u64,
+        /// How it went.
+        result: Result<(), RemoteError>,
+    },
+}
+
+/// Why the session ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ClientError {
+    /// The server's bytes are no NBD.
+    #[error("NBD protocol error of the server: {0}")]
+    Wire(#[from] WireError),
+    /// The server broke a rule.
+    #[error("NBD protocol error of the server: {0}")]
+    Rule(&'static str),
+    /// The server refused an option that has no fallback.
+    #[error("the NBD server refuses {what}{}{message}", if message.is_empty() { "" } else { ": " })]
+    Refused {
+        /// What was asked.
+        what: &'static str,
+        /// [`crate::proto::reply`] error.
+        reply: u32,
+        /// The server's text, may be empty. From the peer: escape before showing it on a terminal.
+        message: String,
+    },
+}
+
+#[derive(Debug)]
+enum Phase {
+    Greeting,
+    /// Waiting for replies to this option.
+    Option(u32),
+    ExportName {
+        bytes: usize,
+    },
+    Replies,
+    ChunkBody(Chunk),
+    Payload {
+        left: u64,
+        /// The request that is finished with this payload.
+        finishes: Option<u64>,
+    },
+    Ended,
+}
+
+enum Step {
+    Again,
+    Wait,
+    Event(ClientEvent),
+}
+
+type Stepped = Result<Step, ClientError>;
+
+/// One connection, from greeting to close.
+#[derive(Debug)]
+pub struct ClientSession {
+    config: ClientConfig,
+    phase: Phase,
+    partial: Vec<u8>,
+    style: HeaderStyle,
+    negotiation: Negotiation,
+    export: Option<RemoteExport>,
+    contexts: Vec<(u32, String)>,
+    pending: zc_core::Map<u64, Pending>,
+    next_cookie: u64,
+}
+
+impl ClientSession {
+    /// A session on a fresh connection; it waits for the server's greeting.
+    #[must_use]
+    pub fn new(config: ClientConfig) -> Self {
+        Self {
+            config,
+            phase: Phase::Greeting,
+            partial: Vec::new(),
+            style: HeaderStyle::Simple,
+            negotiation: Negotiation::default(),
+            export: None,
+            contexts: Vec::new(),
+            pending: zc_core::Map::default(),
+            next_cookie: 1,
+        }
+    }
+
+    /// Takes bytes from the front of `input` up to the next event; handshake messages are appended to `out`.
+    ///
+    /// # Errors
+    /// The server broke the protocol or refused; the session is over then and takes nothing more.
+    pub fn next_event(
+        &mut self,
+        input: &mut &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<Option<ClientEvent>, ClientError> {
+        loop {
+            let stepped = match &self.phase {
+                Phase::Greeting => self.step_greeting(input, out),
+                Phase::Option(asked) => {
+                    let asked = *asked;
+                    self.step_option(asked, input, out)
+                }
+                Phase::ExportName { bytes } => {
+                    let bytes = *bytes;
+                    self.step_export_name(bytes, input)
+                }
+                Phase::Replies => self.step_reply(input),
+                Phase::ChunkBody(chunk) => {
+                    let chunk = *chunk;
+                    self.step_chunk_body(chunk, input)
+                }
+                Phase::Payload { left: 0, finishes } => {
+                    let finishes = *finishes;
+                    self.phase = Phase::Replies;
+                    finishes.map_or(Ok(Step::Again), |cookie| self.finish(cookie))
+                }
+                Phase::Payload { .. } => Ok(Step::Wait),
+                Phase::Ended => {
+                    *input = &[];
+                    Ok(Step::Wait)
+                }
+            };
+            match stepped {
+                Ok(Step::Again) => {}
+                Ok(Step::Wait) => return Ok(None),
+                Ok(Step::Event(event)) => return Ok(Some(event)),
+                Err(error) => {
+                    self.phase = Phase::Ended;
+                    self.partial = Vec::new();
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// What the session waits for after [`ClientSession::next_event`] returned `Ok(None)`.
+    #[must_use]
+    pub const fn need(&self) -> Need {
+        match self.phase {
+            Phase::Ended => Need::Nothing,
+            Phase::Payload { left, .. } if left > 0 => Need::Payload { bytes: left },
+            _ => Need::Input,
+        }
+    }
+
+    /// Cuts the part of the current read data that is at hand off `input`; empty if none is due.
+    pub fn take_payload<'a>(&mut self, input: &mut &'a [u8]) -> &'a [u8] {
+        let Phase::Payload { left, .. } = self.phase else { return &[] };
+        let payload = crate::stream::cut(input, left);
+        self.payload_received(zc_core::u64_from_usize(payload.len()));
+        payload
+    }
+
+    /// Says that `bytes` of the current read data went past the session into the driver's buffer. Call
+    /// [`ClientSession::next_event`] afterwards, even without new input: the request may be done.
+    ///
+    /// # Panics
+    /// If more than [`Need::Payload`] announced: a bug of the driver that would desynchronise the stream.
+    pub fn payload_received(&mut self, bytes: u64) {
+        let Phase::Payload { left, finishes } = self.phase else {
+            assert!(bytes == 0, "payload reported while none is due");
+            return;
+        };
+        assert!(bytes <= left, "more payload reported than is due");
+        self.phase = Phase::Payload { left: left - bytes, finishes };
+    }
+
+    /// The export, once [`ClientEvent::Ready`] came.
+    #[must_use]
+    pub const fn export(&self) -> Option<&RemoteExport> {
+        self.export.as_ref()
+    }
+
+    /// The negotiated header style.
+    #[must_use]
+    pub const fn style(&self) -> HeaderStyle {
+        self.style
+    }
+
+    /// The negotiated metadata contexts: id and name.
+    #[must_use]
+    pub fn contexts(&self) -> &[(u32, String)] {
+        &self.contexts
+    }
+
+    /// Requests without a final reply.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
+        crate::stream::fill(&mut self.partial, input, wanted)
+    }
+}

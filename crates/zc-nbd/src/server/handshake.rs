@@ -1,0 +1,316 @@
+//! The server's handshake: options until an export is chosen.
+//!
+//! Job: fixed newstyle negotiation. Each option is buffered whole (bounded), answered, and forgotten.
+//!
+//! Invariants: an option's data is always consumed before the next header is read, whatever the answer.
+//!
+//! What it does not do: TLS; `STARTTLS` is answered `ERR_UNSUP`.
+
+use super::{CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, Step};
+use crate::proto::limits::OPTION_DRAIN_BYTES_MAX;
+use crate::proto::{handshake_flag, info, option, reply};
+use crate::wire::{
+    ExportNameReply, GoRequest, HeaderStyle, InfoReply, MetaContextReply, MetaRequest, OptionHeader,
+    OptionReplyHeader,
+};
+
+/// Greeting flags of this server.
+pub(super) const OFFERED_FLAGS: u16 = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
+
+/// An option's answer when it is not a plain ACK: error number and text for people.
+type Refused = (u32, &'static str);
+
+const SHUTDOWN: Refused = (reply::ERR_SHUTDOWN, "the server is shutting down");
+const NO_SUCH_EXPORT: Refused = (reply::ERR_UNKNOWN, "no export of that name");
+const NO_DATA_ALLOWED: Refused = (reply::ERR_INVALID, "this option takes no data");
+const MALFORMED: Refused = (reply::ERR_INVALID, "the option's data is malformed");
+
+impl ServerSession {
+    pub(super) fn step_client_flags(&mut self, input: &mut &[u8]) -> Step {
+        if !self.fill(input, 4) {
+            return Step::Wait;
+        }
+        let flags = self.partial.iter().fold(0_u32, |sum, &byte| (sum << 8) | u32::from(byte));
+        self.partial.clear();
+        if flags & !u32::from(OFFERED_FLAGS) != 0 {
+            return self.close(CloseReason::Rule("the client set a handshake flag that was not offered"));
+        }
+        self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+        self.phase = Phase::Options;
+        Step::Again
+    }
+
+    pub(super) fn step_option(
+        &mut self,
+        input: &mut &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if !self.fill(input, OptionHeader::BYTES) {
+            return Step::Wait;
+        }
+        let header = match OptionHeader::decode(&self.partial) {
+            Ok(header) => header,
+            Err(error) => return self.close(error.into()),
+        };
+        if header.length > self.config.limits.option_data_bytes {
+            return self.begin_skip_option(header);
+        }
+        if !self.fill(input, OptionHeader::BYTES + zc_core::usize_from_u32(header.length)) {
+            return Step::Wait;
+        }
+        self.options_seen = self.options_seen.saturating_add(1);
+        if self.options_seen > self.config.limits.options {
+            return self.close(CloseReason::Limit("too many options in one handshake"));
+        }
+        let mut buffer = core::mem::take(&mut self.partial);
+        let step = self.answer_option(header.option, &buffer[OptionHeader::BYTES..], catalog, out);
+        if matches!(self.phase, Phase::Options) {
+            buffer.clear();
+            self.partial = buffer;
+        }
+        step
+    }
+
+    fn begin_skip_option(&mut self, header: OptionHeader) -> Step {
+        self.partial.clear();
+        if header.option == option::EXPORT_NAME {
+            return self.close(CloseReason::Rule("an export name is longer than 4096 bytes"));
+        }
+        if header.length > OPTION_DRAIN_BYTES_MAX {
+            return self.close(CloseReason::Limit("an option is longer than 16 MiB"));
+        }
+        self.options_seen = self.options_seen.saturating_add(1);
+        if self.options_seen > self.config.limits.options {
+            return self.close(CloseReason::Limit("too many options in one handshake"));
+        }
+        self.phase = Phase::SkipOption { option: header.option, left: header.length };
+        Step::Again
+    }
+
+    pub(super) fn step_skip_option(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
+        let Phase::SkipOption { option, left } = self.phase else { return Step::Again };
+        let dropped = crate::stream::cut(input, left.into()).len();
+        let left = left.saturating_sub(u32::try_from(dropped).unwrap_or(u32::MAX));
+        if left > 0 {
+            self.phase = Phase::SkipOption { option, left };
+            return Step::Wait;
+        }
+        refuse(option, (reply::ERR_TOO_BIG, "the option's data is too long"), out);
+        self.phase = Phase::Options;
+        Step::Again
+    }
+
+    fn answer_option(
+        &mut self,
+        number: u32,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if number == option::EXPORT_NAME {
+            return self.export_name(data, catalog, out);
+        }
+        if number == option::ABORT {
+            OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
+            return self.close(CloseReason::Aborted);
+        }
+        if self.shutting_down {
+            refuse(number, SHUTDOWN, out);
+            return Step::Again;
+        }
+        let answer = match number {
+            option::LIST => list(data, catalog, out),
+            option::INFO | option::GO => match self.describe(number, data, catalog, out) {
+                Ok(export) => {
+                    OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
+                    return if number == option::GO { self.attach(export.0, &export.1) } else { Step::Again };
+                }
+                Err(refused) => Err(refused),
+            },
+            option::STRUCTURED_REPLY => self.structured_reply(data),
+            option::EXTENDED_HEADERS => self.extended_headers(data),
+            option::LIST_META_CONTEXT => self.list_meta(data, catalog, out),
+            option::SET_META_CONTEXT => self.set_meta(data, catalog, out),
+            option::STARTTLS if !data.is_empty() => Err(NO_DATA_ALLOWED),
+            option::STARTTLS => Err((reply::ERR_UNSUP, "this server has no TLS")),
+            _ => Err((reply::ERR_UNSUP, "the option is unknown or not offered")),
+        };
+        match answer {
+            Ok(()) => OptionReplyHeader::encode_with(number, reply::ACK, &[], out),
+            Err(refused) => refuse(number, refused, out),
+        }
+        Step::Again
+    }
+
+    fn export_name(
+        &mut self,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Step {
+        if self.style == HeaderStyle::Extended {
+            return self.close(CloseReason::Rule("EXPORT_NAME after extended headers"));
+        }
+        if self.shutting_down {
+            return self.close(CloseReason::Rule("EXPORT_NAME while the server is shutting down"));
+        }
+        let name = match crate::wire::Reader::new("EXPORT_NAME", data).rest_string() {
+            Ok(name) => name,
+            Err(error) => return self.close(error.into()),
+        };
+        let Some(export) = catalog.lookup(&name) else {
+            return self.close(CloseReason::UnknownExport(name));
+        };
+        let reply = ExportNameReply { size_bytes: export.size_bytes, flags: export.tx_flags(self.style) };
+        reply.encode(!self.no_zeroes, out);
+        self.attach(export, &name)
+    }
+
+    /// Answers `INFO` and `GO` up to the ACK; returns the export and the name the client used for it.
+    fn describe(
+        &self,
+        number: u32,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Result<(ExportInfo, String), Refused> {
+        let request = GoRequest::decode(data).map_err(|_| MALFORMED)?;
+        let export = catalog.lookup(&request.export).ok_or(NO_SUCH_EXPORT)?;
+        let mut replies =
+            vec![InfoReply::Export { size_bytes: export.size_bytes, flags: export.tx_flags(self.style) }];
+        let asked = |kind| request.infos.contains(&kind);
+        if asked(info::NAME) {
+            replies.push(InfoReply::Name(export.name.clone()));
+        }
+        if asked(info::DESCRIPTION) && !export.description.is_empty() {
+            replies.push(InfoReply::Description(export.description.clone()));
+        }
+        if asked(info::BLOCK_SIZE) {
+            replies.push(InfoReply::BlockSize {
+                min: export.blocks.min_bytes(),
+                preferred: export.blocks.preferred_bytes(),
+                max: export.blocks.max_bytes(),
+            });
+        }
+        let mut body = Vec::new();
+        for info in replies {
+            body.clear();
+            info.encode(&mut body);
+            OptionReplyHeader::encode_with(number, reply::INFO, &body, out);
+        }
+        Ok((export, request.export))
+    }
+
+    fn attach(&mut self, export: ExportInfo, asked_name: &str) -> Step {
+        if self.meta.as_ref().is_some_and(|(name, _)| name != asked_name) {
+            self.meta = None;
+        }
+        let token = export.token;
+        self.export = Some(export);
+        self.phase = Phase::Requests;
+        Step::Event(ServerEvent::Attached { token })
+    }
+
+    fn structured_reply(&mut self, data: &[u8]) -> Result<(), Refused> {
+        if self.style == HeaderStyle::Extended {
+            return Err((reply::ERR_EXT_HEADER_REQD, "extended headers are negotiated already"));
+        }
+        if !data.is_empty() {
+            return Err(NO_DATA_ALLOWED);
+        }
+        if !self.config.structured {
+            return Err((reply::ERR_UNSUP, "structured replies are not offered"));
+        }
+        self.style = HeaderStyle::Structured;
+        Ok(())
+    }
+
+    fn extended_headers(&mut self, data: &[u8]) -> Result<(), Refused> {
+        if !self.config.extended {
+            return Err((reply::ERR_UNSUP, "extended headers are not offered"));
+        }
+        if !data.is_empty() {
+            return Err(NO_DATA_ALLOWED);
+        }
+        self.style = HeaderStyle::Extended;
+        Ok(())
+    }
+
+    fn list_meta(
+        &self,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refused> {
+        let (request, export) = self.meta_request(data, catalog)?;
+        let wanted = |name: &str| {
+            request.queries.is_empty()
+                || request.queries.iter().any(|query| query == name || is_namespace_of(query, name))
+        };
+        for (_, name) in export.contexts_with_ids().filter(|(_, name)| wanted(name)) {
+            put_context(option::LIST_META_CONTEXT, 0, name, out);
+        }
+        Ok(())
+    }
+
+    fn set_meta(
+        &mut self,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refused> {
+        self.meta = None;
+        let (request, export) = self.meta_request(data, catalog)?;
+        let mut chosen = Vec::new();
+        for (id, name) in export.contexts_with_ids() {
+            if request.queries.iter().any(|query| query == name) {
+                put_context(option::SET_META_CONTEXT, id, name, out);
+                chosen.push((id, name.to_owned()));
+            }
+        }
+        self.meta = Some((request.export, chosen));
+        Ok(())
+    }
+
+    fn meta_request(
+        &self,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+    ) -> Result<(MetaRequest, ExportInfo), Refused> {
+        if self.style == HeaderStyle::Simple {
+            return Err((reply::ERR_INVALID, "structured replies must be negotiated first"));
+        }
+        let request = MetaRequest::decode(data).map_err(|_| MALFORMED)?;
+        let export = catalog.lookup(&request.export).ok_or(NO_SUCH_EXPORT)?;
+        Ok((request, export))
+    }
+}
+
+/// Whether `query` is the namespace of `name` with its colon, such as `base:`.
+fn is_namespace_of(query: &str, name: &str) -> bool {
+    query.ends_with(':') && query.matches(':').count() == 1 && name.starts_with(query)
+}
+
+fn list(data: &[u8], catalog: &(impl ExportCatalog + ?Sized), out: &mut Vec<u8>) -> Result<(), Refused> {
+    if !data.is_empty() {
+        return Err(NO_DATA_ALLOWED);
+    }
+    let mut body = Vec::new();
+    for entry in catalog.list() {
+        body.clear();
+        entry.encode(&mut body);
+        OptionReplyHeader::encode_with(option::LIST, reply::SERVER, &body, out);
+    }
+    Ok(())
+}
+
+fn put_context(number: u32, id: u32, name: &str, out: &mut Vec<u8>) {
+    let mut body = Vec::new();
+    MetaContextReply { id, name: name.to_owned() }.encode(&mut body);
+    OptionReplyHeader::encode_with(number, reply::META_CONTEXT, &body, out);
+}
+
+fn refuse(number: u32, refused: Refused, out: &mut Vec<u8>) {
+    OptionReplyHeader::encode_with(number, refused.0, refused.1.as_bytes(), out);
+}

@@ -1,0 +1,309 @@
+//! The server's side of one connection as a state machine.
+//!
+//! Job: bytes in, events and reply bytes out. The driver owns sockets, buffers and volumes:
+//!
+//! 1. [`ServerSession::new`] appends the greeting to the output.
+//! 2. For each received chunk: call [`ServerSession::next_event`] until it returns `None`, then ask
+//!    [`ServerSession::need`] what to do with the socket. Input that is left stays with the driver.
+//! 3. After [`ServerEvent::WriteBegin`] the payload goes straight into the driver's own buffer: first what
+//!    [`ServerSession::take_payload`] cuts from the chunk at hand, then reads from the socket of at most
+//!    [`Need::Payload`] bytes, reported by [`ServerSession::payload_received`].
+//! 4. Each [`Request`] is answered once, in any order, by the reply functions, which append headers to the output;
+//!    the data of a READ follows its header on the wire and never passes through the session.
+//!
+//! Invariants: the session buffers at most one header or one option ([`ServerLimits::option_data_bytes`]); requests
+//! in flight and their payload bytes are bounded; each request is answered exactly once (a [`Request`] is consumed
+//! by its reply); a refused WRITE's payload is read past; nothing a client sends makes it panic.
+//!
+//! What it does not do: time. Handshake and idle limits belong to the driver, as do TLS and the fencing of a dead
+//! connection's writes.
+
+mod export;
+mod handshake;
+mod reply;
+mod transmission;
+
+pub use export::{BlockSizes, ExportCatalog, ExportFlags, ExportInfo};
+pub use reply::{HoleForm, ReadFailure, ReadReply};
+pub use transmission::{Command, Request};
+
+use crate::proto::limits;
+use crate::stream::Need;
+use crate::wire::{Greeting, HeaderStyle, WireError};
+use transmission::Refusal;
+
+/// Bounds of one connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// Longest option that is buffered; longer ones are answered `ERR_TOO_BIG`.
+    pub option_data_bytes: u32,
+    /// Most options in one handshake; then the connection is closed.
+    pub options: u32,
+    /// Most requests in flight; then the session pauses.
+    pub in_flight: u32,
+    /// Most payload bytes of READs and WRITEs in flight; then the session pauses. One request always fits.
+    pub in_flight_bytes: u64,
+    /// Output length from which on the session pauses until the driver has sent some.
+    pub output_bytes: usize,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            option_data_bytes: limits::OPTION_DATA_BYTES_DEFAULT,
+            options: limits::OPTIONS_DEFAULT,
+            in_flight: limits::IN_FLIGHT_DEFAULT,
+            in_flight_bytes: limits::IN_FLIGHT_BYTES_DEFAULT,
+            output_bytes: limits::OUTPUT_BYTES_DEFAULT,
+        }
+    }
+}
+
+/// What a server offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerConfig {
+    /// Bounds.
+    pub limits: ServerLimits,
+    /// Offer structured replies.
+    pub structured: bool,
+    /// Offer extended headers. Off by default: implemented, not yet proved against another implementation.
+    pub extended: bool,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self { limits: ServerLimits::default(), structured: true, extended: false }
+    }
+}
+
+/// What happened on the connection.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// The client chose the export with this token; requests follow. [`ServerSession::export`] has the rest.
+    Attached {
+        /// [`ExportInfo::token`].
+        token: u64,
+    },
+    /// A request to carry out, not a WRITE.
+    Request(Request),
+    /// A WRITE whose payload of [`Request::length`] bytes comes next.
+    WriteBegin(Request),
+    /// The client leaves: finish what is in flight, send the output, then close.
+    Disconnect,
+    /// The session is over: send the output, then close. No later event comes.
+    Closed(CloseReason),
+}
+
+/// Why the session ended.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// The client sent `ABORT`.
+    #[error("the client aborted the handshake")]
+    Aborted,
+    /// The client's bytes are no NBD.
+    #[error("NBD protocol error: {0}")]
+    Wire(#[from] WireError),
+    /// The client broke a rule that leaves no way on.
+    #[error("NBD protocol error: {0}")]
+    Rule(&'static str),
+    /// The client chose an export that does not exist with `EXPORT_NAME`, which has no error reply.
+    #[error("the client asked for the unknown export \"{0}\"")]
+    UnknownExport(String),
+    /// A bound of [`ServerLimits`] was reached.
+    #[error("NBD limit reached: {0}")]
+    Limit(&'static str),
+}
+
+#[derive(Debug)]
+enum Phase {
+    ClientFlags,
+    Options,
+    /// Reading past an option that is too long.
+    SkipOption {
+        option: u32,
+        left: u32,
+    },
+    Requests,
+    /// The driver takes a WRITE's payload.
+    Payload {
+        left: u64,
+    },
+    /// Reading past the payload of a refused request.
+    SkipPayload {
+        left: u64,
+        refusal: Refusal,
+    },
+    Ended,
+}
+
+enum Step {
+    Again,
+    Wait,
+    Event(ServerEvent),
+}
+
+/// One connection, from greeting to close.
+#[derive(Debug)]
+pub struct ServerSession {
+    config: ServerConfig,
+    phase: Phase,
+    /// The first bytes of a header or option that is not complete yet.
+    partial: Vec<u8>,
+    paused: bool,
+    shutting_down: bool,
+    options_seen: u32,
+    no_zeroes: bool,
+    style: HeaderStyle,
+    /// Export name and contexts of the last successful `SET_META_CONTEXT`.
+    meta: Option<(String, Vec<(u32, String)>)>,
+    export: Option<ExportInfo>,
+    in_flight: u32,
+    in_flight_bytes: u64,
+}
+
+impl ServerSession {
+    /// A session on a fresh connection; appends the greeting to `out`.
+    #[must_use]
+    pub fn new(config: ServerConfig, out: &mut Vec<u8>) -> Self {
+        Greeting { flags: handshake::OFFERED_FLAGS }.encode(out);
+        Self {
+            config,
+            phase: Phase::ClientFlags,
+            partial: Vec::new(),
+            paused: false,
+            shutting_down: false,
+            options_seen: 0,
+            no_zeroes: false,
+            style: HeaderStyle::Simple,
+            meta: None,
+            export: None,
+            in_flight: 0,
+            in_flight_bytes: 0,
+        }
+    }
+
+    /// Takes bytes from the front of `input` up to the next event. `None` means: ask [`ServerSession::need`].
+    /// Complete replies that need no driver (handshake, refused requests) are appended to `out`.
+    pub fn next_event(
+        &mut self,
+        input: &mut &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Option<ServerEvent> {
+        self.paused = false;
+        loop {
+            if out.len() >= self.config.limits.output_bytes && !matches!(self.phase, Phase::Payload { .. }) {
+                self.paused = true;
+                return None;
+            }
+            let step = match &self.phase {
+                Phase::ClientFlags => self.step_client_flags(input),
+                Phase::Options => self.step_option(input, catalog, out),
+                Phase::SkipOption { .. } => self.step_skip_option(input, out),
+                Phase::Requests => self.step_request(input, out),
+                Phase::SkipPayload { .. } => self.step_skip_payload(input, out),
+                Phase::Payload { .. } => Step::Wait,
+                Phase::Ended => {
+                    *input = &[];
+                    Step::Wait
+                }
+            };
+            match step {
+                Step::Again => {}
+                Step::Wait => return None,
+                Step::Event(event) => return Some(event),
+            }
+        }
+    }
+
+    /// What the session waits for after [`ServerSession::next_event`] returned `None`.
+    #[must_use]
+    pub const fn need(&self) -> Need {
+        match self.phase {
+            Phase::Ended => Need::Nothing,
+            Phase::Payload { left } => Need::Payload { bytes: left },
+            _ if self.paused => Need::Replies,
+            _ => Need::Input,
+        }
+    }
+
+    /// Cuts the part of the current WRITE's payload that is at hand off `input`; empty if no payload is due.
+    pub fn take_payload<'a>(&mut self, input: &mut &'a [u8]) -> &'a [u8] {
+        let Phase::Payload { left } = self.phase else { return &[] };
+        let payload = crate::stream::cut(input, left);
+        self.payload_received(zc_core::u64_from_usize(payload.len()));
+        payload
+    }
+
+    /// Says that `bytes` payload bytes of the current WRITE went past the session into the driver's buffer.
+    ///
+    /// # Panics
+    /// If more than [`Need::Payload`] announced: a bug of the driver that would desynchronise the stream.
+    pub fn payload_received(&mut self, bytes: u64) {
+        let Phase::Payload { left } = self.phase else {
+            assert!(bytes == 0, "payload reported while none is due");
+            return;
+        };
+        assert!(bytes <= left, "more payload reported than is due");
+        self.phase = if bytes == left { Phase::Requests } else { Phase::Payload { left: left - bytes } };
+    }
+
+    /// Refuses a WRITE whose payload is still (partly) on its way, e.g. because the driver has no buffer: the session
+    /// reads past the rest and then answers `code`.
+    ///
+    /// # Panics
+    /// If `request` is not the WRITE whose payload is due.
+    pub fn refuse_payload(&mut self, request: Request, code: crate::ErrorCode, text: &'static str) {
+        let Phase::Payload { left } = self.phase else { panic!("no payload is due") };
+        assert!(request.command() == Command::Write, "only a WRITE has a payload");
+        let request = self.settle(request);
+        let refusal = Refusal { cookie: request.cookie, offset: request.offset, code, text };
+        self.phase = Phase::SkipPayload { left, refusal };
+    }
+
+    /// From now on options and new requests are answered with the protocol's "shutting down" errors; requests in
+    /// flight are the driver's to finish.
+    pub const fn begin_shutdown(&mut self) {
+        self.shutting_down = true;
+    }
+
+    /// The chosen export, once attached.
+    #[must_use]
+    pub const fn export(&self) -> Option<&ExportInfo> {
+        self.export.as_ref()
+    }
+
+    /// The negotiated header style.
+    #[must_use]
+    pub const fn style(&self) -> HeaderStyle {
+        self.style
+    }
+
+    /// The negotiated metadata contexts: id and name.
+    #[must_use]
+    pub fn contexts(&self) -> &[(u32, String)] {
+        self.meta.as_ref().map_or(&[], |(_, contexts)| contexts)
+    }
+
+    /// Requests handed to the driver and not yet answered.
+    #[must_use]
+    pub const fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Bytes the session holds back: the beginning of a header or option.
+    #[must_use]
+    pub const fn buffered_bytes(&self) -> usize {
+        self.partial.len()
+    }
+
+    fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
+        crate::stream::fill(&mut self.partial, input, wanted)
+    }
+
+    fn close(&mut self, reason: CloseReason) -> Step {
+        self.phase = Phase::Ended;
+        self.partial = Vec::new();
+        Step::Event(ServerEvent::Closed(reason))
+    }
+}

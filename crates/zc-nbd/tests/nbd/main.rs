@@ -1,0 +1,8 @@
+//! Protocol tests of zc-nbd: the server against raw bytes, the client against raw bytes, both against each other.
+//!
+//! Names begin with the rule of proto.md they check where there is one. What they do not do: sockets.
+
+#[cfg(test)]
+mod disk;
+#[cfg(test)]
+mod loopback;
