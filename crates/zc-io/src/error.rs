@@ -1,0 +1,93 @@
+//! Errors of opening and managing things; results of ring operations are plain [`std::io::Error`]s.
+
+use std::fmt;
+use std::io;
+
+use zc_core::ErrorKind;
+
+/// What could not be done, where, and why.
+#[derive(Debug)]
+pub struct IoError {
+    kind: ErrorKind,
+    operation: &'static str,
+    place: String,
+    reason: Option<String>,
+    source: Option<io::Error>,
+}
+
+impl IoError {
+    pub(crate) fn new(
+        kind: ErrorKind,
+        operation: &'static str,
+        place: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self { kind, operation, place: place.into(), reason: Some(reason.into()), source: None }
+    }
+
+    pub(crate) fn from_io(operation: &'static str, place: impl Into<String>, source: io::Error) -> Self {
+        Self { kind: kind_of(&source), operation, place: place.into(), reason: None, source: Some(source) }
+    }
+
+    pub(crate) fn because(mut self, reason: impl Into<String>) -> Self {
+        self.reason = Some(reason.into());
+        self
+    }
+
+    /// What to do about it in the program.
+    #[must_use]
+    pub const fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for IoError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot {} {}", self.operation, self.place)?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for IoError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+/// The kind that steers control flow for an error of a system call or ring operation.
+#[must_use]
+pub fn kind_of(error: &io::Error) -> ErrorKind {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => ErrorKind::NoSpace,
+        Some(libc::EINVAL) => ErrorKind::Invalid,
+        Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF) => ErrorKind::ReadOnly,
+        Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY) => ErrorKind::Unsupported,
+        Some(libc::ECANCELED) => ErrorKind::Shutdown,
+        Some(libc::ENOMEM | libc::EMFILE | libc::ENFILE) => ErrorKind::Limit,
+        _ => ErrorKind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+
+    #[test]
+    fn the_text_names_operation_place_and_reason_and_leaves_the_source_to_the_chain() {
+        let error = IoError::from_io("open", "/dev/x", io::Error::from_raw_os_error(libc::ENOSPC));
+        assert_eq!(error.to_string(), "cannot open /dev/x");
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
+        assert!(error.source().is_some_and(|source| source.to_string().contains("No space")));
+        let error = error.because("it is full");
+        assert_eq!(error.to_string(), "cannot open /dev/x: it is full");
+    }
+
+    #[test]
+    fn an_error_without_errno_is_an_io_error() {
+        assert_eq!(kind_of(&io::ErrorKind::UnexpectedEof.into()), ErrorKind::Io);
+    }
+}

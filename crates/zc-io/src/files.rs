@@ -1,0 +1,487 @@
+//! Opening cache devices and origins with care.
+//!
+//! Job: open a regular file or block device for exclusive use, find out its size, blocks and identity, and say in one
+//! sentence why it cannot be had: it is mounted, used by another device, locked by another process, swap space.
+//!
+//! Invariants: at most one writer of a path among all processes that use this crate (flock for files, O_EXCL for
+//! block devices, which the kernel also checks against mounts, md, device-mapper and swap). Readers share.
+//! Nothing is created or changed unless the options ask for it, and never before the locks are held.
+//!
+//! What it does not do: data I/O beyond two blocking helpers for offline tools; the data plane uses
+//! [`crate::Operation`]s on [`BlockFile::fd`].
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{FallocateFlags, fallocate};
+use zc_core::{ErrorKind, u64_from_usize, usize_from_u32};
+
+use crate::buf::AlignedBuf;
+use crate::error::IoError;
+use crate::in_use;
+use crate::ioctl::discard_blocks;
+use crate::operation::SharedFd;
+
+/// Alignment for direct I/O when the file system does not tell: right for every common device.
+const DIRECT_ALIGN_BYTES: u32 = 4096;
+
+/// How to open.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Past the page cache (O_DIRECT), where the file system can; [`BlockFile::is_direct`] tells.
+    pub direct: bool,
+    /// For writing, exclusively; otherwise for reading, shared with readers.
+    pub write: bool,
+    /// Create the file, sparse, with this length if it does not exist. Needs `write`.
+    pub create_len: Option<u64>,
+}
+
+/// What kind of thing was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FileKind {
+    /// A regular file.
+    Regular,
+    /// A block device.
+    Block,
+}
+
+/// What identifies a file or device, as far as can be told from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// File or device.
+    pub kind: FileKind,
+    /// Files: number of the file system's device. Block devices: the device's own number.
+    pub dev: u64,
+    /// Files: the inode. Block devices: 0, the node in /dev is not the device.
+    pub inode: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Files: last change of the contents, in nanoseconds since 1970. Block devices: 0.
+    pub mtime_ns: i128,
+}
+
+/// An open, locked file or block device.
+#[derive(Debug)]
+pub struct BlockFile {
+    path: PathBuf,
+    /// Holds the lock.
+    file: File,
+    fd: SharedFd,
+    kind: FileKind,
+    direct: bool,
+    write: bool,
+    created: bool,
+    len_bytes: u64,
+    block_bytes: u32,
+}
+
+impl BlockFile {
+    /// Opens `path`.
+    ///
+    /// # Errors
+    /// When it does not exist, is neither a regular file nor a block device, or is in use; the text says by whom.
+    pub fn open(path: &Path, options: OpenOptions) -> Result<Self, IoError> {
+        let fail = |error| IoError::from_io("open", path.display().to_string(), error);
+        let known = match std::fs::metadata(path) {
+            Ok(metadata) => Some(kind_of_type(path, metadata.file_type())?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && options.create_len.is_some() => None,
+            Err(error) => return Err(fail(error)),
+        };
+        let (file, direct) = open_file(path, options, known).map_err(|error| explain_open(path, error))?;
+        let metadata = file.metadata().map_err(fail)?;
+        // Asked again on the open file: the path may have changed in between.
+        let kind = kind_of_type(path, metadata.file_type())?;
+        if kind == FileKind::Regular {
+            lock(path, &file, options.write)?;
+        }
+        if known.is_none() {
+            size_new_file(path, &file, options.create_len.unwrap_or(0))?;
+        }
+        let block_bytes = block_bytes(&file, kind).map_err(fail)?;
+        let len_bytes = length(&file, kind).map_err(fail)?;
+        let fd: SharedFd = Arc::new(OwnedFd::from(file.try_clone().map_err(fail)?));
+        let created = known.is_none();
+        let path = path.to_owned();
+        Ok(Self { path, file, fd, kind, direct, write: options.write, created, len_bytes, block_bytes })
+    }
+
+    /// The descriptor for the ring.
+    #[must_use]
+    pub const fn fd(&self) -> &SharedFd {
+        &self.fd
+    }
+
+    /// As it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// File or device.
+    #[must_use]
+    pub const fn kind(&self) -> FileKind {
+        self.kind
+    }
+
+    /// Whether I/O goes past the page cache and has to be aligned to [`Self::block_bytes`], in memory too.
+    #[must_use]
+    pub const fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// Whether it was created by the open.
+    #[must_use]
+    pub const fn is_created(&self) -> bool {
+        self.created
+    }
+
+    /// Length in bytes when it was opened.
+    #[must_use]
+    pub const fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// Length in bytes now: files grow and shrink, devices are resized.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn len_now_bytes(&self) -> Result<u64, IoError> {
+        length(&self.file, self.kind).map_err(|error| self.failed("measure", error))
+    }
+
+    /// Unit of direct I/O in bytes: the logical block of a device, what the file system asks for otherwise.
+    #[must_use]
+    pub const fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// Whether the device (the one below a file) spins; `None` if unknown.
+    #[must_use]
+    pub fn is_rotational(&self) -> Option<bool> {
+        let metadata = self.file.metadata().ok()?;
+        let dev = if self.kind == FileKind::Block { metadata.rdev() } else { metadata.dev() };
+        in_use::rotational(rustix::fs::major(dev), rustix::fs::minor(dev))
+    }
+
+    /// What it is, now.
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn identity(&self) -> Result<Identity, IoError> {
+        let metadata = self.file.metadata().map_err(|error| self.failed("inspect", error))?;
+        let len_bytes = self.len_now_bytes()?;
+        Ok(match self.kind {
+            FileKind::Block => {
+                Identity { kind: self.kind, dev: metadata.rdev(), inode: 0, len_bytes, mtime_ns: 0 }
+            }
+            FileKind::Regular => Identity {
+                kind: self.kind,
+                dev: metadata.dev(),
+                inode: metadata.ino(),
+                len_bytes,
+                mtime_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+            },
+        })
+    }
+
+    /// A second descriptor of the same file that goes through the page cache, for I/O that is not aligned. The kernel
+    /// keeps both views of a file coherent. The lock stays with this one.
+    ///
+    /// # Errors
+    /// When the file cannot be opened again.
+    pub fn buffered_fd(&self) -> Result<SharedFd, IoError> {
+        if !self.direct {
+            return Ok(Arc::clone(&self.fd));
+        }
+        // By descriptor, not by path: the path may name something else by now.
+        let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(self.write)
+            .open(path)
+            .map_err(|error| self.failed("reopen", error))?;
+        Ok(Arc::new(OwnedFd::from(file)))
+    }
+
+    /// Reserves the space of the whole file, so that writing it cannot run out of space. Blocks.
+    ///
+    /// # Errors
+    /// When there is not enough space.
+    pub fn preallocate(&self) -> Result<(), IoError> {
+        if self.kind == FileKind::Block || self.len_bytes == 0 {
+            return Ok(());
+        }
+        fallocate(&self.file, FallocateFlags::empty(), 0, self.len_bytes)
+            .map_err(|errno| self.failed("reserve space for", errno.into()))
+    }
+
+    /// Tells the device or file system that a range is not needed. Contents become undefined (files: zero). Blocks.
+    ///
+    /// # Errors
+    /// When the device refuses; kind [`ErrorKind::Unsupported`] if it has no such operation.
+    pub fn discard(&self, offset: u64, len: u64) -> Result<(), IoError> {
+        let result = match self.kind {
+            FileKind::Block => discard_blocks(self.file.as_fd(), offset, len),
+            FileKind::Regular => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                fallocate(&self.file, flags, offset, len).map_err(io::Error::from)
+            }
+        };
+        result.map_err(|error| self.failed("discard a range of", error))
+    }
+
+    /// Reads `len_bytes` bytes from `offset` and blocks meanwhile: for offline tools and start-up. Direct files:
+    /// offset and length are multiples of [`Self::block_bytes`].
+    ///
+    /// # Errors
+    /// When the device fails or ends earlier.
+    pub fn read_blocking(&self, offset: u64, len_bytes: usize) -> Result<AlignedBuf, IoError> {
+        let mut buf = AlignedBuf::new(len_bytes);
+        self.file.read_exact_at(&mut buf, offset).map_err(|error| {
+            self.failed("read", error).because(format!("reading {len_bytes} bytes at byte {offset} failed"))
+        })?;
+        Ok(buf)
+    }
+
+    /// Writes `bytes` at `offset` and blocks meanwhile: for offline tools and start-up. Direct files: everything is
+    /// aligned, memory too, as in an [`AlignedBuf`].
+    ///
+    /// # Errors
+    /// When the device fails or the range is beyond its end (files keep their length).
+    pub fn write_blocking(&self, offset: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let end = offset.checked_add(u64_from_usize(bytes.len()));
+        if end.is_none_or(|end| end > self.len_bytes) {
+            let reason = format!("{} bytes at byte {offset} do not fit into {}", bytes.len(), self.len_bytes);
+            return Err(IoError::new(ErrorKind::Invalid, "write", self.path.display().to_string(), reason));
+        }
+        self.file.write_all_at(bytes, offset).map_err(|error| {
+            self.failed("write", error)
+                .because(format!("writing {} bytes at byte {offset} failed", bytes.len()))
+        })
+    }
+
+    /// Makes writes durable and blocks meanwhile.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn sync_blocking(&self) -> Result<(), IoError> {
+        self.file.sync_data().map_err(|error| self.failed("flush", error))
+    }
+
+    fn failed(&self, operation: &'static str, error: io::Error) -> IoError {
+        IoError::from_io(operation, self.path.display().to_string(), error)
+    }
+}
+
+fn kind_of_type(path: &Path, file_type: std::fs::FileType) -> Result<FileKind, IoError> {
+    if file_type.is_file() {
+        Ok(FileKind::Regular)
+    } else if file_type.is_block_device() {
+        Ok(FileKind::Block)
+    } else {
+        let reason = "it is neither a regular file nor a block device";
+        Err(IoError::new(ErrorKind::Invalid, "open", path.display().to_string(), reason))
+    }
+}
+
+/// Opens with O_DIRECT if asked, and without if the file system refuses that.
+fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::Result<(File, bool)> {
+    let exclusive = if known == Some(FileKind::Block) { libc::O_EXCL } else { 0 };
+    let open = |flags| {
+        std::fs::OpenOptions::new()
+            .read(true)
+            .write(options.write)
+            .create_new(known.is_none() && options.write)
+            .mode(0o600)
+            .custom_flags(flags | exclusive | libc::O_NOCTTY)
+            .open(path)
+    };
+    if options.direct {
+        match open(libc::O_DIRECT) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+                // O_CREAT may have made the file before O_DIRECT was refused.
+                let retry = std::fs::OpenOptions::new()
+                    .read(true)
+                    .write(options.write)
+                    .create(known.is_none() && options.write)
+                    .truncate(false)
+                    .mode(0o600)
+                    .custom_flags(exclusive | libc::O_NOCTTY)
+                    .open(path);
+                retry.map(|file| (file, false))
+            }
+            result => result.map(|file| (file, true)),
+        }
+    } else {
+        open(0).map(|file| (file, false))
+    }
+}
+
+/// Adds to an error of open(2) who uses the device.
+fn explain_open(path: &Path, error: io::Error) -> IoError {
+    let place = path.display().to_string();
+    if error.raw_os_error() != Some(libc::EBUSY) {
+        return IoError::from_io("open", place, error);
+    }
+    let dev = std::fs::metadata(path).map_or(0, |metadata| metadata.rdev());
+    let reason = in_use::block_device_use(rustix::fs::major(dev), rustix::fs::minor(dev))
+        .unwrap_or_else(|| "it is in use (mounted, swap, part of an array, or open exclusively)".to_owned());
+    IoError::from_io("open", place, error).because(reason)
+}
+
+fn lock(path: &Path, file: &File, write: bool) -> Result<(), IoError> {
+    let place = || path.display().to_string();
+    let result = if write { file.try_lock() } else { file.try_lock_shared() };
+    match result {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let reason = "another process (or another part of this configuration) has it open";
+            return Err(IoError::new(ErrorKind::Invalid, "lock", place(), reason));
+        }
+        Err(TryLockError::Error(error)) => return Err(IoError::from_io("lock", place(), error)),
+    }
+    match in_use::file_use(path).filter(|_| write) {
+        Some(reason) => Err(IoError::new(ErrorKind::Invalid, "open", place(), reason)),
+        None => Ok(()),
+    }
+}
+
+fn size_new_file(path: &Path, file: &File, len_bytes: u64) -> Result<(), IoError> {
+    file.set_len(len_bytes).and_then(|()| file.sync_all()).map_err(|error| {
+        IoError::from_io("create", path.display().to_string(), error)
+            .because(format!("the file system does not take a file of {len_bytes} bytes"))
+    })
+}
+
+fn length(file: &File, kind: FileKind) -> io::Result<u64> {
+    match kind {
+        FileKind::Regular => Ok(file.metadata()?.len()),
+        // The end of a block device is its size; nobody uses the file position.
+        FileKind::Block => rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
+    }
+}
+
+fn block_bytes(file: &File, kind: FileKind) -> io::Result<u32> {
+    if kind == FileKind::Block {
+        return rustix::fs::ioctl_blksszget(file).map_err(io::Error::from);
+    }
+    let flags = rustix::fs::StatxFlags::DIOALIGN;
+    let told = rustix::fs::statx(file, "", rustix::fs::AtFlags::EMPTY_PATH, flags)
+        .ok()
+        .filter(|statx| statx.stx_mask & flags.bits() != 0)
+        .map(|statx| statx.stx_dio_offset_align.max(statx.stx_dio_mem_align))
+        .filter(|&align| align.is_power_of_two() && usize_from_u32(align) <= crate::buf::PAGE_BYTES);
+    Ok(told.unwrap_or(DIRECT_ALIGN_BYTES))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::Operation;
+    use crate::{Completion, Ring, RingOptions};
+    use std::fs;
+
+    const WRITE: OpenOptions = OpenOptions { direct: false, write: true, create_len: Some(1 << 20) };
+
+    fn dir() -> tempfile::TempDir {
+        // Not the default place: that may be a tmpfs, and O_DIRECT is what is tested here.
+        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
+    }
+
+    fn run(operation: Operation) -> Completion {
+        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
+        ring.submit(operation, 1).unwrap();
+        let mut out = Vec::new();
+        ring.submit_and_wait(1, None, &mut out).unwrap();
+        out.remove(0)
+    }
+
+    #[test]
+    fn a_file_is_created_sparse_and_found_again() {
+        let dir = dir();
+        let path = dir.path().join("f");
+        let missing = BlockFile::open(&path, OpenOptions { create_len: None, ..WRITE }).unwrap_err();
+        assert_eq!(missing.to_string(), format!("cannot open {}", path.display()));
+        let file = BlockFile::open(&path, WRITE).unwrap();
+        assert!(file.is_created() && !file.is_direct());
+        assert_eq!((file.len_bytes(), file.kind()), (1 << 20, FileKind::Regular));
+        assert_eq!(fs::metadata(&path).unwrap().blocks(), 0);
+        let identity = file.identity().unwrap();
+        file.preallocate().unwrap();
+        assert!(fs::metadata(&path).unwrap().blocks() >= (1 << 20) / 512);
+        drop(file);
+        let again = BlockFile::open(&path, WRITE).unwrap();
+        assert!(!again.is_created());
+        assert_eq!(again.identity().unwrap().inode, identity.inode);
+        again.write_blocking(0, b"x").unwrap();
+        assert_ne!(again.identity().unwrap().mtime_ns, identity.mtime_ns);
+    }
+
+    #[test]
+    fn one_writer_or_many_readers() {
+        let dir = dir();
+        let path = dir.path().join("f");
+        let writer = BlockFile::open(&path, WRITE).unwrap();
+        let read = OpenOptions::default();
+        for options in [WRITE, read] {
+            let error = BlockFile::open(&path, options).unwrap_err();
+            assert!(error.to_string().contains("has it open"), "{error}");
+        }
+        drop(writer);
+        let _one = BlockFile::open(&path, read).unwrap();
+        let _two = BlockFile::open(&path, read).unwrap();
+        BlockFile::open(&path, WRITE).unwrap_err();
+    }
+
+    #[test]
+    fn what_is_no_file_or_device_is_refused() {
+        let dir = dir();
+        let error = BlockFile::open(dir.path(), OpenOptions::default()).unwrap_err();
+        assert!(error.to_string().contains("neither a regular file nor a block device"), "{error}");
+        BlockFile::open(Path::new("/dev/null"), OpenOptions::default()).unwrap_err();
+    }
+
+    #[test]
+    fn direct_io_reads_what_it_wrote_and_the_buffered_view_agrees() {
+        let dir = dir();
+        let file = BlockFile::open(&dir.path().join("f"), OpenOptions { direct: true, ..WRITE }).unwrap();
+        assert!(file.is_direct());
+        let bytes: Vec<u8> = (0..16_384_u32).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let write = run(Operation::write(file.fd(), 8192, AlignedBuf::from(&bytes[..])));
+        assert_eq!(write.result.unwrap(), 16_384);
+        let read = run(Operation::read(file.fd(), 8192, AlignedBuf::new(16_384)));
+        assert_eq!(read.operation.into_target().unwrap().bytes(), bytes);
+        let buffered = file.buffered_fd().unwrap();
+        let odd = run(Operation::read(&buffered, 8193, AlignedBuf::new(7)));
+        assert_eq!(odd.operation.into_target().unwrap().bytes(), &bytes[1..8]);
+    }
+
+    #[test]
+    fn a_direct_read_past_an_unaligned_end_is_an_end_of_file() {
+        let dir = dir();
+        let path = dir.path().join("f");
+        fs::write(&path, [1; 5000]).unwrap();
+        let file =
+            BlockFile::open(&path, OpenOptions { direct: true, write: false, create_len: None }).unwrap();
+        let read = run(Operation::read(file.fd(), 0, AlignedBuf::new(8192)));
+        assert_eq!(read.result.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn blocking_helpers_stay_inside_the_file() {
+        let dir = dir();
+        let file = BlockFile::open(&dir.path().join("f"), WRITE).unwrap();
+        file.write_blocking(100, b"abc").unwrap();
+        file.sync_blocking().unwrap();
+        assert_eq!(&*file.read_blocking(100, 3).unwrap(), b"abc");
+        file.write_blocking((1 << 20) - 2, b"abc").unwrap_err();
+        file.write_blocking(u64::MAX, b"abc").unwrap_err();
+        file.read_blocking((1 << 20) - 2, 3).unwrap_err();
+        file.discard(0, 1 << 20).unwrap();
+        assert_eq!(&*file.read_blocking(100, 3).unwrap(), [0; 3]);
+    }
+}

@@ -1,0 +1,110 @@
+//! Who uses a file or block device: mounts, swap, loop devices, holders such as device-mapper.
+//!
+//! Job: turn the kernel's bare EBUSY into a sentence, and find uses of regular files that no lock shows. It reads
+//! /proc and /sys; what cannot be read or parsed counts as no use, because the exclusive open is the real guard.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A sentence part such as "it is mounted at /srv", or `None`.
+pub(crate) fn block_device_use(major: u32, minor: u32) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    if let Some(place) = mount_place(&mounts, major, minor) {
+        return Some(format!("it is mounted at {place}"));
+    }
+    let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    for dir in partitions_and_self(&sys) {
+        if let Some(holder) = first_entry(&dir.join("holders")) {
+            return Some(format!("it is used by /dev/{holder}"));
+        }
+    }
+    None
+}
+
+/// Why a regular file must not be written by us: it is swap space or the file behind a loop device.
+pub(crate) fn file_use(path: &Path) -> Option<String> {
+    let path = fs::canonicalize(path).ok()?;
+    let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
+    if is_swap(&swaps, &path) {
+        return Some("it is in use as swap space".to_owned());
+    }
+    for entry in fs::read_dir("/sys/block").ok()?.flatten() {
+        let Ok(backing) = fs::read_to_string(entry.path().join("loop/backing_file")) else { continue };
+        if Path::new(backing.trim_end()) == path {
+            return Some(format!("it is attached to /dev/{}", entry.file_name().display()));
+        }
+    }
+    None
+}
+
+/// Whether a device spins; `None` if the kernel does not say.
+pub(crate) fn rotational(major: u32, minor: u32) -> Option<bool> {
+    let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    // A partition has its queue one level up.
+    [sys.join("queue/rotational"), sys.join("../queue/rotational")]
+        .iter()
+        .find_map(|path| fs::read_to_string(path).ok())
+        .map(|text| text.trim() == "1")
+}
+
+fn partitions_and_self(sys: &Path) -> Vec<PathBuf> {
+    let mut dirs = vec![sys.to_owned()];
+    if let Ok(entries) = fs::read_dir(sys) {
+        dirs.extend(
+            entries.flatten().map(|entry| entry.path()).filter(|path| path.join("partition").exists()),
+        );
+    }
+    dirs
+}
+
+fn first_entry(dir: &Path) -> Option<String> {
+    let entry = fs::read_dir(dir).ok()?.flatten().next()?;
+    Some(entry.file_name().display().to_string())
+}
+
+/// The mount point of a device, from the text of /proc/self/mountinfo (proc(5): fields 3 and 5).
+fn mount_place(mountinfo: &str, major: u32, minor: u32) -> Option<String> {
+    let device = format!("{major}:{minor}");
+    mountinfo.lines().find_map(|line| {
+        let mut fields = line.split(' ').skip(2);
+        let found = fields.next()? == device;
+        let place = fields.nth(1)?;
+        found.then(|| unescape(place))
+    })
+}
+
+fn is_swap(swaps: &str, path: &Path) -> bool {
+    swaps
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().next())
+        .any(|name| Path::new(&unescape(name)) == path)
+}
+
+/// Undoes the octal escapes of proc files for blanks, tabs, newlines and backslashes.
+fn unescape(text: &str) -> String {
+    text.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n").replace("\\134", "\\")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw\n\
+                          30 22 8:17 / /mnt/my\\040disk rw - xfs /dev/sdb1 rw\n\
+                          short line\n";
+
+    #[test]
+    fn mount_points_are_found_by_device_number_and_unescaped() {
+        assert_eq!(mount_place(MOUNTS, 8, 17).as_deref(), Some("/mnt/my disk"));
+        assert_eq!(mount_place(MOUNTS, 254, 0).as_deref(), Some("/"));
+        assert_eq!(mount_place(MOUNTS, 8, 1), None);
+    }
+
+    #[test]
+    fn swap_files_are_recognised() {
+        let swaps = "Filename\tType\tSize\tUsed\tPriority\n/swap\\040file   file\t1024\t0\t-2\n";
+        assert!(is_swap(swaps, Path::new("/swap file")));
+        assert!(!is_swap(swaps, Path::new("/swap")));
+    }
+}

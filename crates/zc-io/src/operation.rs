@@ -1,0 +1,414 @@
+//! What a ring can be asked to do, and the memory it does it with.
+//!
+//! An [`Operation`] goes into the ring by value and comes back in its [`Completion`]: while it is in flight nobody
+//! but the kernel has access to the memory it reads into, and nobody can change the memory it writes from.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use crate::arena::{Lease, ReadLease};
+use crate::buf::{AlignedBuf, SharedBuf};
+use crate::event::EventFd;
+
+/// A descriptor that stays open as long as an operation uses it.
+pub type SharedFd = Arc<OwnedFd>;
+
+/// Memory the kernel writes into.
+#[derive(Debug)]
+pub enum Memory {
+    /// A whole buffer.
+    Buf(AlignedBuf),
+    /// A range of an arena.
+    Lease(Lease),
+}
+
+impl Memory {
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        match self {
+            Self::Buf(buf) => buf.base(),
+            Self::Lease(lease) => lease.base(),
+        }
+    }
+
+    pub(crate) const fn len_bytes(&self) -> usize {
+        match self {
+            Self::Buf(buf) => buf.len_bytes(),
+            Self::Lease(lease) => lease.len_bytes(),
+        }
+    }
+}
+
+impl From<AlignedBuf> for Memory {
+    fn from(buf: AlignedBuf) -> Self {
+        Self::Buf(buf)
+    }
+}
+
+impl From<Lease> for Memory {
+    fn from(lease: Lease) -> Self {
+        Self::Lease(lease)
+    }
+}
+
+/// Where a read puts its bytes: a part of some memory.
+#[derive(Debug)]
+pub struct Target {
+    memory: Memory,
+    range: Range<usize>,
+}
+
+impl Target {
+    /// The part `range` of `memory`.
+    ///
+    /// # Panics
+    /// When the range does not lie inside the memory.
+    #[must_use]
+    pub fn new(memory: impl Into<Memory>, range: Range<usize>) -> Self {
+        let memory = memory.into();
+        assert_inside(&range, memory.len_bytes());
+        Self { memory, range }
+    }
+
+    /// All of `memory`.
+    #[must_use]
+    pub fn whole(memory: impl Into<Memory>) -> Self {
+        let memory = memory.into();
+        let range = 0..memory.len_bytes();
+        Self { memory, range }
+    }
+
+    /// Bytes to read.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.range.end - self.range.start
+    }
+
+    /// Gives the memory back.
+    #[must_use]
+    pub fn into_memory(self) -> Memory {
+        self.memory
+    }
+
+    /// The bytes of the target.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Buf(buf) => &buf[self.range.clone()],
+            Memory::Lease(lease) => &lease[self.range.clone()],
+        }
+    }
+
+    /// The bytes of the target, to be changed.
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Buf(buf) => &mut buf[self.range.clone()],
+            Memory::Lease(lease) => &mut lease[self.range.clone()],
+        }
+    }
+
+    /// Keeps the first `len_bytes` bytes only.
+    ///
+    /// # Panics
+    /// When the target is shorter.
+    pub fn truncate(&mut self, len_bytes: usize) {
+        assert!(len_bytes <= self.len_bytes(), "a target only shrinks");
+        self.range.end = self.range.start + len_bytes;
+    }
+
+    /// Address and length of what is left after `done_bytes`.
+    pub(crate) fn rest(&self, done_bytes: usize) -> Piece {
+        Piece::new(self.memory.base(), &self.range, done_bytes)
+    }
+}
+
+/// Memory the kernel reads from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A frozen buffer.
+    Shared(SharedBuf),
+    /// A range of an arena that nobody writes.
+    Lease(ReadLease),
+    /// A few bytes, such as a reply header.
+    Bytes(Arc<[u8]>),
+}
+
+impl Source {
+    fn base(&self) -> NonNull<u8> {
+        match self {
+            Self::Shared(buf) => buf.base(),
+            Self::Lease(lease) => lease.base(),
+            Self::Bytes(bytes) => NonNull::from(&**bytes).cast(),
+        }
+    }
+
+    fn len_bytes(&self) -> usize {
+        match self {
+            Self::Shared(buf) => buf.len_bytes(),
+            Self::Lease(lease) => lease.len_bytes(),
+            Self::Bytes(bytes) => bytes.len(),
+        }
+    }
+}
+
+impl From<AlignedBuf> for Source {
+    fn from(buf: AlignedBuf) -> Self {
+        Self::Shared(buf.into_shared())
+    }
+}
+
+impl From<SharedBuf> for Source {
+    fn from(buf: SharedBuf) -> Self {
+        Self::Shared(buf)
+    }
+}
+
+impl From<ReadLease> for Source {
+    fn from(lease: ReadLease) -> Self {
+        Self::Lease(lease)
+    }
+}
+
+impl From<&[u8]> for Source {
+    fn from(bytes: &[u8]) -> Self {
+        Self::Bytes(Arc::from(bytes))
+    }
+}
+
+/// A part of some memory that is written or sent. Clones share the memory.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    source: Source,
+    range: Range<usize>,
+}
+
+impl Segment {
+    /// The part `range` of `source`.
+    ///
+    /// # Panics
+    /// When the range does not lie inside the memory.
+    #[must_use]
+    pub fn new(source: impl Into<Source>, range: Range<usize>) -> Self {
+        let source = source.into();
+        assert_inside(&range, source.len_bytes());
+        Self { source, range }
+    }
+
+    /// All of `source`.
+    #[must_use]
+    pub fn whole(source: impl Into<Source>) -> Self {
+        let source = source.into();
+        let range = 0..source.len_bytes();
+        Self { source, range }
+    }
+
+    /// Length in bytes.
+    #[must_use]
+    pub const fn len_bytes(&self) -> usize {
+        self.range.end - self.range.start
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.source {
+            Source::Shared(buf) => &buf[self.range.clone()],
+            Source::Lease(lease) => &lease[self.range.clone()],
+            Source::Bytes(bytes) => &bytes[self.range.clone()],
+        }
+    }
+
+    /// Gives the memory back.
+    #[must_use]
+    pub fn into_source(self) -> Source {
+        self.source
+    }
+
+    /// Address and length of what is left after `done_bytes`.
+    pub(crate) fn rest(&self, done_bytes: usize) -> Piece {
+        Piece::new(self.source.base(), &self.range, done_bytes)
+    }
+}
+
+/// Address and length of a stretch of memory that an operation holds.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Piece {
+    pub(crate) start: *mut u8,
+    pub(crate) len_bytes: usize,
+}
+
+impl Piece {
+    fn new(base: NonNull<u8>, range: &Range<usize>, done_bytes: usize) -> Self {
+        assert!(done_bytes <= range.len(), "more bytes done than asked for");
+        // `wrapping_add` needs no promise about the allocation; the range was checked when the part was made.
+        let start = base.as_ptr().wrapping_add(range.start).wrapping_add(done_bytes);
+        Self { start, len_bytes: range.len() - done_bytes }
+    }
+}
+
+fn assert_inside(range: &Range<usize>, len_bytes: usize) {
+    assert!(
+        range.start <= range.end && range.end <= len_bytes,
+        "part {range:?} of memory of {len_bytes} bytes"
+    );
+}
+
+/// What a fallocate does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FallocateMode {
+    /// Reserve space; the file grows if needed.
+    Allocate,
+    /// Give space back; the range reads as zero, the length stays. Block devices: zero, giving space back.
+    PunchHole,
+    /// The range reads as zero and keeps its space, the length stays.
+    ZeroRange,
+}
+
+/// An operation for the ring. Offsets and lengths in bytes.
+#[derive(Debug)]
+pub enum Operation {
+    /// Does nothing.
+    Nop,
+    /// Reads from a file or device until the target is full; a file that ends earlier is
+    /// [`io::ErrorKind::UnexpectedEof`].
+    Read {
+        /// Where from.
+        fd: SharedFd,
+        /// First byte.
+        offset: u64,
+        /// Where to.
+        target: Target,
+    },
+    /// Writes all segments, one after the other, to a file or device.
+    Write {
+        /// Where to.
+        fd: SharedFd,
+        /// First byte.
+        offset: u64,
+        /// The bytes.
+        segments: Vec<Segment>,
+        /// Complete only when the bytes are durable (RWF_DSYNC).
+        durable: bool,
+    },
+    /// Makes completed writes durable.
+    Fsync {
+        /// The file.
+        fd: SharedFd,
+        /// Only what is needed to read the data back (fdatasync).
+        datasync: bool,
+    },
+    /// Changes the allocation of a range.
+    Fallocate {
+        /// The file or device.
+        fd: SharedFd,
+        /// What to do.
+        mode: FallocateMode,
+        /// First byte.
+        offset: u64,
+        /// Length.
+        len: u64,
+    },
+    /// Discards a range of a block device (Linux 6.12; older kernels answer EOPNOTSUPP). Contents become undefined.
+    Discard {
+        /// The block device.
+        fd: SharedFd,
+        /// First byte, a multiple of the logical block size.
+        offset: u64,
+        /// Length, a multiple of the logical block size.
+        len: u64,
+    },
+    /// Sends all segments to a stream socket.
+    Send {
+        /// The socket.
+        fd: SharedFd,
+        /// The bytes.
+        segments: Vec<Segment>,
+    },
+    /// Receives from a stream socket. `Ok(0)`: the peer closed before any byte.
+    Recv {
+        /// The socket.
+        fd: SharedFd,
+        /// Where to.
+        target: Target,
+        /// Complete only when the target is full; a peer that closes in between is
+        /// [`io::ErrorKind::UnexpectedEof`]. Otherwise whatever is there completes it.
+        exact: bool,
+    },
+    /// Accepts a connection: [`Completion::accepted`].
+    Accept {
+        /// The listening socket.
+        fd: SharedFd,
+    },
+    /// Waits until one of the `events` (POLLIN, ...) occurs; the result has those that did.
+    Poll {
+        /// The descriptor.
+        fd: SharedFd,
+        /// Bits of poll(2).
+        events: u32,
+    },
+    /// Waits for a wake-up.
+    Wait {
+        /// The event.
+        event: EventFd,
+    },
+    /// Completes after `ms` milliseconds.
+    Timeout {
+        /// How long.
+        ms: u64,
+    },
+    /// Closes a descriptor. Comes back as [`Operation::Nop`].
+    Close {
+        /// The descriptor.
+        fd: OwnedFd,
+    },
+}
+
+impl Operation {
+    /// A read of a whole buffer or lease.
+    #[must_use]
+    pub fn read(fd: &SharedFd, offset: u64, memory: impl Into<Memory>) -> Self {
+        Self::Read { fd: Arc::clone(fd), offset, target: Target::whole(memory) }
+    }
+
+    /// A write of one segment, without a promise of durability.
+    #[must_use]
+    pub fn write(fd: &SharedFd, offset: u64, source: impl Into<Source>) -> Self {
+        Self::Write { fd: Arc::clone(fd), offset, segments: vec![Segment::whole(source)], durable: false }
+    }
+
+    /// The memory of a read or receive.
+    #[must_use]
+    pub fn into_target(self) -> Option<Target> {
+        match self {
+            Self::Read { target, .. } | Self::Recv { target, .. } => Some(target),
+            _ => None,
+        }
+    }
+
+    /// Bytes to move.
+    pub(crate) fn len_bytes(&self) -> usize {
+        match self {
+            Self::Read { target, .. } | Self::Recv { target, .. } => target.len_bytes(),
+            Self::Write { segments, .. } | Self::Send { segments, .. } => {
+                segments.iter().map(Segment::len_bytes).sum()
+            }
+            _ => 0,
+        }
+    }
+}
+
+/// The end of an operation.
+#[derive(Debug)]
+pub struct Completion {
+    /// The token given with the operation.
+    pub user: u64,
+    /// Bytes moved (reads, writes, sends: all of them), poll bits, or 0.
+    pub result: io::Result<usize>,
+    /// The operation, with its memory.
+    pub operation: Operation,
+    /// The connection of a successful [`Operation::Accept`].
+    pub accepted: Option<OwnedFd>,
+}

@@ -1,0 +1,465 @@
+//! The ring: a bounded set of operations in flight over one io_uring.
+//!
+//! Job: [`Ring::submit`] takes an operation and everything it needs, [`Ring::submit_and_wait`] hands many to the kernel
+//! with one system call and collects what ended. More operations than the submission queue has entries wait in
+//! our queue; more than the ring's own bound come back to the caller as [`RingFull`], which is the signal for
+//! back-pressure.
+//!
+//! Invariants:
+//! - An operation is in exactly one place: our queue, the kernel, or handed back. Slots carry a generation, so that a
+//!   result can never be taken for another operation's.
+//! - The completion queue has room for every operation the ring may hold. Results of cancellations come on top; the
+//!   kernel keeps what does not fit (IORING_FEAT_NODROP, required).
+//! - No operation waits for another to end: idle receives, however many, hold up nothing.
+//! - Waiting blocks in the kernel; nothing here polls in a loop.
+//! - `drop` cancels everything and waits until the kernel gave back every operation. If the kernel refuses even
+//!   that, the memory is leaked rather than freed under it.
+//!
+//! What it does not do: share. A ring belongs to the thread that created it (the kernel is told so); other threads
+//! reach it through a [`crate::Waker`].
+#![expect(unsafe_code, reason = "hands pointers to the kernel")]
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, Probe, opcode, squeue, types};
+use zc_core::{ErrorKind, usize_from_u32};
+
+use crate::error::IoError;
+use crate::limits::{
+    ENTER_ATTEMPTS_MAX, RING_ENTRIES_DEFAULT, RING_ENTRIES_MAX, RING_OPS_DEFAULT, RING_OPS_MAX,
+};
+use crate::operation::{Completion, Operation};
+use crate::slot::{InFlight, Place, Verdict};
+
+/// User data of cancellations, whose own results nobody needs. Slots stay below [`RING_OPS_MAX`].
+const CANCELLATION: u64 = u64::MAX;
+/// IORING_ENTER_GETEVENTS of io_uring_enter(2).
+const ENTER_GETEVENTS: u32 = 1;
+
+/// How a ring is made.
+#[derive(Debug, Clone, Copy)]
+pub struct RingOptions {
+    /// Entries of the submission queue, a power of two.
+    pub entries: u32,
+    /// Most operations the ring holds at a time, queued ones included.
+    pub ops_max: usize,
+}
+
+impl Default for RingOptions {
+    fn default() -> Self {
+        Self { entries: RING_ENTRIES_DEFAULT, ops_max: RING_OPS_DEFAULT }
+    }
+}
+
+/// What the kernel offers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// Completion work runs when the ring's thread asks for it (SINGLE_ISSUER, DEFER_TASKRUN; Linux 6.1).
+    pub deferred: bool,
+    /// Discards of block devices go through the ring (Linux 6.12 on most devices).
+    pub commands: bool,
+}
+
+/// The ring holds as many operations as it may; here is the one it did not take.
+#[derive(Debug, thiserror::Error)]
+#[error("the ring holds as many operations as it may")]
+pub struct RingFull {
+    /// The operation that was not taken.
+    pub operation: Box<Operation>,
+}
+
+/// An io_uring with the operations in it.
+pub struct Ring {
+    uring: IoUring,
+    features: Features,
+    slots: Box<[Slot]>,
+    free: Vec<u32>,
+    /// Slots that wait for room in the submission queue.
+    queue: VecDeque<u32>,
+    /// User data of operations to cancel.
+    cancellations: VecDeque<u64>,
+    /// Entries that were pushed and have no result yet, cancellations included.
+    kernel_entries: usize,
+    /// Not `Send`: the kernel accepts one submitting thread.
+    thread: PhantomData<*const ()>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    content: Option<InFlight>,
+}
+
+fn user_data(index: u32, generation: u32) -> u64 {
+    (u64::from(generation) << 32) | u64::from(index)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one clock of this crate: bounds waiting, decides nothing else"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Ring {
+    /// Makes a ring for this thread.
+    ///
+    /// # Errors
+    /// When the options are out of [`crate::limits`], or the kernel has no io_uring, or refuses it to this process;
+    /// the text says which.
+    pub fn new(options: RingOptions) -> Result<Self, IoError> {
+        if !(1..=RING_ENTRIES_MAX).contains(&options.entries)
+            || !(1..=RING_OPS_MAX).contains(&options.ops_max)
+        {
+            let reason = format!(
+                "{options:?} is out of 1..={RING_ENTRIES_MAX} entries, 1..={RING_OPS_MAX} operations"
+            );
+            return Err(IoError::new(ErrorKind::Invalid, "create", "an io_uring", reason));
+        }
+        let (uring, deferred) = build(options).map_err(|source| refused(source, "create"))?;
+        let commands = check_operations(&uring)?;
+        let count = u32::try_from(options.ops_max).unwrap_or(u32::MAX);
+        Ok(Self {
+            uring,
+            features: Features { deferred, commands },
+            slots: (0..count).map(|_| Slot::default()).collect(),
+            free: (0..count).rev().collect(),
+            queue: VecDeque::new(),
+            cancellations: VecDeque::new(),
+            kernel_entries: 0,
+            thread: PhantomData,
+        })
+    }
+
+    /// What the kernel offers.
+    #[must_use]
+    pub const fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Operations taken and not yet handed back.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Operations the ring would take now.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Takes an operation; it reaches the kernel with the next [`Self::submit_and_wait`]. Its completion carries `user`.
+    ///
+    /// # Errors
+    /// The operation, when the ring is full.
+    pub fn submit(&mut self, operation: Operation, user: u64) -> Result<(), RingFull> {
+        let Some(index) = self.free.pop() else {
+            return Err(RingFull { operation: Box::new(operation) });
+        };
+        self.occupy(index, InFlight::new(user, operation));
+        Ok(())
+    }
+
+    fn occupy(&mut self, index: u32, content: InFlight) {
+        let slot = &mut self.slots[usize_from_u32(index)];
+        assert!(slot.content.is_none(), "a free slot is empty");
+        slot.content = Some(content);
+        self.queue.push_back(index);
+    }
+
+    /// Asks that the operations with this token end soon; returns how many there are. Each still completes exactly
+    /// once: with ECANCELED, or as if nothing had been asked when it was faster.
+    pub fn cancel(&mut self, user: u64) -> usize {
+        let mut count = 0;
+        for (index, slot) in (0_u32..).zip(self.slots.iter_mut()) {
+            let Some(content) = slot.content.as_mut().filter(|content| content.user() == user) else {
+                continue;
+            };
+            count += 1;
+            if !content.cancelled {
+                content.cancelled = true;
+                if content.place == Place::Kernel {
+                    self.cancellations.push_back(user_data(index, slot.generation));
+                }
+            }
+        }
+        count
+    }
+
+    /// Submits everything, waits until at least `min` operations ended (fewer, if fewer are in flight) or `timeout`
+    /// passed, and appends what ended to `out`. Returns how many that are. With `min` 0 it does not wait.
+    ///
+    /// # Errors
+    /// When the kernel refuses the ring itself; what has ended so far is in `out`.
+    pub fn submit_and_wait(
+        &mut self,
+        min: usize,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion>,
+    ) -> Result<usize, IoError> {
+        let before = out.len();
+        let min = min.min(self.in_flight());
+        let deadline = timeout.and_then(|timeout| now().checked_add(timeout));
+        let mut refusals = 0;
+        loop {
+            self.reap(out);
+            let more = self.push(out);
+            let missing = min.saturating_sub(out.len() - before);
+            let want = if more { 0 } else { missing.min(self.kernel_entries) };
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
+            let expired = left.is_some_and(|left| left.is_zero());
+            let entered = self.enter(if expired { 0 } else { want }, left);
+            let reaped = self.reap(out);
+            match entered {
+                Ok(()) => refusals = 0,
+                Err(error) => {
+                    refusals += 1;
+                    self.on_refusal(error, refusals, reaped)?;
+                }
+            }
+            if !more && (out.len() - before >= min || expired) {
+                return Ok(out.len() - before);
+            }
+        }
+    }
+
+    /// EAGAIN and EBUSY: the kernel wants results collected before it takes more.
+    fn on_refusal(&self, error: io::Error, refusals: u32, reaped: usize) -> Result<(), IoError> {
+        let code = error.raw_os_error();
+        if !matches!(code, Some(libc::EAGAIN | libc::EBUSY)) || refusals >= ENTER_ATTEMPTS_MAX {
+            return Err(IoError::from_io("submit to", "the io_uring", error));
+        }
+        if reaped == 0 && self.kernel_entries > self.unsubmitted() {
+            self.wait_for_one().map_err(|error| IoError::from_io("wait for", "the io_uring", error))?;
+        }
+        Ok(())
+    }
+
+    /// Entries in the submission queue that the kernel has not taken.
+    fn unsubmitted(&self) -> usize {
+        // SAFETY: only the length is read, and no other view of the queue exists in this call.
+        unsafe { self.uring.submission_shared() }.len()
+    }
+
+    /// One system call: submits what was pushed, waits for `want` results.
+    fn enter(&self, want: usize, left: Option<Duration>) -> io::Result<()> {
+        let result = match left.filter(|_| want > 0) {
+            Some(left) => {
+                let time = types::Timespec::from(left);
+                self.uring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&time))
+            }
+            None => self.uring.submit_and_wait(want),
+        };
+        match result {
+            Err(error) if !matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for a result without submitting.
+    fn wait_for_one(&self) -> io::Result<()> {
+        // SAFETY: no argument structure is passed, the numbers are valid for every ring.
+        let result = unsafe { self.uring.submitter().enter::<libc::sigset_t>(0, 1, ENTER_GETEVENTS, None) };
+        match result {
+            Err(error) if error.raw_os_error() != Some(libc::EINTR) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves waiting entries to the submission queue; `true` if more fit after another submit.
+    fn push(&mut self, out: &mut Vec<Completion>) -> bool {
+        loop {
+            if let Some(&target) = self.cancellations.front() {
+                let entry = opcode::AsyncCancel::new(target).build().user_data(CANCELLATION);
+                if !self.push_entry(&entry) {
+                    return true;
+                }
+                self.cancellations.pop_front();
+                continue;
+            }
+            let Some(&index) = self.queue.front() else { return false };
+            if self.uring.submission().is_full() {
+                return true;
+            }
+            self.queue.pop_front();
+            let slot = &mut self.slots[usize_from_u32(index)];
+            let Some(content) = slot.content.as_mut() else {
+                unreachable!("slot {index} is queued but empty")
+            };
+            if content.cancelled {
+                self.finish(index, Err(io::Error::from_raw_os_error(libc::ECANCELED)), out);
+                continue;
+            }
+            let entry = content.entry().user_data(user_data(index, slot.generation));
+            let pushed = self.push_entry(&entry);
+            assert!(pushed, "the submission queue had room");
+        }
+    }
+
+    fn push_entry(&mut self, entry: &squeue::Entry) -> bool {
+        let mut submission = self.uring.submission();
+        // SAFETY: everything the entry points to is owned by an `InFlight` in a slot, which stays there unchanged
+        // until the entry's result is reaped (`Place::Kernel` guards it), or it points to nothing (cancellations).
+        let pushed = unsafe { submission.push(entry) }.is_ok();
+        drop(submission);
+        self.kernel_entries += usize::from(pushed);
+        pushed
+    }
+
+    /// Takes all results that are there.
+    fn reap(&mut self, out: &mut Vec<Completion>) -> usize {
+        let mut reaped = 0;
+        loop {
+            // The queue is read anew each time: an entry is copied out before its slot is touched.
+            let Some(entry) = self.uring.completion().next() else { return reaped };
+            reaped += 1;
+            assert!(self.kernel_entries > 0, "a result without an entry");
+            self.kernel_entries -= 1;
+            if entry.user_data() != CANCELLATION {
+                self.on_result(entry.user_data(), entry.result(), out);
+            }
+        }
+    }
+
+    fn on_result(&mut self, data: u64, result: i32, out: &mut Vec<Completion>) {
+        let index = u32::try_from(data & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let slot = &mut self.slots[usize_from_u32(index)];
+        assert_eq!(user_data(index, slot.generation), data, "a result for an operation that ended");
+        let Some(content) = slot.content.as_mut() else {
+            unreachable!("slot {index} is in the kernel but empty")
+        };
+        match content.on_result(result) {
+            Verdict::Again => self.queue.push_back(index),
+            Verdict::Done(result) => self.finish(index, result, out),
+        }
+    }
+
+    fn finish(&mut self, index: u32, result: io::Result<usize>, out: &mut Vec<Completion>) {
+        let slot = &mut self.slots[usize_from_u32(index)];
+        let Some(content) = slot.content.take() else { unreachable!("slot {index} ends but is empty") };
+        slot.generation = slot.generation.wrapping_add(1);
+        self.free.push(index);
+        out.push(content.finish(result));
+    }
+
+    /// Cancels everything and waits for it.
+    fn drain(&mut self) -> Result<(), IoError> {
+        for (index, slot) in (0_u32..).zip(self.slots.iter_mut()) {
+            let Some(content) = slot.content.as_mut() else { continue };
+            if !content.cancelled {
+                content.cancelled = true;
+                if content.place == Place::Kernel {
+                    self.cancellations.push_back(user_data(index, slot.generation));
+                }
+            }
+        }
+        let mut out = Vec::new();
+        while self.in_flight() > 0 {
+            self.submit_and_wait(1, None, &mut out)?;
+            out.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        if self.drain().is_err() {
+            // The kernel may still write: leak the memory instead of freeing it.
+            std::mem::forget(std::mem::take(&mut self.slots));
+        }
+    }
+}
+
+impl fmt::Debug for Ring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ring")
+            .field("in_flight", &self.in_flight())
+            .field("queued", &self.queue.len())
+            .field("kernel_entries", &self.kernel_entries)
+            .field("features", &self.features)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Tells whether io_uring can be used by this process, and what it offers.
+///
+/// # Errors
+/// Why not, in one sentence.
+pub fn probe() -> Result<Features, IoError> {
+    Ring::new(RingOptions { entries: 1, ops_max: 1 }).map(|ring| ring.features())
+}
+
+/// The best ring the kernel has: with deferred completion work, cooperative, plain.
+fn build(options: RingOptions) -> io::Result<(IoUring, bool)> {
+    let results = u32::try_from(options.ops_max).unwrap_or(u32::MAX).max(options.entries.saturating_mul(2));
+    let mut refusal = None;
+    for level in 0..3 {
+        let mut builder = IoUring::builder();
+        builder.setup_clamp().setup_cqsize(results).dontfork();
+        if level == 0 {
+            builder.setup_single_issuer().setup_defer_taskrun().setup_coop_taskrun().setup_taskrun_flag();
+        } else if level == 1 {
+            builder.setup_coop_taskrun().setup_taskrun_flag();
+        }
+        match builder.build(options.entries) {
+            Ok(uring) => return Ok((uring, level == 0)),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => refusal = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL)))
+}
+
+/// Checks that the kernel knows every operation; returns whether it knows device commands, which are optional.
+fn check_operations(uring: &IoUring) -> Result<bool, IoError> {
+    if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
+        return Err(too_old("timed waiting"));
+    }
+    let mut probe = Probe::new();
+    uring.submitter().register_probe(&mut probe).map_err(|source| refused(source, "probe"))?;
+    let needed = [
+        ("read", opcode::Read::CODE),
+        ("write", opcode::Write::CODE),
+        ("writev", opcode::Writev::CODE),
+        ("fsync", opcode::Fsync::CODE),
+        ("fallocate", opcode::Fallocate::CODE),
+        ("sendmsg", opcode::SendMsg::CODE),
+        ("recv", opcode::Recv::CODE),
+        ("accept", opcode::Accept::CODE),
+        ("poll", opcode::PollAdd::CODE),
+        ("timeout", opcode::Timeout::CODE),
+        ("cancel", opcode::AsyncCancel::CODE),
+        ("close", opcode::Close::CODE),
+    ];
+    match needed.iter().find(|(_, code)| !probe.is_supported(*code)) {
+        Some((name, _)) => Err(too_old(name)),
+        None => Ok(probe.is_supported(opcode::UringCmd16::CODE)),
+    }
+}
+
+fn too_old(missing: &str) -> IoError {
+    let reason = format!("this kernel's io_uring has no {missing}; Linux 5.15 or newer is needed");
+    IoError::new(ErrorKind::Unsupported, "use", "io_uring", reason)
+}
+
+fn refused(source: io::Error, operation: &'static str) -> IoError {
+    let reason = match source.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel was built without io_uring, or a sandbox hides it".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "it is forbidden to this process: see the sysctl kernel.io_uring_disabled, and allow io_uring in the \
+             container's seccomp profile"
+                .to_owned()
+        }
+        Some(libc::ENOMEM) => "the locked-memory limit (ulimit -l) is too small".to_owned(),
+        Some(libc::EMFILE | libc::ENFILE) => "too many open files (ulimit -n)".to_owned(),
+        _ => "the kernel refused it".to_owned(),
+    };
+    IoError::from_io(operation, "an io_uring", source).because(reason)
+}

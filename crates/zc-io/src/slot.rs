@@ -1,0 +1,365 @@
+//! One operation in flight: how it is put to the kernel, and what its results mean.
+//!
+//! Job: the ordinary mishaps. A short read or write is continued where it stopped, EINTR is tried again, EAGAIN of a
+//! socket waits for readiness, EAGAIN of a file moves to a kernel worker that may block; each bounded.
+//!
+//! Invariants: an [`InFlight`] owns all memory that its kernel entry refers to (buffers inside the operation, and the
+//! vectors, message header and time below) and is not dropped or changed between entry and result.
+#![expect(unsafe_code, reason = "takes ownership of descriptors that the kernel created")]
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
+
+use io_uring::{opcode, squeue, types};
+use zc_core::u64_from_usize;
+
+use crate::event::COUNTER_BYTES;
+use crate::limits::{ATTEMPTS_MAX, PIECES_PER_TRANSFER_MAX, TRANSFER_BYTES_MAX};
+use crate::operation::{Completion, FallocateMode, Operation, Piece, Segment, SharedFd};
+
+/// File position of descriptors that have none.
+const NO_OFFSET: u64 = 0;
+/// BLOCK_URING_CMD_DISCARD of linux/blkdev.h: _IO(0x12, 0).
+const BLOCK_URING_CMD_DISCARD: u32 = 0x1200;
+
+/// An operation that the ring holds.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    user: u64,
+    operation: Operation,
+    len_bytes: usize,
+    done_bytes: usize,
+    /// Attempts in a row that moved nothing.
+    attempts: u8,
+    phase: Phase,
+    /// Where it is now.
+    pub(crate) place: Place,
+    /// A cancellation was asked for.
+    pub(crate) cancelled: bool,
+    iovecs: Vec<libc::iovec>,
+    message: Option<Box<libc::msghdr>>,
+    time: Option<Box<types::Timespec>>,
+}
+
+/// Where an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Waiting in our queue.
+    Queued,
+    /// In the submission queue or the kernel: its memory is the kernel's.
+    Kernel,
+}
+
+/// What the next kernel entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// The operation itself.
+    Plain,
+    /// The operation itself, on a kernel worker that may block.
+    Blocking,
+    /// Waiting for the descriptor to become ready for it.
+    Ready,
+}
+
+/// What a kernel result means.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// The operation ended.
+    Done(io::Result<usize>),
+    /// It has to go to the kernel again.
+    Again,
+}
+
+impl InFlight {
+    pub(crate) fn new(user: u64, operation: Operation) -> Self {
+        let len_bytes = operation.len_bytes();
+        Self {
+            user,
+            operation,
+            len_bytes,
+            done_bytes: 0,
+            attempts: 0,
+            phase: Phase::Plain,
+            place: Place::Queued,
+            cancelled: false,
+            iovecs: Vec::new(),
+            message: None,
+            time: None,
+        }
+    }
+
+    pub(crate) const fn user(&self) -> u64 {
+        self.user
+    }
+
+    /// The kernel entry for what is left to do.
+    pub(crate) fn entry(&mut self) -> squeue::Entry {
+        assert_eq!(self.place, Place::Queued, "an operation is in the kernel once");
+        self.place = Place::Kernel;
+        if self.phase == Phase::Ready {
+            return self.readiness_entry();
+        }
+        let entry = self.plain_entry();
+        if self.phase == Phase::Blocking { entry.flags(squeue::Flags::ASYNC) } else { entry }
+    }
+
+    fn plain_entry(&mut self) -> squeue::Entry {
+        let done = self.done_bytes;
+        match &self.operation {
+            Operation::Nop => opcode::Nop::new().build(),
+            Operation::Read { fd, offset, target } => {
+                let piece = target.rest(done);
+                opcode::Read::new(raw(fd), piece.start, transfer_len(piece))
+                    .offset(advance(*offset, done))
+                    .build()
+            }
+            Operation::Write { fd, offset, segments, durable } => {
+                let flags = if *durable { libc::RWF_DSYNC } else { 0 };
+                let offset = advance(*offset, done);
+                if let [only] = segments.as_slice() {
+                    let piece = only.rest(done);
+                    return opcode::Write::new(raw(fd), piece.start, transfer_len(piece))
+                        .offset(offset)
+                        .rw_flags(flags)
+                        .build();
+                }
+                fill_iovecs(&mut self.iovecs, segments, done);
+                opcode::Writev::new(raw(fd), self.iovecs.as_ptr(), iovec_count(&self.iovecs))
+                    .offset(offset)
+                    .rw_flags(flags)
+                    .build()
+            }
+            Operation::Fsync { fd, datasync } => {
+                let flags = if *datasync { types::FsyncFlags::DATASYNC } else { types::FsyncFlags::empty() };
+                opcode::Fsync::new(raw(fd)).flags(flags).build()
+            }
+            Operation::Fallocate { fd, mode, offset, len } => {
+                opcode::Fallocate::new(raw(fd), *len).offset(*offset).mode(mode_bits(*mode)).build()
+            }
+            Operation::Discard { fd, offset, len } => {
+                let mut command = [0; 16];
+                #[expect(clippy::host_endian_bytes, reason = "the kernel takes a native integer")]
+                command[..8].copy_from_slice(&(*len).to_ne_bytes());
+                opcode::UringCmd16::new(raw(fd), BLOCK_URING_CMD_DISCARD)
+                    .addr(Some(*offset))
+                    .cmd(command)
+                    .build()
+            }
+            Operation::Accept { fd } => {
+                opcode::Accept::new(raw(fd), std::ptr::null_mut(), std::ptr::null_mut())
+                    .flags(libc::SOCK_CLOEXEC)
+                    .build()
+            }
+            Operation::Poll { fd, events } => opcode::PollAdd::new(raw(fd), *events).build(),
+            Operation::Wait { event } => {
+                let len = u32::try_from(COUNTER_BYTES).unwrap_or(u32::MAX);
+                opcode::Read::new(types::Fd(event.raw_fd()), event.sink().as_ptr(), len)
+                    .offset(NO_OFFSET)
+                    .build()
+            }
+            Operation::Send { .. }
+            | Operation::Recv { .. }
+            | Operation::Timeout { .. }
+            | Operation::Close { .. } => self.socket_or_control_entry(),
+        }
+    }
+
+    fn socket_or_control_entry(&mut self) -> squeue::Entry {
+        let done = self.done_bytes;
+        match &mut self.operation {
+            Operation::Send { fd, segments } => {
+                fill_iovecs(&mut self.iovecs, segments, done);
+                let message = self.message.insert(Box::new(message_of(&mut self.iovecs)));
+                // MSG_NOSIGNAL: a closed peer is an error here, not a signal.
+                let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL).cast_unsigned();
+                opcode::SendMsg::new(raw(fd), &raw const **message).flags(flags).build()
+            }
+            Operation::Recv { fd, target, exact } => {
+                let piece = target.rest(done);
+                let flags = if *exact { libc::MSG_WAITALL } else { 0 };
+                opcode::Recv::new(raw(fd), piece.start, transfer_len(piece)).flags(flags).build()
+            }
+            Operation::Timeout { ms } => {
+                let nanos = u32::try_from(*ms % 1000).unwrap_or(0) * 1_000_000;
+                let time = self.time.insert(Box::new(types::Timespec::new().sec(*ms / 1000).nsec(nanos)));
+                opcode::Timeout::new(&raw const **time).build()
+            }
+            Operation::Close { .. } => {
+                let Operation::Close { fd } = std::mem::replace(&mut self.operation, Operation::Nop) else {
+                    unreachable!("matched above");
+                };
+                // From here on the descriptor is the kernel's: it is closed whatever the result says.
+                opcode::Close::new(types::Fd(fd.into_raw_fd())).build()
+            }
+            other => unreachable!("{other:?} is built elsewhere"),
+        }
+    }
+
+    fn readiness_entry(&self) -> squeue::Entry {
+        let (fd, events) = match &self.operation {
+            Operation::Send { fd, .. } => (raw(fd), libc::POLLOUT),
+            Operation::Recv { fd, .. } | Operation::Accept { fd } => (raw(fd), libc::POLLIN),
+            Operation::Wait { event } => (types::Fd(event.raw_fd()), libc::POLLIN),
+            other => unreachable!("{other:?} has no readiness"),
+        };
+        opcode::PollAdd::new(fd, u32::from(events.cast_unsigned())).build()
+    }
+
+    /// Takes a kernel result: a byte count or other value, or a negated errno.
+    pub(crate) fn on_result(&mut self, result: i32) -> Verdict {
+        assert_eq!(self.place, Place::Kernel, "a result for an operation that is not in the kernel");
+        self.place = Place::Queued;
+        let verdict = match u32::try_from(result) {
+            Ok(value) if self.phase == Phase::Ready => {
+                let _events: u32 = value;
+                self.phase = Phase::Plain;
+                Verdict::Again
+            }
+            Ok(value) => self.on_value(zc_core::usize_from_u32(value)),
+            Err(_) => self.on_errno(-result),
+        };
+        match verdict {
+            Verdict::Again if self.cancelled => {
+                Verdict::Done(Err(io::Error::from_raw_os_error(libc::ECANCELED)))
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn on_value(&mut self, value: usize) -> Verdict {
+        match &self.operation {
+            Operation::Read { .. } | Operation::Recv { exact: true, .. } => {
+                self.on_bytes(value, io::ErrorKind::UnexpectedEof)
+            }
+            Operation::Write { .. } | Operation::Send { .. } => {
+                self.on_bytes(value, io::ErrorKind::WriteZero)
+            }
+            Operation::Wait { event } => {
+                event.clear();
+                Verdict::Done(Ok(0))
+            }
+            _ => Verdict::Done(Ok(value)),
+        }
+    }
+
+    /// `moved` more bytes; none although some are left means `at_end`.
+    fn on_bytes(&mut self, moved: usize, at_end: io::ErrorKind) -> Verdict {
+        assert!(moved <= self.len_bytes - self.done_bytes, "the kernel moved more than asked");
+        self.done_bytes += moved;
+        if self.done_bytes == self.len_bytes {
+            return Verdict::Done(Ok(self.len_bytes));
+        }
+        if moved > 0 {
+            self.attempts = 0;
+            self.phase = Phase::Plain;
+            return Verdict::Again;
+        }
+        if self.done_bytes == 0 && matches!(self.operation, Operation::Recv { .. }) {
+            return Verdict::Done(Ok(0));
+        }
+        Verdict::Done(Err(at_end.into()))
+    }
+
+    fn on_errno(&mut self, errno: i32) -> Verdict {
+        self.attempts += 1;
+        let again = self.attempts < ATTEMPTS_MAX;
+        match (&self.operation, errno) {
+            (Operation::Timeout { .. }, libc::ETIME) => Verdict::Done(Ok(0)),
+            (Operation::Close { .. } | Operation::Nop, _) => fail(errno),
+            (_, libc::EINTR) if again => Verdict::Again,
+            (
+                Operation::Send { .. }
+                | Operation::Recv { .. }
+                | Operation::Accept { .. }
+                | Operation::Wait { .. },
+                libc::EAGAIN,
+            ) if again => {
+                self.phase = Phase::Ready;
+                Verdict::Again
+            }
+            (_, libc::EAGAIN) if again => {
+                self.phase = Phase::Blocking;
+                Verdict::Again
+            }
+            // The unaligned rest of an O_DIRECT read: only the end of the file leaves one.
+            (Operation::Read { .. }, libc::EINVAL) if self.done_bytes > 0 => {
+                Verdict::Done(Err(io::ErrorKind::UnexpectedEof.into()))
+            }
+            _ => fail(errno),
+        }
+    }
+
+    /// Hands everything back.
+    pub(crate) fn finish(self, result: io::Result<usize>) -> Completion {
+        assert_eq!(self.place, Place::Queued, "memory comes back after the kernel is done with it");
+        let mut completion =
+            Completion { user: self.user, result, operation: self.operation, accepted: None };
+        if let (Operation::Accept { .. }, Ok(value)) = (&completion.operation, &completion.result) {
+            let raw = i32::try_from(*value).unwrap_or(-1);
+            assert!(raw >= 0, "descriptors are 31-bit numbers");
+            // SAFETY: the kernel just created this descriptor for the accept and told nobody else its number.
+            completion.accepted = Some(unsafe { OwnedFd::from_raw_fd(raw) });
+            completion.result = Ok(0);
+        }
+        completion
+    }
+}
+
+fn fail(errno: i32) -> Verdict {
+    Verdict::Done(Err(io::Error::from_raw_os_error(errno)))
+}
+
+fn raw(fd: &SharedFd) -> types::Fd {
+    types::Fd(fd.as_raw_fd())
+}
+
+fn transfer_len(piece: Piece) -> u32 {
+    u32::try_from(piece.len_bytes.min(TRANSFER_BYTES_MAX)).unwrap_or(u32::MAX)
+}
+
+/// Offsets beyond the largest file are refused by the kernel, so saturation is not seen.
+fn advance(offset: u64, done_bytes: usize) -> u64 {
+    offset.saturating_add(u64_from_usize(done_bytes))
+}
+
+fn iovec_count(iovecs: &[libc::iovec]) -> u32 {
+    u32::try_from(iovecs.len()).unwrap_or(u32::MAX)
+}
+
+/// Lists what is left of `segments` after `done_bytes`, up to the kernel's bounds for one transfer.
+fn fill_iovecs(iovecs: &mut Vec<libc::iovec>, segments: &[Segment], done_bytes: usize) {
+    iovecs.clear();
+    let mut skip_bytes = done_bytes;
+    let mut total_bytes = 0;
+    for segment in segments {
+        let skip = skip_bytes.min(segment.len_bytes());
+        skip_bytes -= skip;
+        let piece = segment.rest(skip);
+        let len_bytes = piece.len_bytes.min(TRANSFER_BYTES_MAX - total_bytes);
+        if len_bytes == 0 {
+            continue;
+        }
+        if iovecs.len() == PIECES_PER_TRANSFER_MAX {
+            break;
+        }
+        iovecs.push(libc::iovec { iov_base: piece.start.cast(), iov_len: len_bytes });
+        total_bytes += len_bytes;
+    }
+}
+
+fn message_of(iovecs: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: a message header is integers and pointers, for which all-zero bytes are valid.
+    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
+    message.msg_iov = iovecs.as_mut_ptr();
+    message.msg_iovlen = iovecs.len();
+    message
+}
+
+const fn mode_bits(mode: FallocateMode) -> i32 {
+    match mode {
+        FallocateMode::Allocate => 0,
+        FallocateMode::PunchHole => libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+        FallocateMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+    }
+}
