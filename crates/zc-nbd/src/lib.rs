@@ -22,7 +22,7 @@
 //! | `STRUCTURED_REPLY` | yes | yes |
 //! | `LIST_META_CONTEXT` | yes | no |
 //! | `SET_META_CONTEXT`, `BLOCK_STATUS`, any contexts the driver names | yes | yes |
-//! | `EXTENDED_HEADERS` | yes, off by default: not yet proved against another implementation | same |
+//! | `EXTENDED_HEADERS` | yes, off by default: tried with qemu 10.0 only, not with libnbd | same |
 //! | `BLOCK_STATUS_PAYLOAD` | no: refused with `EINVAL` | no |
 //! | `STARTTLS` | no: `ERR_UNSUP` | no |
 //! | `READ` with holes, `DF`, error chunks with text | yes | yes |

@@ -44,6 +44,7 @@ pub(crate) fn catalog() -> Vec<ExportInfo> {
     plain.contexts.clear();
     plain.description.clear();
     let mut aligned = export("aligned", 4);
+    aligned.size_bytes = 4 << 20;
     aligned.blocks = BlockSizes::new(512, 4096, 1 << 20).unwrap();
     let mut huge = export("huge", 5);
     huge.size_bytes = 1 << 40;

@@ -3,6 +3,18 @@
 //! Names begin with the rule of proto.md they check where there is one. What they do not do: sockets.
 
 #[cfg(test)]
+mod client_rules;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod handshake_rules;
+#[cfg(test)]
+mod hostile;
+#[cfg(test)]
 mod loopback;
+#[cfg(test)]
+mod raw;
+#[cfg(test)]
+mod transmission_rules;
+#[cfg(test)]
+mod wire_round_trip;
