@@ -110,13 +110,20 @@ impl Target {
         }
     }
 
-    /// Keeps the first `len_bytes` bytes only.
+    /// Makes the target shorter or longer; it starts where it did.
     ///
     /// # Panics
-    /// When the target is shorter.
-    pub fn truncate(&mut self, len_bytes: usize) {
-        assert!(len_bytes <= self.len_bytes(), "a target only shrinks");
-        self.range.end = self.range.start + len_bytes;
+    /// When it would not lie inside the memory any more.
+    pub fn set_len_bytes(&mut self, len_bytes: usize) {
+        let range = self.range.start..self.range.start.saturating_add(len_bytes);
+        assert_inside(&range, self.memory.len_bytes());
+        self.range = range;
+    }
+
+    /// Whether address and length are multiples of `align_bytes`, as direct I/O wants them.
+    #[must_use]
+    pub fn is_aligned(&self, align_bytes: usize) -> bool {
+        self.rest(0).is_aligned(align_bytes)
     }
 
     /// Address and length of what is left after `done_bytes`.
@@ -221,6 +228,23 @@ impl Segment {
         }
     }
 
+    /// The first `len_bytes` bytes of this segment.
+    ///
+    /// # Panics
+    /// When the segment is shorter.
+    #[must_use]
+    pub fn prefix(mut self, len_bytes: usize) -> Self {
+        assert!(len_bytes <= self.len_bytes(), "a prefix is not longer");
+        self.range.end = self.range.start + len_bytes;
+        self
+    }
+
+    /// Whether address and length are multiples of `align_bytes`, as direct I/O wants them.
+    #[must_use]
+    pub fn is_aligned(&self, align_bytes: usize) -> bool {
+        self.rest(0).is_aligned(align_bytes)
+    }
+
     /// Gives the memory back.
     #[must_use]
     pub fn into_source(self) -> Source {
@@ -246,6 +270,10 @@ impl Piece {
         // `wrapping_add` needs no promise about the allocation; the range was checked when the part was made.
         let start = base.as_ptr().wrapping_add(range.start).wrapping_add(done_bytes);
         Self { start, len_bytes: range.len() - done_bytes }
+    }
+
+    fn is_aligned(self, align_bytes: usize) -> bool {
+        self.start.addr().is_multiple_of(align_bytes) && self.len_bytes.is_multiple_of(align_bytes)
     }
 }
 

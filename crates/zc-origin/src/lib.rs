@@ -1,1 +1,29 @@
-//! Origins: the slow devices behind volumes.
+//! Origins: the slow devices behind volumes, as the engine sees them.
+//!
+//! Job: open a file or block device as the origin of a volume ([`Origin`]), turn reads, writes, flushes, trims and zero
+//! writes into ring operations one after the other ([`Job`], [`Step`]), learn what the origin cannot do and do it
+//! another way, tell whether an origin is still the one that a cache was filled from ([`compare`]), and fail on
+//! purpose for tests ([`FaultPlan`]).
+//!
+//! Invariants:
+//! - The origin stays raw: byte n of the volume is byte n of the origin, nothing else is stored on it.
+//! - A request succeeds only when all its bytes did; with FUA only when they are durable.
+//! - Writes of one origin all go past the page cache or all go through it. Mixing them within a page loses data:
+//!   written-back pages carry old neighbours.
+//!
+//! What it does not do: cache, retry failed I/O, order requests (the cache manager does), or own a ring.
+#![forbid(unsafe_code)]
+
+mod error;
+mod fault;
+mod identity;
+mod job;
+mod origin;
+#[cfg(test)]
+mod origin_tests;
+
+pub use error::{OriginError, RequestClass};
+pub use fault::{FaultEffect, FaultPlan, FaultRule, FaultWhen};
+pub use identity::{Likeness, compare};
+pub use job::{Finished, Job, OriginRequest, Step};
+pub use origin::{Origin, OriginCaps, OriginOptions};

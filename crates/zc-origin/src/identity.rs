@@ -1,0 +1,59 @@
+//! Is this the origin that the cache was filled from?
+//!
+//! The origin carries no mark of ours, so the answer comes from outside: inode, length, time of the last change.
+//! A block device has less to tell; a swapped device of the same size is found only by comparing contents, which the
+//! engine does with a sample.
+
+use zc_io::{FileKind, Identity};
+
+/// How much an origin is like the one remembered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Likeness {
+    /// Everything that can be compared is equal.
+    Same,
+    /// The same origin, but its contents may have changed meanwhile; clean cache contents are not to be trusted.
+    /// The reason reads on from "the origin ...".
+    Changed(String),
+    /// Another origin. The reason reads on from "the origin ...".
+    Other(String),
+}
+
+/// Compares the remembered identity of an origin with the present one.
+#[must_use]
+pub fn compare(remembered: &Identity, present: &Identity) -> Likeness {
+    if remembered.kind != present.kind {
+        let kind = |kind| if kind == FileKind::Block { "block device" } else { "file" };
+        return Likeness::Other(format!("was a {} and is a {}", kind(remembered.kind), kind(present.kind)));
+    }
+    if remembered.inode != present.inode {
+        return Likeness::Other("is another file under the same name".to_owned());
+    }
+    if remembered.len_bytes != present.len_bytes {
+        return Likeness::Changed(format!(
+            "had {} bytes and has {}",
+            remembered.len_bytes, present.len_bytes
+        ));
+    }
+    if remembered.mtime_ns != present.mtime_ns {
+        return Likeness::Changed("was written to by somebody else".to_owned());
+    }
+    // Device numbers change between boots and say nothing when everything else is equal.
+    Likeness::Same
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Identity =
+        Identity { kind: FileKind::Regular, dev: 1, inode: 2, len_bytes: 4096, mtime_ns: 5 };
+
+    #[test]
+    fn each_difference_has_its_meaning() {
+        assert_eq!(compare(&FILE, &Identity { dev: 9, ..FILE }), Likeness::Same);
+        assert!(matches!(compare(&FILE, &Identity { inode: 3, ..FILE }), Likeness::Other(_)));
+        assert!(matches!(compare(&FILE, &Identity { kind: FileKind::Block, ..FILE }), Likeness::Other(_)));
+        assert!(matches!(compare(&FILE, &Identity { mtime_ns: 6, ..FILE }), Likeness::Changed(_)));
+        assert!(matches!(compare(&FILE, &Identity { len_bytes: 1, ..FILE }), Likeness::Changed(_)));
+    }
+}

@@ -1,0 +1,383 @@
+//! A file or block device as origin.
+//!
+//! Direct or buffered: an origin opened for direct I/O does all its writes past the page cache if its blocks are
+//! 512 bytes (the unit of requests), and all of them through the page cache if they are larger, because unaligned
+//! writes would have to go there and the two must not meet in one page. Reads go past the page cache whenever offset,
+//! length and memory are aligned; the kernel makes them see buffered writes that ended before.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::io::Errno;
+use zc_core::{ErrorKind, SECTOR_BYTES, u64_from_usize, usize_from_u32, usize_from_u64};
+use zc_io::{
+    AlignedBuf, BlockFile, FallocateMode, FileKind, Identity, IoError, OpenOptions, Operation, Segment,
+    SharedBuf, SharedFd, Target, kind_of,
+};
+
+use crate::error::{OriginError, RequestClass};
+use crate::fault::{FaultEffect, FaultPlan};
+use crate::job::{Finished, Job, OriginRequest, Stage, Step};
+
+/// Bytes of zeros written at a time where the origin has no faster way.
+const ZERO_PIECE_BYTES: usize = 1 << 20;
+
+/// How to open an origin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OriginOptions {
+    /// For writing; otherwise writes, trims and zero writes are refused.
+    pub write: bool,
+    /// Past the page cache. `None`: block devices yes, files no.
+    pub direct: Option<bool>,
+    /// Create the file, sparse, with this length if it does not exist.
+    pub create_len: Option<u64>,
+}
+
+/// What an origin can do. Trim and zero abilities start optimistic and are unlearned when the origin refuses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OriginCaps {
+    /// Trims reach the device; otherwise they do nothing and succeed.
+    pub can_trim: bool,
+    /// Zero writes that may leave holes are fast.
+    pub can_punch: bool,
+    /// Zero writes that keep the space are fast.
+    pub can_zero: bool,
+    /// A write can be durable by itself; otherwise it is followed by a flush.
+    pub fua: bool,
+    /// The device spins, if known.
+    pub rotational: Option<bool>,
+    /// Writes go past the page cache.
+    pub direct_writes: bool,
+    /// Opened for writing.
+    pub writable: bool,
+}
+
+/// An open origin.
+#[derive(Debug)]
+pub struct Origin {
+    file: BlockFile,
+    buffered: SharedFd,
+    len_bytes: u64,
+    caps: OriginCaps,
+    zeros: Option<SharedBuf>,
+    faults: FaultPlan,
+}
+
+impl Origin {
+    /// Opens a file or block device as origin, exclusively if for writing. A last partial sector is left out.
+    ///
+    /// # Errors
+    /// When it cannot be opened; the text says why.
+    pub fn open(path: &Path, options: OriginOptions) -> Result<Self, IoError> {
+        let is_block = std::fs::metadata(path)
+            .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type()));
+        let direct = options.direct.unwrap_or(is_block);
+        let open = OpenOptions { direct, write: options.write, create_len: options.create_len };
+        let file = BlockFile::open(path, open)?;
+        let buffered = file.buffered_fd()?;
+        let caps = OriginCaps {
+            can_trim: true,
+            can_punch: true,
+            can_zero: true,
+            fua: true,
+            rotational: file.is_rotational(),
+            direct_writes: file.is_direct() && file.block_bytes() <= SECTOR_BYTES,
+            writable: options.write,
+        };
+        let len_bytes = file.len_bytes() - file.len_bytes() % u64::from(SECTOR_BYTES);
+        Ok(Self { file, buffered, len_bytes, caps, zeros: None, faults: FaultPlan::default() })
+    }
+
+    /// The same origin, failing as planned. For tests.
+    #[must_use]
+    pub fn with_faults(mut self, plan: FaultPlan) -> Self {
+        self.faults = plan;
+        self
+    }
+
+    /// The plan given to [`Self::with_faults`], with its counters.
+    #[must_use]
+    pub const fn faults(&self) -> &FaultPlan {
+        &self.faults
+    }
+
+    /// Length in bytes, a multiple of 512.
+    #[must_use]
+    pub const fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// What it can do, as far as is known by now.
+    #[must_use]
+    pub const fn caps(&self) -> OriginCaps {
+        self.caps
+    }
+
+    /// As it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Whether it was created by the open.
+    #[must_use]
+    pub const fn is_created(&self) -> bool {
+        self.file.is_created()
+    }
+
+    /// What identifies it, for pairing it with a cache: see [`crate::compare`].
+    ///
+    /// # Errors
+    /// When the device is gone.
+    pub fn identity(&self) -> Result<Identity, IoError> {
+        self.file.identity()
+    }
+
+    /// Begins a request.
+    pub fn start(&mut self, request: OriginRequest) -> Step {
+        let class = request.class();
+        let (offset, len) = request.extent();
+        let mut job = Job { class, offset, len, stage: Stage::Flush, fault: None };
+        if let Some(kind) = self.objection(class, offset, len) {
+            return self.refuse(&job, kind, request);
+        }
+        if let Some((kind, effect)) = self.faults.decide(class, offset, len) {
+            job.fault = Some(kind);
+            match (effect, request) {
+                (FaultEffect::Done, request) => return self.begin(job, request),
+                (FaultEffect::Torn, OriginRequest::Write { offset, segments, .. }) => {
+                    let segments = first_half(segments);
+                    return self.begin(job, OriginRequest::Write { offset, segments, fua: false });
+                }
+                (_, request) => return self.refuse(&job, kind, request),
+            }
+        }
+        self.begin(job, request)
+    }
+
+    /// Goes on with a request after its operation completed.
+    pub fn advance(&mut self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
+        let errno = result.as_ref().err().and_then(Errno::from_io_error);
+        let unsupported = errno == Some(Errno::OPNOTSUPP) || errno == Some(Errno::NOSYS);
+        match job.stage {
+            Stage::Read => self.after_read(job, result, operation),
+            Stage::Write { fua: true } if unsupported && self.caps.fua => {
+                self.caps.fua = false;
+                self.write_again(job, operation)
+            }
+            Stage::Write { fua } if result.is_ok() && fua && !self.caps.fua => self.flush(job),
+            Stage::ZeroAtOnce { no_hole, fua } if unsupported || errno == Some(Errno::INVAL) => {
+                // EINVAL: not aligned to the device's blocks. Only a refusal in principle is remembered.
+                if unsupported && no_hole {
+                    self.caps.can_zero = false;
+                } else if unsupported {
+                    self.caps.can_punch = false;
+                }
+                self.write_zeros(job, fua)
+            }
+            Stage::ZeroByWriting { next, fua } if result.is_ok() => {
+                if next < job.offset + job.len {
+                    self.write_zeros_from(job, next, fua)
+                } else {
+                    self.end_or_flush(job, fua)
+                }
+            }
+            Stage::Trim { fua } if unsupported => {
+                // Not needing the bytes any more is a hint; an origin that does not take it loses nothing.
+                self.caps.can_trim = false;
+                self.end_or_flush(job, fua)
+            }
+            Stage::ZeroAtOnce { fua, .. } | Stage::Trim { fua } if result.is_ok() => {
+                self.end_or_flush(job, fua)
+            }
+            _ => done(self.outcome(&job, result), None),
+        }
+    }
+
+    /// Why a request cannot be carried out at all.
+    fn objection(&self, class: RequestClass, offset: u64, len: u64) -> Option<ErrorKind> {
+        let sector = u64::from(SECTOR_BYTES);
+        let end = offset.checked_add(len);
+        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) || end.is_none() {
+            return Some(ErrorKind::Invalid);
+        }
+        if matches!(class, RequestClass::Read | RequestClass::Flush) {
+            return None;
+        }
+        if !self.caps.writable {
+            return Some(ErrorKind::ReadOnly);
+        }
+        end.filter(|&end| end > self.len_bytes).map(|_| ErrorKind::Invalid)
+    }
+
+    fn refuse(&self, job: &Job, kind: ErrorKind, request: OriginRequest) -> Step {
+        let target = if let OriginRequest::Read { target, .. } = request { Some(target) } else { None };
+        done(Err(self.error(job, kind)), target)
+    }
+
+    fn begin(&mut self, mut job: Job, request: OriginRequest) -> Step {
+        match request {
+            OriginRequest::Read { offset, target } => self.read(job, offset, target),
+            OriginRequest::Write { offset, segments, fua } => {
+                job.stage = Stage::Write { fua };
+                let segments = self.aligned(segments);
+                let durable = fua && self.caps.fua;
+                Step::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable })
+            }
+            OriginRequest::Flush => self.flush(job),
+            OriginRequest::Trim { offset, len, fua } => self.trim(job, offset, len, fua),
+            OriginRequest::WriteZeroes { offset, len, no_hole, fua } => {
+                if len == 0 {
+                    return self.end_or_flush(job, fua);
+                }
+                let (mode, able) = if no_hole {
+                    (FallocateMode::ZeroRange, self.caps.can_zero)
+                } else {
+                    (FallocateMode::PunchHole, self.caps.can_punch)
+                };
+                if !able {
+                    return self.write_zeros(job, fua);
+                }
+                job.stage = Stage::ZeroAtOnce { no_hole, fua };
+                Step::Submit(job, Operation::Fallocate { fd: self.write_fd(), mode, offset, len })
+            }
+        }
+    }
+
+    fn read(&self, mut job: Job, offset: u64, mut target: Target) -> Step {
+        job.stage = Stage::Read;
+        let inside = usize_from_u64(self.len_bytes.saturating_sub(offset)).min(target.len_bytes());
+        target.bytes_mut()[inside..].fill(0);
+        if inside == 0 {
+            return done(self.outcome(&job, Ok(())), Some(target));
+        }
+        target.set_len_bytes(inside);
+        let block = self.file.block_bytes();
+        let direct = self.file.is_direct()
+            && offset.is_multiple_of(u64::from(block))
+            && target.is_aligned(usize_from_u32(block));
+        let fd = Arc::clone(if direct { self.file.fd() } else { &self.buffered });
+        Step::Submit(job, Operation::Read { fd, offset, target })
+    }
+
+    fn after_read(&self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
+        // A direct read that the file system does not take after all goes through the page cache.
+        let refused = result.as_ref().err().and_then(Errno::from_io_error) == Some(Errno::INVAL);
+        let operation = match operation {
+            Operation::Read { fd, offset, target } if refused && !Arc::ptr_eq(&fd, &self.buffered) => {
+                let fd = Arc::clone(&self.buffered);
+                return Step::Submit(job, Operation::Read { fd, offset, target });
+            }
+            other => other,
+        };
+        let Some(mut target) = operation.into_target() else { unreachable!("a read has a target") };
+        target.set_len_bytes(usize_from_u64(job.len));
+        done(self.outcome(&job, result), Some(target))
+    }
+
+    /// The write again, without the request for durability.
+    fn write_again(&self, job: Job, operation: Operation) -> Step {
+        let Operation::Write { fd, offset, segments, .. } = operation else {
+            unreachable!("the operation of a write is a write");
+        };
+        Step::Submit(job, Operation::Write { fd, offset, segments, durable: false })
+    }
+
+    fn trim(&self, mut job: Job, offset: u64, len: u64, fua: bool) -> Step {
+        let is_block = self.file.kind() == FileKind::Block;
+        // Devices take whole blocks; the edges stay as they are.
+        let unit = if is_block { u64::from(self.file.block_bytes()) } else { 1 };
+        let start = offset.next_multiple_of(unit);
+        let end = (offset + len) / unit * unit;
+        if !self.caps.can_trim || start >= end {
+            return self.end_or_flush(job, fua);
+        }
+        job.stage = Stage::Trim { fua };
+        let (fd, offset, len) = (self.write_fd(), start, end - start);
+        let mode = FallocateMode::PunchHole;
+        let operation = if is_block {
+            Operation::Discard { fd, offset, len }
+        } else {
+            Operation::Fallocate { fd, mode, offset, len }
+        };
+        Step::Submit(job, operation)
+    }
+
+    fn write_zeros(&mut self, job: Job, fua: bool) -> Step {
+        let offset = job.offset;
+        self.write_zeros_from(job, offset, fua)
+    }
+
+    fn write_zeros_from(&mut self, mut job: Job, offset: u64, fua: bool) -> Step {
+        let left = usize_from_u64(job.offset + job.len - offset);
+        let len = left.min(ZERO_PIECE_BYTES);
+        job.stage = Stage::ZeroByWriting { next: offset + u64_from_usize(len), fua };
+        let zeros = self.zeros.get_or_insert_with(|| AlignedBuf::new(ZERO_PIECE_BYTES).into_shared());
+        let segments = vec![Segment::new(zeros.clone(), 0..len)];
+        // One flush at the end instead of a durable write for each piece.
+        Step::Submit(job, Operation::Write { fd: self.write_fd(), offset, segments, durable: false })
+    }
+
+    fn end_or_flush(&self, job: Job, fua: bool) -> Step {
+        if fua { self.flush(job) } else { done(self.outcome(&job, Ok(())), None) }
+    }
+
+    fn flush(&self, mut job: Job) -> Step {
+        job.stage = Stage::Flush;
+        Step::Submit(job, Operation::Fsync { fd: self.write_fd(), datasync: true })
+    }
+
+    /// Where all writes of this origin go.
+    fn write_fd(&self) -> SharedFd {
+        Arc::clone(if self.caps.direct_writes { self.file.fd() } else { &self.buffered })
+    }
+
+    /// Copies what direct I/O does not take because of where it lies in memory.
+    fn aligned(&self, segments: Vec<Segment>) -> Vec<Segment> {
+        let sector = usize_from_u32(SECTOR_BYTES);
+        if !self.caps.direct_writes || segments.iter().all(|segment| segment.is_aligned(sector)) {
+            return segments;
+        }
+        let total = segments.iter().map(Segment::len_bytes).sum();
+        let mut copy = AlignedBuf::new(total);
+        let mut at = 0;
+        for segment in &segments {
+            copy[at..at + segment.len_bytes()].copy_from_slice(segment.bytes());
+            at += segment.len_bytes();
+        }
+        vec![Segment::whole(copy)]
+    }
+
+    fn outcome<T>(&self, job: &Job, result: io::Result<T>) -> Result<(), OriginError> {
+        match (result, job.fault) {
+            (_, Some(kind)) => Err(self.error(job, kind)),
+            (Ok(_), None) => Ok(()),
+            (Err(error), None) => Err(self.error(job, kind_of(&error)).with_source(error)),
+        }
+    }
+
+    fn error(&self, job: &Job, kind: ErrorKind) -> OriginError {
+        OriginError::new(kind, job.class, self.file.path(), job.offset, job.len)
+    }
+}
+
+fn done(result: Result<(), OriginError>, target: Option<Target>) -> Step {
+    Step::Done(Finished { result, target })
+}
+
+/// The first half of the sectors.
+fn first_half(segments: Vec<Segment>) -> Vec<Segment> {
+    let total: usize = segments.iter().map(Segment::len_bytes).sum();
+    let sector = usize_from_u32(SECTOR_BYTES);
+    let mut left = total / sector / 2 * sector;
+    let mut half = Vec::new();
+    for segment in segments {
+        let len = segment.len_bytes().min(left);
+        left -= len;
+        if len > 0 {
+            half.push(segment.prefix(len));
+        }
+    }
+    half
+}
