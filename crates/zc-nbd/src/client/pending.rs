@@ -74,6 +74,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn scattered_pieces_are_bounded() {
+        let mut pending = Pending::new(0, 0, 0, 1 << 20);
+        let most = u64::try_from(READ_PIECES_MAX).unwrap();
+        for index in 0..most {
+            assert_eq!(pending.claim(index * 2, 1), Ok(()));
+        }
+        assert!(pending.claim(most * 2, 1).is_err(), "one piece too many");
+    }
+
     proptest! {
         #[test]
         fn must_14_pieces_agree_with_a_bitmap(claims in prop::collection::vec((0_u64..40, 0_u64..12), 0..30)) {

@@ -71,7 +71,8 @@ impl BlockSizes {
     }
 }
 
-/// What an export offers. Set only what the driver really does: every flag is advertised as it stands.
+/// What an export offers. Set only what the driver really does: every flag is advertised as it stands, except that
+/// a read-only export offers no `TRIM` and no `WRITE_ZEROES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExportFlags {
     /// Writes are refused with `EPERM` by the session.
@@ -118,17 +119,18 @@ impl ExportInfo {
     #[must_use]
     pub fn tx_flags(&self, style: HeaderStyle) -> u16 {
         let flags = self.flags;
+        let zeroes = flags.write_zeroes && !flags.read_only;
         let table = [
             (flags.read_only, tx_flag::READ_ONLY),
             (flags.flush, tx_flag::SEND_FLUSH),
             (flags.fua, tx_flag::SEND_FUA),
             (flags.rotational, tx_flag::ROTATIONAL),
-            (flags.trim, tx_flag::SEND_TRIM),
-            (flags.write_zeroes, tx_flag::SEND_WRITE_ZEROES),
+            (flags.trim && !flags.read_only, tx_flag::SEND_TRIM),
+            (zeroes, tx_flag::SEND_WRITE_ZEROES),
             (style != HeaderStyle::Simple, tx_flag::SEND_DF),
             (flags.multi_conn, tx_flag::CAN_MULTI_CONN),
             (flags.cache, tx_flag::SEND_CACHE),
-            (flags.write_zeroes && flags.fast_zero, tx_flag::SEND_FAST_ZERO),
+            (zeroes && flags.fast_zero, tx_flag::SEND_FAST_ZERO),
         ];
         table.iter().filter(|(on, _)| *on).fold(tx_flag::HAS_FLAGS, |sum, (_, bit)| sum | bit)
     }
@@ -171,8 +173,11 @@ mod tests {
         assert_eq!(export.tx_flags(HeaderStyle::Simple), tx_flag::HAS_FLAGS);
         assert_eq!(export.tx_flags(HeaderStyle::Structured), tx_flag::HAS_FLAGS | tx_flag::SEND_DF);
         export.flags.fast_zero = true;
+        export.flags.trim = true;
         assert_eq!(export.tx_flags(HeaderStyle::Simple) & tx_flag::SEND_FAST_ZERO, 0);
         export.flags.write_zeroes = true;
         assert_ne!(export.tx_flags(HeaderStyle::Simple) & tx_flag::SEND_FAST_ZERO, 0);
+        export.flags.read_only = true;
+        assert_eq!(export.tx_flags(HeaderStyle::Simple), tx_flag::HAS_FLAGS | tx_flag::READ_ONLY);
     }
 }

@@ -287,9 +287,9 @@ impl ServerSession {
     }
 }
 
-/// Whether `query` is the namespace of `name` with its colon, such as `base:`.
+/// Whether `query` is a namespace of `name` with its colon, such as `base:`.
 fn is_namespace_of(query: &str, name: &str) -> bool {
-    query.ends_with(':') && query.matches(':').count() == 1 && name.starts_with(query)
+    query.ends_with(':') && name.starts_with(query)
 }
 
 fn list(data: &[u8], catalog: &(impl ExportCatalog + ?Sized), out: &mut Vec<u8>) -> Result<(), Refused> {

@@ -9,7 +9,8 @@
 //!    [`ServerSession::take_payload`] cuts from the chunk at hand, then reads from the socket of at most
 //!    [`Need::Payload`] bytes, reported by [`ServerSession::payload_received`].
 //! 4. Each [`Request`] is answered once, in any order, by the reply functions, which append headers to the output;
-//!    the data of a READ follows its header on the wire and never passes through the session.
+//!    the data of a READ follows its header on the wire and never passes through the session. A driver that gathers
+//!    output notes the output's length after each header as the place where data goes between.
 //!
 //! Invariants: the session buffers at most one header or one option ([`ServerLimits::option_data_bytes`]); requests
 //! in flight and their payload bytes are bounded; each request is answered exactly once (a [`Request`] is consumed

@@ -32,6 +32,7 @@ pub enum Command {
 
 /// A checked request. It is consumed by its reply, so it cannot be answered twice.
 #[derive(Debug, PartialEq, Eq)]
+#[must_use = "every request must be answered once"]
 pub struct Request {
     pub(super) command: Command,
     pub(super) flags: u16,
@@ -230,10 +231,6 @@ impl ServerSession {
                 Err((ErrorCode::Inval, "offset and length of a flush must be zero"))
             };
         }
-        let writes = matches!(kind, Command::Write | Command::Trim | Command::WriteZeroes);
-        if writes && export.flags.read_only {
-            return Err((ErrorCode::Perm, "the export is read-only"));
-        }
         check_range(&request, export)?;
         self.check_payload(&request)?;
         Ok(request)
@@ -241,6 +238,10 @@ impl ServerSession {
 
     fn known_command(&self, header: &RequestHeader, export: &ExportInfo) -> Result<Command, Refused> {
         let offered = export.flags;
+        let writes = matches!(header.command, command::WRITE | command::TRIM | command::WRITE_ZEROES);
+        if writes && offered.read_only {
+            return Err((ErrorCode::Perm, "the export is read-only"));
+        }
         let structured = self.style != HeaderStyle::Simple;
         let (kind, on, flags) = match header.command {
             command::READ => (Command::Read, true, if structured { command_flag::DF } else { 0 }),

@@ -173,12 +173,18 @@ fn handshake_replies_that_do_not_fit_end_the_session() {
         let mut talk = greet(config(), 3);
         assert!(talk.reply(number, kind, body).is_err(), "{number} {kind} {body:?}");
     }
+    let export = info(&InfoReply::Export { size_bytes: 1 << 20, flags: ALL });
+    let mut talk = greet(config(), 3);
+    assert!(talk.reply(option::INFO, reply::INFO, &export).is_err(), "an answer to another option");
+    let mut talk = greet(config(), 3);
+    let other = info(&InfoReply::Other(99));
+    let replies = (0..=limits::OPTION_REPLIES_MAX).map(|_| talk.reply(option::GO, reply::INFO, &other));
+    assert_eq!(replies.filter(Result::is_err).count(), 1, "endless replies");
     let mut talk = greet(config(), 3);
     let mut bytes = Vec::new();
     OptionReplyHeader { option: option::GO, reply: reply::INFO, length: u32::MAX }.encode(&mut bytes);
     assert!(talk.feed(&bytes).is_err(), "a long reply is refused before it is buffered");
     let mut talk = greet(config(), 3);
-    let export = info(&InfoReply::Export { size_bytes: 1 << 20, flags: ALL });
     talk.reply(option::GO, reply::INFO, &export).unwrap();
     let sizes = info(&InfoReply::BlockSize { min: 0, preferred: 0, max: 0 });
     talk.reply(option::GO, reply::INFO, &sizes).unwrap();
@@ -310,13 +316,16 @@ fn must_19_block_status_names_each_context_once() {
         body
     };
     let good = chunk(style, chunk::BLOCK_STATUS, false, 1, 0, &body(5, &[512, 1 << 30]));
+    let mut simple = Vec::new();
+    SimpleReply { error: 0, cookie: 1 }.encode(&mut simple);
     let cases = [
         chunk(style, chunk::BLOCK_STATUS, true, 1, 0, &body(6, &[512])),
         chunk(style, chunk::BLOCK_STATUS, true, 1, 0, &body(5, &[])),
         chunk(style, chunk::BLOCK_STATUS, true, 1, 0, &body(5, &[0])),
         chunk(style, chunk::NONE, true, 1, 0, &[]),
         [good.clone(), good.clone()].concat(),
-        chunk(style, chunk::BLOCK_STATUS_EXT, true, 1, 0, &[0; 24]),
+        chunk(style, chunk::BLOCK_STATUS_EXT, true, 1, 0, &body(5, &[512])),
+        [good.clone(), simple].concat(),
         chunk(style, chunk::OFFSET_DATA, true, 1, 0, &data(0, 512)),
     ];
     for bytes in cases {

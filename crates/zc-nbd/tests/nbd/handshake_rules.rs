@@ -232,7 +232,8 @@ fn must_08_query_lengths_past_the_end_are_invalid() {
     more_queries[12] = 2;
     let mut trailing = good.clone();
     trailing.push(0);
-    for bad in [&good[..8], &good[..good.len() - 1], &long_query, &more_queries, &trailing] {
+    let too_many = meta_data("first", &[""; 257]);
+    for bad in [&good[..8], &good[..good.len() - 1], &too_many, &long_query, &more_queries, &trailing] {
         assert_eq!(kinds(&ask(&mut server, option::SET_META_CONTEXT, bad)), [reply::ERR_INVALID]);
         assert_eq!(kinds(&ask(&mut server, option::LIST_META_CONTEXT, bad)), [reply::ERR_INVALID]);
     }

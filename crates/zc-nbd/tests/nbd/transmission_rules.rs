@@ -198,6 +198,7 @@ fn must_15_unknown_commands_and_flags_are_invalid() {
     let mut server = attached("first", style);
     assert_eq!(attempt(&mut server, style, command::READ, command_flag::DF, 0, 512), 22);
     assert_eq!(attempt(&mut server, style, command::WRITE, command_flag::PAYLOAD_LEN, 0, 512), 22);
+    assert_eq!(attempt(&mut server, style, command::TRIM, command_flag::PAYLOAD_LEN, 0, 512), 22);
     assert_eq!(attempt(&mut server, style, command::BLOCK_STATUS, 0, 0, 512), 22);
 }
 
@@ -475,7 +476,10 @@ fn requests_in_flight_are_bounded_by_count_and_by_bytes() {
         let (mut input, mut served, mut held) = (tail, 0, Vec::new());
         while served < 5 {
             match session.next_event(&mut input, exports.as_slice(), &mut out) {
-                Some(ServerEvent::Request(request)) => held.push(request),
+                Some(ServerEvent::Request(request)) => {
+                    held.push(request);
+                    assert!(held.len() <= bound);
+                }
                 None => {
                     assert!(held.len() == bound || served + held.len() == 5);
                     assert!(session.buffered_bytes() <= 28);

@@ -134,3 +134,23 @@ fn an_error_survives_a_text_that_is_no_string() {
     let decoded = ErrorChunk::decode(false, &[0, 0, 0, 5, 0, 2, 0xff, 0]).unwrap();
     assert_eq!(decoded, ErrorChunk { error: 5, message: String::new(), offset: None });
 }
+
+#[test]
+fn must_19_block_status_lengths_must_fit() {
+    let compact = |bytes: &[u8]| BlockStatus::decode(HeaderStyle::Structured, bytes);
+    let good = [0, 0, 0, 1, 0, 0, 2, 0, 0, 0, 0, 3];
+    assert_eq!(compact(&good).unwrap().extents, [StatusExtent { length: 512, flags: 3 }]);
+    for bad in [&good[..4], &good[..11], &[good.as_slice(), &[0; 7]].concat()] {
+        compact(bad).unwrap_err();
+    }
+    let mut many = vec![0, 0, 0, 1];
+    many.extend([0, 0, 0, 1, 0, 0, 0, 0].repeat(1 << 20));
+    assert_eq!(compact(&many).unwrap().extents.len(), 1 << 20);
+    many.extend([0, 0, 0, 1, 0, 0, 0, 0]);
+    compact(&many).unwrap_err();
+    let mut extended = vec![0, 0, 0, 1, 0, 0, 0, 1];
+    extended.extend([0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
+    BlockStatus::decode(HeaderStyle::Extended, &extended).unwrap();
+    extended[7] = 2;
+    BlockStatus::decode(HeaderStyle::Extended, &extended).unwrap_err();
+}
