@@ -262,21 +262,29 @@ fn a_wake_from_another_thread_ends_the_wait_each_time() {
     let mut ring = ring(8);
     let event = EventFd::new().unwrap();
     let (sender, receiver) = std::sync::mpsc::channel();
+    let (go_on, gone_on) = std::sync::mpsc::channel();
     let waker = event.waker();
     let worker = std::thread::spawn(move || {
-        for number in 0..1000 {
+        for number in 0..300 {
             sender.send(number).unwrap();
             waker.wake();
+            // Every third goes on without being asked, so that wakes also come together.
+            if number % 3 == 0 {
+                gone_on.recv().unwrap();
+            }
         }
     });
     ring.submit(Operation::Wait { event }, 1).unwrap();
     let mut next = 0;
-    while next < 1000 {
+    while next < 300 {
         let completion = wait(&mut ring, 1).remove(0);
         completion.result.unwrap();
         for number in receiver.try_iter() {
             assert_eq!(number, next);
             next += 1;
+            if number % 3 == 0 {
+                go_on.send(()).unwrap();
+            }
         }
         ring.submit(completion.operation, 1).unwrap();
     }

@@ -363,3 +363,113 @@ const fn mode_bits(mode: FallocateMode) -> i32 {
         FallocateMode::ZeroRange => libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::AlignedBuf;
+    use crate::operation::Target;
+
+    fn null() -> SharedFd {
+        Arc::new(std::fs::File::open("/dev/null").unwrap().into())
+    }
+
+    fn recv(exact: bool) -> InFlight {
+        let target = Target::whole(AlignedBuf::new(100));
+        InFlight::new(1, Operation::Recv { fd: null(), target, exact })
+    }
+
+    fn read() -> InFlight {
+        InFlight::new(1, Operation::read(&null(), 0, AlignedBuf::new(100)))
+    }
+
+    fn opcode_of(flight: &mut InFlight) -> u32 {
+        flight.entry().get_opcode()
+    }
+
+    /// Feeds results; `None` while it goes on, then the outcome.
+    fn feed(flight: &mut InFlight, results: &[i32]) -> Option<Result<usize, Option<i32>>> {
+        for &result in results {
+            let _entry = flight.entry();
+            if let Verdict::Done(outcome) = flight.on_result(result) {
+                return Some(outcome.map_err(|error| error.raw_os_error()));
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_socket_that_is_not_ready_is_waited_for() {
+        let mut flight = recv(true);
+        assert_eq!(feed(&mut flight, &[40, -libc::EAGAIN]), None);
+        assert_eq!(opcode_of(&mut flight), u32::from(opcode::PollAdd::CODE));
+        assert!(matches!(flight.on_result(1), Verdict::Again));
+        assert_eq!(opcode_of(&mut flight), u32::from(opcode::Recv::CODE));
+        assert!(matches!(flight.on_result(60), Verdict::Done(Ok(100))));
+    }
+
+    #[test]
+    fn a_file_that_would_block_moves_to_a_worker() {
+        let mut flight = read();
+        assert_eq!(feed(&mut flight, &[-libc::EAGAIN]), None);
+        assert_eq!(opcode_of(&mut flight), u32::from(opcode::Read::CODE));
+        assert_eq!(flight.phase, Phase::Blocking);
+        assert!(matches!(flight.on_result(100), Verdict::Done(Ok(100))));
+    }
+
+    #[test]
+    fn interruptions_are_bounded_and_progress_resets_the_bound() {
+        let many = vec![-libc::EINTR; usize::from(ATTEMPTS_MAX) - 1];
+        let mut flight = read();
+        assert_eq!(feed(&mut flight, &many), None);
+        assert_eq!(feed(&mut flight, &[1]), None);
+        assert_eq!(feed(&mut flight, &many), None);
+        assert_eq!(feed(&mut flight, &[-libc::EINTR]), Some(Err(Some(libc::EINTR))));
+    }
+
+    #[test]
+    fn short_results_add_up_and_the_end_of_a_file_is_an_error() {
+        assert_eq!(feed(&mut read(), &[30, 30, 40]), Some(Ok(100)));
+        assert_eq!(feed(&mut read(), &[30, 0]), Some(Err(None)));
+        // The rest of a direct read that is not aligned.
+        assert_eq!(feed(&mut read(), &[30, -libc::EINVAL]), Some(Err(None)));
+        assert_eq!(feed(&mut read(), &[-libc::EINVAL]), Some(Err(Some(libc::EINVAL))));
+        assert_eq!(feed(&mut recv(true), &[0]), Some(Ok(0)));
+        assert_eq!(feed(&mut recv(true), &[1, 0]), Some(Err(None)));
+        assert_eq!(feed(&mut recv(false), &[30]), Some(Ok(30)));
+    }
+
+    #[test]
+    fn a_cancelled_operation_does_not_go_on() {
+        let mut flight = read();
+        flight.cancelled = true;
+        assert_eq!(feed(&mut flight, &[30]), Some(Err(Some(libc::ECANCELED))));
+        let mut flight = read();
+        flight.cancelled = true;
+        assert_eq!(feed(&mut flight, &[100]), Some(Ok(100)));
+    }
+
+    #[test]
+    #[should_panic(expected = "moved more than asked")]
+    fn a_result_beyond_the_request_breaks_an_invariant() {
+        feed(&mut read(), &[101]);
+    }
+
+    #[test]
+    fn vectors_skip_what_is_done_and_empty_pieces() {
+        let bytes = |len| Segment::whole(&vec![0; len][..]);
+        let segments = [bytes(10), bytes(0), bytes(20), bytes(5)];
+        let lens = |done| {
+            let mut iovecs = Vec::new();
+            fill_iovecs(&mut iovecs, &segments, done);
+            iovecs.iter().map(|iovec| iovec.iov_len).collect::<Vec<_>>()
+        };
+        assert_eq!(lens(0), [10, 20, 5]);
+        assert_eq!(lens(9), [1, 20, 5]);
+        assert_eq!(lens(10), [20, 5]);
+        assert_eq!(lens(31), [4]);
+        assert_eq!(lens(35), [0; 0]);
+    }
+}

@@ -14,6 +14,8 @@
 //! What it does not do: cache, retry failed I/O, order requests (the cache manager does), or own a ring.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod device_tests;
 mod error;
 mod fault;
 mod identity;

@@ -160,6 +160,8 @@ impl Origin {
     pub fn advance(&mut self, job: Job, result: io::Result<usize>, operation: Operation) -> Step {
         let errno = result.as_ref().err().and_then(Errno::from_io_error);
         let unsupported = errno == Some(Errno::OPNOTSUPP) || errno == Some(Errno::NOSYS);
+        // Not aligned to the device's blocks, or pages of the range are in use right now.
+        let momentary = errno == Some(Errno::INVAL) || errno == Some(Errno::BUSY);
         match job.stage {
             Stage::Read => self.after_read(job, result, operation),
             Stage::Write { fua: true } if unsupported && self.caps.fua => {
@@ -167,8 +169,8 @@ impl Origin {
                 self.write_again(job, operation)
             }
             Stage::Write { fua } if result.is_ok() && fua && !self.caps.fua => self.flush(job),
-            Stage::ZeroAtOnce { no_hole, fua } if unsupported || errno == Some(Errno::INVAL) => {
-                // EINVAL: not aligned to the device's blocks. Only a refusal in principle is remembered.
+            Stage::ZeroAtOnce { no_hole, fua } if unsupported || momentary => {
+                // Only a refusal in principle is remembered.
                 if unsupported && no_hole {
                     self.caps.can_zero = false;
                 } else if unsupported {
@@ -183,9 +185,9 @@ impl Origin {
                     self.end_or_flush(job, fua)
                 }
             }
-            Stage::Trim { fua } if unsupported => {
+            Stage::Trim { fua } if unsupported || momentary => {
                 // Not needing the bytes any more is a hint; an origin that does not take it loses nothing.
-                self.caps.can_trim = false;
+                self.caps.can_trim &= !unsupported;
                 self.end_or_flush(job, fua)
             }
             Stage::ZeroAtOnce { fua, .. } | Stage::Trim { fua } if result.is_ok() => {
@@ -240,7 +242,7 @@ impl Origin {
                     return self.write_zeros(job, fua);
                 }
                 job.stage = Stage::ZeroAtOnce { no_hole, fua };
-                Step::Submit(job, Operation::Fallocate { fd: self.write_fd(), mode, offset, len })
+                Step::Submit(job, Operation::Fallocate { fd: Arc::clone(self.file.fd()), mode, offset, len })
             }
         }
     }
@@ -294,7 +296,7 @@ impl Origin {
             return self.end_or_flush(job, fua);
         }
         job.stage = Stage::Trim { fua };
-        let (fd, offset, len) = (self.write_fd(), start, end - start);
+        let (fd, offset, len) = (Arc::clone(self.file.fd()), start, end - start);
         let mode = FallocateMode::PunchHole;
         let operation = if is_block {
             Operation::Discard { fd, offset, len }
@@ -325,10 +327,11 @@ impl Origin {
 
     fn flush(&self, mut job: Job) -> Step {
         job.stage = Stage::Flush;
-        Step::Submit(job, Operation::Fsync { fd: self.write_fd(), datasync: true })
+        Step::Submit(job, Operation::Fsync { fd: Arc::clone(self.file.fd()), datasync: true })
     }
 
-    /// Where all writes of this origin go.
+    /// Where all writes of this origin go. Everything else goes to the descriptor that holds the device exclusively:
+    /// a fallocate through another one is refused (EBUSY) while the page cache holds dirty pages of the range.
     fn write_fd(&self) -> SharedFd {
         Arc::clone(if self.caps.direct_writes { self.file.fd() } else { &self.buffered })
     }

@@ -16,7 +16,7 @@ const LEN: u64 = 1 << 20;
 const WRITE: OriginOptions = OriginOptions { write: true, direct: Some(false), create_len: Some(LEN) };
 const DIRECT: OriginOptions = OriginOptions { direct: Some(true), ..WRITE };
 
-fn dir() -> tempfile::TempDir {
+pub(crate) fn dir() -> tempfile::TempDir {
     // Not the default place: that may be a tmpfs, and O_DIRECT is tested here.
     tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
 }
@@ -42,13 +42,13 @@ fn drive(origin: &mut Origin, request: OriginRequest) -> (Finished, Vec<String>)
     }
 }
 
-fn write(origin: &mut Origin, offset: u64, bytes: &[u8], fua: bool) -> Result<(), ErrorKind> {
+pub(crate) fn write(origin: &mut Origin, offset: u64, bytes: &[u8], fua: bool) -> Result<(), ErrorKind> {
     let segments = vec![Segment::whole(AlignedBuf::from(bytes))];
     let request = OriginRequest::Write { offset, segments, fua };
     drive(origin, request).0.result.map_err(|error| error.kind())
 }
 
-fn read(origin: &mut Origin, offset: u64, len: usize) -> Result<Vec<u8>, ErrorKind> {
+pub(crate) fn read(origin: &mut Origin, offset: u64, len: usize) -> Result<Vec<u8>, ErrorKind> {
     let mut buf = AlignedBuf::new(len);
     buf.fill(0xee);
     let (finished, _) = drive(origin, OriginRequest::Read { offset, target: Target::whole(buf) });
@@ -56,7 +56,7 @@ fn read(origin: &mut Origin, offset: u64, len: usize) -> Result<Vec<u8>, ErrorKi
     Ok(finished.target.unwrap().bytes().to_vec())
 }
 
-fn simple(origin: &mut Origin, request: OriginRequest) -> (Result<(), ErrorKind>, Vec<String>) {
+pub(crate) fn simple(origin: &mut Origin, request: OriginRequest) -> (Result<(), ErrorKind>, Vec<String>) {
     let (finished, names) = drive(origin, request);
     (finished.result.map_err(|error| error.kind()), names)
 }
@@ -185,6 +185,12 @@ fn what_an_origin_cannot_do_is_done_another_way_and_remembered() {
     let Step::Done(finished) = origin.advance(job, Err(unsupported()), operation) else { panic!() };
     finished.result.unwrap();
     assert_eq!(simple(&mut origin, trim()), (Ok(()), Vec::new()));
+
+    let zero = OriginRequest::WriteZeroes { offset: 0, len: 512, no_hole: false, fua: false };
+    let Step::Submit(job, operation) = origin.start(zero) else { panic!() };
+    let busy = std::io::Error::from(rustix::io::Errno::BUSY);
+    let Step::Submit(_, operation) = origin.advance(job, Err(busy), operation) else { panic!() };
+    assert!(matches!(operation, Operation::Write { .. }) && origin.caps().can_punch);
 
     let durable = |fua| OriginRequest::Write { offset: 0, segments: Vec::new(), fua };
     let Step::Submit(job, operation) = origin.start(durable(true)) else { panic!() };
