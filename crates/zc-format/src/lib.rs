@@ -1,1 +1,33 @@
 //! zcached's on-media format: encode, decode, check; no I/O.
+//!
+//! Job: turn the structures of `FORMAT.md` into blocks and back. Invariants: little-endian; every block carries a
+//! CRC-32C that is salted by block type and bound to where it belongs; decoding arbitrary bytes gives an error, never
+//! a panic or an allocation larger than the input warrants. What it does not do: read or write anything, or decide
+//! which of several valid copies is right for a restart (it only says which is newest).
+#![forbid(unsafe_code)]
+
+mod bytes;
+mod checkpoint;
+mod crc;
+mod extent;
+mod geometry;
+mod record;
+mod region_map;
+mod superblock;
+mod volumes;
+mod weu;
+
+pub use checkpoint::CheckpointHeader;
+pub use crc::FormatError;
+pub use extent::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentError, ExtentHeader, VerifiedExtent};
+pub use geometry::{Geometry, GeometryError, PlanOptions};
+pub use record::{
+    JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block, encode_checkpoint_block,
+};
+pub use region_map::{REGION_MAP_BYTES, RegionMap};
+pub use superblock::{Features, SUPERBLOCK_COPIES, Superblock};
+pub use volumes::{OriginIdentity, OriginKind, VOLUME_TABLE_BYTES, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable};
+pub use weu::{WeuEntry, WeuHeader};
+
+/// Size of a metadata block, as a length.
+pub const BLOCK: usize = zc_core::usize_from_u32(zc_core::limits::BLOCK_BYTES);

@@ -1,0 +1,68 @@
+//! The header of a checkpoint area: written last, it makes the area's record blocks count.
+
+use zc_core::{JournalSeq, WeuSeq};
+
+use crate::bytes::{Reader, Writer};
+use crate::crc::{BlockType, check, seal};
+use crate::{BLOCK, FormatError};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"zcKh");
+
+/// Header block of a checkpoint area.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointHeader {
+    /// Number of the checkpoint; the newest valid one counts.
+    pub sequence: u64,
+    /// The session that wrote it.
+    pub session: u64,
+    /// Replay of the journal begins with this block.
+    pub journal_start: JournalSeq,
+    /// Record blocks that follow.
+    pub blocks: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Next WEU sequence number when it was written.
+    pub weu_seq_next: WeuSeq,
+    /// Sequence of the newest region map when it was written.
+    pub region_map_sequence: u64,
+}
+
+impl CheckpointHeader {
+    /// The block's bytes, for area 0 or 1.
+    #[must_use]
+    pub fn encode(&self, area: usize) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        let mut w = Writer::new(&mut block);
+        w.u32(0).u32(MAGIC).u64(self.sequence).u64(self.session).u64(self.journal_start.0);
+        w.u64(self.blocks).u64(self.records).u64(self.weu_seq_next.0).u64(self.region_map_sequence);
+        seal(BlockType::CheckpointHeader, zc_core::u64_from_usize(area), 0, &mut block);
+        block
+    }
+
+    /// Reads the header of area 0 or 1, which has room for `area_blocks` blocks, this one included.
+    ///
+    /// # Errors
+    /// When it is damaged, from another place, or names more blocks than there are.
+    pub fn decode(bytes: &[u8], area: usize, area_blocks: u64) -> Result<Self, FormatError> {
+        let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
+        let mut r = Reader::new(bytes);
+        r.u32()?;
+        if r.u32()? != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        check(BlockType::CheckpointHeader, zc_core::u64_from_usize(area), 0, bytes)?;
+        let header = Self {
+            sequence: r.u64()?,
+            session: r.u64()?,
+            journal_start: JournalSeq(r.u64()?),
+            blocks: r.u64()?,
+            records: r.u64()?,
+            weu_seq_next: WeuSeq(r.u64()?),
+            region_map_sequence: r.u64()?,
+        };
+        if header.blocks >= area_blocks {
+            return Err(FormatError::Field("checkpoint blocks"));
+        }
+        Ok(header)
+    }
+}

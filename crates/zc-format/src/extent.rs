@@ -1,0 +1,170 @@
+//! A stored extent: inline header, payload, and the proof that they are the ones meant (G3).
+
+use core::ops::Range;
+
+use zc_core::{
+    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
+};
+
+use crate::bytes::{Reader, Writer};
+use crate::crc::{BlockType, bound_crc};
+
+/// Size of the inline header.
+pub const EXTENT_HEADER_BYTES: u32 = 64;
+const HEADER: usize = 64;
+/// Fingerprint bytes kept inline.
+const PRINT_BYTES: usize = 24;
+
+/// The inline header of a stored extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExtentHeader {
+    /// Its slot.
+    pub slot: WeuSlot,
+    /// The slot's generation.
+    pub generation: Generation,
+    /// The WEU's sequence number.
+    pub weu_seq: WeuSeq,
+    /// Size of the payload.
+    pub stored_bytes: u32,
+    /// Size of the extent.
+    pub raw_bytes: u32,
+    /// The base: the extent that brought the content.
+    pub key: ExtentKey,
+    /// How the payload is encoded.
+    pub codec: Codec,
+    /// Fingerprint; the first 24 bytes are kept.
+    pub fingerprint: Fingerprint,
+}
+
+/// What must be found at a location.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ExpectedExtent {
+    /// The slot.
+    pub slot: WeuSlot,
+    /// Its generation.
+    pub generation: Generation,
+    /// The WEU's sequence number.
+    pub weu_seq: WeuSeq,
+    /// Byte offset in the slot.
+    pub offset_bytes: u32,
+    /// Size of the extent.
+    pub raw_bytes: u32,
+    /// The base, for base entries. A duplicate entry has none: slot, generation, sequence and offset name content
+    /// that never changes.
+    pub key: Option<ExtentKey>,
+}
+
+/// Why bytes are not the extent that was expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtentError {
+    /// Fewer bytes than header and payload need.
+    #[error("the stored extent is cut off")]
+    Truncated,
+    /// It belongs to another slot, generation or WEU: misdirected, rolled back or never written.
+    #[error("another WEU's bytes are in its place")]
+    Place,
+    /// It belongs to another extent.
+    #[error("another extent is in its place")]
+    Identity,
+    /// The checksum does not match.
+    #[error("its checksum does not match")]
+    Checksum,
+    /// Sizes or codec are impossible.
+    #[error("its header is impossible")]
+    Header,
+    /// The payload does not decode.
+    #[error("its payload does not decode")]
+    Payload,
+}
+
+/// A verified extent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VerifiedExtent {
+    /// How the payload is encoded.
+    pub codec: Codec,
+    /// Where the payload is in the bytes that were verified.
+    pub payload: Range<usize>,
+    /// The whole header, with a fingerprint cut to 24 bytes.
+    pub header: ExtentHeader,
+}
+
+impl ExtentHeader {
+    /// Puts header and payload at the start of `out`, for the place `offset_bytes` in the slot.
+    ///
+    /// # Panics
+    /// When `out` is too small or the payload has not the size the header says.
+    pub fn seal(&self, offset_bytes: u32, payload: &[u8], out: &mut [u8]) {
+        assert_eq!(payload.len(), usize_from_u32(self.stored_bytes), "payload size");
+        let (head, body) = out.split_at_mut(HEADER);
+        let mut w = Writer::new(head);
+        let (print, _) = self.fingerprint.0.split_at(PRINT_BYTES);
+        w.u32(0).u32(self.slot.0).u32(self.generation.0).u32(self.stored_bytes).u64(self.weu_seq.0);
+        w.u64(self.key.extent.0).u16(self.key.volume.0).u8(self.codec.media_code()).u8(0).u32(self.raw_bytes);
+        w.put(print);
+        body.split_at_mut(payload.len()).0.copy_from_slice(payload);
+        let (sealed, _) = out.split_at_mut(HEADER + payload.len());
+        let (crc, covered) = sealed.split_at_mut(4);
+        let place = place_binding(self.slot, offset_bytes);
+        crc.copy_from_slice(&bound_crc(BlockType::Extent, place, self.weu_seq.0, covered).to_le_bytes());
+    }
+
+    /// Checks that the bytes at a location are the extent expected there.
+    ///
+    /// # Errors
+    /// Says what is wrong; the caller treats a clean extent as a miss.
+    pub fn verify(bytes: &[u8], expected: &ExpectedExtent) -> Result<VerifiedExtent, ExtentError> {
+        let (crc, header) = decode(bytes)?;
+        let same_place = header.slot == expected.slot
+            && header.generation == expected.generation
+            && header.weu_seq == expected.weu_seq;
+        if !same_place {
+            return Err(ExtentError::Place);
+        }
+        if header.raw_bytes != expected.raw_bytes || header.stored_bytes > header.raw_bytes {
+            return Err(ExtentError::Header);
+        }
+        let end = HEADER + usize_from_u32(header.stored_bytes);
+        let covered = bytes.get(4..end).ok_or(ExtentError::Truncated)?;
+        let place = place_binding(expected.slot, expected.offset_bytes);
+        if crc != bound_crc(BlockType::Extent, place, header.weu_seq.0, covered) {
+            return Err(ExtentError::Checksum);
+        }
+        if expected.key.is_some_and(|key| key != header.key) {
+            return Err(ExtentError::Identity);
+        }
+        Ok(VerifiedExtent { codec: header.codec, payload: HEADER..end, header })
+    }
+}
+
+fn place_binding(slot: WeuSlot, offset_bytes: u32) -> u64 {
+    u64::from(slot.0) << 32 | u64::from(offset_bytes)
+}
+
+fn decode(bytes: &[u8]) -> Result<(u32, ExtentHeader), ExtentError> {
+    let read = || -> Result<_, crate::FormatError> {
+        let mut r = Reader::new(bytes);
+        let (crc, slot, generation, stored_bytes) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let (weu_seq, extent, volume, codec, _) = (r.u64()?, r.u64()?, r.u16()?, r.u8()?, r.u8()?);
+        let raw_bytes = r.u32()?;
+        let mut print = [0; 32];
+        print.split_at_mut(PRINT_BYTES).0.copy_from_slice(r.take(PRINT_BYTES)?);
+        Ok((crc, slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print))
+    };
+    let (crc, slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print) =
+        read().map_err(|_| ExtentError::Truncated)?;
+    let header = ExtentHeader {
+        slot: WeuSlot(slot),
+        generation: Generation(generation),
+        weu_seq: WeuSeq(weu_seq),
+        stored_bytes,
+        raw_bytes,
+        key: ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) },
+        codec: Codec::from_media_code(codec).ok_or(ExtentError::Header)?,
+        fingerprint: Fingerprint(print),
+    };
+    if raw_bytes > limits::EXTENT_BYTES_MAX {
+        return Err(ExtentError::Header);
+    }
+    Ok((crc, header))
+}

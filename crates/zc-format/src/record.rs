@@ -1,0 +1,272 @@
+//! Records, and the blocks of journal and checkpoints that hold them.
+
+use zc_core::{ExtentKey, ExtentNo, Generation, JournalSeq, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32};
+
+use crate::bytes::{Reader, Writer};
+use crate::crc::{BlockType, check, seal};
+use crate::{BLOCK, FormatError};
+
+/// Size of a record.
+pub const RECORD_BYTES: usize = 24;
+/// Bytes before the records of a block.
+const HEAD_BYTES: usize = 64;
+/// Records in a full block.
+pub const RECORDS_PER_BLOCK: usize = (BLOCK - HEAD_BYTES) / RECORD_BYTES;
+
+const _: () = assert!(RECORDS_PER_BLOCK == 168);
+
+/// A fact that a restart needs. Offsets are in 64-byte units from the start of the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Record {
+    /// The slot holds this WEU, completely written.
+    SlotSealed {
+        /// The slot.
+        slot: WeuSlot,
+        /// Its generation.
+        generation: Generation,
+        /// The WEU's sequence number.
+        weu_seq: WeuSeq,
+        /// Size of its header on media.
+        header_bytes: u32,
+    },
+    /// The slot's contents up to and including this generation are void.
+    SlotRetired {
+        /// The slot.
+        slot: WeuSlot,
+        /// The generation.
+        generation: Generation,
+    },
+    /// An extent has the content stored there by another one (or by itself, earlier).
+    Duplicate {
+        /// The extent.
+        key: ExtentKey,
+        /// Slot of the stored extent.
+        slot: WeuSlot,
+        /// Generation of the slot.
+        generation: Generation,
+        /// Where in the slot.
+        offset_units: u16,
+        /// 4 KiB pages it touches.
+        pages: u8,
+    },
+    /// An extent is all zero.
+    Zero {
+        /// The extent.
+        key: ExtentKey,
+    },
+    /// An extent has no duplicate or zero mapping any more.
+    Unmap {
+        /// The extent.
+        key: ExtentKey,
+    },
+    /// A base entry of a WEU header does not map its extent any more.
+    BaseInvalid {
+        /// The extent (not given in checkpoints).
+        key: ExtentKey,
+        /// The slot.
+        slot: WeuSlot,
+        /// Its generation.
+        generation: Generation,
+        /// Which entry, by its place.
+        offset_units: u16,
+    },
+}
+
+/// The fields that all records share on media.
+#[derive(Default)]
+struct Raw {
+    kind: u8,
+    pages: u8,
+    volume: u16,
+    slot: u32,
+    wide: u64,
+    generation: u32,
+    offset_units: u16,
+}
+
+impl Record {
+    fn to_raw(self) -> Raw {
+        let keyed = |kind, key: ExtentKey| Raw { kind, volume: key.volume.0, wide: key.extent.0, ..Raw::default() };
+        match self {
+            Self::SlotSealed { slot, generation, weu_seq, header_bytes } => Raw {
+                kind: 1,
+                slot: slot.0,
+                generation: generation.0,
+                wide: weu_seq.0,
+                offset_units: u16::try_from(header_bytes / limits::BLOCK_BYTES).unwrap_or(u16::MAX),
+                ..Raw::default()
+            },
+            Self::SlotRetired { slot, generation } => {
+                Raw { kind: 2, slot: slot.0, generation: generation.0, ..Raw::default() }
+            }
+            Self::Duplicate { key, slot, generation, offset_units, pages } => {
+                Raw { slot: slot.0, generation: generation.0, offset_units, pages, ..keyed(3, key) }
+            }
+            Self::Zero { key } => keyed(4, key),
+            Self::Unmap { key } => keyed(5, key),
+            Self::BaseInvalid { key, slot, generation, offset_units } => {
+                Raw { slot: slot.0, generation: generation.0, offset_units, ..keyed(6, key) }
+            }
+        }
+    }
+
+    fn from_raw(raw: &Raw) -> Result<Self, FormatError> {
+        let slot = WeuSlot(raw.slot);
+        let generation = Generation(raw.generation);
+        let offset_units = raw.offset_units;
+        let key = ExtentKey { volume: VolumeId(raw.volume), extent: ExtentNo(raw.wide) };
+        let keyed = matches!(raw.kind, 3..=6);
+        if slot.0 >= limits::SLOTS_MAX
+            || (keyed && (raw.volume >= limits::VOLUMES_MAX || raw.wide >= limits::EXTENTS_PER_VOLUME_MAX))
+        {
+            return Err(FormatError::Field("record"));
+        }
+        Ok(match raw.kind {
+            1 => Self::SlotSealed {
+                slot,
+                generation,
+                weu_seq: WeuSeq(raw.wide),
+                header_bytes: u32::from(offset_units) * limits::BLOCK_BYTES,
+            },
+            2 => Self::SlotRetired { slot, generation },
+            3 => Self::Duplicate { key, slot, generation, offset_units, pages: raw.pages },
+            4 => Self::Zero { key },
+            5 => Self::Unmap { key },
+            6 => Self::BaseInvalid { key, slot, generation, offset_units },
+            _ => return Err(FormatError::Field("record kind")),
+        })
+    }
+
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(self) -> [u8; RECORD_BYTES] {
+        let raw = self.to_raw();
+        let mut bytes = [0; RECORD_BYTES];
+        let mut w = Writer::new(&mut bytes);
+        w.u8(raw.kind).u8(raw.pages).u16(raw.volume).u32(raw.slot).u64(raw.wide);
+        w.u32(raw.generation).u16(raw.offset_units);
+        bytes
+    }
+
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// When the kind is unknown or a number is out of range.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let mut r = Reader::new(bytes);
+        let raw = Raw {
+            kind: r.u8()?,
+            pages: r.u8()?,
+            volume: r.u16()?,
+            slot: r.u32()?,
+            wide: r.u64()?,
+            generation: r.u32()?,
+            offset_units: r.u16()?,
+        };
+        r.u16()?;
+        Self::from_raw(&raw)
+    }
+}
+
+/// A block of the journal ring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JournalBlock {
+    /// Its number; it lies at this number modulo the ring's size.
+    pub sequence: JournalSeq,
+    /// The session that wrote it.
+    pub session: u64,
+    /// Sequence of the newest region map when it was written: a restart that finds an older map knows it lost one.
+    pub region_map_sequence: u64,
+    /// At most [`RECORDS_PER_BLOCK`].
+    pub records: Vec<Record>,
+}
+
+const JOURNAL_MAGIC: u32 = u32::from_le_bytes(*b"zcJb");
+const CHECKPOINT_MAGIC: u32 = u32::from_le_bytes(*b"zcKb");
+
+impl JournalBlock {
+    /// The block's bytes.
+    ///
+    /// # Panics
+    /// When it holds too many records.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut block = encode_block(JOURNAL_MAGIC, self.sequence.0, self.session, self.region_map_sequence, &self.records);
+        seal(BlockType::JournalBlock, 0, self.sequence.0, &mut block);
+        block
+    }
+
+    /// Reads the block that must have the number `sequence`.
+    ///
+    /// # Errors
+    /// When it is another block, an older round of the ring, torn or damaged.
+    pub fn decode(bytes: &[u8], sequence: JournalSeq) -> Result<Self, FormatError> {
+        let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
+        let (found, session, region_map_sequence, count) = decode_head(bytes, JOURNAL_MAGIC)?;
+        if found != sequence.0 {
+            return Err(FormatError::Field("journal sequence"));
+        }
+        check(BlockType::JournalBlock, 0, sequence.0, bytes)?;
+        Ok(Self { sequence, session, region_map_sequence, records: decode_records(bytes, count)? })
+    }
+
+    /// The number a block claims, if it looks like a journal block at all. Not verified.
+    #[must_use]
+    pub fn peek_sequence(bytes: &[u8]) -> Option<JournalSeq> {
+        decode_head(bytes, JOURNAL_MAGIC).ok().map(|(sequence, ..)| JournalSeq(sequence))
+    }
+}
+
+/// The bytes of a record block of checkpoint `sequence`, number `block` of its area.
+///
+/// # Panics
+/// When there are too many records.
+#[must_use]
+pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) -> Vec<u8> {
+    let mut bytes = encode_block(CHECKPOINT_MAGIC, block, 0, sequence, records);
+    seal(BlockType::CheckpointBlock, block, sequence, &mut bytes);
+    bytes
+}
+
+/// Reads record block `block` of checkpoint `sequence`.
+///
+/// # Errors
+/// When it is another block, torn or damaged.
+pub fn decode_checkpoint_block(bytes: &[u8], sequence: u64, block: u64) -> Result<Vec<Record>, FormatError> {
+    let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
+    let (_, _, _, count) = decode_head(bytes, CHECKPOINT_MAGIC)?;
+    check(BlockType::CheckpointBlock, block, sequence, bytes)?;
+    decode_records(bytes, count)
+}
+
+fn encode_block(magic: u32, number: u64, session: u64, extra: u64, records: &[Record]) -> Vec<u8> {
+    assert!(records.len() <= RECORDS_PER_BLOCK, "{} records in one block", records.len());
+    let mut block = vec![0; BLOCK];
+    let count = u32::try_from(records.len()).unwrap_or(0);
+    let mut w = Writer::new(&mut block);
+    w.u32(0).u32(magic).u64(number).u64(session).u64(extra).u32(count);
+    w.put(&[0; HEAD_BYTES - 36]);
+    for record in records {
+        w.put(&record.encode());
+    }
+    block
+}
+
+fn decode_head(bytes: &[u8], magic: u32) -> Result<(u64, u64, u64, usize), FormatError> {
+    let mut r = Reader::new(bytes);
+    r.u32()?;
+    if r.u32()? != magic {
+        return Err(FormatError::Magic);
+    }
+    let (number, session, extra) = (r.u64()?, r.u64()?, r.u64()?);
+    let count = usize_from_u32(r.u32()?);
+    if count > RECORDS_PER_BLOCK {
+        return Err(FormatError::Field("record count"));
+    }
+    Ok((number, session, extra, count))
+}
+
+fn decode_records(bytes: &[u8], count: usize) -> Result<Vec<Record>, FormatError> {
+    let records = bytes.get(HEAD_BYTES..).ok_or(FormatError::Truncated)?;
+    records.chunks_exact(RECORD_BYTES).take(count).map(Record::decode).collect()
+}

@@ -1,0 +1,74 @@
+//! The region map: which regions may differ from what the cache knows.
+
+use zc_core::{JournalSeq, RegionKey, VolumeId, limits, usize_from_u32};
+
+use crate::FormatError;
+use crate::bytes::{Reader, Writer};
+use crate::crc::{BlockType, check, seal};
+
+/// Size of one copy.
+pub const REGION_MAP_BYTES: u64 = 16 << 10;
+const BYTES: usize = 16 << 10;
+const MAGIC: u32 = u32::from_le_bytes(*b"zcRm");
+const REGION_BITS: u32 = 48;
+const _: () = assert!(48 + limits::ACTIVE_REGIONS_MAX as usize * 8 <= BYTES);
+
+/// A region map.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RegionMap {
+    /// Number of the map; the newest valid one counts.
+    pub sequence: u64,
+    /// The session that wrote it.
+    pub session: u64,
+    /// The journal must be replayable up to this block for unmarked regions to be trusted.
+    pub journal_required: JournalSeq,
+    /// The marked regions, at most [`limits::ACTIVE_REGIONS_MAX`].
+    pub regions: Vec<RegionKey>,
+}
+
+impl RegionMap {
+    /// The bytes of copy 0 or 1.
+    ///
+    /// # Panics
+    /// When there are too many regions.
+    #[must_use]
+    pub fn encode(&self, copy: usize) -> Vec<u8> {
+        let count = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
+        assert!(count <= limits::ACTIVE_REGIONS_MAX, "{count} regions in one map");
+        let mut bytes = vec![0; BYTES];
+        let mut w = Writer::new(&mut bytes);
+        w.u32(0).u32(MAGIC).u64(self.sequence).u64(self.session).u64(self.journal_required.0).u32(count).u32(0);
+        w.u64(0);
+        for key in &self.regions {
+            w.u64(u64::from(key.volume.0) << REGION_BITS | (key.region & ((1 << REGION_BITS) - 1)));
+        }
+        seal(BlockType::RegionMap, zc_core::u64_from_usize(copy), 0, &mut bytes);
+        bytes
+    }
+
+    /// Reads copy 0 or 1.
+    ///
+    /// # Errors
+    /// When it is torn, damaged or from another place.
+    pub fn decode(bytes: &[u8], copy: usize) -> Result<Self, FormatError> {
+        let bytes = bytes.get(..BYTES).ok_or(FormatError::Truncated)?;
+        let mut r = Reader::new(bytes);
+        r.u32()?;
+        if r.u32()? != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        check(BlockType::RegionMap, zc_core::u64_from_usize(copy), 0, bytes)?;
+        let (sequence, session, journal_required) = (r.u64()?, r.u64()?, JournalSeq(r.u64()?));
+        let (count, _, _) = (r.u32()?, r.u32()?, r.u64()?);
+        if count > limits::ACTIVE_REGIONS_MAX {
+            return Err(FormatError::Field("region count"));
+        }
+        let mut regions = Vec::with_capacity(usize_from_u32(count));
+        for _ in 0..count {
+            let word = r.u64()?;
+            let volume = u16::try_from(word >> REGION_BITS).map_err(|_| FormatError::Field("region"))?;
+            regions.push(RegionKey { volume: VolumeId(volume), region: word & ((1 << REGION_BITS) - 1) });
+        }
+        Ok(Self { sequence, session, journal_required, regions })
+    }
+}

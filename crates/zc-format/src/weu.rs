@@ -1,0 +1,148 @@
+//! The WEU header, at the end of its slot: what the slot holds. Read at a restart, at an eviction and to prove
+//! fingerprint hints; never rewritten while its generation lives.
+
+use zc_core::{
+    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
+};
+
+use crate::bytes::{Reader, Writer};
+use crate::crc::{BlockType, bound_crc};
+use crate::extent::EXTENT_HEADER_BYTES;
+use crate::{BLOCK, FormatError};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"zcWh");
+const ENTRY_BYTES: u32 = 56;
+/// Fixed fields, at the very end of the slot.
+const TRAILER_BYTES: u32 = 64;
+
+/// A base extent of a WEU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WeuEntry {
+    /// The extent.
+    pub key: ExtentKey,
+    /// Byte offset of its inline header in the slot.
+    pub offset_bytes: u32,
+    /// Size of its payload.
+    pub stored_bytes: u32,
+    /// How the payload is encoded.
+    pub codec: Codec,
+    /// Fingerprint of the extent.
+    pub fingerprint: Fingerprint,
+}
+
+/// The header of a WEU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WeuHeader {
+    /// The slot.
+    pub slot: WeuSlot,
+    /// Its generation.
+    pub generation: Generation,
+    /// The WEU's sequence number.
+    pub weu_seq: WeuSeq,
+    /// The session that wrote it.
+    pub session: u64,
+    /// Base extents by ascending offset.
+    pub entries: Vec<WeuEntry>,
+}
+
+impl WeuHeader {
+    /// Size of a header with this many entries, a multiple of 4096.
+    #[must_use]
+    pub fn encoded_bytes(entries: u32) -> u32 {
+        entries.saturating_mul(ENTRY_BYTES).saturating_add(TRAILER_BYTES).next_multiple_of(limits::BLOCK_BYTES)
+    }
+
+    /// Encodes the header into the last [`WeuHeader::encoded_bytes`] bytes of the slot.
+    ///
+    /// # Panics
+    /// When `tail` has another size.
+    pub fn encode_into(&self, tail: &mut [u8]) {
+        let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
+        let size = Self::encoded_bytes(count);
+        assert_eq!(tail.len(), usize_from_u32(size), "header size");
+        tail.fill(0);
+        let mut w = Writer::new(tail);
+        for entry in &self.entries {
+            w.u16(entry.key.volume.0).u8(entry.codec.media_code()).u8(0).u32(entry.offset_bytes);
+            w.u32(entry.stored_bytes).u32(0).u64(entry.key.extent.0).put(&entry.fingerprint.0);
+        }
+        let fixed = tail.len() - usize_from_u32(TRAILER_BYTES);
+        let mut w = Writer::new(&mut tail[fixed..]);
+        w.u32(MAGIC).u32(size).u32(count).u32(self.slot.0).u32(self.generation.0).u32(0);
+        w.u64(self.weu_seq.0).u64(self.session);
+        let end = tail.len() - 4;
+        let (covered, crc) = tail.split_at_mut(end);
+        let crc_value = bound_crc(BlockType::WeuHeader, u64::from(self.slot.0), self.weu_seq.0, covered);
+        crc.copy_from_slice(&crc_value.to_le_bytes());
+    }
+
+    /// The size that the header whose last block this is claims to have. Not verified, but sane.
+    ///
+    /// # Errors
+    /// When there is no header.
+    pub fn peek_len(last_block: &[u8], weu_bytes: u32) -> Result<u32, FormatError> {
+        let trailer = trailer(last_block)?;
+        let mut r = Reader::new(trailer);
+        if r.u32()? != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        let (size, count) = (r.u32()?, r.u32()?);
+        if size == 0 || size > weu_bytes / 2 || size != Self::encoded_bytes(count) {
+            return Err(FormatError::Field("header size"));
+        }
+        Ok(size)
+    }
+
+    /// Reads the header of a slot from the last bytes of the slot, at least as many as it has.
+    ///
+    /// # Errors
+    /// When there is none, or it is torn, damaged, from another slot, or contradicts itself.
+    pub fn decode(tail: &[u8], slot: WeuSlot, weu_bytes: u32, extent_bytes: u32) -> Result<Self, FormatError> {
+        let size = usize_from_u32(Self::peek_len(tail, weu_bytes)?);
+        let start = tail.len().checked_sub(size).ok_or(FormatError::Truncated)?;
+        let bytes = tail.get(start..).ok_or(FormatError::Truncated)?;
+        let mut r = Reader::new(trailer(bytes)?);
+        r.u64()?;
+        let (count, found, generation, _) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let (weu_seq, session) = (r.u64()?, r.u64()?);
+        if found != slot.0 {
+            return Err(FormatError::Field("slot"));
+        }
+        let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(FormatError::Truncated)?;
+        if u32::from_le_bytes(*crc) != bound_crc(BlockType::WeuHeader, u64::from(slot.0), weu_seq, covered) {
+            return Err(FormatError::Checksum);
+        }
+        let data_end = weu_bytes - u32::try_from(size).unwrap_or(weu_bytes);
+        let entries = decode_entries(bytes, count, data_end, extent_bytes)?;
+        Ok(Self { slot, generation: Generation(generation), weu_seq: WeuSeq(weu_seq), session, entries })
+    }
+}
+
+fn trailer(bytes: &[u8]) -> Result<&[u8], FormatError> {
+    if bytes.len() < BLOCK {
+        return Err(FormatError::Truncated);
+    }
+    Ok(&bytes[bytes.len() - usize_from_u32(TRAILER_BYTES)..])
+}
+
+fn decode_entries(bytes: &[u8], count: u32, data_end: u32, extent_bytes: u32) -> Result<Vec<WeuEntry>, FormatError> {
+    let mut r = Reader::new(bytes);
+    let mut entries = Vec::with_capacity(usize_from_u32(count));
+    let mut free_from = 0;
+    for _ in 0..count {
+        let (volume, codec, _, offset_bytes) = (r.u16()?, r.u8()?, r.u8()?, r.u32()?);
+        let (stored_bytes, _, extent) = (r.u32()?, r.u32()?, r.u64()?);
+        let fingerprint = Fingerprint(r.array()?);
+        let sane = offset_bytes % limits::PLACE_ALIGN_BYTES == 0
+            && offset_bytes >= free_from
+            && stored_bytes <= extent_bytes
+            && u64::from(offset_bytes) + u64::from(EXTENT_HEADER_BYTES + stored_bytes) <= u64::from(data_end)
+            && volume < limits::VOLUMES_MAX
+            && extent < limits::EXTENTS_PER_VOLUME_MAX;
+        let codec = Codec::from_media_code(codec).filter(|_| sane).ok_or(FormatError::Field("WEU entry"))?;
+        free_from = offset_bytes + EXTENT_HEADER_BYTES + stored_bytes;
+        let key = ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) };
+        entries.push(WeuEntry { key, offset_bytes, stored_bytes, codec, fingerprint });
+    }
+    Ok(entries)
+}
