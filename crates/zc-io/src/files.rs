@@ -350,10 +350,19 @@ fn lock(path: &Path, file: &File, write: bool) -> Result<(), IoError> {
     }
 }
 
+/// Gives a new file its length and makes it and its name durable; takes it away again if that fails.
 fn size_new_file(path: &Path, file: &File, len_bytes: u64) -> Result<(), IoError> {
-    file.set_len(len_bytes).and_then(|()| file.sync_all()).map_err(|error| {
-        IoError::from_io("create", path.display().to_string(), error)
-            .because(format!("the file system does not take a file of {len_bytes} bytes"))
+    let sync_name = || match path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => File::open(".")?.sync_all(),
+    };
+    let result = file.set_len(len_bytes).and_then(|()| file.sync_all()).and_then(|()| sync_name());
+    result.map_err(|error| {
+        let mut reason = format!("the file system does not take a file of {len_bytes} bytes");
+        if std::fs::remove_file(path).is_err() {
+            reason.push_str(" (an empty one was left behind)");
+        }
+        IoError::from_io("create", path.display().to_string(), error).because(reason)
     })
 }
 
@@ -419,6 +428,15 @@ mod tests {
         assert_eq!(again.identity().unwrap().inode, identity.inode);
         again.write_blocking(0, b"x").unwrap();
         assert_ne!(again.identity().unwrap().mtime_ns, identity.mtime_ns);
+    }
+
+    #[test]
+    fn a_file_that_cannot_have_its_length_is_not_left_behind() {
+        let dir = dir();
+        let path = dir.path().join("f");
+        let error = BlockFile::open(&path, OpenOptions { create_len: Some(1 << 62), ..WRITE }).unwrap_err();
+        assert!(error.to_string().contains("does not take a file of"), "{error}");
+        assert!(!path.exists());
     }
 
     #[test]

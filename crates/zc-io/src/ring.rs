@@ -463,3 +463,29 @@ fn refused(source: io::Error, operation: &'static str) -> IoError {
     };
     IoError::from_io(operation, "an io_uring", source).because(reason)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[should_panic(expected = "an operation that ended")]
+    fn a_late_result_is_not_taken_for_the_next_operation_in_the_slot() {
+        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
+        let mut out = Vec::new();
+        ring.submit(Operation::Nop, 1).unwrap();
+        ring.submit_and_wait(1, None, &mut out).unwrap();
+        ring.submit(Operation::Nop, 2).unwrap();
+        ring.on_result(user_data(0, 0), 0, &mut out);
+    }
+
+    #[test]
+    fn refusals_are_explained() {
+        let text = |errno| refused(io::Error::from_raw_os_error(errno), "create").to_string();
+        assert!(text(libc::ENOSYS).contains("built without io_uring"));
+        assert!(text(libc::EPERM).contains("kernel.io_uring_disabled"));
+        assert!(too_old("writev").to_string().contains("has no writev"));
+        let options = RingOptions { entries: 0, ops_max: 1 };
+        assert_eq!(Ring::new(options).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}

@@ -108,6 +108,7 @@ fn more_operations_than_the_ring_has_entries_all_end() {
         assert_eq!(completion.operation.into_target().unwrap().bytes(), expected);
     }
     assert_eq!((ring.in_flight(), ring.room()), (0, 512));
+    assert!(format!("{ring:?}").contains("kernel_entries: 0"));
 }
 
 #[test]

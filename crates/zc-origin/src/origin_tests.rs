@@ -1,6 +1,7 @@
 //! Origins on real files, through a real ring.
 
 use std::num::NonZeroU64;
+use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -8,8 +9,8 @@ use zc_core::ErrorKind;
 use zc_io::{AlignedBuf, Arena, Operation, Ring, RingOptions, Segment, Target};
 
 use crate::{
-    FaultEffect, FaultPlan, FaultRule, FaultWhen, Finished, Likeness, Origin, OriginOptions, OriginRequest,
-    RequestClass, Step, compare,
+    FaultEffect, FaultPlan, FaultRule, FaultWhen, Finished, Job, Likeness, Origin, OriginOptions,
+    OriginRequest, RequestClass, Step, compare,
 };
 
 const LEN: u64 = 1 << 20;
@@ -21,9 +22,18 @@ pub(crate) fn dir() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
 }
 
+/// Runs one operation of a request.
+fn carry_out(origin: &mut Origin, job: Job, operation: Operation) -> Step {
+    let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
+    let mut out = Vec::new();
+    ring.submit(operation, 0).unwrap();
+    ring.submit_and_wait(1, None, &mut out).unwrap();
+    let completion = out.remove(0);
+    origin.advance(job, completion.result, completion.operation)
+}
+
 /// Drives one request to its end; returns the operations it took as well.
 fn drive(origin: &mut Origin, request: OriginRequest) -> (Finished, Vec<String>) {
-    let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
     let mut names = Vec::new();
     let mut step = origin.start(request);
     loop {
@@ -32,11 +42,7 @@ fn drive(origin: &mut Origin, request: OriginRequest) -> (Finished, Vec<String>)
             Step::Submit(job, operation) => {
                 let name = format!("{operation:?}");
                 names.push(name.split([' ', '{']).next().unwrap().to_owned());
-                ring.submit(operation, 0).unwrap();
-                let mut out = Vec::new();
-                ring.submit_and_wait(1, None, &mut out).unwrap();
-                let completion = out.remove(0);
-                step = origin.advance(job, completion.result, completion.operation);
+                step = carry_out(origin, job, operation);
             }
         }
     }
@@ -70,7 +76,7 @@ fn bytes_are_where_they_were_put_with_and_without_the_page_cache() {
     for options in [WRITE, DIRECT] {
         let dir = dir();
         let mut origin = open(dir.path(), options);
-        assert!(options == DIRECT || !origin.caps().direct_writes);
+        assert_eq!(origin.caps().direct_writes, options == DIRECT);
         write(&mut origin, 512, &[7; 1024], true).unwrap();
         write(&mut origin, 4096, &[8; 8192], false).unwrap();
         assert_eq!(read(&mut origin, 512, 1024).unwrap(), [7; 1024]);
@@ -86,15 +92,28 @@ fn bytes_are_where_they_were_put_with_and_without_the_page_cache() {
 fn memory_that_direct_io_does_not_take_works_too() {
     let dir = dir();
     let mut origin = open(dir.path(), DIRECT);
+    assert!(origin.caps().direct_writes);
     let arena = Arena::new(AlignedBuf::new(8192));
-    arena.lease(100..1124).fill(3);
-    let half = |range| Segment::whole(arena.read_lease(range));
-    let segments = vec![half(100..200), half(200..1124)];
-    simple(&mut origin, OriginRequest::Write { offset: 512, segments, fua: false }).0.unwrap();
-    let target = Target::whole(arena.lease(3001..4025));
-    let (finished, _) = drive(&mut origin, OriginRequest::Read { offset: 512, target });
-    finished.result.unwrap();
-    assert_eq!(finished.target.unwrap().bytes(), [3; 1024]);
+    arena.lease(101..1125).fill(3);
+    let part = |range| Segment::whole(arena.read_lease(range));
+    let request =
+        || OriginRequest::Write { offset: 512, segments: vec![part(101..200), part(200..1125)], fua: false };
+    // Some file systems take any memory, so what is asked of them is looked at, too.
+    let Step::Submit(_, Operation::Write { segments, .. }) = origin.start(request()) else { panic!() };
+    assert!(segments.iter().all(|segment| segment.is_aligned(512)));
+    simple(&mut origin, request()).0.unwrap();
+    let odd = OriginRequest::Read { offset: 512, target: Target::whole(arena.lease(3001..4025)) };
+    let even = OriginRequest::Read { offset: 512, target: Target::whole(AlignedBuf::new(1024)) };
+    let mut fds = Vec::new();
+    for request in [odd, even] {
+        let Step::Submit(job, operation) = origin.start(request) else { panic!() };
+        let Operation::Read { ref fd, .. } = operation else { panic!() };
+        fds.push(fd.as_raw_fd());
+        let Step::Done(finished) = carry_out(&mut origin, job, operation) else { panic!() };
+        finished.result.unwrap();
+        assert_eq!(finished.target.unwrap().bytes(), [3; 1024]);
+    }
+    assert_ne!(fds[0], fds[1], "only the aligned read goes past the page cache");
 }
 
 #[test]
