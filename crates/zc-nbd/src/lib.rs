@@ -30,6 +30,57 @@
 //! | `WRITE_ZEROES` with `NO_HOLE`, `FAST_ZERO` | yes | yes |
 //! | minimum block above 1 | enforced if the export says so | obeyed, no read-modify-write |
 //! | `RESIZE` (experimental) | no | no |
+//!
+//! A client and a server joined in memory; a driver moves the same bytes through sockets:
+//!
+//! ```
+//! use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession};
+//! use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo, ServerConfig, ServerEvent, ServerSession};
+//!
+//! let exports = [ExportInfo {
+//!     name: "disk".to_owned(),
+//!     description: String::new(),
+//!     size_bytes: 1 << 20,
+//!     flags: ExportFlags { flush: true, ..ExportFlags::default() },
+//!     blocks: BlockSizes::DEFAULT,
+//!     contexts: Vec::new(),
+//!     token: 7,
+//! }];
+//! let (mut up, mut down) = (Vec::new(), Vec::new());
+//! let mut server = ServerSession::new(ServerConfig::default(), &mut down);
+//! let mut client = ClientSession::new(ClientConfig { export: "disk".to_owned(), ..ClientConfig::default() });
+//! let mut read = Vec::new();
+//! loop {
+//!     let received = std::mem::take(&mut down);
+//!     let mut input = received.as_slice();
+//!     let mut done = false;
+//!     loop {
+//!         read.extend_from_slice(client.take_payload(&mut input));
+//!         match client.next_event(&mut input, &mut up)? {
+//!             None => break,
+//!             Some(ClientEvent::Ready) => {
+//!                 client.read(4096, 512, 0, &mut up)?;
+//!             }
+//!             Some(ClientEvent::Done { result, .. }) => done = result.is_ok(),
+//!             Some(_) => {}
+//!         }
+//!     }
+//!     if done {
+//!         break;
+//!     }
+//!     let received = std::mem::take(&mut up);
+//!     let mut input = received.as_slice();
+//!     while let Some(event) = server.next_event(&mut input, exports.as_slice(), &mut down) {
+//!         if let ServerEvent::Request(request) = event {
+//!             let length = request.length() as usize;
+//!             server.reply_read(request, &mut down); // the header; the data follows
+//!             down.resize(down.len() + length, 0xda);
+//!         }
+//!     }
+//! }
+//! assert_eq!(read, [0xda; 512]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod client;
