@@ -1,1 +1,43 @@
-//! End-to-end tests of the zcached programs.
+//! Helpers of the end-to-end tests: the programs, a daemon that cannot outlive its test, data, real clients.
+//!
+//! Job: let a test say what it checks and nothing else. Tests live in `tests/tests/e2e_*.rs`; `tidy.rs` beside them
+//! checks the tree itself.
+//!
+//! Invariants: nothing here waits for time to pass (only for events, with a deadline that turns a hang into a
+//! failure); only processes that were started here are signalled, each by its own id; a missing tool fails the test.
+//!
+//! What it does not do: recover. Every helper panics with one sentence that says what was being done and to what,
+//! because a test has nothing better to do with an error.
+#![forbid(unsafe_code)]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "test support: a failure here is a failed test, and its log belongs beside it"
+)]
+
+mod daemon;
+mod data;
+mod programs;
+mod tools;
+
+pub use daemon::{DEADLINE, Daemon};
+pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
+pub use programs::{program, workspace};
+pub use tools::{python_nbd, require_tool, run_ok};
+
+/// A fresh directory that is removed when the guard is dropped. Set `ZC_KEEP_TMP` to look at what a test left.
+///
+/// The path is short, so that Unix socket paths in it stay below their 107 bytes.
+///
+/// # Panics
+/// The directory cannot be made.
+#[must_use]
+pub fn temp_dir() -> tempfile::TempDir {
+    let mut dir =
+        tempfile::Builder::new().prefix("zc-").tempdir().expect("cannot make a temporary directory");
+    if std::env::var_os("ZC_KEEP_TMP").is_some() {
+        dir.disable_cleanup(true);
+        eprintln!("kept: {}", dir.path().display());
+    }
+    dir
+}

@@ -8,13 +8,14 @@
 //!
 //! What it does not do: anything cargo does well alone, and anything the programs need at run time.
 #![forbid(unsafe_code)]
-#![expect(clippy::print_stdout, reason = "a command-line tool that reports to its terminal")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
 mod packages;
 mod run;
 mod steps;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 use steps::Step;
 
 /// Development tasks of the zcached workspace.
@@ -63,11 +64,18 @@ struct TestArgs {
     keep_going: bool,
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().task {
+fn main() -> ExitCode {
+    let result = match Cli::parse().task {
         Task::Test(args) => steps::test(&args),
         Task::Bench { args } => steps::bench(&args),
         Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
 

