@@ -1,1 +1,51 @@
-//! The sans-IO cache manager.
+//! The sans-IO cache manager: Nitro's CacheManager (section 3) as a deterministic state machine.
+//!
+//! Job: decide what is served from where, what is stored, shared, evicted, made durable and believed after a restart.
+//! [`CacheManager::handle`] takes an [`seam::Event`] and appends [`seam::Action`]s; the daemon and the simulator are
+//! two drivers of this one core.
+//!
+//! Invariants: one owner, no locks, no clock, no threads, no files, no payload bytes; the same events in the same
+//! order give the same actions. Every queue is bounded by a constant beside it or by [`config::ManagerConfig`].
+//!
+//! What it does not do: I/O, hashing, compression, protocol work, errno.
+//!
+//! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them, `persist`
+//! for why a restart never finds a stale mapping, `load` for the restart, [`startup`] for opening a cache device.
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod seam;
+pub mod startup;
+
+mod compressibility;
+mod evict;
+mod file_index;
+mod fingerprint_index;
+mod ghost;
+mod headers;
+mod insert;
+mod journal;
+mod load;
+mod manager;
+mod persist;
+mod policy;
+mod read;
+mod read_buffer;
+mod regions;
+mod slots;
+mod staging;
+mod stats;
+mod streams;
+mod table;
+mod tracks;
+mod weu;
+mod write;
+
+/// The two indexes, public for benchmarks and for sizing RAM.
+pub mod index {
+    pub use crate::file_index::{FileIndex, IndexShape, Keep, Mapping, Place, SweepCursor};
+    pub use crate::fingerprint_index::FingerprintIndex;
+}
+
+pub use manager::CacheManager;
+pub use stats::Stats;

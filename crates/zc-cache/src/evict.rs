@@ -1,0 +1,146 @@
+//! The way a WEU leaves: victim, header, both indexes, discard; and the index sweep.
+//!
+//! A slot is reused whole (Nitro 3.2). Its header tells which base entries and fingerprints to drop; duplicate
+//! entries stay behind and are told stale by their generation, until a sweep of the index removes them. The sweep
+//! runs in step with the opening of WEUs and ends a pass at least every quarter of the slots; where a slot is reused
+//! faster, it waits (see `slots`).
+
+use zc_core::{ErrorKind, WeuSlot};
+use zc_format::{Record, WeuHeader};
+
+use crate::file_index::{Keep, Mapping};
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::Action;
+use crate::slots::SlotState;
+
+/// Slots kept free, so that a WEU that fills up does not wait for an eviction.
+const FREE_SLOTS: usize = 2;
+/// Index buckets swept per event while a slot waits for the sweep.
+const URGENT_BUCKETS: usize = 4096;
+
+impl CacheManager {
+    /// Evicts until enough slots are free or on their way.
+    pub(crate) fn keep_free_slots(&mut self) {
+        if self.load.is_some() && self.inserts.ready.is_empty() {
+            return;
+        }
+        let wanted = if self.inserts.ready.is_empty() { FREE_SLOTS.min(self.spare_slots()) } else { FREE_SLOTS };
+        while self.health == Health::Good
+            && !self.stopping
+            && self.slots.free_len() + self.slots.leaving() < wanted
+            && !self.journal_is_pressed()
+        {
+            if !self.evict_one() {
+                return;
+            }
+        }
+    }
+
+    /// Free slots are kept ahead of need only once the cache has filled up.
+    fn spare_slots(&self) -> usize {
+        if self.slots.len() > 8 { FREE_SLOTS } else { 1 }
+    }
+
+    fn evict_one(&mut self) -> bool {
+        let slots = &mut self.slots;
+        let mut pinned = false;
+        let victim = self.policy.victim(&mut |slot| {
+            let busy = slots.is_pinned(slot);
+            pinned |= busy;
+            busy || slots.get(slot).state != SlotState::Sealed || !slots.may_reuse(slot)
+        });
+        let Some(slot) = victim else {
+            if !self.inserts.ready.is_empty() {
+                self.sweep_urgent = true;
+                self.drop_old_copies();
+            }
+            return false;
+        };
+        self.stats.evictions += 1;
+        self.stats.evictions_while_reading += u64::from(pinned || !self.hits.is_empty());
+        self.policy.removed(slot);
+        self.slots.begin_leaving(slot);
+        let hint_bytes = self.slots.get(slot).header_bytes;
+        let op = self.op(OpKind::HeaderEvict(slot));
+        self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        true
+    }
+
+    /// Drops what the header names from both indexes.
+    pub(crate) fn evict_with_header(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {
+        match result {
+            Ok(Some(header)) if header.generation == self.slots.get(slot).generation => {
+                let short = self.slots.short(header.generation);
+                for entry in &header.entries {
+                    let offset = entry.offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES;
+                    let ours = matches!(self.files.get(entry.key), Some(Mapping::Base(place))
+                        if place.slot == slot && place.generation == short && u32::from(place.offset_units) == offset);
+                    if ours {
+                        self.files.remove(entry.key);
+                    }
+                    self.prints.remove(&entry.fingerprint, slot);
+                }
+            }
+            _ => self.stats.evictions_headerless += 1,
+        }
+        self.headers.remove(slot);
+        if self.cfg.discard && self.health == Health::Good {
+            let op = self.op(OpKind::Discard(slot));
+            self.out.push(Action::DiscardSlot { op, slot });
+        } else {
+            self.slot_left(slot);
+        }
+    }
+
+    pub(crate) fn discarded(&mut self, slot: WeuSlot, _result: Result<(), ErrorKind>) {
+        self.slot_left(slot);
+    }
+
+    /// The slot's contents are void; it may be reused.
+    pub(crate) fn slot_left(&mut self, slot: WeuSlot) {
+        let generation = self.slots.get(slot).generation;
+        self.record(Record::SlotRetired { slot, generation });
+        self.slots.release(slot);
+    }
+
+    /// The share of the index that is swept when a WEU opens.
+    pub(crate) fn sweep_share(&mut self) {
+        let slots = usize::try_from(self.slots.len() / 4).unwrap_or(1).max(1);
+        self.sweep_buckets(self.files.buckets().div_ceil(slots));
+        let slots_all = &self.slots;
+        let mut swept = 0;
+        let buckets = self.prints.buckets().div_ceil(slots);
+        self.prints.sweep(&mut self.print_sweep, buckets, |slot| {
+            let live = slots_all.contains(slot) && slots_all.holds_content(slot);
+            swept += u64::from(!live);
+            if live { Keep::Yes } else { Keep::No }
+        });
+        self.stats.swept_entries += swept;
+    }
+
+    /// Goes on with a sweep that somebody waits for.
+    pub(crate) fn pump_sweep(&mut self) {
+        if self.sweep_urgent && self.sweep_buckets(URGENT_BUCKETS) {
+            self.sweep_urgent = false;
+        }
+    }
+
+    fn sweep_buckets(&mut self, buckets: usize) -> bool {
+        let slots = &self.slots;
+        let mut swept = 0;
+        let wrapped = self.files.sweep(&mut self.sweep, buckets, |_, mapping| match mapping {
+            Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => {
+                swept += 1;
+                Keep::No
+            }
+            _ => Keep::Yes,
+        });
+        self.stats.swept_entries += swept;
+        if wrapped {
+            self.stats.sweep_passes += 1;
+            self.slots.sweep_ended();
+        }
+        wrapped
+    }
+}

@@ -1,0 +1,454 @@
+//! The insertion path: Nitro 3.2's six steps as jobs, and runs that keep neighbours together.
+//!
+//! 1 hash, 2 look the fingerprint up (a hint is proved by a WEU header; under a weak hash also by comparing bytes),
+//! 3 compress, then, in `weu`, append to the open WEU, 4 and 5 update both indexes, 6 write the WEU when full.
+//!
+//! A *run* is a set of extents that belong together: those of one request, or of one sequential stream up to
+//! 128 KiB. A run is placed as a whole, in address order, when all its jobs have ended, whatever order workers
+//! finish in; so a later 128 KiB read of the same data is one device read.
+//!
+//! Everything here can be skipped and is, when the bound on bytes under way is reached (G8).
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, Map, WeuSlot};
+use zc_format::{ExtentError, WeuHeader};
+
+use crate::file_index::{Mapping, Place};
+use crate::headers::Stored;
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::{Action, Digest, ExtentRead};
+use crate::streams::StreamId;
+use crate::tracks::{ExpectHeld, Guard};
+
+/// Bytes that a stream's run collects before it is placed.
+const RUN_BYTES_MAX: u32 = 128 << 10;
+/// A stream's run is placed after this long even if it is short.
+const RUN_AGE_MS: u64 = 50;
+/// Headers being read to prove hints.
+const HINT_LOADS_MAX: usize = 16;
+/// Candidate slots looked at per fingerprint.
+const CANDIDATES_MAX: usize = 4;
+/// Times a job goes back to the lookup after headers were read.
+const LOOKUPS_MAX: u8 = 3;
+
+/// How an insertion is to be done.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct InsertOptions {
+    /// Only if the content is in the cache already: it costs no SSD write then.
+    pub(crate) only_if_duplicate: bool,
+}
+
+/// What a job came to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Outcome {
+    Zero,
+    Duplicate { slot: WeuSlot, generation: Generation, stored: Stored },
+    Store { codec: Codec, payload: BufSlice },
+    OnceOnly,
+    Dropped,
+}
+
+/// One extent on its way into the cache.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) guard: Guard,
+    pub(crate) src: BufSlice,
+    pub(crate) print: Option<Fingerprint>,
+    pub(crate) outcome: Option<Outcome>,
+    run: u64,
+    /// Output of compression, or the temporary for a comparison.
+    scratch: Option<BufId>,
+    options: InsertOptions,
+    waits: u32,
+    lookups: u8,
+    /// Slot pinned while its extent is compared.
+    comparing: Option<(WeuSlot, Generation, Stored)>,
+}
+
+/// Extents that are placed together.
+#[derive(Debug, Default)]
+pub(crate) struct Run {
+    pub(crate) jobs: Vec<u64>,
+    unfinished: u32,
+    closed: bool,
+    stream: Option<StreamId>,
+    bytes: u32,
+    began_ms: u64,
+}
+
+/// All insertions under way.
+#[derive(Debug, Default)]
+pub(crate) struct Inserts {
+    pub(crate) jobs: Map<u64, Job>,
+    pub(crate) runs: Map<u64, Run>,
+    stream_runs: Map<StreamId, u64>,
+    pub(crate) ready: VecDeque<u64>,
+    bytes: u64,
+    header_waits: Map<WeuSlot, Vec<u64>>,
+}
+
+impl Inserts {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.jobs.is_empty() && self.runs.is_empty()
+    }
+}
+
+impl CacheManager {
+    /// The run that extents of a request go into. Ended with [`CacheManager::end_run_requests`].
+    pub(crate) fn begin_run(&mut self, stream: Option<StreamId>) -> u64 {
+        if let Some(run) = stream.and_then(|stream| self.inserts.stream_runs.get(&stream)) {
+            return *run;
+        }
+        let id = self.number();
+        if let Some(stream) = stream {
+            self.inserts.stream_runs.insert(stream, id);
+        }
+        self.inserts.runs.insert(id, Run { stream, began_ms: self.now_ms, ..Run::default() });
+        id
+    }
+
+    /// The request has put in what it had: its run closes, unless a stream may go on with it.
+    pub(crate) fn end_run_requests(&mut self, id: u64) {
+        let Some(run) = self.inserts.runs.get(&id) else { return };
+        if run.stream.is_none() || run.bytes >= RUN_BYTES_MAX || run.jobs.is_empty() {
+            self.close_run(id);
+        }
+    }
+
+    fn close_run(&mut self, id: u64) {
+        let Some(run) = self.inserts.runs.get_mut(&id) else { return };
+        run.closed = true;
+        if let Some(stream) = run.stream
+            && self.inserts.stream_runs.get(&stream) == Some(&id)
+        {
+            self.inserts.stream_runs.remove(&stream);
+        }
+        self.queue_run_if_ready(id);
+    }
+
+    fn queue_run_if_ready(&mut self, id: u64) {
+        let Some(run) = self.inserts.runs.get_mut(&id) else { return };
+        if !run.closed || run.unfinished > 0 {
+            return;
+        }
+        if run.jobs.is_empty() {
+            self.inserts.runs.remove(&id);
+            return;
+        }
+        let jobs = &self.inserts.jobs;
+        run.jobs.sort_by_key(|job| jobs.get(job).map(|job| job.guard.key));
+        self.inserts.ready.push_back(id);
+    }
+
+    /// Closes runs of streams that have paused.
+    pub(crate) fn age_runs(&mut self) {
+        let now_ms = self.now_ms;
+        let stopping = self.stopping;
+        let mut old: Vec<u64> = self
+            .inserts
+            .stream_runs
+            .values()
+            .copied()
+            .filter(|id| {
+                self.inserts.runs.get(id).is_some_and(|r| stopping || now_ms.saturating_sub(r.began_ms) >= RUN_AGE_MS)
+            })
+            .collect();
+        old.sort_unstable();
+        for run in old {
+            self.close_run(run);
+        }
+    }
+
+    /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
+    pub(crate) fn insert(&mut self, run: u64, guard: Guard, src: BufSlice, options: InsertOptions) {
+        self.stats.insert_offered += 1;
+        let full = self.inserts.bytes + u64::from(self.extent_bytes) > u64::from(self.cfg.insert_bytes_max);
+        if full || self.health != Health::Good || self.stopping || self.journal_is_pressed() {
+            self.stats.insert_skipped += 1;
+            self.tracks.release(&guard);
+            self.release(src.buf);
+            return;
+        }
+        self.inserts.bytes += u64::from(self.extent_bytes);
+        let id = self.number();
+        let entry = self.inserts.runs.get_mut(&run).expect_held();
+        entry.jobs.push(id);
+        entry.unfinished += 1;
+        entry.bytes += self.extent_bytes;
+        let job = Job {
+            guard,
+            src,
+            print: None,
+            outcome: None,
+            run,
+            scratch: None,
+            options,
+            waits: 0,
+            lookups: 0,
+            comparing: None,
+        };
+        self.inserts.jobs.insert(id, job);
+        let op = self.op(OpKind::Hash(id));
+        self.out.push(Action::Hash { op, src });
+    }
+
+    pub(crate) fn hashed(&mut self, id: u64, digest: Digest) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        match digest {
+            Digest::Zero => self.finish_job(id, Outcome::Zero),
+            Digest::Print(print) => {
+                job.print = Some(print);
+                let volume = job.guard.key.volume;
+                if self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup) {
+                    self.look_up(id);
+                } else {
+                    self.not_found(id);
+                }
+            }
+        }
+    }
+
+    /// Step 2. Goes on at once, or when the headers of candidate slots have been read.
+    fn look_up(&mut self, id: u64) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        job.lookups += 1;
+        let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
+        let candidates = self.candidates(&print);
+        for slot in &candidates {
+            if let Some((generation, stored)) = self.find_print(*slot, &print) {
+                self.found(id, *slot, generation, stored);
+                return;
+            }
+        }
+        if may_wait {
+            for slot in candidates {
+                self.want_header(id, slot, &print);
+            }
+        }
+        if self.inserts.jobs.get(&id).expect_held().waits == 0 {
+            self.not_found(id);
+        }
+    }
+
+    fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
+        let mut slots: SmallVec<[WeuSlot; 4]> = self.prints.candidates(print).into_iter().collect();
+        slots.retain(|slot| self.slots.contains(*slot));
+        slots.truncate(CANDIDATES_MAX);
+        slots
+    }
+
+    /// The content's place in a slot whose header is at hand.
+    fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
+        #[cfg(feature = "canary")]
+        if self.cfg.canary == Some(crate::config::Canary::ShortFingerprint) {
+            return self.headers.find_short(slot, print);
+        }
+        let (generation, stored) = self.headers.find(slot, print)??;
+        self.slots.is_live(&self.place(slot, generation, stored)).then_some((generation, stored))
+    }
+
+    pub(crate) fn place(&self, slot: WeuSlot, generation: Generation, stored: Stored) -> Place {
+        Place {
+            slot,
+            generation: self.slots.short(generation),
+            offset_units: stored.offset_units,
+            pages: stored.pages,
+        }
+    }
+
+    fn want_header(&mut self, id: u64, slot: WeuSlot, print: &Fingerprint) {
+        if self.headers.find(slot, print).is_some() || !self.slots.is_on_device(slot) {
+            self.stats.hint_misses += 1;
+            return;
+        }
+        if !self.inserts.header_waits.contains_key(&slot) {
+            if self.inserts.header_waits.len() >= HINT_LOADS_MAX {
+                return;
+            }
+            self.stats.hint_header_reads += 1;
+            self.slots.pin(slot);
+            let hint_bytes = self.slots.get(slot).header_bytes;
+            let op = self.op(OpKind::HeaderPrints(slot));
+            self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        }
+        self.inserts.header_waits.entry(slot).or_default().push(id);
+        self.inserts.jobs.get_mut(&id).expect_held().waits += 1;
+    }
+
+    pub(crate) fn prints_loaded(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {
+        self.slots.unpin(slot);
+        if let Ok(Some(header)) = &result
+            && self.slots.get(slot).generation == header.generation
+        {
+            self.load_prints(header);
+        }
+        for id in self.inserts.header_waits.remove(&slot).unwrap_or_default() {
+            let job = self.inserts.jobs.get_mut(&id).expect_held();
+            job.waits -= 1;
+            if job.waits == 0 {
+                self.look_up(id);
+            }
+        }
+    }
+
+    /// Puts a header's fingerprints into the header cache.
+    pub(crate) fn load_prints(&mut self, header: &WeuHeader) {
+        let prints = header
+            .entries
+            .iter()
+            .map(|entry| (entry.fingerprint, stored_of(entry.offset_bytes, entry.stored_bytes)))
+            .collect();
+        self.headers.load(header.slot, header.generation, prints);
+    }
+
+    fn found(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
+        if self.cfg.fingerprint.is_collision_resistant() {
+            self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
+            return;
+        }
+        self.stats.compares += 1;
+        self.slots.pin(slot);
+        let buf = self.alloc(self.extent_bytes);
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        job.scratch = Some(buf);
+        job.comparing = Some((slot, generation, stored));
+        let place = self.place(slot, generation, stored);
+        let expected = self.expected(&Mapping::Duplicate(place), &place, self.inserts.jobs[&id].guard.key);
+        let page = zc_core::limits::BLOCK_BYTES;
+        let start_bytes = expected.offset_bytes / page * page;
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
+        let source = self.source(slot);
+        let op = self.op(OpKind::CompareRead(id));
+        self.hold_source(op, source);
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes: u32::from(place.pages) * page,
+            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
+            urgent: false,
+        });
+    }
+
+    pub(crate) fn compare_read_done(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let job = self.inserts.jobs.get(&id).expect_held();
+        if !ok {
+            self.compared(id, false);
+            return;
+        }
+        let left = job.src;
+        let right = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: self.extent_bytes };
+        let op = self.op(OpKind::Compare(id));
+        self.out.push(Action::Compare { op, left, right });
+    }
+
+    pub(crate) fn compared(&mut self, id: u64, equal: bool) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let (slot, generation, stored) = job.comparing.take().expect_held();
+        let scratch = job.scratch.take().expect_held();
+        self.slots.unpin(slot);
+        self.release(scratch);
+        if equal {
+            self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
+        } else {
+            self.stats.compares_differed += 1;
+            self.not_found(id);
+        }
+    }
+
+    /// Step 3: the content is new.
+    fn not_found(&mut self, id: u64) {
+        let job = self.inserts.jobs.get(&id).expect_held();
+        if job.options.only_if_duplicate {
+            self.finish_job(id, Outcome::OnceOnly);
+            return;
+        }
+        let (key, src) = (job.guard.key, job.src);
+        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let raw = Outcome::Store { codec: Codec::Raw, payload: src };
+        if codec == Codec::Raw {
+            self.finish_job(id, raw);
+        } else if self.filter.should_try(key.volume, key.extent, self.extent_bytes) {
+            self.stats.compress_tried += 1;
+            let max_bytes = self.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
+            let out = self.alloc(max_bytes);
+            self.inserts.jobs.get_mut(&id).expect_held().scratch = Some(out);
+            let op = self.op(OpKind::Compress(id));
+            self.out.push(Action::Compress { op, src, codec, max_bytes, out });
+        } else {
+            self.stats.compress_avoided += 1;
+            self.finish_job(id, raw);
+        }
+    }
+
+    pub(crate) fn compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let (key, src) = (job.guard.key, job.src);
+        let stored = stored_bytes.unwrap_or(self.extent_bytes);
+        self.filter.report(key.volume, key.extent, self.extent_bytes, stored);
+        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        match stored_bytes {
+            Some(len_bytes) if codec != Codec::Raw => {
+                let payload = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes };
+                self.finish_job(id, Outcome::Store { codec, payload });
+            }
+            _ => self.finish_job(id, Outcome::Store { codec: Codec::Raw, payload: src }),
+        }
+    }
+
+    fn finish_job(&mut self, id: u64, outcome: Outcome) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        job.outcome = Some(outcome);
+        let run = job.run;
+        self.inserts.runs.get_mut(&run).expect_held().unfinished -= 1;
+        self.queue_run_if_ready(run);
+    }
+
+    /// Ends a job after placement, for better or worse.
+    pub(crate) fn end_job(&mut self, id: u64) {
+        let job = self.inserts.jobs.remove(&id).expect_held();
+        self.inserts.bytes -= u64::from(self.extent_bytes);
+        self.tracks.release(&job.guard);
+        self.release(job.src.buf);
+        if let Some(scratch) = job.scratch {
+            self.release(scratch);
+        }
+    }
+
+    /// For placement: the same content may have been stored since the lookup, by this very run.
+    pub(crate) fn found_since(&mut self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
+        if !self.cfg.fingerprint.is_collision_resistant() {
+            return None;
+        }
+        let candidates = self.candidates(print);
+        candidates.into_iter().find_map(|slot| {
+            let (generation, stored) = self.find_print(slot, print)?;
+            Some((slot, generation, stored))
+        })
+    }
+
+    /// Whether a key has a mapping that can be served.
+    pub(crate) fn is_mapped(&self, key: ExtentKey) -> bool {
+        match self.files.get(key) {
+            Some(Mapping::Zero) => true,
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.slots.is_live(&place),
+            None => false,
+        }
+    }
+}
+
+/// The index form of an extent's place in its WEU.
+pub(crate) fn stored_of(offset_bytes: u32, stored_bytes: u32) -> Stored {
+    let page = zc_core::limits::BLOCK_BYTES;
+    let end = offset_bytes + zc_format::EXTENT_HEADER_BYTES + stored_bytes;
+    let pages = end.div_ceil(page) - offset_bytes / page;
+    Stored {
+        offset_units: u16::try_from(offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(u16::MAX),
+        pages: u8::try_from(pages).unwrap_or(u8::MAX),
+    }
+}

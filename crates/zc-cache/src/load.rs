@@ -1,0 +1,341 @@
+//! The way of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
+//! background while requests are served.
+//!
+//! A header is believed if its generation is not void and, where checkpoint or journal name the slot's WEU, it is
+//! that one: a slot that a device rolled back is told by this. Its base entries become mappings unless they are void,
+//! their region was marked when the last session was cut off, the volume is not trusted, or the extent was written
+//! since the start. What is distrusted is recorded as void, so that the next start does not believe it either. Its
+//! fingerprints are indexed in any case: content proves itself.
+
+use std::collections::BTreeMap;
+
+use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, WeuSlot};
+use zc_format::{Record, WeuEntry, WeuHeader};
+
+use crate::file_index::{Mapping, Place};
+use crate::insert::stored_of;
+use crate::manager::CacheManager;
+use crate::manager::OpKind;
+use crate::persist::Health;
+use crate::seam::{Action, Note};
+use crate::slots::SlotState;
+
+/// Headers being read at once.
+const HEADERS_IN_FLIGHT: u32 = 32;
+/// Extents written during the load that are remembered one by one; with more, what is not loaded yet is distrusted.
+const WRITTEN_MAX: usize = 1 << 20;
+
+/// A mapping to install, with the full generation.
+#[derive(Debug, Clone, Copy)]
+enum Replayed {
+    Zero,
+    Duplicate(Place),
+}
+
+/// State of a load.
+#[derive(Debug, Default)]
+pub(crate) struct Load {
+    /// Duplicate and zero mappings as replay leaves them.
+    mappings: Map<ExtentKey, Replayed>,
+    /// Duplicates of WEUs that neither checkpoint nor journal knows.
+    late: BTreeMap<WeuSlot, Vec<(ExtentKey, Place)>>,
+    next: u32,
+    in_flight: u32,
+    written: Set<ExtentKey>,
+    overflow: bool,
+}
+
+impl CacheManager {
+    /// Replays one record; in the order checkpoint, journal, intent log, before [`CacheManager::begin`].
+    pub fn replay(&mut self, record: &Record) {
+        match *record {
+            Record::SlotSealed { slot, generation, weu_seq, header_bytes } => {
+                if !self.adopt_generation(slot, generation) {
+                    return;
+                }
+                let entry = self.slots.get_mut(slot);
+                if !entry.retired {
+                    entry.state = SlotState::Unread { known: true };
+                    entry.weu_seq = weu_seq;
+                    entry.header_bytes = header_bytes;
+                }
+            }
+            Record::SlotRetired { slot, generation } => {
+                if self.adopt_generation(slot, generation) {
+                    let entry = self.slots.get_mut(slot);
+                    entry.retired = true;
+                    entry.state = SlotState::Unread { known: false };
+                    entry.void_bases = Vec::new();
+                }
+            }
+            Record::BaseInvalid { slot, generation, offset_units, .. } => {
+                if self.adopt_generation(slot, generation) {
+                    let entry = self.slots.get_mut(slot);
+                    if !entry.retired && !entry.void_bases.contains(&offset_units) {
+                        entry.void_bases.push(offset_units);
+                    }
+                }
+            }
+            Record::Duplicate { key, slot, generation, offset_units, pages } => {
+                if self.slots.contains(slot) {
+                    let place = Place { slot, generation, offset_units, pages };
+                    self.replayed(key, Some(Replayed::Duplicate(place)));
+                }
+            }
+            Record::Zero { key } => self.replayed(key, Some(Replayed::Zero)),
+            Record::Unmap { key } => self.replayed(key, None),
+        }
+    }
+
+    fn replayed(&mut self, key: ExtentKey, mapping: Option<Replayed>) {
+        let Some(load) = &mut self.load else { return };
+        match mapping {
+            Some(mapping) => {
+                load.mappings.insert(key, mapping);
+            }
+            None => {
+                load.mappings.remove(&key);
+            }
+        }
+    }
+
+    /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
+    fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
+        if !self.slots.contains(slot) {
+            return false;
+        }
+        let entry = self.slots.get_mut(slot);
+        if generation > entry.generation {
+            entry.generation = generation;
+            entry.retired = false;
+            entry.state = SlotState::Unread { known: false };
+            entry.void_bases = Vec::new();
+        }
+        generation == entry.generation
+    }
+
+    /// Ends the replay; requests may come now.
+    pub fn begin(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
+        core::mem::swap(&mut self.out, actions);
+        self.now_ms = now_ms;
+        self.last_write_ms = now_ms;
+        self.install_replayed();
+        if self.fresh {
+            for slot in 0..self.slots.len() {
+                self.slots.release(WeuSlot(slot));
+            }
+            self.load = None;
+            self.load_ended();
+        }
+        self.pump_load();
+        self.pump_persist();
+        core::mem::swap(&mut self.out, actions);
+    }
+
+    fn install_replayed(&mut self) {
+        let Some(load) = &mut self.load else { return };
+        let mut mappings: Vec<_> = core::mem::take(&mut load.mappings).into_iter().collect();
+        mappings.sort_unstable_by_key(|(key, _)| *key);
+        for (key, mapping) in mappings {
+            if !self.trusts(key) {
+                self.stats.load_distrusted += 1;
+                self.record(Record::Unmap { key });
+                continue;
+            }
+            match mapping {
+                Replayed::Zero => self.install(key, Mapping::Zero),
+                Replayed::Duplicate(place) => {
+                    let slot = self.slots.get(place.slot);
+                    let known = slot.state == SlotState::Unread { known: true } && !slot.retired;
+                    if slot.generation == place.generation && known {
+                        self.install_duplicate(key, place);
+                    } else if place.generation >= slot.generation
+                        && !(slot.retired && place.generation == slot.generation)
+                        && let Some(load) = &mut self.load
+                    {
+                        load.late.entry(place.slot).or_default().push((key, place));
+                    }
+                }
+            }
+        }
+    }
+
+    fn install_duplicate(&mut self, key: ExtentKey, place: Place) {
+        let generation = self.slots.short(place.generation);
+        self.install(key, Mapping::Duplicate(Place { generation, ..place }));
+    }
+
+    fn install(&mut self, key: ExtentKey, mapping: Mapping) {
+        self.stats.load_mappings += 1;
+        if let Some((other, evicted)) = self.files.insert(key, mapping) {
+            self.stats.file_index_evictions += 1;
+            self.void(other, evicted);
+        }
+    }
+
+    /// Whether a mapping from media may be believed.
+    fn trusts(&self, key: ExtentKey) -> bool {
+        let Some(volume) = self.volumes.get(&key.volume) else { return false };
+        let region = RegionKey {
+            volume: key.volume,
+            region: key.extent.0 * u64::from(self.extent_bytes) / volume.cfg.region_bytes,
+        };
+        self.mapping_trusted
+            && volume.cfg.trusted
+            && key.extent.0 < volume.whole_extents
+            && (self.intact || !self.regions.is_inherited(&region))
+    }
+
+    /// An extent is being written: what a header still to be read says of it is void.
+    pub(crate) fn remember_written(&mut self, key: ExtentKey) {
+        let Some(load) = &mut self.load else { return };
+        if load.written.len() < WRITTEN_MAX {
+            load.written.insert(key);
+        } else {
+            load.overflow = true;
+        }
+        if load.late.values().any(|late| late.iter().any(|(other, _)| *other == key)) {
+            for late in load.late.values_mut() {
+                late.retain(|(other, _)| *other != key);
+            }
+            self.record(Record::Unmap { key });
+        }
+    }
+
+    /// Reads headers, a bounded number at once, as fast as the journal can take what has to be voided.
+    pub(crate) fn pump_load(&mut self) {
+        if self.health != Health::Good || self.journal_is_pressed() {
+            return;
+        }
+        while let Some(load) = &mut self.load {
+            if load.next == self.slots.len() {
+                if load.in_flight == 0 {
+                    self.load = None;
+                    self.load_ended();
+                }
+                return;
+            }
+            if load.in_flight == HEADERS_IN_FLIGHT {
+                return;
+            }
+            let slot = WeuSlot(load.next);
+            load.next += 1;
+            load.in_flight += 1;
+            let hint_bytes = self.slots.get(slot).header_bytes;
+            let op = self.op(OpKind::HeaderLoad(slot));
+            self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        }
+    }
+
+    fn load_ended(&mut self) {
+        // Recency of earlier sessions is not on media; age is the best guess.
+        let mut by_age: Vec<_> = self
+            .slots
+            .iter()
+            .filter(|(_, slot)| slot.state == SlotState::Sealed)
+            .map(|(id, slot)| (slot.weu_seq, id))
+            .collect();
+        by_age.sort_unstable();
+        by_age.into_iter().for_each(|(_, slot)| self.policy.touched(slot));
+        self.out.push(Action::Note(Note::IndexLoaded { extents: self.files.len() }));
+        self.out.push(Action::IntentReady);
+    }
+
+    pub(crate) fn header_loaded(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {
+        let Some(load) = &mut self.load else { return };
+        load.in_flight -= 1;
+        let late = load.late.remove(&slot).unwrap_or_default();
+        self.stats.load_headers += 1;
+        if let Err(error) = result {
+            self.stats.device_read_errors += 1;
+            if self.read_errors_in_row(true) {
+                self.fail_cache(crate::seam::Purpose::HeaderRead, error);
+                return;
+            }
+        }
+        match result {
+            Ok(Some(header)) if self.believes(&header) => self.adopt_header(slot, &header, &late),
+            _ => {
+                // Nothing here, or not what checkpoint and journal say: whatever it was, it is void.
+                if self.slots.get(slot).generation.0 > 0 && !self.slots.get(slot).retired {
+                    let generation = self.slots.get(slot).generation;
+                    self.record(Record::SlotRetired { slot, generation });
+                }
+                self.slots.release(slot);
+            }
+        }
+    }
+
+    fn believes(&self, header: &WeuHeader) -> bool {
+        let slot = self.slots.get(header.slot);
+        match slot.state {
+            SlotState::Unread { known: true } => {
+                header.generation == slot.generation && header.weu_seq == slot.weu_seq && !slot.retired
+            }
+            SlotState::Unread { known: false } => {
+                header.generation > slot.generation || (header.generation == slot.generation && !slot.retired)
+            }
+            _ => false,
+        }
+    }
+
+    fn adopt_header(&mut self, slot: WeuSlot, header: &WeuHeader, late: &[(ExtentKey, Place)]) {
+        let bytes = WeuHeader::encoded_bytes(u32::try_from(header.entries.len()).unwrap_or(u32::MAX));
+        self.stats.load_header_bytes += u64::from(bytes);
+        self.read_errors_in_row(false);
+        let entry = self.slots.get_mut(slot);
+        let known = entry.state == SlotState::Unread { known: true };
+        if header.generation > entry.generation {
+            entry.void_bases = Vec::new();
+        }
+        entry.state = SlotState::Sealed;
+        entry.retired = false;
+        entry.generation = header.generation;
+        entry.weu_seq = header.weu_seq;
+        entry.header_bytes = bytes;
+        self.policy.inserted(slot);
+        if !known {
+            let (generation, weu_seq) = (header.generation, header.weu_seq);
+            self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes });
+        }
+        for (key, place) in late {
+            if place.generation == header.generation && self.files.get(*key).is_none() && !self.was_written(*key) {
+                self.install_duplicate(*key, *place);
+            }
+        }
+        for entry in &header.entries {
+            self.adopt_entry(slot, header.generation, entry);
+        }
+    }
+
+    fn adopt_entry(&mut self, slot: WeuSlot, generation: Generation, entry: &WeuEntry) {
+        let stored = stored_of(entry.offset_bytes, entry.stored_bytes);
+        let key = entry.key;
+        if self.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
+            self.prints.insert(&entry.fingerprint, slot);
+        }
+        if self.slots.get(slot).void_bases.contains(&stored.offset_units) {
+            return;
+        }
+        let mapping = Mapping::Base(self.place(slot, generation, stored));
+        if self.trusts(key) && !self.was_written(key) {
+            match self.files.get(key) {
+                None => return self.install(key, mapping),
+                Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !self.slots.is_live(&place) => {
+                    return self.install(key, mapping);
+                }
+                Some(Mapping::Base(place)) if self.slots.get(place.slot).weu_seq < self.slots.get(slot).weu_seq => {
+                    self.forget(key);
+                    return self.install(key, mapping);
+                }
+                Some(_) => {}
+            }
+        }
+        self.stats.load_distrusted += 1;
+        self.void(key, mapping);
+    }
+
+    fn was_written(&self, key: ExtentKey) -> bool {
+        self.load.as_ref().is_some_and(|load| load.overflow || load.written.contains(&key))
+    }
+}

@@ -1,0 +1,477 @@
+//! The cache manager: one owner of every index, events in, actions out.
+//!
+//! # How it works
+//! [`CacheManager::handle`] takes one [`Event`], changes state, runs *maintenance* (what became possible or due:
+//! journal blocks, region marks, retirements, checkpoints, evictions, loading of headers) and hands out actions. The
+//! ways of a request are in `read`, `write` and `insert`; of a WEU in `weu` and `evict`; of a restart in `load`;
+//! of durable metadata in `persist`.
+//!
+//! # Races, and what decides them
+//! - *A miss fill overtaken by a write* is dropped: its guard (see `tracks`) does not hold any more.
+//! - *Two writes of the same sectors in flight* leave unknown bytes: neither is cached.
+//! - *An eviction never takes a WEU that is being read*: readers pin the slot; victims are unpinned.
+//! - *A duplicate whose slot leaves between lookup and placement* is dropped: liveness is checked when it is placed.
+//! - *A slot reused under a stale duplicate entry* is told by the generation; an index sweep removes such entries
+//!   before short generations can meet again (see `slots`).
+//! - *Extents of the open WEU or one being written* are hits and dedup targets: they are read from memory, by the
+//!   same path and with the same verification as from the device.
+//! - *A header that loads after a write of its extent* is void for that extent: writes are remembered meanwhile.
+//! - *Two misses of one extent* share one origin read; of two insertions the second finds the first and ends.
+//!
+//! # What it does not do
+//! It has no clock, thread, file or lock and never sees payload bytes. Front ends map its errors.
+
+use std::collections::VecDeque;
+
+use zc_core::{BufId, ErrorKind, ExtentKey, Map, OpId, ReqId, VolumeId, WeuSlot};
+use zc_format::Record;
+
+use crate::compressibility::CompressionFilter;
+use crate::config::{ManagerConfig, VolumeConfig};
+use crate::file_index::{FileIndex, IndexShape, SweepCursor};
+use crate::fingerprint_index::FingerprintIndex;
+use crate::ghost::SeenFilter;
+use crate::headers::HeaderCache;
+use crate::insert::Inserts;
+use crate::journal::Journal;
+use crate::load::Load;
+use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
+use crate::policy::{ReplacementPolicy, WeuLru};
+use crate::read::{Fill, Hit, Prefetched, ReadOp};
+use crate::read_buffer::ReadBuffer;
+use crate::regions::Regions;
+use crate::seam::{Action, Event, MANAGER_BUF_BIT, RequestKind, Source};
+use crate::slots::SlotTable;
+use crate::staging::Staging;
+use crate::startup::StartState;
+use crate::stats::Stats;
+use crate::streams::{StreamConfig, StreamTable};
+use crate::tracks::{ExpectHeld, Tracks};
+use crate::weu::{OpenWeu, WritingWeu};
+use crate::write::WriteOp;
+
+/// Streams followed at once, reads and writes each.
+const STREAMS_MAX: usize = 64;
+/// Headers kept besides those of resident WEUs.
+const HEADERS_MAX: usize = 64;
+/// Extents whose first miss is remembered.
+const SEEN_MAX: usize = 1 << 16;
+
+/// What an operation in flight is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    Fill(u64),
+    DirectRead(u64),
+    Piece(u64),
+    ClientFlush { req: ReqId, volume: VolumeId, writes: u64 },
+    RetireFlush { volume: VolumeId, writes: u64 },
+    Hit(u64),
+    Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
+    CompareRead(u64),
+    Hash(u64),
+    Compress(u64),
+    Compare(u64),
+    HeaderLoad(WeuSlot),
+    HeaderEvict(WeuSlot),
+    HeaderPrints(WeuSlot),
+    WeuWrite(WeuSlot),
+    Discard(WeuSlot),
+    JournalWrite,
+    JournalFlush,
+    MapWrite,
+    MapFlush,
+    CheckpointChunk,
+    CheckpointFlush,
+    CheckpointCommit,
+    CheckpointCommitFlush,
+    Distrust,
+    StopFlush,
+}
+
+/// A volume as the manager sees it.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) cfg: VolumeConfig,
+    /// Extents that lie wholly inside the volume: only those are cached.
+    pub(crate) whole_extents: u64,
+    /// Writes that ended, whatever their outcome.
+    pub(crate) writes_ended: u64,
+    /// Writes that an origin flush has covered.
+    pub(crate) writes_flushed: u64,
+}
+
+/// The cache manager. See the module documentation.
+#[derive(Debug)]
+pub struct CacheManager {
+    pub(crate) cfg: ManagerConfig,
+    pub(crate) extent_bytes: u32,
+    pub(crate) now_ms: u64,
+    pub(crate) session: u64,
+    pub(crate) weu_seq_next: u64,
+    pub(crate) volumes: Map<VolumeId, Volume>,
+
+    pub(crate) files: FileIndex,
+    pub(crate) prints: FingerprintIndex,
+    pub(crate) policy: Box<dyn ReplacementPolicy + Send>,
+    pub(crate) slots: SlotTable,
+    pub(crate) headers: HeaderCache,
+    pub(crate) sweep: SweepCursor,
+    pub(crate) print_sweep: SweepCursor,
+    pub(crate) sweep_urgent: bool,
+
+    pub(crate) tracks: Tracks,
+    pub(crate) staging: Staging,
+    pub(crate) read_buffer: ReadBuffer,
+    pub(crate) prefetched: Map<ExtentKey, Prefetched>,
+    pub(crate) prefetched_order: VecDeque<ExtentKey>,
+    pub(crate) prefetch_bytes: u64,
+    pub(crate) read_streams: StreamTable,
+    pub(crate) write_streams: StreamTable,
+    pub(crate) filter: CompressionFilter,
+    pub(crate) seen: SeenFilter,
+
+    pub(crate) reads: Map<u64, ReadOp>,
+    pub(crate) hits: Map<u64, Hit>,
+    pub(crate) fetching: Map<ExtentKey, u64>,
+    pub(crate) fills: Map<u64, Fill>,
+    pub(crate) fill_of: Map<ExtentKey, u64>,
+    pub(crate) writes: Map<u64, WriteOp>,
+    pub(crate) waiting_room: VecDeque<u64>,
+    pub(crate) waiting_mark: Vec<u64>,
+    pub(crate) inserts: Inserts,
+
+    pub(crate) open: Option<OpenWeu>,
+    pub(crate) writing: Map<WeuSlot, WritingWeu>,
+
+    pub(crate) journal: Journal,
+    pub(crate) regions: Regions,
+    pub(crate) map_write: Option<MapWrite>,
+    pub(crate) map_sequence: u64,
+    pub(crate) map_copy: usize,
+    pub(crate) map_stale: bool,
+    pub(crate) retiring: Option<Retiring>,
+    pub(crate) checkpoint: Option<CheckpointRun>,
+    pub(crate) checkpoint_sequence: u64,
+    pub(crate) checkpoint_area: usize,
+    pub(crate) intent_trimmed: u64,
+    pub(crate) health: Health,
+    pub(crate) errors: ErrorRuns,
+    pub(crate) load: Option<Load>,
+    pub(crate) mapping_trusted: bool,
+    pub(crate) intact: bool,
+    pub(crate) fresh: bool,
+    pub(crate) stopping: bool,
+    pub(crate) stop_flush: Option<bool>,
+    pub(crate) stopped: bool,
+    pub(crate) last_write_ms: u64,
+
+    pub(crate) ops: Map<OpId, OpKind>,
+    held: Map<OpId, BufId>,
+    pub(crate) bufs: Map<BufId, u32>,
+    next_number: u64,
+    pub(crate) out: Vec<Action>,
+    pub(crate) stats: Stats,
+}
+
+impl CacheManager {
+    /// A manager for an opened cache. Then come [`CacheManager::replay`] for each record of checkpoint, journal and
+    /// intent log, and [`CacheManager::begin`].
+    ///
+    /// # Panics
+    /// When the geometry names more slots than an index location can.
+    #[must_use]
+    pub fn new(config: ManagerConfig, volumes: Vec<VolumeConfig>, start: StartState) -> Self {
+        let geometry = &config.geometry;
+        let shape = IndexShape {
+            slots: geometry.slots,
+            weu_bytes: geometry.weu_bytes,
+            extent_bytes: geometry.extent_bytes,
+            generation_bits: config.generation_bits,
+        };
+        let streams = || {
+            StreamTable::new(StreamConfig {
+                streams_max: STREAMS_MAX,
+                threshold_bytes: u64::from(config.prefetch_threshold_bytes),
+                prefetch_max_bytes: u64::from(config.prefetch_max_bytes),
+            })
+        };
+        let extent_bytes = geometry.extent_bytes;
+        let journal =
+            Journal::new(start.journal_start, start.journal_next, geometry.journal_blocks, zc_format::RECORDS_PER_BLOCK);
+        let mut manager = Self {
+            extent_bytes,
+            now_ms: 0,
+            session: start.session,
+            weu_seq_next: start.weu_seq_next.0,
+            volumes: Map::default(),
+            files: FileIndex::new(shape, config.file_index_entries),
+            prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
+            policy: Box::new(WeuLru::new(geometry.slots)),
+            slots: SlotTable::new(geometry.slots, config.generation_bits),
+            headers: HeaderCache::new(HEADERS_MAX),
+            sweep: SweepCursor::default(),
+            print_sweep: SweepCursor::default(),
+            sweep_urgent: false,
+            tracks: Tracks::default(),
+            staging: Staging::new(config.staging_bytes, extent_bytes),
+            read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes),
+            prefetched: Map::default(),
+            prefetched_order: VecDeque::new(),
+            prefetch_bytes: 0,
+            read_streams: streams(),
+            write_streams: streams(),
+            filter: CompressionFilter::default(),
+            seen: SeenFilter::new(SEEN_MAX),
+            reads: Map::default(),
+            hits: Map::default(),
+            fetching: Map::default(),
+            fills: Map::default(),
+            fill_of: Map::default(),
+            writes: Map::default(),
+            waiting_room: VecDeque::new(),
+            waiting_mark: Vec::new(),
+            inserts: Inserts::default(),
+            open: None,
+            writing: Map::default(),
+            journal,
+            regions: Regions::new(config.regions_active_max, start.active_regions),
+            map_write: None,
+            map_sequence: start.region_map_sequence,
+            map_copy: start.region_map_copy,
+            map_stale: false,
+            retiring: None,
+            checkpoint: None,
+            checkpoint_sequence: start.checkpoint_sequence,
+            checkpoint_area: start.checkpoint_area,
+            intent_trimmed: 0,
+            health: Health::Good,
+            errors: ErrorRuns::default(),
+            load: Some(Load::default()),
+            mapping_trusted: start.mapping_trusted,
+            intact: start.intact,
+            fresh: start.fresh,
+            stopping: false,
+            stop_flush: None,
+            stopped: false,
+            last_write_ms: 0,
+            ops: Map::default(),
+            held: Map::default(),
+            bufs: Map::default(),
+            next_number: 1,
+            out: Vec::new(),
+            stats: Stats::default(),
+            cfg: config,
+        };
+        for volume in volumes {
+            manager.add_volume(volume);
+        }
+        manager
+    }
+
+    /// Handles one event; appends what is to be done to `actions`.
+    pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
+        core::mem::swap(&mut self.out, actions);
+        self.dispatch(event);
+        self.maintain();
+        core::mem::swap(&mut self.out, actions);
+    }
+
+    fn dispatch(&mut self, event: Event) {
+        match event {
+            Event::Submit(request) => match request.kind {
+                RequestKind::Read { buf } => self.submit_read(&request, buf),
+                RequestKind::Flush => self.submit_flush(&request),
+                RequestKind::Prefetch => self.submit_prefetch(&request),
+                RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
+                    self.submit_write(&request);
+                }
+            },
+            Event::OriginDone { op, result } => self.origin_done(op, result),
+            Event::DeviceDone { op, result } => self.device_done(op, result),
+            Event::ExtentsRead { op, result } => match self.take_op(op) {
+                OpKind::Hit(hit) => self.hit_done(hit, result),
+                OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
+                OpKind::CompareRead(job) => self.compare_read_done(job, result),
+                other => panic!("extents read for {other:?}"),
+            },
+            Event::HeaderRead { op, result } => match self.take_op(op) {
+                OpKind::HeaderLoad(slot) => self.header_loaded(slot, result),
+                OpKind::HeaderEvict(slot) => self.evict_with_header(slot, result),
+                OpKind::HeaderPrints(slot) => self.prints_loaded(slot, result),
+                other => panic!("header read for {other:?}"),
+            },
+            Event::Hashed { op, digest } => match self.take_op(op) {
+                OpKind::Hash(job) => self.hashed(job, digest),
+                other => panic!("hash for {other:?}"),
+            },
+            Event::Compressed { op, stored_bytes } => match self.take_op(op) {
+                OpKind::Compress(job) => self.compressed(job, stored_bytes),
+                other => panic!("compression for {other:?}"),
+            },
+            Event::Compared { op, equal } => match self.take_op(op) {
+                OpKind::Compare(job) => self.compared(job, equal),
+                other => panic!("comparison for {other:?}"),
+            },
+            Event::Tick { now_ms } => self.tick(now_ms),
+            Event::Configure(volume) => self.configure(*volume),
+            Event::Stop => self.stopping = true,
+        }
+    }
+
+    fn origin_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
+        match self.take_op(op) {
+            OpKind::Fill(fill) => self.fill_done(fill, result),
+            OpKind::DirectRead(read) => self.read_part_done(read, result),
+            OpKind::Piece(write) => self.piece_done(write, result),
+            OpKind::ClientFlush { req, volume, writes } => {
+                self.origin_flushed(volume, writes, result);
+                self.out.push(Action::Reply { req, result });
+            }
+            OpKind::RetireFlush { volume, writes } => {
+                self.origin_flushed(volume, writes, result);
+                self.retire_flush_done(result);
+            }
+            other => panic!("origin operation for {other:?}"),
+        }
+    }
+
+    fn device_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
+        match self.take_op(op) {
+            OpKind::WeuWrite(slot) => self.weu_written(slot, result),
+            OpKind::Discard(slot) => self.discarded(slot, result),
+            kind => self.persist_done(kind, result),
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        self.now_ms = self.now_ms.max(now_ms);
+        self.age_staging();
+        self.age_runs();
+        self.age_open_weu();
+    }
+
+    /// What became possible or due.
+    fn maintain(&mut self) {
+        self.pump_placement();
+        self.keep_free_slots();
+        self.pump_sweep();
+        self.pump_load();
+        self.pump_persist();
+        self.pump_stop();
+        self.stats.gauges(&self.files, &self.prints, self.journal.used_blocks(), self.regions.len());
+    }
+
+    /// Counters and gauges.
+    #[must_use]
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// Bytes of RAM that the structures growing with the cache hold, by name.
+    #[must_use]
+    pub fn ram_by_structure(&self) -> Vec<(&'static str, u64)> {
+        vec![
+            ("file_index", self.files.ram_bytes()),
+            ("fingerprint_index", self.prints.ram_bytes()),
+            ("slots", self.slots.ram_bytes()),
+            ("policy", self.policy.ram_bytes()),
+            ("headers", self.headers.ram_bytes()),
+        ]
+    }
+
+    /// Regions marked now, and how many may be.
+    #[must_use]
+    pub fn active_regions(&self) -> (usize, usize) {
+        (self.regions.len() + self.regions.inherited_len(), self.regions.max())
+    }
+
+    /// Whether the cache device works.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.health == Health::Good
+    }
+
+    /// Whether all WEU headers have been read since the start.
+    #[must_use]
+    pub fn is_loaded(&self) -> bool {
+        self.load.is_none()
+    }
+
+    pub(crate) fn number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number
+    }
+
+    pub(crate) fn op(&mut self, kind: OpKind) -> OpId {
+        let op = OpId(self.number());
+        self.ops.insert(op, kind);
+        op
+    }
+
+    fn take_op(&mut self, op: OpId) -> OpKind {
+        if let Some(buf) = self.held.remove(&op) {
+            self.release(buf);
+        }
+        self.ops.remove(&op).expect_held()
+    }
+
+    /// Keeps the memory that an operation reads from until it has ended.
+    pub(crate) fn hold_source(&mut self, op: OpId, source: Source) {
+        if let Source::Memory(buf) = source {
+            self.retain(buf);
+            self.held.insert(op, buf);
+        }
+    }
+
+    /// A new buffer with one hold on it.
+    pub(crate) fn alloc(&mut self, len_bytes: u32) -> BufId {
+        let buf = BufId(MANAGER_BUF_BIT | self.number());
+        self.bufs.insert(buf, 1);
+        self.out.push(Action::Alloc { buf, len_bytes });
+        buf
+    }
+
+    pub(crate) fn adopt(&mut self, buf: BufId) {
+        let before = self.bufs.insert(buf, 1);
+        assert!(before.is_none(), "{buf:?} submitted twice");
+    }
+
+    pub(crate) fn retain(&mut self, buf: BufId) {
+        *self.bufs.get_mut(&buf).expect_held() += 1;
+    }
+
+    pub(crate) fn release(&mut self, buf: BufId) {
+        let holds = self.bufs.get_mut(&buf).expect_held();
+        *holds -= 1;
+        if *holds == 0 {
+            self.bufs.remove(&buf);
+            self.out.push(Action::Free { buf });
+        }
+    }
+
+    /// Appends to journal and intent log.
+    pub(crate) fn record(&mut self, record: Record) {
+        if self.health != Health::Good {
+            return;
+        }
+        self.journal.append(record, self.now_ms);
+        self.out.push(Action::Intent { record });
+    }
+
+    fn add_volume(&mut self, cfg: VolumeConfig) {
+        assert!(cfg.region_bytes > 0, "a region has a size");
+        let whole_extents = cfg.size_bytes / u64::from(self.extent_bytes);
+        self.volumes.insert(cfg.id, Volume { cfg, whole_extents, writes_ended: 0, writes_flushed: 0 });
+    }
+
+    fn configure(&mut self, cfg: VolumeConfig) {
+        match self.volumes.get_mut(&cfg.id) {
+            Some(volume) => {
+                let kept = (volume.cfg.size_bytes, volume.cfg.region_bytes, volume.cfg.trusted);
+                volume.cfg = cfg;
+                (volume.cfg.size_bytes, volume.cfg.region_bytes, volume.cfg.trusted) = kept;
+            }
+            None => self.add_volume(cfg),
+        }
+    }
+}

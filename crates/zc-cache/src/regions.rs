@@ -1,0 +1,212 @@
+//! Which regions of which volumes may differ from what the cache device knows (G2).
+//!
+//! Before the first write into a region its mark is made durable; after an unclean stop the mappings of marked
+//! regions are distrusted. A mark goes when, at one moment, no write into the region is in flight, every mapping
+//! change of the region is durable in the journal, and the origin was flushed after the last write. Adding a mark
+//! costs a durable map write shared by all waiting writes; removing one costs nothing by itself: it is left out of
+//! the next map that is written.
+//!
+//! *Inherited* regions were marked when the last session ended uncleanly. They stay on the map until the index is
+//! loaded and what had to be dropped is durably dropped.
+
+use zc_core::{Map, RegionKey, Set, VolumeId};
+
+/// State of one marked region.
+#[derive(Debug, Clone, Copy)]
+struct Region {
+    /// The mark is on media.
+    durable: bool,
+    writers: u32,
+    /// Number of the last write that ended in it, in the order of the volume's writes.
+    last_write: u64,
+    /// When it was last used, for choosing what to retire.
+    used: u64,
+}
+
+/// The set of marked regions.
+#[derive(Debug)]
+pub(crate) struct Regions {
+    active: Map<RegionKey, Region>,
+    inherited: Set<RegionKey>,
+    max: usize,
+    clock: u64,
+}
+
+/// A retirement under way: the regions as they were when it began.
+#[derive(Debug, Clone)]
+pub(crate) struct Retirement {
+    candidates: Vec<(RegionKey, u64)>,
+}
+
+impl Regions {
+    pub(crate) fn new(max: u32, inherited: impl IntoIterator<Item = RegionKey>) -> Self {
+        let max = usize::try_from(max).unwrap_or(usize::MAX).max(2);
+        Self { active: Map::default(), inherited: inherited.into_iter().collect(), max, clock: 0 }
+    }
+
+    /// Most regions one piece of a write may touch, so that pieces of several writes fit side by side.
+    pub(crate) fn piece_max(&self) -> u64 {
+        zc_core::u64_from_usize((self.max / 4).max(1))
+    }
+
+    /// Marks the regions for a write, or refuses because there is no room. After success the write may start once
+    /// [`Regions::are_durable`] says so, and must be ended with [`Regions::write_ends`].
+    pub(crate) fn write_begins(&mut self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
+        let key = |region| RegionKey { volume, region };
+        let fresh = regions.clone().filter(|r| !self.active.contains_key(&key(*r))).count();
+        if self.active.len() + fresh > self.max {
+            return false;
+        }
+        self.clock += 1;
+        for region in regions {
+            let durable = self.inherited.contains(&key(region));
+            let entry =
+                self.active.entry(key(region)).or_insert(Region { durable, writers: 0, last_write: 0, used: 0 });
+            entry.writers += 1;
+            entry.used = self.clock;
+        }
+        true
+    }
+
+    /// Whether the marks of these regions are on media.
+    pub(crate) fn are_durable(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
+        regions.into_iter().all(|region| self.active.get(&RegionKey { volume, region }).is_some_and(|r| r.durable))
+    }
+
+    /// Whether any mark is not on media yet.
+    pub(crate) fn has_new_marks(&self) -> bool {
+        self.active.values().any(|region| !region.durable)
+    }
+
+    /// The map as it is to be written.
+    pub(crate) fn snapshot(&self) -> Vec<RegionKey> {
+        let mut keys: Vec<_> = self.active.keys().chain(self.inherited.iter()).copied().collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// A map with these regions is durable.
+    pub(crate) fn map_is_durable(&mut self, written: &[RegionKey]) {
+        for key in written {
+            if let Some(region) = self.active.get_mut(key) {
+                region.durable = true;
+            }
+        }
+    }
+
+    /// A write that began with [`Regions::write_begins`] ended as write number `write`.
+    pub(crate) fn write_ends(&mut self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>, write: u64) {
+        for region in regions {
+            if let Some(entry) = self.active.get_mut(&RegionKey { volume, region }) {
+                assert!(entry.writers > 0, "region {region} of {volume:?} lost a writer");
+                entry.writers -= 1;
+                entry.last_write = entry.last_write.max(write);
+            }
+        }
+    }
+
+    /// Chooses regions to retire: idle ones, least recently used first, at most `count`.
+    pub(crate) fn retirement(&self, count: usize) -> Option<Retirement> {
+        let mut idle: Vec<_> = self.active.iter().filter(|(_, r)| r.writers == 0 && r.durable).collect();
+        idle.sort_unstable_by_key(|(key, region)| (region.used, **key));
+        let candidates: Vec<_> = idle.into_iter().take(count).map(|(key, region)| (*key, region.used)).collect();
+        (!candidates.is_empty()).then_some(Retirement { candidates })
+    }
+
+    /// Ends a retirement after the journal was made durable: removes the candidates that nobody has used since and
+    /// whose last write the origin has flushed. Returns how many went.
+    pub(crate) fn retire(&mut self, retirement: &Retirement, flushed: impl Fn(VolumeId) -> u64) -> usize {
+        let mut gone = 0;
+        for (key, used) in &retirement.candidates {
+            let idle = self
+                .active
+                .get(key)
+                .is_some_and(|r| r.writers == 0 && r.used == *used && r.last_write <= flushed(key.volume));
+            if idle {
+                self.active.remove(key);
+                gone += 1;
+            }
+        }
+        gone
+    }
+
+    /// The inherited regions need no mark any more.
+    pub(crate) fn drop_inherited(&mut self) {
+        self.inherited = Set::default();
+    }
+
+    pub(crate) fn is_inherited(&self, key: &RegionKey) -> bool {
+        self.inherited.contains(key)
+    }
+
+    pub(crate) fn inherited_len(&self) -> usize {
+        self.inherited.len()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.active.len()
+    }
+
+    pub(crate) fn max(&self) -> usize {
+        self.max
+    }
+
+    /// Volumes with marked regions.
+    pub(crate) fn volumes(&self, retirement: &Retirement) -> Vec<VolumeId> {
+        let mut volumes: Vec<_> = retirement.candidates.iter().map(|(key, _)| key.volume).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        volumes
+    }
+}
+
+impl Retirement {
+    pub(crate) fn len(&self) -> usize {
+        self.candidates.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V: VolumeId = VolumeId(0);
+
+    #[test]
+    fn a_region_retires_only_when_idle_flushed_and_untouched_since() {
+        let mut regions = Regions::new(4, []);
+        assert!(regions.write_begins(V, 3..=4));
+        assert!(!regions.are_durable(V, 3..=4));
+        regions.map_is_durable(&regions.snapshot());
+        assert!(regions.are_durable(V, 3..=4));
+        assert!(regions.retirement(9).is_none());
+        regions.write_ends(V, 3..=4, 1);
+        let retirement = regions.retirement(9).unwrap();
+        assert_eq!(regions.clone_for_test().retire(&retirement, |_| 0), 0);
+        assert!(regions.write_begins(V, 4..=4));
+        regions.write_ends(V, 4..=4, 2);
+        assert_eq!(regions.retire(&retirement, |_| 2), 1);
+        assert_eq!(regions.snapshot(), vec![RegionKey { volume: V, region: 4 }]);
+    }
+
+    #[test]
+    fn the_set_is_bounded() {
+        let mut regions = Regions::new(2, []);
+        assert!(regions.write_begins(V, 0..=1));
+        assert!(!regions.write_begins(V, 2..=2));
+        assert!(regions.write_begins(V, 1..=1));
+        assert_eq!(regions.len(), 2);
+    }
+
+    impl Regions {
+        fn clone_for_test(&self) -> Self {
+            Self {
+                active: self.active.clone(),
+                inherited: self.inherited.clone(),
+                max: self.max,
+                clock: self.clock,
+            }
+        }
+    }
+}

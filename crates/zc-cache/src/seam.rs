@@ -1,0 +1,478 @@
+//! The seam: events in, actions out.
+//!
+//! Job: the vocabulary between the [`crate::CacheManager`] and whatever drives it (the daemon's shard thread, the
+//! simulator). Bytes never cross it, facts about bytes do: buffers have ids, fingerprints and sizes are values.
+//!
+//! Rules a driver keeps:
+//! - Actions are carried out in the order given. [`Action::Copy`], [`Action::Zero`], [`Action::Place`],
+//!   [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end is reported with the
+//!   same [`OpId`] exactly once, in any order.
+//! - An event is handled to its end before the next one; results that are known at once are queued, not nested.
+//! - A buffer stays alive until [`Action::Free`], whatever else happens. Writes into one buffer that are in progress
+//!   at the same time never overlap. Client buffers (those named in a [`Request`]) are owned by the manager from the
+//!   submission on; a driver that sends a read reply from one keeps its own hold on it.
+//! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
+
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, Fingerprint, OpId, ReqId, VolumeId, WeuSlot,
+};
+use zc_format::{CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, WeuHeader};
+
+use crate::config::VolumeConfig;
+
+/// Buffers that the manager names itself have this bit set; drivers number theirs below it.
+pub const MANAGER_BUF_BIT: u64 = 1 << 63;
+
+/// A client request. Offsets and lengths are multiples of 512 bytes and lie inside the volume: front ends check and,
+/// for finer ones, read, modify and write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The driver's number; answered by [`Action::Reply`].
+    pub req: ReqId,
+    /// The volume.
+    pub volume: VolumeId,
+    /// First byte in the volume.
+    pub offset_bytes: u64,
+    /// Length in bytes; 0 for a flush.
+    pub len_bytes: u64,
+    /// What is asked.
+    pub kind: RequestKind,
+}
+
+/// What a client asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RequestKind {
+    /// Fill the buffer (of `len_bytes`) with the volume's bytes.
+    Read {
+        /// Where the bytes go.
+        buf: BufId,
+    },
+    /// Store the buffer's bytes.
+    Write {
+        /// Where the bytes come from.
+        buf: BufId,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Make all acknowledged writes durable.
+    Flush,
+    /// The bytes are no longer needed.
+    Trim {
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// The bytes read as zero from now on.
+    WriteZeroes {
+        /// Space must stay allocated on the origin.
+        no_hole: bool,
+        /// Acknowledge only when durable.
+        fua: bool,
+    },
+    /// Bring the range into the cache; answered at once, done when convenient.
+    Prefetch,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A client request arrived.
+    Submit(Request),
+    /// An origin operation ended.
+    OriginDone {
+        /// The operation.
+        op: OpId,
+        /// Its outcome.
+        result: Result<(), ErrorKind>,
+    },
+    /// A cache device write, flush or discard, or an [`Action::Distrust`], ended.
+    DeviceDone {
+        /// The operation.
+        op: OpId,
+        /// Its outcome.
+        result: Result<(), ErrorKind>,
+    },
+    /// An [`Action::ReadExtents`] ended. `Ok` has one result per part, in order; a part that is `Ok` was verified
+    /// and copied to its destination.
+    ExtentsRead {
+        /// The operation.
+        op: OpId,
+        /// Outcome of the device read, then of each part.
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+    },
+    /// An [`Action::ReadHeader`] ended. `Ok(None)`: the slot holds no valid header.
+    HeaderRead {
+        /// The operation.
+        op: OpId,
+        /// The header, verified as far as the slot alone allows.
+        result: Result<Option<Box<WeuHeader>>, ErrorKind>,
+    },
+    /// An [`Action::Hash`] ended.
+    Hashed {
+        /// The operation.
+        op: OpId,
+        /// What the bytes are.
+        digest: Digest,
+    },
+    /// An [`Action::Compress`] ended: the stored length in bytes, or `None` when it does not get below the limit.
+    Compressed {
+        /// The operation.
+        op: OpId,
+        /// Compressed size in bytes; the bytes are at the start of the operation's output buffer.
+        stored_bytes: Option<u32>,
+    },
+    /// An [`Action::Compare`] ended.
+    Compared {
+        /// The operation.
+        op: OpId,
+        /// Whether the bytes are equal.
+        equal: bool,
+    },
+    /// Time passed.
+    Tick {
+        /// Milliseconds since any fixed point; never goes back.
+        now_ms: u64,
+    },
+    /// Add a volume or change the settings of one that exists (size and region size of an existing one stay).
+    Configure(Box<VolumeConfig>),
+    /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].
+    /// No request may follow.
+    Stop,
+}
+
+/// What the bytes of an extent are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Digest {
+    /// All zero.
+    Zero,
+    /// Anything else.
+    Print(Fingerprint),
+}
+
+/// Where stored extents are read from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The WEU slot on the cache device.
+    Device,
+    /// The WEU's buffer: it is open, or its write has not ended. Decoded at once on the driver's own thread, because
+    /// other extents may be placed beside these at any time.
+    Memory(BufId),
+}
+
+/// One extent of an [`Action::ReadExtents`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExtentRead {
+    /// What must be there (its `offset_bytes` is relative to the slot).
+    pub expected: ExpectedExtent,
+    /// Bytes of the decoded extent to skip.
+    pub skip_bytes: u32,
+    /// Where the decoded bytes after those go.
+    pub dest: BufSlice,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Answer a client request. For a read the request's buffer holds the bytes.
+    Reply {
+        /// The request.
+        req: ReqId,
+        /// Its outcome.
+        result: Result<(), ErrorKind>,
+    },
+    /// Provide a buffer of `len_bytes`, contents arbitrary.
+    Alloc {
+        /// Its name.
+        buf: BufId,
+        /// Its length in bytes.
+        len_bytes: u32,
+    },
+    /// Let go of a buffer.
+    Free {
+        /// The buffer.
+        buf: BufId,
+    },
+    /// Copy bytes between buffers; both slices have one length.
+    Copy {
+        /// Source.
+        from: BufSlice,
+        /// Destination.
+        to: BufSlice,
+    },
+    /// Fill with zeros.
+    Zero {
+        /// What to fill.
+        dest: BufSlice,
+    },
+    /// Read from the origin; answered by [`Event::OriginDone`], like all origin operations.
+    OriginRead {
+        /// The operation.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First byte.
+        offset_bytes: u64,
+        /// Destination; its length is the length of the read. Bytes past the origin's end read as zero.
+        dest: BufSlice,
+    },
+    /// Write to the origin.
+    OriginWrite {
+        /// The operation.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First byte.
+        offset_bytes: u64,
+        /// The bytes.
+        src: BufSlice,
+        /// Done only when durable.
+        fua: bool,
+    },
+    /// Flush the origin's volatile cache.
+    OriginFlush {
+        /// The operation.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// Discard a range of the origin; what it reads afterwards is undefined but stable.
+    OriginTrim {
+        /// The operation.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First byte.
+        offset_bytes: u64,
+        /// Length in bytes.
+        len_bytes: u64,
+        /// Done only when durable.
+        fua: bool,
+    },
+    /// Make a range of the origin read as zero.
+    OriginZero {
+        /// The operation.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First byte.
+        offset_bytes: u64,
+        /// Length in bytes.
+        len_bytes: u64,
+        /// Keep the space allocated.
+        no_hole: bool,
+        /// Done only when durable.
+        fua: bool,
+    },
+    /// Read one piece of a slot, verify the extents in it, decode them and copy the wanted parts out.
+    ReadExtents {
+        /// The operation.
+        op: OpId,
+        /// Device or memory.
+        source: Source,
+        /// The slot.
+        slot: WeuSlot,
+        /// First byte to read, relative to the slot, a multiple of 4096.
+        start_bytes: u32,
+        /// Bytes to read, a multiple of 4096.
+        len_bytes: u32,
+        /// The extents; each lies inside the piece.
+        parts: Vec<ExtentRead>,
+        /// A client waits for it: goes before background work.
+        urgent: bool,
+    },
+    /// Read a slot's WEU header.
+    ReadHeader {
+        /// The operation.
+        op: OpId,
+        /// The slot.
+        slot: WeuSlot,
+        /// Expected header size in bytes if known, else 0.
+        hint_bytes: u32,
+    },
+    /// Fingerprint an extent (step 1 of the insertion path, Nitro 3.2).
+    Hash {
+        /// The operation.
+        op: OpId,
+        /// The bytes.
+        src: BufSlice,
+    },
+    /// Compress an extent (step 3).
+    Compress {
+        /// The operation.
+        op: OpId,
+        /// The bytes.
+        src: BufSlice,
+        /// How.
+        codec: Codec,
+        /// Give up unless the result has at most this many bytes.
+        max_bytes: u32,
+        /// Where the result goes; allocated with `max_bytes`.
+        out: BufId,
+    },
+    /// Compare two pieces of memory of one length (before content is shared under a weak fingerprint, G7).
+    Compare {
+        /// The operation.
+        op: OpId,
+        /// One.
+        left: BufSlice,
+        /// The other.
+        right: BufSlice,
+    },
+    /// Seal an extent into an open WEU's buffer: header, payload, padding.
+    Place {
+        /// The WEU's buffer.
+        weu: BufId,
+        /// Where in the slot.
+        offset_bytes: u32,
+        /// The inline header; its length fields describe the payload.
+        header: ExtentHeader,
+        /// The stored bytes.
+        payload: BufSlice,
+    },
+    /// Write a WEU: `data_bytes` from its start and the header at its end. Answered by [`Event::DeviceDone`], like
+    /// all device operations below.
+    WriteWeu {
+        /// The operation.
+        op: OpId,
+        /// The slot.
+        slot: WeuSlot,
+        /// The WEU's buffer.
+        weu: BufId,
+        /// Bytes used by extents.
+        data_bytes: u32,
+        /// The header to encode at the slot's end.
+        header: Box<WeuHeader>,
+    },
+    /// Tell the device that a slot's contents are not needed. A failure is counted, nothing else.
+    DiscardSlot {
+        /// The operation.
+        op: OpId,
+        /// The slot.
+        slot: WeuSlot,
+    },
+    /// Write a journal block at its place in the ring.
+    WriteJournal {
+        /// The operation.
+        op: OpId,
+        /// The block.
+        block: Box<JournalBlock>,
+    },
+    /// Write a copy of the region map.
+    WriteRegionMap {
+        /// The operation.
+        op: OpId,
+        /// 0 or 1.
+        copy: usize,
+        /// The map.
+        map: Box<RegionMap>,
+    },
+    /// Write a run of checkpoint blocks: the records fill blocks to the brim, but for the last.
+    WriteCheckpoint {
+        /// The operation.
+        op: OpId,
+        /// Area 0 or 1.
+        area: usize,
+        /// Number of the first block in the area's record blocks.
+        first_block: u64,
+        /// Checkpoint sequence, to bind the blocks to.
+        sequence: u64,
+        /// The records.
+        records: Vec<Record>,
+    },
+    /// Write a checkpoint's header block.
+    CommitCheckpoint {
+        /// The operation.
+        op: OpId,
+        /// Area 0 or 1.
+        area: usize,
+        /// The header.
+        header: Box<CheckpointHeader>,
+    },
+    /// Flush the cache device: everything that ended before is durable when it ends.
+    FlushCache {
+        /// The operation.
+        op: OpId,
+    },
+    /// Record outside the cache device, durably, that its clean contents are not to be trusted any more.
+    /// Answered by [`Event::DeviceDone`].
+    Distrust {
+        /// The operation.
+        op: OpId,
+        /// One volume, or all of them.
+        volume: Option<VolumeId>,
+    },
+    /// Append the record to the intent log: a plain file that outlives the process but need not outlive the machine,
+    /// written without a flush. It must be written before any operation of a later action reaches a device (one write
+    /// a turn, before the turn's operations are submitted, does). After `kill -9` on a machine that kept running,
+    /// checkpoint + journal + intent log are complete, so that nothing has to be distrusted. A failure to write it is
+    /// no error: the driver removes the file's validity mark and goes on.
+    Intent {
+        /// The record.
+        record: Record,
+    },
+    /// The first `records` intents since the start (counted over the whole session) are in the journal by now; the log
+    /// may forget them.
+    IntentTrim {
+        /// How many.
+        records: u64,
+    },
+    /// From here on the intent log may be relied upon: the index is loaded. The driver marks it valid for this session
+    /// and boot; before, a killed daemon restarts as after a power cut.
+    IntentReady,
+    /// Something worth a line in the log.
+    Note(Note),
+    /// Everything is durable, nothing is in flight: the driver may mark the cache clean (if `clean`) and exit.
+    Stopped {
+        /// Whether the cache device holds a complete, trusted state.
+        clean: bool,
+    },
+}
+
+/// Things worth a line in the log; rare by construction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Note {
+    /// The cache device failed; volumes go on in pass-through.
+    CacheFailed {
+        /// What the manager was doing.
+        during: Purpose,
+        /// What the device said.
+        error: ErrorKind,
+    },
+    /// A stored extent failed verification and was dropped.
+    ExtentDropped {
+        /// Its slot.
+        slot: WeuSlot,
+        /// What was wrong.
+        fault: ExtentError,
+    },
+    /// A slot was given up after an error; its contents are dropped.
+    SlotDropped {
+        /// The slot.
+        slot: WeuSlot,
+    },
+    /// All headers are read; the index is complete.
+    IndexLoaded {
+        /// Extents in the file index.
+        extents: u64,
+    },
+}
+
+/// What a device operation was for; also the classes by which bytes written are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Purpose {
+    /// Reading extents.
+    ExtentRead,
+    /// Reading a WEU header.
+    HeaderRead,
+    /// Writing a WEU.
+    WeuWrite,
+    /// Journal.
+    Journal,
+    /// Region map.
+    RegionMap,
+    /// Checkpoint.
+    Checkpoint,
+    /// Flush.
+    Flush,
+    /// Discard.
+    Discard,
+}

@@ -1,0 +1,231 @@
+//! The WEU slots of the cache device: states, generations, pins, and which base entries are void.
+//!
+//! Invariants: a slot's generation only grows; a location is live only while its slot holds that generation in a
+//! readable state; a pinned slot is never reused. What it does not do: choose victims (see `policy`), do I/O.
+
+use std::collections::VecDeque;
+
+use zc_core::{Generation, WeuSeq, WeuSlot, usize_from_u32};
+
+use crate::file_index::Place;
+
+/// What a slot holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SlotState {
+    /// Its header has not been read since the start. `known` slots are named by checkpoint or journal, so that
+    /// duplicate entries that point at them can be served already.
+    Unread {
+        /// Generation, sequence and header size come from checkpoint or journal.
+        known: bool,
+    },
+    /// Nothing that anyone may read.
+    Free,
+    /// The open WEU; extents are read from memory.
+    Open,
+    /// Its write has not ended; extents are read from memory.
+    Writing,
+    /// On the device.
+    Sealed,
+    /// Chosen for reuse: its header is being read, or it is being discarded. Not readable.
+    Leaving,
+}
+
+/// One slot.
+#[derive(Debug, Clone)]
+pub(crate) struct Slot {
+    pub(crate) state: SlotState,
+    pub(crate) generation: Generation,
+    /// The generation above is void on media too: only a later one may be believed.
+    pub(crate) retired: bool,
+    pub(crate) weu_seq: WeuSeq,
+    pub(crate) header_bytes: u32,
+    pins: u32,
+    /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
+    pub(crate) void_bases: Vec<u16>,
+    reuses_now: u32,
+    reuses_before: u32,
+    reuse_pass: u64,
+}
+
+/// All slots.
+#[derive(Debug)]
+pub(crate) struct SlotTable {
+    slots: Vec<Slot>,
+    free: VecDeque<WeuSlot>,
+    leaving: usize,
+    generation_mask: u32,
+    /// Index sweep passes that have ended.
+    pass: u64,
+}
+
+impl SlotTable {
+    /// A table of `count` slots, none of them read yet.
+    pub(crate) fn new(count: u32, generation_bits: u8) -> Self {
+        let slot = Slot {
+            state: SlotState::Unread { known: false },
+            generation: Generation(0),
+            retired: false,
+            weu_seq: WeuSeq(0),
+            header_bytes: 0,
+            pins: 0,
+            void_bases: Vec::new(),
+            reuses_now: 0,
+            reuses_before: 0,
+            reuse_pass: 0,
+        };
+        Self {
+            slots: vec![slot; usize_from_u32(count)],
+            free: VecDeque::new(),
+            leaving: 0,
+            generation_mask: (1 << generation_bits) - 1,
+            pass: 0,
+        }
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn get(&self, slot: WeuSlot) -> &Slot {
+        &self.slots[usize_from_u32(slot.0)]
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: WeuSlot) -> &mut Slot {
+        &mut self.slots[usize_from_u32(slot.0)]
+    }
+
+    pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
+        usize_from_u32(slot.0) < self.slots.len()
+    }
+
+    /// The part of a generation that locations carry.
+    pub(crate) fn short(&self, generation: Generation) -> Generation {
+        Generation(generation.0 & self.generation_mask)
+    }
+
+    /// Whether a location can be read now.
+    pub(crate) fn is_live(&self, place: &Place) -> bool {
+        let slot = self.get(place.slot);
+        self.short(slot.generation) == place.generation && is_readable(slot)
+    }
+
+    pub(crate) fn pin(&mut self, slot: WeuSlot) {
+        self.get_mut(slot).pins += 1;
+    }
+
+    pub(crate) fn unpin(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        assert!(entry.pins > 0, "{slot:?} unpinned without a pin");
+        entry.pins -= 1;
+    }
+
+    pub(crate) fn is_pinned(&self, slot: WeuSlot) -> bool {
+        self.get(slot).pins > 0
+    }
+
+    /// Makes a slot free; its generation is void from now on.
+    pub(crate) fn release(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        assert!(entry.state != SlotState::Free, "{slot:?} freed twice");
+        let left = usize::from(entry.state == SlotState::Leaving);
+        entry.state = SlotState::Free;
+        entry.retired = true;
+        entry.void_bases = Vec::new();
+        self.leaving -= left;
+        self.free.push_back(slot);
+    }
+
+    /// The slot was chosen to leave.
+    pub(crate) fn begin_leaving(&mut self, slot: WeuSlot) {
+        let entry = self.get_mut(slot);
+        assert!(entry.state == SlotState::Sealed && entry.pins == 0, "{slot:?} leaves while in use");
+        entry.state = SlotState::Leaving;
+        self.leaving += 1;
+    }
+
+    /// Slots on their way to being free.
+    pub(crate) fn leaving(&self) -> usize {
+        self.leaving
+    }
+
+    /// Whether the slot's WEU is on the device and may be read there.
+    pub(crate) fn is_on_device(&self, slot: WeuSlot) -> bool {
+        self.get(slot).state == SlotState::Sealed
+    }
+
+    /// Whether fingerprints may point at the slot.
+    pub(crate) fn holds_content(&self, slot: WeuSlot) -> bool {
+        !matches!(self.get(slot).state, SlotState::Free | SlotState::Leaving)
+    }
+
+    pub(crate) fn free_len(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Whether a slot may be reused without its short generation meeting entries of an earlier round: those that an
+    /// index sweep has not removed for certain are the ones of this pass and the one before.
+    pub(crate) fn may_reuse(&mut self, slot: WeuSlot) -> bool {
+        let mask = self.generation_mask;
+        let entry = self.normalised(slot);
+        entry.reuses_now + entry.reuses_before < mask
+    }
+
+    /// Takes a free slot and gives it its next generation.
+    pub(crate) fn open(&mut self, weu_seq: WeuSeq) -> Option<(WeuSlot, Generation)> {
+        for _ in 0..self.free.len() {
+            let slot = self.free.pop_front()?;
+            if self.may_reuse(slot) && !self.is_pinned(slot) {
+                let entry = self.normalised(slot);
+                entry.reuses_now += 1;
+                entry.state = SlotState::Open;
+                entry.retired = false;
+                entry.generation = Generation(entry.generation.0 + 1);
+                entry.weu_seq = weu_seq;
+                entry.header_bytes = 0;
+                assert!(entry.void_bases.is_empty(), "{slot:?} opened with void entries");
+                return Some((slot, entry.generation));
+            }
+            self.free.push_back(slot);
+        }
+        None
+    }
+
+    /// An index sweep has seen the whole index.
+    pub(crate) fn sweep_ended(&mut self) {
+        self.pass += 1;
+    }
+
+    fn normalised(&mut self, slot: WeuSlot) -> &mut Slot {
+        let pass = self.pass;
+        let entry = self.get_mut(slot);
+        match pass - entry.reuse_pass {
+            0 => {}
+            1 => {
+                entry.reuses_before = entry.reuses_now;
+                entry.reuses_now = 0;
+            }
+            _ => {
+                entry.reuses_before = 0;
+                entry.reuses_now = 0;
+            }
+        }
+        entry.reuse_pass = pass;
+        entry
+    }
+
+    /// Bytes of RAM held.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let voids: usize = self.slots.iter().map(|slot| slot.void_bases.capacity() * size_of::<u16>()).sum();
+        let fixed = self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<WeuSlot>();
+        zc_core::u64_from_usize(voids + fixed)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WeuSlot, &Slot)> {
+        (0_u32..).map(WeuSlot).zip(self.slots.iter())
+    }
+}
+
+fn is_readable(slot: &Slot) -> bool {
+    matches!(slot.state, SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true })
+        && !slot.retired
+}

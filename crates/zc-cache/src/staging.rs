@@ -1,0 +1,114 @@
+//! Extents that were written in part, until they are whole.
+//!
+//! Small sequential writes complete an extent in memory. Otherwise the rest comes from the copy that the cache held
+//! before the write (*merge*), never from the origin: a partial overwrite must not cost an origin read. An extent
+//! with neither is dropped after a while. Bounded in bytes.
+//!
+//! Invariant: `valid` sectors of the buffer are the newest acknowledged bytes; `touched` covers every write that
+//! began since the entry was made, so the old copy is good for exactly the sectors outside it.
+
+use core::ops::Range;
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use zc_core::{BufId, ExtentKey, Map, SectorMap};
+
+use crate::file_index::Mapping;
+
+/// What the cache held before the first write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OldCopy {
+    /// Nothing, or it is used up.
+    None,
+    /// A mapping that is void for readers; its slot is pinned.
+    Held(Mapping),
+    /// It is being read into the entry.
+    Merging,
+}
+
+/// One extent.
+#[derive(Debug)]
+pub(crate) struct Staged {
+    pub(crate) buf: BufId,
+    pub(crate) valid: SectorMap,
+    pub(crate) touched: SectorMap,
+    /// Writes in flight that began while this entry existed; one that began before is not in here.
+    pub(crate) writers: SmallVec<[u64; 2]>,
+    pub(crate) old: OldCopy,
+    pub(crate) touched_ms: u64,
+}
+
+/// All staged extents.
+#[derive(Debug)]
+pub(crate) struct Staging {
+    entries: Map<ExtentKey, Staged>,
+    order: VecDeque<ExtentKey>,
+    max: usize,
+}
+
+impl Staging {
+    pub(crate) fn new(bytes_max: u32, extent_bytes: u32) -> Self {
+        let max = usize::try_from(bytes_max / extent_bytes.max(1)).unwrap_or(0);
+        Self { entries: Map::default(), order: VecDeque::new(), max }
+    }
+
+    pub(crate) fn get(&self, key: &ExtentKey) -> Option<&Staged> {
+        self.entries.get(key)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &ExtentKey) -> Option<&mut Staged> {
+        self.entries.get_mut(key)
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.entries.len() < self.max
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn insert(&mut self, key: ExtentKey, staged: Staged) {
+        let before = self.entries.insert(key, staged);
+        assert!(before.is_none(), "{key:?} staged twice");
+        self.order.push_back(key);
+    }
+
+    pub(crate) fn remove(&mut self, key: &ExtentKey) -> Option<Staged> {
+        let staged = self.entries.remove(key);
+        if staged.is_some() && self.order.len() > 2 * self.entries.len() + 16 {
+            let entries = &self.entries;
+            let mut seen = zc_core::Set::default();
+            self.order.retain(|key| entries.contains_key(key) && seen.insert(*key));
+        }
+        staged
+    }
+
+    /// The oldest entries that no write is in flight for, in order.
+    pub(crate) fn idle(&self) -> impl Iterator<Item = (ExtentKey, &Staged)> {
+        self.order
+            .iter()
+            .filter_map(|key| self.entries.get(key).map(|staged| (*key, staged)))
+            .filter(|(_, staged)| staged.writers.is_empty() && staged.old != OldCopy::Merging)
+    }
+}
+
+impl Staged {
+    /// A write of these sectors starts.
+    pub(crate) fn write_begins(&mut self, id: u64, sectors: Range<u32>) {
+        self.valid.remove(sectors.clone());
+        self.touched.insert(sectors);
+        self.writers.push(id);
+    }
+
+    /// A write ended. False if it began before the entry existed: the entry knows nothing of its sectors.
+    pub(crate) fn write_ends(&mut self, id: u64) -> bool {
+        let at = self.writers.iter().position(|writer| *writer == id);
+        at.map(|at| self.writers.swap_remove(at)).is_some()
+    }
+
+    /// Whether every sector is known.
+    pub(crate) fn is_whole(&self, sectors: u32) -> bool {
+        self.writers.is_empty() && self.valid.count() == sectors
+    }
+}

@@ -1,0 +1,181 @@
+//! Counters of the manager: plain numbers, read by whoever shows them.
+
+use crate::file_index::FileIndex;
+use crate::fingerprint_index::FingerprintIndex;
+
+macro_rules! stats {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Counters since the start and gauges of now. Sizes are in bytes.
+        #[derive(Debug, Clone, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// Every counter with its name, in order of definition.
+            #[must_use]
+            pub fn named(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+    };
+}
+
+stats! {
+    /// Read requests.
+    reads,
+    /// Bytes of read requests.
+    read_bytes,
+    /// Read requests served without the origin.
+    read_hits,
+    /// Read requests served by the origin alone.
+    read_misses,
+    /// Read requests served in part by each.
+    read_partial,
+    /// Read requests of volumes in pass-through, or while the cache is out of order.
+    read_bypassed,
+    /// Extent parts served from stored extents on the device.
+    extent_hits_device,
+    /// Extent parts served from memory: open WEUs, staging, read buffer, read-ahead.
+    extent_hits_memory,
+    /// Extent parts served as zero without storage.
+    extent_hits_zero,
+    /// Extent parts that went to the origin.
+    extent_misses,
+    /// Extent parts that joined an origin read in flight.
+    extent_joins,
+    /// Device reads for hits.
+    device_reads,
+    /// Bytes of device reads for hits.
+    device_read_bytes,
+    /// Write requests, trims and zeroes included.
+    writes,
+    /// Bytes of write requests.
+    write_bytes,
+    /// Flush requests.
+    flushes,
+    /// Stored extents that were verified and served.
+    verified_hits,
+    /// Stored extents that failed verification and were refetched.
+    failed_hits,
+    /// Device reads that failed.
+    device_read_errors,
+    /// WEU writes that failed.
+    device_write_errors,
+    /// Extents offered for insertion.
+    insert_offered,
+    /// Extents stored (base entries made).
+    insert_stored,
+    /// Extents found as duplicates.
+    insert_duplicates,
+    /// Extents of zeros.
+    insert_zero,
+    /// Insertions skipped under pressure (G8).
+    insert_skipped,
+    /// Insertions dropped because a write overtook them.
+    insert_stale,
+    /// Insertions that found the extent cached already.
+    insert_present,
+    /// Extents read ahead, used once, not known elsewhere: not cached.
+    insert_once_only,
+    /// Insertions dropped because the cache was out of order or no slot came free.
+    insert_dropped,
+    /// Bytes of extents stored, before compression.
+    stored_raw_bytes,
+    /// Bytes of extents stored, after compression.
+    stored_bytes,
+    /// Extents whose compression was tried.
+    compress_tried,
+    /// Extents stored raw without a try: their stream does not compress.
+    compress_avoided,
+    /// Fingerprint hints that a header disproved.
+    hint_misses,
+    /// Headers read to prove fingerprint hints.
+    hint_header_reads,
+    /// Comparisons of bytes before sharing.
+    compares,
+    /// Comparisons that found different bytes.
+    compares_differed,
+    /// Partial overwrites completed with cached bytes.
+    merges,
+    /// Extents completed by small writes alone.
+    staged_whole,
+    /// Partly written extents dropped.
+    staged_dropped,
+    /// Extents read ahead.
+    prefetched_extents,
+    /// Extents read ahead and then used.
+    prefetched_used,
+    /// WEUs written.
+    weu_writes,
+    /// Bytes written to the device for WEUs.
+    weu_bytes_written,
+    /// Bytes in WEUs not used by extents or header when written.
+    weu_bytes_unused,
+    /// Bytes written to the device for the journal.
+    journal_bytes_written,
+    /// Bytes written to the device for checkpoints.
+    checkpoint_bytes_written,
+    /// Bytes written to the device for region maps.
+    region_map_bytes_written,
+    /// Checkpoints committed.
+    checkpoints,
+    /// Device flushes.
+    device_flushes,
+    /// WEUs evicted.
+    evictions,
+    /// Evictions that had to do without the victim's header.
+    evictions_headerless,
+    /// Evictions while some slot was pinned by a reader.
+    evictions_while_reading,
+    /// Base entries overwritten whose content stayed for duplicates.
+    bases_voided,
+    /// Duplicate hits whose base address maps elsewhere or nowhere by now.
+    duplicate_outlived_base,
+    /// Entries removed by the index sweep.
+    swept_entries,
+    /// Sweep passes over the file index.
+    sweep_passes,
+    /// File index entries evicted for space.
+    file_index_evictions,
+    /// Times a slot had to wait for a sweep before reuse.
+    reuse_waits,
+    /// Regions retired.
+    regions_retired,
+    /// Writes that waited for room in the region map.
+    region_room_waits,
+    /// Writes that waited for a region mark.
+    region_mark_waits,
+    /// Header reads of the last start.
+    load_headers,
+    /// Bytes of those.
+    load_header_bytes,
+    /// Mappings found at the start.
+    load_mappings,
+    /// Mappings distrusted at the start.
+    load_distrusted,
+    /// Gauge: entries of the file index.
+    file_index_len,
+    /// Gauge: room of the file index.
+    file_index_capacity,
+    /// Gauge: entries of the fingerprint index.
+    fingerprint_index_len,
+    /// Gauge: room of the fingerprint index.
+    fingerprint_index_capacity,
+    /// Gauge: journal blocks in use.
+    journal_blocks,
+    /// Gauge: regions marked.
+    regions_active,
+}
+
+impl Stats {
+    pub(crate) fn gauges(&mut self, files: &FileIndex, prints: &FingerprintIndex, journal: u64, regions: usize) {
+        self.file_index_len = files.len();
+        self.file_index_capacity = files.capacity();
+        self.fingerprint_index_len = prints.len();
+        self.fingerprint_index_capacity = prints.capacity();
+        self.journal_blocks = journal;
+        self.regions_active = zc_core::u64_from_usize(regions);
+    }
+}

@@ -1,0 +1,317 @@
+//! The open WEU: placement of finished runs, and the writes of full WEUs.
+
+use zc_core::{BufId, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
+use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
+
+use crate::file_index::Mapping;
+use crate::insert::{Outcome, stored_of};
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::{Action, Note, Purpose};
+use crate::slots::SlotState;
+use crate::tracks::ExpectHeld;
+
+/// WEUs that may be on their way to the device at once.
+const WRITING_MAX: usize = 4;
+
+/// The WEU being filled.
+#[derive(Debug)]
+pub(crate) struct OpenWeu {
+    pub(crate) slot: WeuSlot,
+    pub(crate) buf: BufId,
+    generation: Generation,
+    weu_seq: WeuSeq,
+    fill_bytes: u32,
+    entries: Vec<WeuEntry>,
+    opened_ms: u64,
+}
+
+/// A WEU whose write has not ended.
+#[derive(Debug)]
+pub(crate) struct WritingWeu {
+    pub(crate) buf: BufId,
+    keys: Vec<(ExtentKey, u32)>,
+}
+
+/// Whether a job was placed.
+#[derive(Debug, PartialEq, Eq)]
+enum Placed {
+    Done,
+    NeedsSlot,
+}
+
+impl CacheManager {
+    /// Places what is ready, in order, as far as there are slots.
+    pub(crate) fn pump_placement(&mut self) {
+        while let Some(run) = self.inserts.ready.front().copied() {
+            let jobs = core::mem::take(&mut self.inserts.runs.get_mut(&run).expect_held().jobs);
+            let mut jobs = jobs.into_iter();
+            while let Some(job) = jobs.next() {
+                if self.place_job(job) == Placed::NeedsSlot {
+                    let rest = core::iter::once(job).chain(jobs).collect();
+                    self.inserts.runs.get_mut(&run).expect_held().jobs = rest;
+                    return;
+                }
+                self.end_job(job);
+            }
+            self.inserts.runs.remove(&run);
+            self.inserts.ready.pop_front();
+        }
+    }
+
+    fn place_job(&mut self, id: u64) -> Placed {
+        let job = self.inserts.jobs.get(&id).expect_held();
+        let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
+        let key = guard.key;
+        let holds = self.tracks.holds(&guard);
+        #[cfg(feature = "canary")]
+        let holds = holds || self.cfg.canary == Some(crate::config::Canary::StaleFill);
+        if self.health != Health::Good {
+            self.stats.insert_dropped += 1;
+        } else if !holds {
+            self.stats.insert_stale += 1;
+        } else if self.is_mapped(key) {
+            self.stats.insert_present += 1;
+        } else {
+            match outcome {
+                Outcome::Zero => {
+                    self.stats.insert_zero += 1;
+                    self.map_extent(key, Mapping::Zero);
+                }
+                Outcome::Duplicate { slot, generation, stored } => {
+                    let place = self.place(slot, generation, stored);
+                    if self.slots.get(slot).generation == generation && self.slots.is_live(&place) {
+                        self.share(key, print, slot, place);
+                    } else {
+                        self.stats.insert_dropped += 1;
+                    }
+                }
+                Outcome::Store { .. } => return self.store(id),
+                Outcome::OnceOnly => self.stats.insert_once_only += 1,
+                Outcome::Dropped => self.stats.insert_dropped += 1,
+            }
+        }
+        Placed::Done
+    }
+
+    fn share(
+        &mut self,
+        key: ExtentKey,
+        print: Option<zc_core::Fingerprint>,
+        slot: WeuSlot,
+        place: crate::file_index::Place,
+    ) {
+        self.stats.insert_duplicates += 1;
+        if let Some(print) = print {
+            self.prints.touch(&print, slot);
+        }
+        self.policy.touched(slot);
+        self.map_extent(key, Mapping::Duplicate(place));
+    }
+
+    fn store(&mut self, id: u64) -> Placed {
+        let job = self.inserts.jobs.get(&id).expect_held();
+        let (key, print) = (job.guard.key, job.print.expect_held());
+        let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
+        let volume = self.volumes.get(&key.volume).map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
+        let (dedup, share) = volume.unwrap_or((false, 0));
+        if dedup && let Some((slot, generation, stored)) = self.found_since(&print) {
+            let place = self.place(slot, generation, stored);
+            self.share(key, Some(print), slot, place);
+            return Placed::Done;
+        }
+        if !self.ensure_room(payload.len_bytes) {
+            return Placed::NeedsSlot;
+        }
+        let open = self.open.as_mut().expect_held();
+        let offset_bytes = open.fill_bytes;
+        let header = ExtentHeader {
+            slot: open.slot,
+            generation: open.generation,
+            weu_seq: open.weu_seq,
+            stored_bytes: payload.len_bytes,
+            raw_bytes: self.extent_bytes,
+            key,
+            codec,
+            fingerprint: print,
+        };
+        open.entries.push(WeuEntry { key, offset_bytes, stored_bytes: payload.len_bytes, codec, fingerprint: print });
+        open.fill_bytes += placed_bytes(payload.len_bytes);
+        let (slot, generation, buf) = (open.slot, open.generation, open.buf);
+        let stored = stored_of(offset_bytes, payload.len_bytes);
+        self.out.push(Action::Place { weu: buf, offset_bytes, header, payload });
+        self.stats.insert_stored += 1;
+        self.stats.stored_raw_bytes += u64::from(self.extent_bytes);
+        self.stats.stored_bytes += u64::from(payload.len_bytes);
+        if dedup && in_share(&print, share) {
+            self.headers.add(slot, print, stored);
+            self.prints.insert(&print, slot);
+        }
+        let place = self.place(slot, generation, stored);
+        self.map_extent(key, Mapping::Base(place));
+        Placed::Done
+    }
+
+    /// Makes sure the open WEU has room for one more extent: seals a full one, opens the next.
+    fn ensure_room(&mut self, stored_bytes: u32) -> bool {
+        if let Some(open) = &self.open {
+            let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
+            let need = open.fill_bytes + placed_bytes(stored_bytes) + WeuHeader::encoded_bytes(entries);
+            if need <= self.cfg.geometry.weu_bytes {
+                return true;
+            }
+            self.seal();
+        }
+        if self.writing.len() >= WRITING_MAX {
+            return false;
+        }
+        let weu_seq = WeuSeq(self.weu_seq_next);
+        let had_free = self.slots.free_len() > 0;
+        let Some((slot, generation)) = self.slots.open(weu_seq) else {
+            if had_free {
+                self.stats.reuse_waits += 1;
+                self.sweep_urgent = true;
+            }
+            return false;
+        };
+        self.weu_seq_next += 1;
+        let buf = self.alloc(self.cfg.geometry.weu_bytes);
+        self.headers.open(slot, generation);
+        self.policy.inserted(slot);
+        self.open = Some(OpenWeu {
+            slot,
+            buf,
+            generation,
+            weu_seq,
+            fill_bytes: 0,
+            entries: Vec::new(),
+            opened_ms: self.now_ms,
+        });
+        self.sweep_share();
+        true
+    }
+
+    /// Writes the open WEU.
+    pub(crate) fn seal(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        let OpenWeu { slot, buf, generation, weu_seq, fill_bytes, entries, .. } = open;
+        let keys = entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
+        let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let entry = self.slots.get_mut(slot);
+        entry.state = SlotState::Writing;
+        entry.header_bytes = header_bytes;
+        let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
+        self.stats.weu_writes += 1;
+        self.stats.weu_bytes_written += u64::from(written.min(self.cfg.geometry.weu_bytes));
+        self.stats.weu_bytes_unused += u64::from(self.cfg.geometry.weu_bytes.saturating_sub(fill_bytes + header_bytes));
+        self.writing.insert(slot, WritingWeu { buf, keys });
+        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
+        let op = self.op(OpKind::WeuWrite(slot));
+        self.out.push(Action::WriteWeu { op, slot, weu: buf, data_bytes: fill_bytes, header });
+    }
+
+    pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
+        let weu = self.writing.remove(&slot).expect_held();
+        self.release(weu.buf);
+        let entry = self.slots.get_mut(slot);
+        match result {
+            Ok(()) => {
+                entry.state = SlotState::Sealed;
+                let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
+                self.headers.settle(slot);
+                self.write_errors_in_row(false);
+                self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
+            }
+            Err(error) => {
+                self.stats.device_write_errors += 1;
+                let place = |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
+                for (key, offset) in weu.keys {
+                    let ours = |m: &Mapping| matches!(m, Mapping::Base(p) if p.slot == slot && p.offset_units == place(offset));
+                    if self.files.get(key).is_some_and(|mapping| ours(&mapping)) {
+                        self.files.remove(key);
+                    }
+                }
+                self.headers.remove(slot);
+                self.policy.removed(slot);
+                self.slot_left(slot);
+                self.out.push(Action::Note(Note::SlotDropped { slot }));
+                if self.write_errors_in_row(true) {
+                    self.fail_cache(Purpose::WeuWrite, error);
+                }
+            }
+        }
+    }
+
+    /// Seals the open WEU when it has been open for too long.
+    pub(crate) fn age_open_weu(&mut self) {
+        let age = self.cfg.weu_max_age_ms;
+        let old = self
+            .open
+            .as_ref()
+            .is_some_and(|open| !open.entries.is_empty() && self.now_ms.saturating_sub(open.opened_ms) >= age);
+        if old {
+            self.seal();
+        }
+    }
+
+    /// Gives an extent a mapping and records what has to survive; the extent has none that can be served.
+    pub(crate) fn map_extent(&mut self, key: ExtentKey, mapping: Mapping) {
+        match mapping {
+            Mapping::Base(_) => {}
+            Mapping::Zero => self.record(Record::Zero { key }),
+            Mapping::Duplicate(place) => {
+                let generation = self.slots.get(place.slot).generation;
+                self.record(Record::Duplicate {
+                    key,
+                    slot: place.slot,
+                    generation,
+                    offset_units: place.offset_units,
+                    pages: place.pages,
+                });
+            }
+        }
+        if let Some((other, mapping)) = self.files.insert(key, mapping) {
+            self.stats.file_index_evictions += 1;
+            self.void(other, mapping);
+        }
+    }
+
+    /// Takes an extent's mapping away, for good: also a restart must not find it. Returns it if it could be served.
+    pub(crate) fn forget(&mut self, key: ExtentKey) -> Option<Mapping> {
+        let mapping = self.files.remove(key)?;
+        self.void(key, mapping).then_some(mapping)
+    }
+
+    /// Records that a mapping taken out of the index is void. Whether it was live.
+    pub(crate) fn void(&mut self, key: ExtentKey, mapping: Mapping) -> bool {
+        match mapping {
+            Mapping::Zero => self.record(Record::Unmap { key }),
+            Mapping::Base(place) | Mapping::Duplicate(place) if !self.slots.is_live(&place) => return false,
+            Mapping::Duplicate(_) => self.record(Record::Unmap { key }),
+            Mapping::Base(place) => {
+                let slot = self.slots.get_mut(place.slot);
+                slot.void_bases.push(place.offset_units);
+                let generation = slot.generation;
+                self.stats.bases_voided += 1;
+                self.record(Record::BaseInvalid {
+                    key,
+                    slot: place.slot,
+                    generation,
+                    offset_units: place.offset_units,
+                });
+            }
+        }
+        true
+    }
+}
+
+/// Bytes an extent takes in a WEU: inline header, payload, padding.
+fn placed_bytes(stored_bytes: u32) -> u32 {
+    (EXTENT_HEADER_BYTES + stored_bytes).next_multiple_of(zc_core::limits::PLACE_ALIGN_BYTES)
+}
+
+/// Whether a fingerprint belongs to the share of its volume that is indexed: chosen by content, so that all volumes
+/// with one share agree.
+fn in_share(print: &zc_core::Fingerprint, percent: u8) -> bool {
+    (print.prefix() >> 40) % 100 < u64::from(percent)
+}

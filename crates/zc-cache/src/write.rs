@@ -1,0 +1,539 @@
+//! The way of a write, a trim, a zeroing and a flush.
+//!
+//! A request is done in *pieces* that touch a bounded number of regions. Per piece: mark the regions (durably, if
+//! they were not), void what the cache holds, write to the origin; when the origin has it the piece is done, and what
+//! was written is offered to the cache. The acknowledgement is the origin's alone (G4, G8): the paper waits for both.
+//!
+//! A partial overwrite takes the old copy's location along (see `staging`), so that the extent can be completed from
+//! the cache later.
+
+use core::ops::RangeInclusive;
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SectorMap, VolumeId, WeuSlot};
+use zc_format::ExtentError;
+
+use crate::config::{Admission, Mode};
+use crate::file_index::Mapping;
+use crate::insert::InsertOptions;
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::read::{Portion, portions, sector_range};
+use crate::seam::{Action, ExtentRead, Request, RequestKind};
+use crate::staging::{OldCopy, Staged};
+use crate::streams::StreamId;
+use crate::tracks::ExpectHeld;
+
+/// Extents of one piece: bounds the work of one event for huge trims.
+const PIECE_EXTENTS_MAX: u64 = 4096;
+/// A partly written extent is merged after it has been left alone for so long.
+const MERGE_AFTER_MS: u64 = 20;
+/// A partly written extent that nothing completes is dropped after so long.
+const STAGED_AGE_MS: u64 = 2000;
+/// Merges begun per tick.
+const MERGES_PER_TICK: usize = 64;
+
+/// A write-like request in progress.
+#[derive(Debug)]
+pub(crate) struct WriteOp {
+    req: ReqId,
+    kind: RequestKind,
+    pub(crate) volume: VolumeId,
+    offset_bytes: u64,
+    len_bytes: u64,
+    done_bytes: u64,
+    piece_bytes: u64,
+    /// Regions that the piece marked; none while the cache is out of order.
+    regions: Option<RangeInclusive<u64>>,
+    stream: Option<StreamId>,
+}
+
+impl WriteOp {
+    fn piece_start(&self) -> u64 {
+        self.offset_bytes + self.done_bytes
+    }
+
+    fn buf(&self) -> Option<BufId> {
+        match self.kind {
+            RequestKind::Write { buf, .. } => Some(buf),
+            _ => None,
+        }
+    }
+}
+
+impl CacheManager {
+    pub(crate) fn submit_write(&mut self, request: &Request) {
+        self.stats.writes += 1;
+        self.stats.write_bytes += request.len_bytes;
+        if let RequestKind::Write { buf, .. } = request.kind {
+            self.adopt(buf);
+        }
+        let mode = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
+        if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
+            let result = match mode {
+                None => Err(ErrorKind::Invalid),
+                Some(Mode::ReadOnly) => Err(ErrorKind::ReadOnly),
+                Some(_) => Ok(()),
+            };
+            self.out.push(Action::Reply { req: request.req, result });
+            if let RequestKind::Write { buf, .. } = request.kind {
+                self.release(buf);
+            }
+            return;
+        }
+        let stream = matches!(request.kind, RequestKind::Write { .. })
+            .then(|| self.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
+            .flatten();
+        let id = self.number();
+        let op = WriteOp {
+            req: request.req,
+            kind: request.kind,
+            volume: request.volume,
+            offset_bytes: request.offset_bytes,
+            len_bytes: request.len_bytes,
+            done_bytes: 0,
+            piece_bytes: 0,
+            regions: None,
+            stream,
+        };
+        self.writes.insert(id, op);
+        self.begin_piece(id);
+    }
+
+    pub(crate) fn submit_flush(&mut self, request: &Request) {
+        self.stats.flushes += 1;
+        let Some(volume) = self.volumes.get(&request.volume) else {
+            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            return;
+        };
+        let writes = volume.writes_ended;
+        let op = self.op(OpKind::ClientFlush { req: request.req, volume: request.volume, writes });
+        self.out.push(Action::OriginFlush { op, volume: request.volume });
+    }
+
+    pub(crate) fn origin_flushed(&mut self, volume: VolumeId, writes: u64, result: Result<(), ErrorKind>) {
+        if let Some(volume) = self.volumes.get_mut(&volume)
+            && result.is_ok()
+        {
+            volume.writes_flushed = volume.writes_flushed.max(writes);
+        }
+    }
+
+    fn begin_piece(&mut self, id: u64) {
+        if !self.waiting_room.is_empty() && self.health == Health::Good {
+            self.stats.region_room_waits += 1;
+            self.waiting_room.push_back(id);
+            return;
+        }
+        if !self.mark_piece(id) {
+            self.stats.region_room_waits += 1;
+            self.waiting_room.push_back(id);
+        }
+    }
+
+    /// Marks the regions of the next piece and starts it when the marks are durable. False if there is no room.
+    pub(crate) fn mark_piece(&mut self, id: u64) -> bool {
+        let op = self.writes.get(&id).expect_held();
+        let volume = self.volumes.get(&op.volume).expect_held();
+        let region_bytes = volume.cfg.region_bytes;
+        let start = op.piece_start();
+        let first = start / region_bytes;
+        let by_regions = (first + self.regions.piece_max()) * region_bytes - start;
+        let by_extents = PIECE_EXTENTS_MAX * u64::from(self.extent_bytes);
+        let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
+        let regions = first..=(start + piece_bytes - 1) / region_bytes;
+        let tracked = self.health == Health::Good;
+        #[cfg(feature = "canary")]
+        let tracked = tracked && self.cfg.canary != Some(crate::config::Canary::NoRegionMark);
+        let volume = op.volume;
+        if tracked && !self.regions.write_begins(volume, regions.clone()) {
+            return false;
+        }
+        let op = self.writes.get_mut(&id).expect_held();
+        op.piece_bytes = piece_bytes;
+        op.regions = tracked.then_some(regions.clone());
+        if self.health == Health::Failing {
+            self.waiting_mark.push(id);
+        } else if !tracked || self.regions.are_durable(volume, regions) {
+            self.start_piece(id);
+        } else {
+            self.stats.region_mark_waits += 1;
+            self.waiting_mark.push(id);
+        }
+        true
+    }
+
+    /// Whether the marks of a waiting piece are durable.
+    pub(crate) fn piece_is_marked(&self, id: u64) -> bool {
+        let op = self.writes.get(&id).expect_held();
+        op.regions.as_ref().is_none_or(|regions| self.regions.are_durable(op.volume, regions.clone()))
+    }
+
+    /// The marks are durable: void what the cache holds and write to the origin.
+    pub(crate) fn start_piece(&mut self, id: u64) {
+        let op = self.writes.get(&id).expect_held();
+        let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
+        let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
+        self.last_write_ms = self.now_ms;
+        let stage = matches!(kind, RequestKind::Write { .. }) && self.fills_from_writes(volume);
+        for (key, start, len) in pieces(volume, offset_bytes, len_bytes, self.extent_bytes) {
+            let sectors = sector_range(start, len);
+            self.tracks.write_begins(key, id, sectors.clone());
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                self.release(buf);
+            }
+            self.drop_prefetched(key);
+            self.remember_written(key);
+            if let Some(staged) = self.staging.get_mut(&key) {
+                staged.write_begins(id, sectors);
+                staged.touched_ms = self.now_ms;
+            } else {
+                let old = self.forget(key);
+                if stage && len < self.extent_bytes {
+                    self.stage(id, key, old, sectors);
+                }
+            }
+        }
+        let op = self.op(OpKind::Piece(id));
+        self.out.push(match kind {
+            RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
+            RequestKind::WriteZeroes { no_hole, fua } => {
+                Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
+            }
+            RequestKind::Write { buf, fua } => {
+                let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+                let src = BufSlice { buf, start_bytes: skip, len_bytes };
+                Action::OriginWrite { op, volume, offset_bytes, src, fua }
+            }
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => {
+                panic!("{kind:?} is not a write")
+            }
+        });
+    }
+
+    fn fills_from_writes(&self, volume: VolumeId) -> bool {
+        self.health == Health::Good
+            && !self.stopping
+            && self.volumes.get(&volume).is_some_and(|volume| {
+                volume.cfg.mode == Mode::WriteThrough && volume.cfg.admission != Admission::Never
+            })
+    }
+
+    /// Begins to collect a partly written extent.
+    fn stage(&mut self, id: u64, key: ExtentKey, old: Option<Mapping>, sectors: core::ops::Range<u32>) {
+        let whole = self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+        if !self.staging.has_room() {
+            self.make_staging_room();
+        }
+        if !whole || !self.staging.has_room() {
+            self.stats.staged_dropped += u64::from(whole);
+            return;
+        }
+        if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
+            self.slots.pin(place.slot);
+        }
+        let buf = self.alloc(self.extent_bytes);
+        let mut staged = Staged {
+            buf,
+            valid: SectorMap::EMPTY,
+            touched: SectorMap::EMPTY,
+            writers: SmallVec::new(),
+            old: old.map_or(OldCopy::None, OldCopy::Held),
+            touched_ms: self.now_ms,
+        };
+        staged.write_begins(id, sectors);
+        self.staging.insert(key, staged);
+    }
+
+    pub(crate) fn piece_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
+        let op = self.writes.get(&id).expect_held();
+        let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
+        let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
+        let entry = self.volumes.get_mut(&volume).expect_held();
+        entry.writes_ended += 1;
+        let ended = entry.writes_ended;
+        if let Some(regions) = regions {
+            self.regions.write_ends(volume, regions, ended);
+        }
+        match kind {
+            RequestKind::Write { buf, .. } => {
+                let start_bytes = u32::try_from(skip).unwrap_or(u32::MAX);
+                let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+                let src = BufSlice { buf, start_bytes, len_bytes };
+                let run = self.begin_run(stream);
+                for portion in portions(volume, offset_bytes, src, self.extent_bytes) {
+                    self.portion_written(id, &portion, result.is_ok(), run);
+                }
+                self.end_run_requests(run);
+            }
+            _ => {
+                let zero = matches!(kind, RequestKind::WriteZeroes { .. }) && self.fills_from_writes(volume);
+                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, self.extent_bytes) {
+                    self.range_cleared(id, key, zero && len == self.extent_bytes && result.is_ok());
+                }
+            }
+        }
+        let op = self.writes.get_mut(&id).expect_held();
+        op.done_bytes += op.piece_bytes;
+        if result.is_ok() && op.done_bytes < op.len_bytes {
+            self.begin_piece(id);
+        } else {
+            self.end_write(id, result);
+        }
+    }
+
+    pub(crate) fn end_write(&mut self, id: u64, result: Result<(), ErrorKind>) {
+        let op = self.writes.remove(&id).expect_held();
+        self.out.push(Action::Reply { req: op.req, result });
+        if let Some(buf) = op.buf() {
+            self.release(buf);
+        }
+    }
+
+    /// A part of a write has reached the origin, or not.
+    fn portion_written(&mut self, id: u64, portion: &Portion, ok: bool, run: u64) {
+        let key = portion.key;
+        let certain = self.tracks.write_ends(key, id) && ok;
+        if let Some(staged) = self.staging.get_mut(&key) {
+            let ours = staged.write_ends(id);
+            staged.touched_ms = self.now_ms;
+            if certain && ours {
+                staged.valid.insert(sector_range(portion.skip_bytes, portion.len_bytes));
+                let to =
+                    BufSlice { buf: staged.buf, start_bytes: portion.skip_bytes, len_bytes: portion.len_bytes };
+                self.out.push(Action::Copy { from: portion.dest, to });
+            }
+            self.finish_staged(key, Some(run));
+        } else if certain && portion.len_bytes == self.extent_bytes && self.fills_from_writes(key.volume) {
+            let Some(guard) = self.tracks.guard(key) else { return };
+            self.retain(portion.dest.buf);
+            self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false });
+        }
+    }
+
+    /// A trim or a zeroing of (a part of) an extent has ended.
+    fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool) {
+        let certain = self.tracks.write_ends(key, id);
+        if let Some(staged) = self.staging.get_mut(&key) {
+            staged.write_ends(id);
+            self.finish_staged(key, None);
+        } else if certain && is_zero && !self.tracks.is_written(&key) && !self.is_mapped(key) {
+            let whole = self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+            if whole && !self.journal_is_pressed() {
+                self.stats.insert_offered += 1;
+                self.stats.insert_zero += 1;
+                self.map_extent(key, Mapping::Zero);
+            }
+        }
+    }
+
+    /// Inserts a staged extent if it is whole.
+    fn finish_staged(&mut self, key: ExtentKey, run: Option<u64>) {
+        let sectors = self.extent_bytes / zc_core::SECTOR_BYTES;
+        let whole = self
+            .staging
+            .get(&key)
+            .is_some_and(|staged| staged.is_whole(sectors) && staged.old != OldCopy::Merging);
+        if !whole {
+            return;
+        }
+        let staged = self.staging.remove(&key).expect_held();
+        self.unpin_old(&staged);
+        match self.tracks.guard(key) {
+            Some(guard) if self.fills_from_writes(key.volume) => {
+                self.stats.staged_whole += 1;
+                let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: self.extent_bytes };
+                let own = run.is_none();
+                let run = run.unwrap_or_else(|| self.begin_run(None));
+                self.insert(run, guard, src, InsertOptions { only_if_duplicate: false });
+                if own {
+                    self.end_run_requests(run);
+                }
+            }
+            guard => {
+                if let Some(guard) = guard {
+                    self.tracks.release(&guard);
+                }
+                self.release(staged.buf);
+            }
+        }
+    }
+
+    fn unpin_old(&mut self, staged: &Staged) {
+        if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
+            self.slots.unpin(place.slot);
+        }
+    }
+
+    /// A miss fill brings the whole extent: the staged part is not needed.
+    pub(crate) fn drop_staged_for_fill(&mut self, key: ExtentKey) {
+        if self.staging.get(&key).is_some_and(|staged| staged.writers.is_empty() && staged.old != OldCopy::Merging) {
+            self.drop_staged(key);
+        }
+    }
+
+    fn drop_staged(&mut self, key: ExtentKey) {
+        if let Some(staged) = self.staging.remove(&key) {
+            self.unpin_old(&staged);
+            self.release(staged.buf);
+        }
+    }
+
+    /// Merges partly written extents that have been left alone, drops those that cannot be completed.
+    pub(crate) fn age_staging(&mut self) {
+        let now_ms = self.now_ms;
+        let due: Vec<_> = self
+            .staging
+            .idle()
+            .filter(|(_, staged)| {
+                let wait = if staged.old == OldCopy::None { STAGED_AGE_MS } else { MERGE_AFTER_MS };
+                now_ms.saturating_sub(staged.touched_ms) >= wait
+            })
+            .map(|(key, staged)| (key, staged.old))
+            .take(MERGES_PER_TICK)
+            .collect();
+        for (key, old) in due {
+            self.complete_staged(key, old);
+        }
+    }
+
+    fn complete_staged(&mut self, key: ExtentKey, old: OldCopy) {
+        match old {
+            OldCopy::Held(Mapping::Zero) => self.merge_zero(key),
+            OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) => {
+                self.begin_merge(key, &mapping, &place);
+            }
+            OldCopy::None => {
+                self.stats.staged_dropped += 1;
+                self.drop_staged(key);
+            }
+            OldCopy::Merging => {}
+        }
+    }
+
+    fn make_staging_room(&mut self) {
+        let oldest = self.staging.idle().map(|(key, staged)| (key, staged.old)).next();
+        match oldest {
+            Some((key, OldCopy::None)) => {
+                self.stats.staged_dropped += 1;
+                self.drop_staged(key);
+            }
+            Some((key, old)) => self.complete_staged(key, old),
+            None => {}
+        }
+    }
+
+    /// No slot can be evicted: gives up the old copies that pin some.
+    pub(crate) fn drop_old_copies(&mut self) {
+        let pinning: Vec<_> = self
+            .staging
+            .idle()
+            .filter(|(_, staged)| matches!(staged.old, OldCopy::Held(Mapping::Base(_) | Mapping::Duplicate(_))))
+            .map(|(key, _)| key)
+            .collect();
+        for key in pinning {
+            self.stats.staged_dropped += 1;
+            self.drop_staged(key);
+        }
+    }
+
+    /// Drops everything staged that is idle (the manager stops).
+    pub(crate) fn drop_all_staged(&mut self) {
+        let idle: Vec<_> = self.staging.idle().map(|(key, _)| key).collect();
+        for key in idle {
+            self.drop_staged(key);
+        }
+    }
+
+    fn merge_zero(&mut self, key: ExtentKey) {
+        let sectors = self.extent_bytes / zc_core::SECTOR_BYTES;
+        let staged = self.staging.get_mut(&key).expect_held();
+        let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
+        for run in runs {
+            staged.valid.insert(run.clone());
+            staged.touched.insert(run.clone());
+            self.out.push(Action::Zero { dest: sector_slice(staged.buf, &run) });
+        }
+        staged.old = OldCopy::None;
+        self.stats.merges += 1;
+        self.finish_staged(key, None);
+    }
+
+    fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::file_index::Place) {
+        let page = zc_core::limits::BLOCK_BYTES;
+        let expected = self.expected(mapping, place, key);
+        let start_bytes = expected.offset_bytes / page * page;
+        let into = self.alloc(self.extent_bytes);
+        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.extent_bytes };
+        self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
+        let slot = place.slot;
+        let source = self.source(slot);
+        let op = self.op(OpKind::Merge { key, slot, into });
+        self.hold_source(op, source);
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes: u32::from(place.pages) * page,
+            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
+            urgent: false,
+        });
+    }
+
+    pub(crate) fn merge_done(
+        &mut self,
+        key: ExtentKey,
+        slot: WeuSlot,
+        into: BufId,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+    ) {
+        self.slots.unpin(slot);
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let sectors = self.extent_bytes / zc_core::SECTOR_BYTES;
+        let staged = self.staging.get_mut(&key).expect_held();
+        staged.old = OldCopy::None;
+        if ok {
+            let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
+            for run in runs {
+                staged.valid.insert(run.clone());
+                staged.touched.insert(run.clone());
+                let to = sector_slice(staged.buf, &run);
+                self.out.push(Action::Copy { from: sector_slice(into, &run), to });
+            }
+            self.stats.merges += 1;
+        }
+        self.release(into);
+        self.finish_staged(key, None);
+    }
+}
+
+fn sector_slice(buf: BufId, run: &core::ops::Range<u32>) -> BufSlice {
+    BufSlice {
+        buf,
+        start_bytes: run.start * zc_core::SECTOR_BYTES,
+        len_bytes: (run.end - run.start) * zc_core::SECTOR_BYTES,
+    }
+}
+
+/// Cuts a byte range at extent borders: key, bytes of the extent before, bytes in it.
+fn pieces(
+    volume: VolumeId,
+    offset_bytes: u64,
+    len_bytes: u64,
+    extent_bytes: u32,
+) -> impl Iterator<Item = (ExtentKey, u32, u32)> {
+    let extent = u64::from(extent_bytes);
+    let mut done = 0;
+    core::iter::from_fn(move || {
+        if done >= len_bytes {
+            return None;
+        }
+        let at = offset_bytes + done;
+        let skip = at % extent;
+        let len = (extent - skip).min(len_bytes - done);
+        done += len;
+        let key = ExtentKey { volume, extent: ExtentNo(at / extent) };
+        Some((key, u32::try_from(skip).unwrap_or(0), u32::try_from(len).unwrap_or(0)))
+    })
+}
