@@ -48,7 +48,6 @@ pub(crate) enum Outcome {
     Duplicate { slot: WeuSlot, generation: Generation, stored: Stored },
     Store { codec: Codec, payload: BufSlice },
     OnceOnly,
-    Dropped,
 }
 
 /// One extent on its way into the cache.
@@ -278,9 +277,9 @@ impl CacheManager {
         self.inserts.jobs.get_mut(&id).expect_held().waits += 1;
     }
 
-    pub(crate) fn prints_loaded(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {
+    pub(crate) fn prints_loaded(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
         self.slots.unpin(slot);
-        if let Ok(Some(header)) = &result
+        if let Ok(Some(header)) = result
             && self.slots.get(slot).generation == header.generation
         {
             self.load_prints(header);

@@ -59,10 +59,6 @@ impl Journal {
         self.appended += 1;
     }
 
-    pub(crate) fn position(&self) -> u64 {
-        self.appended
-    }
-
     pub(crate) fn is_durable(&self, position: u64) -> bool {
         self.durable >= position
     }
@@ -92,10 +88,6 @@ impl Journal {
 
     pub(crate) fn next(&self) -> JournalSeq {
         self.next
-    }
-
-    pub(crate) fn start(&self) -> JournalSeq {
-        self.start
     }
 
     /// What the region map names as required: replay must reach this block.

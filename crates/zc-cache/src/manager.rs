@@ -180,6 +180,7 @@ impl CacheManager {
     /// # Panics
     /// When the geometry names more slots than an index location can.
     #[must_use]
+    #[expect(clippy::too_many_lines, reason = "one field after the other")]
     pub fn new(config: ManagerConfig, volumes: Vec<VolumeConfig>, start: StartState) -> Self {
         let geometry = &config.geometry;
         let shape = IndexShape {
@@ -297,7 +298,7 @@ impl CacheManager {
             Event::HeaderRead { op, result } => match self.take_op(op) {
                 OpKind::HeaderLoad(slot) => self.header_loaded(slot, result),
                 OpKind::HeaderEvict(slot) => self.evict_with_header(slot, result),
-                OpKind::HeaderPrints(slot) => self.prints_loaded(slot, result),
+                OpKind::HeaderPrints(slot) => self.prints_loaded(slot, &result),
                 other => panic!("header read for {other:?}"),
             },
             Event::Hashed { op, digest } => match self.take_op(op) {

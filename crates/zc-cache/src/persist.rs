@@ -235,7 +235,7 @@ impl CacheManager {
     pub(crate) fn retire_flush_done(&mut self, result: Result<(), ErrorKind>) {
         if let Some(retiring) = &mut self.retiring {
             retiring.flushes -= 1;
-            retiring.failed = retiring.failed.or(result.err());
+            retiring.failed = retiring.failed.or_else(|| result.err());
         }
     }
 

@@ -359,7 +359,7 @@ impl CacheManager {
                 assert_eq!(results.len(), hit.parts.len(), "one result per part");
                 self.device_read_worked();
                 for (part, result) in hit.parts.into_iter().zip(results) {
-                    self.hit_part_done(hit.slot, part, result);
+                    self.hit_part_done(hit.slot, &part, result);
                 }
             }
             Err(error) => {
@@ -377,10 +377,10 @@ impl CacheManager {
         }
     }
 
-    fn hit_part_done(&mut self, slot: WeuSlot, part: HitPart, result: Result<(), ExtentError>) {
+    fn hit_part_done(&mut self, slot: WeuSlot, part: &HitPart, result: Result<(), ExtentError>) {
         if let Err(fault) = result {
             self.stats.failed_hits += 1;
-            self.drop_fetch(&part);
+            self.drop_fetch(part);
             if self.files.get(part.key) == Some(part.mapping) {
                 self.forget(part.key);
             }
@@ -390,14 +390,15 @@ impl CacheManager {
         }
         self.stats.verified_hits += 1;
         self.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
-        self.count_outlived(&part);
+        self.count_outlived(part);
         self.files.touch(part.key);
-        if let Some((buf, _)) = part.whole {
+        if let Some((buf, _)) = &part.whole {
+            let buf = *buf;
             for waiter in &part.waiters {
                 let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
                 self.out.push(Action::Copy { from: BufSlice { buf, start_bytes: skip_bytes, len_bytes }, to: dest });
             }
-            self.keep_fetched(&part);
+            self.keep_fetched(part);
         }
         for waiter in &part.waiters {
             self.read_part_done(waiter.read, Ok(()));
@@ -653,7 +654,7 @@ impl CacheManager {
 
     pub(crate) fn read_part_done(&mut self, read: u64, result: Result<(), ErrorKind>) {
         let op = self.reads.get_mut(&read).expect_held();
-        op.error = op.error.or(result.err());
+        op.error = op.error.or_else(|| result.err());
         op.pending -= 1;
         if op.pending > 0 {
             return;

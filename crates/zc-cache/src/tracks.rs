@@ -90,6 +90,7 @@ impl Tracks {
     }
 
     /// Number of extents tracked.
+    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.tracks.len()
     }

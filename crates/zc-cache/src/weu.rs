@@ -88,7 +88,6 @@ impl CacheManager {
                 }
                 Outcome::Store { .. } => return self.store(id),
                 Outcome::OnceOnly => self.stats.insert_once_only += 1,
-                Outcome::Dropped => self.stats.insert_dropped += 1,
             }
         }
         Placed::Done
