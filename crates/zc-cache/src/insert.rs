@@ -246,7 +246,7 @@ impl CacheManager {
             return self.headers.find_short(slot, print);
         }
         let (generation, stored) = self.headers.find(slot, print)??;
-        self.slots.is_live(&self.place(slot, generation, stored)).then_some((generation, stored))
+        self.slots.may_share(&self.place(slot, generation, stored)).then_some((generation, stored))
     }
 
     pub(crate) fn place(&self, slot: WeuSlot, generation: Generation, stored: Stored) -> Place {

@@ -381,6 +381,7 @@ impl CacheManager {
         if let Err(fault) = result {
             self.stats.failed_hits += 1;
             self.drop_fetch(part);
+            self.note_damaged(&part.mapping);
             if self.files.get(part.key) == Some(part.mapping) {
                 self.forget(part.key);
             }
@@ -402,6 +403,15 @@ impl CacheManager {
         }
         for waiter in &part.waiters {
             self.read_part_done(waiter.read, Ok(()));
+        }
+    }
+
+    fn note_damaged(&mut self, mapping: &Mapping) {
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
+            && self.slots.is_live(place)
+            && !self.slots.get(place.slot).damaged.contains(&place.offset_units)
+        {
+            self.slots.get_mut(place.slot).damaged.push(place.offset_units);
         }
     }
 

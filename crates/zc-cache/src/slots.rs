@@ -42,6 +42,8 @@ pub(crate) struct Slot {
     pins: u32,
     /// Offsets (64-byte units) of base entries whose mapping is void: the header still names them.
     pub(crate) void_bases: Vec<u16>,
+    /// Offsets (64-byte units) of extents that failed verification: no target for duplicates.
+    pub(crate) damaged: Vec<u16>,
     reuses_now: u32,
     reuses_before: u32,
     reuse_pass: u64,
@@ -69,6 +71,7 @@ impl SlotTable {
             header_bytes: 0,
             pins: 0,
             void_bases: Vec::new(),
+            damaged: Vec::new(),
             reuses_now: 0,
             reuses_before: 0,
             reuse_pass: 0,
@@ -109,6 +112,11 @@ impl SlotTable {
         self.short(slot.generation) == place.generation && is_readable(slot)
     }
 
+    /// Whether new entries may point at a location.
+    pub(crate) fn may_share(&self, place: &Place) -> bool {
+        self.is_live(place) && !self.get(place.slot).damaged.contains(&place.offset_units)
+    }
+
     pub(crate) fn pin(&mut self, slot: WeuSlot) {
         self.get_mut(slot).pins += 1;
     }
@@ -131,6 +139,7 @@ impl SlotTable {
         entry.state = SlotState::Free;
         entry.retired = true;
         entry.void_bases = Vec::new();
+        entry.damaged = Vec::new();
         self.leaving -= left;
         self.free.push_back(slot);
     }
@@ -215,7 +224,7 @@ impl SlotTable {
 
     /// Bytes of RAM held.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        let voids: usize = self.slots.iter().map(|slot| slot.void_bases.capacity() * size_of::<u16>()).sum();
+        let voids: usize = self.slots.iter().map(|slot| (slot.void_bases.capacity() + slot.damaged.capacity()) * size_of::<u16>()).sum();
         let fixed = self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<WeuSlot>();
         zc_core::u64_from_usize(voids + fixed)
     }

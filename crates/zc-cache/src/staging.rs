@@ -36,20 +36,23 @@ pub(crate) struct Staged {
     pub(crate) writers: SmallVec<[u64; 2]>,
     pub(crate) old: OldCopy,
     pub(crate) touched_ms: u64,
+    /// Tells this entry from an earlier one of the same extent in the order of age.
+    pub(crate) ticket: u64,
 }
 
 /// All staged extents.
 #[derive(Debug)]
 pub(crate) struct Staging {
     entries: Map<ExtentKey, Staged>,
-    order: VecDeque<ExtentKey>,
+    order: VecDeque<(ExtentKey, u64)>,
+    tickets: u64,
     max: usize,
 }
 
 impl Staging {
     pub(crate) fn new(bytes_max: u32, extent_bytes: u32) -> Self {
         let max = usize::try_from(bytes_max / extent_bytes.max(1)).unwrap_or(0);
-        Self { entries: Map::default(), order: VecDeque::new(), max }
+        Self { entries: Map::default(), order: VecDeque::new(), tickets: 0, max }
     }
 
     pub(crate) fn get(&self, key: &ExtentKey) -> Option<&Staged> {
@@ -68,18 +71,19 @@ impl Staging {
         self.entries.len()
     }
 
-    pub(crate) fn insert(&mut self, key: ExtentKey, staged: Staged) {
+    pub(crate) fn insert(&mut self, key: ExtentKey, mut staged: Staged) {
+        self.tickets += 1;
+        staged.ticket = self.tickets;
         let before = self.entries.insert(key, staged);
         assert!(before.is_none(), "{key:?} staged twice");
-        self.order.push_back(key);
+        self.order.push_back((key, self.tickets));
     }
 
     pub(crate) fn remove(&mut self, key: &ExtentKey) -> Option<Staged> {
         let staged = self.entries.remove(key);
         if staged.is_some() && self.order.len() > 2 * self.entries.len() + 16 {
             let entries = &self.entries;
-            let mut seen = zc_core::Set::default();
-            self.order.retain(|key| entries.contains_key(key) && seen.insert(*key));
+            self.order.retain(|(key, ticket)| entries.get(key).is_some_and(|staged| staged.ticket == *ticket));
         }
         staged
     }
@@ -88,7 +92,9 @@ impl Staging {
     pub(crate) fn idle(&self) -> impl Iterator<Item = (ExtentKey, &Staged)> {
         self.order
             .iter()
-            .filter_map(|key| self.entries.get(key).map(|staged| (*key, staged)))
+            .filter_map(|(key, ticket)| self.entries.get(key).map(|staged| (*key, *ticket, staged)))
+            .filter(|(_, ticket, staged)| staged.ticket == *ticket)
+            .map(|(key, _, staged)| (key, staged))
             .filter(|(_, staged)| staged.writers.is_empty() && staged.old != OldCopy::Merging)
     }
 }

@@ -80,7 +80,7 @@ impl CacheManager {
                 }
                 Outcome::Duplicate { slot, generation, stored } => {
                     let place = self.place(slot, generation, stored);
-                    if self.slots.get(slot).generation == generation && self.slots.is_live(&place) {
+                    if self.slots.get(slot).generation == generation && self.slots.may_share(&place) {
                         self.share(key, print, slot, place);
                     } else {
                         self.stats.insert_dropped += 1;

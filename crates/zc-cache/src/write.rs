@@ -240,6 +240,7 @@ impl CacheManager {
             writers: SmallVec::new(),
             old: old.map_or(OldCopy::None, OldCopy::Held),
             touched_ms: self.now_ms,
+            ticket: 0,
         };
         staged.write_begins(id, sectors);
         self.staging.insert(key, staged);

@@ -1,0 +1,219 @@
+//! The manager's promises, one test each, in a world without faults.
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
+
+mod world;
+
+use world::{Shape, V, W, World, half};
+use zc_cache::seam::RequestKind;
+use zc_core::FingerprintKind;
+
+const EXTENT: u64 = 8 << 10;
+
+#[test]
+fn written_extents_are_hits_also_while_their_weu_is_open() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 64 << 10));
+    world.origin_reads.clear();
+    world.read(V, 0, 64 << 10);
+    assert!(world.origin_reads.is_empty());
+    assert!(world.device_reads.is_empty(), "the WEU is open: served from memory");
+    world.tick(1000);
+    world.read(V, 0, 64 << 10);
+    assert_eq!(world.device_reads.len(), 1);
+    world.stop();
+}
+
+#[test]
+fn a_read_miss_fills_whole_extents() {
+    let mut world = World::new(Shape::default());
+    world.origins.get_mut(&V).unwrap()[..16384].copy_from_slice(&half(3, 16384));
+    world.read(V, 4096, 8192);
+    assert_eq!(world.origin_reads, vec![(0, 16384)]);
+    world.read(V, 0, 16384);
+    assert_eq!(world.origin_reads.len(), 1, "both extents are hits now");
+    world.stop();
+}
+
+#[test]
+fn a_large_hit_of_neighbours_is_one_device_read() {
+    let mut world = World::new(Shape::default());
+    for at in 0..8 {
+        world.write(V, at * (128 << 10), &half(at, 128 << 10));
+    }
+    world.tick(1000);
+    world.tick(1000);
+    for at in 0..8 {
+        world.device_reads.clear();
+        world.read(V, at * (128 << 10), 128 << 10);
+        let reads = world.device_reads.len();
+        assert!(reads <= 2, "128 KiB took {reads} device reads: a run is cut by a WEU's end at most once");
+    }
+    world.device_reads.clear();
+    world.read(V, 128 << 10, 128 << 10);
+    assert_eq!(world.device_reads.len(), 1);
+    world.stop();
+}
+
+#[test]
+fn one_image_on_two_volumes_is_stored_once_and_hits_in_the_second() {
+    for kind in [FingerprintKind::Blake3, FingerprintKind::Sha1] {
+        let mut world = World::new(Shape { kind, ..Shape::default() });
+        let image = half(7, 1 << 20);
+        let image: Vec<u8> = image.chunks(8192).zip(0_u64..).flat_map(|(_, n)| half(n + 100, 8192)).collect();
+        for (volume, expected) in [(V, 0), (W, 128)] {
+            for (chunk, at) in image.chunks(128 << 10).zip(0_u64..) {
+                world.write(volume, at * (128 << 10), chunk);
+            }
+            world.tick(100);
+            assert_eq!(world.stat("insert_duplicates"), expected);
+        }
+        assert_eq!(world.stat("insert_stored"), 128);
+        world.origin_reads.clear();
+        world.read(W, 0, 1 << 20);
+        assert!(world.origin_reads.is_empty());
+        assert_eq!(world.stat("compares") > 0, kind == FingerprintKind::Sha1);
+        world.stop();
+    }
+}
+
+#[test]
+fn zeros_are_not_stored() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &vec![0; 1 << 20]);
+    world.submit(V, 1 << 20, 1 << 20, RequestKind::WriteZeroes { no_hole: false, fua: false });
+    world.origin_reads.clear();
+    world.read(V, 0, 2 << 20);
+    assert!(world.origin_reads.is_empty());
+    assert_eq!(world.stat("insert_stored"), 0);
+    world.stop();
+}
+
+#[test]
+fn partial_overwrites_of_a_cached_set_keep_its_hits() {
+    let mut world = World::new(Shape { slots: 40, ..Shape::default() });
+    for at in 0..32 {
+        world.write(V, at * (128 << 10), &half(at, 128 << 10));
+    }
+    let mut state = 12345_u64;
+    for round in 0..400 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let block = (state >> 33) % 1024;
+        world.write(V, block * 4096, &half(round + 5000, 4096));
+        world.tick(3);
+    }
+    (0..50).for_each(|_| world.tick(20));
+    world.origin_reads.clear();
+    let before = world.stat("read_hits");
+    for extent in 0..512 {
+        world.read(V, extent * EXTENT, EXTENT);
+    }
+    let hits = world.stat("read_hits") - before;
+    assert!(hits >= 487, "{hits} of 512 reads hit after partial overwrites");
+    assert!(world.stat("merges") > 0);
+    world.stop();
+}
+
+#[test]
+fn small_sequential_writes_complete_extents_in_memory() {
+    let mut world = World::new(Shape::default());
+    for block in 0..256 {
+        world.write(V, block * 4096, &half(block, 4096));
+    }
+    world.tick(100);
+    assert_eq!(world.stat("staged_whole"), 128);
+    world.origin_reads.clear();
+    world.read(V, 0, 1 << 20);
+    assert!(world.origin_reads.is_empty());
+    world.stop();
+}
+
+#[test]
+fn a_full_cache_evicts_whole_weus_and_stays_right() {
+    let mut world = World::new(Shape { slots: 6, weu_bytes: 64 << 10, ..Shape::default() });
+    for round in 0..6 {
+        for at in 0..32 {
+            world.write(V, at * (128 << 10), &half(at + 100 * round, 128 << 10));
+            world.read(V, (at / 2) * (128 << 10), 128 << 10);
+        }
+        world.tick(500);
+    }
+    assert!(world.stat("evictions") > 50);
+    for at in 0..32 {
+        world.read(V, at * (128 << 10), 128 << 10);
+    }
+    world.stop();
+}
+
+#[test]
+fn content_outlives_the_overwrite_of_its_base() {
+    let mut world = World::new(Shape::default());
+    let content = half(1, 8192);
+    world.write(V, 0, &content);
+    world.write(W, 0, &content);
+    world.write(V, 0, &half(2, 8192));
+    world.tick(1000);
+    world.origin_reads.clear();
+    world.read(W, 0, EXTENT);
+    world.read(V, 0, EXTENT);
+    assert!(world.origin_reads.is_empty());
+    assert!(world.stat("duplicate_outlived_base") > 0);
+    world.stop();
+}
+
+#[test]
+fn a_clean_restart_is_warm_for_bases_duplicates_and_zeros() {
+    let mut world = World::new(Shape::default());
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    world.write(V, 0, &image);
+    world.write(W, 0, &image);
+    world.write(V, 1 << 20, &vec![0; 64 << 10]);
+    world.write(V, 0, &half(900, 8192));
+    world.stop();
+    assert_eq!(world.stopped, Some(true));
+    let mut world = world.restart(true);
+    world.tick(1);
+    assert!(world.manager.is_loaded());
+    world.read(V, 0, 512 << 10);
+    world.read(W, 0, 512 << 10);
+    world.read(V, 1 << 20, 64 << 10);
+    assert!(world.origin_reads.is_empty(), "origin reads after a clean restart: {:?}", world.origin_reads);
+    world.stop();
+}
+
+#[test]
+fn after_a_power_cut_only_marked_regions_are_cold() {
+    let mut world = World::new(Shape::default());
+    for at in 0..16 {
+        world.write(V, at * (128 << 10), &half(at, 128 << 10));
+    }
+    (0..40).for_each(|_| world.tick(100));
+    assert_eq!(world.manager.active_regions().0, 0, "idle: all marks are retired");
+    world.write(V, 0, &half(77, 8192));
+    let marked = world.manager.active_regions().0;
+    assert_eq!(marked, 1);
+    let mut world = world.restart(false);
+    world.tick(1);
+    for at in 0..16 {
+        world.read(V, at * (128 << 10), 128 << 10);
+    }
+    let cold: u64 = world.origin_reads.iter().map(|(_, len)| u64::from(*len)).sum();
+    assert_eq!(cold, 64 << 10, "one region of 64 KiB is distrusted");
+    world.stop();
+}
+
+#[test]
+fn a_damaged_extent_is_a_miss_and_heals() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 128 << 10));
+    world.tick(1000);
+    for slot in 0..16 {
+        world.slot_bytes(zc_core::WeuSlot(slot))[5000] ^= 1;
+    }
+    world.read(V, 0, 128 << 10);
+    assert_eq!(world.stat("failed_hits"), 1);
+    world.origin_reads.clear();
+    world.tick(1000);
+    world.read(V, 0, 128 << 10);
+    assert!(world.origin_reads.is_empty(), "refetched and inserted again");
+    world.stop();
+}

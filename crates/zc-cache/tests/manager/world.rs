@@ -1,0 +1,426 @@
+//! A small world for the manager: one cache device in memory, origins in memory, every action carried out at once
+//! and answered in order. No faults, no crashes, no reordering: that is the simulator's part.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use zc_cache::CacheManager;
+use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::seam::{Action, Digest, Event, Request, RequestKind, Source};
+use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, FingerprintKind, ReqId, VolumeId, WeuSlot, usize_from_u32, usize_from_u64};
+use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
+use zc_reduce::Reducer;
+
+pub const V: VolumeId = VolumeId(0);
+pub const W: VolumeId = VolumeId(1);
+
+/// A device in memory.
+#[derive(Debug, Clone)]
+pub struct Memory(pub Vec<u8>);
+
+impl Media for Memory {
+    fn len_bytes(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+        let at = usize_from_u64(offset_bytes);
+        buf.copy_from_slice(&self.0[at..at + buf.len()]);
+        Ok(())
+    }
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind> {
+        let at = usize_from_u64(offset_bytes);
+        self.0[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), ErrorKind> {
+        Ok(())
+    }
+}
+
+/// The world.
+pub struct World {
+    pub manager: CacheManager,
+    pub device: Memory,
+    pub origins: BTreeMap<VolumeId, Vec<u8>>,
+    pub replies: BTreeMap<u64, (Result<(), ErrorKind>, Option<Vec<u8>>)>,
+    /// Reads of the device for hits: (slot, bytes).
+    pub device_reads: Vec<(WeuSlot, u32)>,
+    /// Origin reads: (offset, bytes).
+    pub origin_reads: Vec<(u64, u32)>,
+    pub stopped: Option<bool>,
+    geometry: Geometry,
+    bufs: BTreeMap<BufId, Vec<u8>>,
+    read_bufs: BTreeMap<u64, BufId>,
+    next_req: u64,
+    now_ms: u64,
+    kind: FingerprintKind,
+    reducer: Reducer,
+    superblock: zc_format::Superblock,
+    volumes: Vec<VolumeConfig>,
+    config: ManagerConfig,
+}
+
+pub fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
+    VolumeConfig {
+        id,
+        size_bytes,
+        region_bytes: 64 << 10,
+        mode: Mode::WriteThrough,
+        admission: Admission::Always,
+        dedup: true,
+        codec: Codec::Lz4,
+        index_share_percent: 100,
+        trusted: true,
+    }
+}
+
+/// What a test may choose.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub slots: u64,
+    pub weu_bytes: u32,
+    pub extent_bytes: u32,
+    pub volume_bytes: u64,
+    pub kind: FingerprintKind,
+    pub read_buffer_bytes: u32,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self {
+            slots: 16,
+            weu_bytes: 256 << 10,
+            extent_bytes: 8 << 10,
+            volume_bytes: 4 << 20,
+            kind: FingerprintKind::Blake3,
+            read_buffer_bytes: 0,
+        }
+    }
+}
+
+impl World {
+    pub fn new(shape: Shape) -> Self {
+        let device_bytes = (1 << 20) + (shape.slots + 1) * u64::from(shape.weu_bytes);
+        let geometry = Geometry::plan(&PlanOptions {
+            device_bytes,
+            weu_bytes: shape.weu_bytes,
+            extent_bytes: shape.extent_bytes,
+            align_bytes: 0,
+            journal_blocks: Some(16),
+        })
+        .unwrap();
+        let mut device = Memory(vec![0; usize_from_u64(device_bytes)]);
+        let options = FormatOptions {
+            geometry: geometry.clone(),
+            uuid: [1; 16],
+            fingerprint_kind: shape.kind,
+            label: String::new(),
+            now_unix_s: 0,
+        };
+        startup::format(&mut device, &options).unwrap();
+        let config = ManagerConfig {
+            geometry: geometry.clone(),
+            fingerprint: shape.kind,
+            file_index_entries: 4096,
+            fingerprint_index_entries: 4096,
+            generation_bits: 4,
+            read_buffer_bytes: shape.read_buffer_bytes,
+            staging_bytes: 1 << 20,
+            insert_bytes_max: 8 << 20,
+            weu_max_age_ms: 1000,
+            journal_delay_ms: 50,
+            prefetch_threshold_bytes: 64 << 10,
+            prefetch_max_bytes: 0,
+            regions_active_max: 16,
+            discard: false,
+            #[cfg(feature = "canary")]
+            canary: None,
+        };
+        let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
+        let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();
+        Self::start(device, geometry, config, volumes, origins, shape.kind)
+    }
+
+    fn start(
+        mut device: Memory,
+        geometry: Geometry,
+        config: ManagerConfig,
+        volumes: Vec<VolumeConfig>,
+        origins: BTreeMap<VolumeId, Vec<u8>>,
+        kind: FingerprintKind,
+    ) -> Self {
+        let mut records = Vec::new();
+        let opened =
+            startup::open(&mut device, &OpenOptions::default(), &mut |record| records.push(*record)).unwrap();
+        let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
+        records.iter().for_each(|record| manager.replay(record));
+        let mut actions = Vec::new();
+        manager.begin(0, &mut actions);
+        let mut world = Self {
+            manager,
+            device,
+            origins,
+            replies: BTreeMap::new(),
+            device_reads: Vec::new(),
+            origin_reads: Vec::new(),
+            stopped: None,
+            geometry,
+            bufs: BTreeMap::new(),
+            read_bufs: BTreeMap::new(),
+            next_req: 0,
+            now_ms: 0,
+            kind,
+            reducer: Reducer::new(),
+            superblock: opened.superblock,
+            volumes,
+            config,
+        };
+        world.run(actions);
+        world
+    }
+
+    /// Starts again with the same device and origins.
+    pub fn restart(self, clean: bool) -> Self {
+        let Self { mut device, geometry, config, volumes, origins, kind, superblock, .. } = self;
+        if clean {
+            startup::mark_clean(&mut device, &superblock).unwrap();
+        }
+        Self::start(device, geometry, config, volumes, origins, kind)
+    }
+
+    pub fn submit(&mut self, volume: VolumeId, offset_bytes: u64, len_bytes: u64, kind: RequestKind) -> u64 {
+        self.next_req += 1;
+        let req = ReqId(self.next_req);
+        if let RequestKind::Read { buf } = kind {
+            self.read_bufs.insert(req.0, buf);
+        }
+        self.event(Event::Submit(Request { req, volume, offset_bytes, len_bytes, kind }));
+        req.0
+    }
+
+    pub fn read(&mut self, volume: VolumeId, offset: u64, len: u64) -> Vec<u8> {
+        let buf = BufId(1000 + self.next_req);
+        self.bufs.insert(buf, vec![0xaa; usize_from_u64(len)]);
+        let req = self.submit(volume, offset, len, RequestKind::Read { buf });
+        let (result, bytes) = self.replies.remove(&req).expect("a read is answered");
+        result.unwrap();
+        let at = usize_from_u64(offset);
+        let bytes = bytes.unwrap();
+        assert!(bytes == self.origins[&volume][at..at + bytes.len()], "wrong bytes at {offset}+{len}");
+        bytes
+    }
+
+    pub fn write(&mut self, volume: VolumeId, offset: u64, data: &[u8]) {
+        let buf = BufId(1000 + self.next_req);
+        self.bufs.insert(buf, data.to_vec());
+        let req = self.submit(volume, offset, data.len() as u64, RequestKind::Write { buf, fua: false });
+        self.replies.remove(&req).expect("a write is answered").0.unwrap();
+    }
+
+    pub fn tick(&mut self, ms: u64) {
+        self.now_ms += ms;
+        let now_ms = self.now_ms;
+        self.event(Event::Tick { now_ms });
+    }
+
+    pub fn stop(&mut self) {
+        self.event(Event::Stop);
+        for _ in 0..100 {
+            if self.stopped.is_some() {
+                assert!(self.bufs.is_empty(), "buffers leaked: {:?}", self.bufs.keys());
+                return;
+            }
+            self.tick(100);
+        }
+        panic!("the manager does not stop");
+    }
+
+    pub fn stat(&self, name: &str) -> u64 {
+        self.manager.stats().named().into_iter().find(|(n, _)| *n == name).expect("a counter").1
+    }
+
+    pub fn slot_bytes(&mut self, slot: WeuSlot) -> &mut [u8] {
+        let at = usize_from_u64(self.geometry.slot_offset(slot));
+        &mut self.device.0[at..at + usize_from_u32(self.geometry.weu_bytes)]
+    }
+
+    pub fn event(&mut self, event: Event) {
+        let mut actions = Vec::new();
+        self.manager.handle(event, &mut actions);
+        self.run(actions);
+    }
+
+    fn run(&mut self, actions: Vec<Action>) {
+        let mut events = VecDeque::new();
+        actions.into_iter().for_each(|action| self.act(action, &mut events));
+        while let Some(event) = events.pop_front() {
+            let mut actions = Vec::new();
+            self.manager.handle(event, &mut actions);
+            actions.into_iter().for_each(|action| self.act(action, &mut events));
+        }
+    }
+
+    fn slice(&self, s: BufSlice) -> &[u8] {
+        let at = usize_from_u32(s.start_bytes);
+        &self.bufs[&s.buf][at..at + usize_from_u32(s.len_bytes)]
+    }
+
+    fn slice_mut(&mut self, s: BufSlice) -> &mut [u8] {
+        let at = usize_from_u32(s.start_bytes);
+        &mut self.bufs.get_mut(&s.buf).expect("a buffer")[at..at + usize_from_u32(s.len_bytes)]
+    }
+
+    fn origin(&mut self, volume: VolumeId, offset: u64, len: u64) -> &mut [u8] {
+        let origin = self.origins.get_mut(&volume).unwrap();
+        let start = usize_from_u64(offset).min(origin.len());
+        let end = usize_from_u64(offset + len).min(origin.len());
+        &mut origin[start..end]
+    }
+
+    #[expect(clippy::too_many_lines, clippy::cognitive_complexity, reason = "one arm per action")]
+    fn act(&mut self, action: Action, events: &mut VecDeque<Event>) {
+        let ok = Ok(());
+        match action {
+            Action::Reply { req, result } => {
+                let bytes = self.read_bufs.remove(&req.0).map(|buf| self.bufs[&buf].clone());
+                self.replies.insert(req.0, (result, bytes));
+            }
+            Action::Alloc { buf, len_bytes } => {
+                self.bufs.insert(buf, vec![0xee; usize_from_u32(len_bytes)]);
+            }
+            Action::Free { buf } => {
+                self.bufs.remove(&buf).expect("a buffer is freed once");
+            }
+            Action::Copy { from, to } => {
+                let bytes = self.slice(from).to_vec();
+                self.slice_mut(to).copy_from_slice(&bytes);
+            }
+            Action::Zero { dest } => self.slice_mut(dest).fill(0),
+            Action::OriginRead { op, volume, offset_bytes, dest } => {
+                self.origin_reads.push((offset_bytes, dest.len_bytes));
+                let bytes = self.origin(volume, offset_bytes, u64::from(dest.len_bytes)).to_vec();
+                let to = self.slice_mut(dest);
+                to.fill(0);
+                to[..bytes.len()].copy_from_slice(&bytes);
+                events.push_back(Event::OriginDone { op, result: ok });
+            }
+            Action::OriginWrite { op, volume, offset_bytes, src, .. } => {
+                let bytes = self.slice(src).to_vec();
+                self.origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
+                events.push_back(Event::OriginDone { op, result: ok });
+            }
+            Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
+            | Action::OriginZero { op, volume, offset_bytes, len_bytes, .. } => {
+                self.origin(volume, offset_bytes, len_bytes).fill(0);
+                events.push_back(Event::OriginDone { op, result: ok });
+            }
+            Action::ReadExtents { op, source, slot, start_bytes, len_bytes, parts, .. } => {
+                let start = usize_from_u32(start_bytes);
+                let end = start + usize_from_u32(len_bytes);
+                let bytes = match source {
+                    Source::Memory(buf) => self.bufs[&buf][start..end].to_vec(),
+                    Source::Device => {
+                        self.device_reads.push((slot, len_bytes));
+                        self.slot_bytes(slot)[start..end].to_vec()
+                    }
+                };
+                let results = parts
+                    .iter()
+                    .map(|part| {
+                        let at = usize_from_u32(part.expected.offset_bytes - start_bytes);
+                        let extent = ExtentHeader::verify(&bytes[at..], &part.expected)?;
+                        let mut raw = vec![0; usize_from_u32(part.expected.raw_bytes)];
+                        let stored = &bytes[at..][extent.payload];
+                        self.reducer.decompress(extent.codec, stored, &mut raw).unwrap();
+                        let skip = usize_from_u32(part.skip_bytes);
+                        let take = raw[skip..skip + usize_from_u32(part.dest.len_bytes)].to_vec();
+                        self.slice_mut(part.dest).copy_from_slice(&take);
+                        Ok(())
+                    })
+                    .collect();
+                events.push_back(Event::ExtentsRead { op, result: Ok(results) });
+            }
+            Action::ReadHeader { op, slot, .. } => {
+                let (weu, extent) = (self.geometry.weu_bytes, self.geometry.extent_bytes);
+                let header = WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent).ok().map(Box::new);
+                events.push_back(Event::HeaderRead { op, result: Ok(header) });
+            }
+            Action::Hash { op, src } => {
+                let bytes = self.slice(src);
+                let digest = if zc_reduce::is_zero(bytes) {
+                    Digest::Zero
+                } else {
+                    Digest::Print(zc_reduce::fingerprint(self.kind, bytes))
+                };
+                events.push_back(Event::Hashed { op, digest });
+            }
+            Action::Compress { op, src, codec, max_bytes, out } => {
+                let bytes = self.slice(src).to_vec();
+                let mut stored = vec![0; usize_from_u32(max_bytes)];
+                let len = self.reducer.compress(codec, &bytes, &mut stored);
+                self.bufs.insert(out, stored);
+                let stored_bytes = len.map(|len| u32::try_from(len).unwrap());
+                events.push_back(Event::Compressed { op, stored_bytes });
+            }
+            Action::Compare { op, left, right } => {
+                let equal = self.slice(left) == self.slice(right);
+                events.push_back(Event::Compared { op, equal });
+            }
+            Action::Place { weu, offset_bytes, header, payload } => {
+                let payload = self.slice(payload).to_vec();
+                let buf = self.bufs.get_mut(&weu).unwrap();
+                header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
+            }
+            Action::WriteWeu { op, slot, weu, data_bytes, header } => {
+                let mut bytes = self.bufs[&weu].clone();
+                let count = u32::try_from(header.entries.len()).unwrap();
+                let tail = bytes.len() - usize_from_u32(WeuHeader::encoded_bytes(count));
+                assert!(usize_from_u32(data_bytes) <= tail, "extents and header overlap");
+                header.encode_into(&mut bytes[tail..]);
+                self.slot_bytes(slot).copy_from_slice(&bytes);
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::WriteJournal { op, block } => {
+                let offset = self.geometry.journal_block_offset(block.sequence);
+                self.device.write(offset, &block.encode()).unwrap();
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::WriteRegionMap { op, copy, map } => {
+                self.device.write(self.geometry.region_map[copy], &map.encode(copy)).unwrap();
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
+                for (records, block) in records.chunks(zc_format::RECORDS_PER_BLOCK).zip(first_block..) {
+                    let bytes = zc_format::encode_checkpoint_block(sequence, block, records);
+                    self.device.write(self.geometry.checkpoint_block_offset(area, block), &bytes).unwrap();
+                }
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::CommitCheckpoint { op, area, header } => {
+                self.device.write(self.geometry.checkpoint[area], &header.encode(area)).unwrap();
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::DiscardSlot { op, .. } | Action::FlushCache { op } | Action::Distrust { op, .. } => {
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::Intent { .. } | Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
+            Action::Stopped { clean } => self.stopped = Some(clean),
+        }
+    }
+}
+
+/// Bytes that LZ4 halves, different for every `id`.
+pub fn half(id: u64, len: usize) -> Vec<u8> {
+    let mut state = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut bytes = vec![0; len];
+    for chunk in bytes.chunks_mut(16) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        for (to, from) in chunk.iter_mut().zip(state.to_le_bytes()) {
+            *to = from;
+        }
+    }
+    bytes
+}
