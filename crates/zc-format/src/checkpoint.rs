@@ -1,10 +1,13 @@
-//! The header of a checkpoint area: written last, it makes the area's record blocks count.
+//! The header of a checkpoint area: written last, it makes the area's record blocks count (`FORMAT.md`, section 7).
+//!
+//! Job: encode and decode it; the record blocks are in `record`. Invariant: a decoded header names no more
+//! blocks than the area has and no more records than these can hold. What it does not do: say which area is newest.
 
 use zc_core::{JournalSeq, WeuSeq};
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, check, seal};
-use crate::{BLOCK, FormatError};
+use crate::crc::{Binding, BlockType};
+use crate::{BLOCK, FormatError, RECORDS_PER_BLOCK};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"zcKh");
 
@@ -35,7 +38,7 @@ impl CheckpointHeader {
         let mut w = Writer::new(&mut block);
         w.u32(0).u32(MAGIC).u64(self.sequence).u64(self.session).u64(self.journal_start.0);
         w.u64(self.blocks).u64(self.records).u64(self.weu_seq_next.0).u64(self.region_map_sequence);
-        seal(BlockType::CheckpointHeader, zc_core::u64_from_usize(area), 0, &mut block);
+        Binding::copy(BlockType::CheckpointHeader, area).seal(&mut block);
         block
     }
 
@@ -50,7 +53,7 @@ impl CheckpointHeader {
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        check(BlockType::CheckpointHeader, zc_core::u64_from_usize(area), 0, bytes)?;
+        Binding::copy(BlockType::CheckpointHeader, area).check(bytes)?;
         let header = Self {
             sequence: r.u64()?,
             session: r.u64()?,
@@ -60,7 +63,8 @@ impl CheckpointHeader {
             weu_seq_next: WeuSeq(r.u64()?),
             region_map_sequence: r.u64()?,
         };
-        if header.blocks >= area_blocks {
+        let records_max = header.blocks.saturating_mul(zc_core::u64_from_usize(RECORDS_PER_BLOCK));
+        if header.blocks >= area_blocks || header.records > records_max {
             return Err(FormatError::Field("checkpoint blocks"));
         }
         Ok(header)

@@ -1,4 +1,10 @@
-//! Checksums: CRC-32C over a binding that is not stored and the bytes that are.
+//! Checksums: CRC-32C over a binding that is not stored and the bytes that are (`FORMAT.md`, section 2).
+//!
+//! Job: make a block of another type, place, round or life of a slot fail like a damaged one. Invariant: the binding
+//! has a fixed size and comes first, so no two (binding, bytes) pairs share an encoding. What it does not do: defend
+//! against somebody who computes checksums himself.
+
+use crate::bytes::Writer;
 
 /// What is wrong with a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +22,9 @@ pub enum FormatError {
     /// Written by a version of zcached that this one cannot read.
     #[error("the cache was written by a newer version of zcached")]
     Version,
+    /// Uses features that this version can read past, but must not write beside.
+    #[error("the cache uses features of a newer version of zcached: it can be read, not written")]
+    ReadOnly,
     /// The checksum is right, a field is not.
     #[error("field {0} of the block has an impossible value")]
     Field(&'static str),
@@ -35,26 +44,43 @@ pub(crate) enum BlockType {
     Extent = 0x7a63_0008,
 }
 
-/// Checksum of `bytes` as a block of a type, bound to a place and a sequence (or generation).
-pub(crate) fn bound_crc(kind: BlockType, place: u64, sequence: u64, bytes: &[u8]) -> u32 {
-    let mut binding = [0_u8; 24];
-    let (tag, rest) = binding.split_at_mut(8);
-    let (at, order) = rest.split_at_mut(8);
-    tag.copy_from_slice(&(kind as u64).to_le_bytes());
-    at.copy_from_slice(&place.to_le_bytes());
-    order.copy_from_slice(&sequence.to_le_bytes());
-    crc32c::crc32c_append(crc32c::crc32c(&binding), bytes)
+/// What a checksum covers besides the stored bytes; the reader supplies it from what it expects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Binding {
+    pub(crate) kind: BlockType,
+    pub(crate) place: u64,
+    pub(crate) sequence: u64,
+    pub(crate) generation: u64,
 }
 
-/// Puts the checksum of everything after the first four bytes into the first four.
-pub(crate) fn seal(kind: BlockType, place: u64, sequence: u64, block: &mut [u8]) {
-    let Some((head, body)) = block.split_first_chunk_mut::<4>() else { return };
-    *head = bound_crc(kind, place, sequence, body).to_le_bytes();
-}
+impl Binding {
+    /// The binding of a copy of a structure that tells its own sequence.
+    pub(crate) const fn copy(kind: BlockType, place: usize) -> Self {
+        Self { kind, place: zc_core::u64_from_usize(place), sequence: 0, generation: 0 }
+    }
 
-/// Checks what [`seal`] put.
-pub(crate) fn check(kind: BlockType, place: u64, sequence: u64, block: &[u8]) -> Result<(), FormatError> {
-    let (head, body) = block.split_first_chunk::<4>().ok_or(FormatError::Truncated)?;
-    let good = u32::from_le_bytes(*head) == bound_crc(kind, place, sequence, body);
-    good.then_some(()).ok_or(FormatError::Checksum)
+    /// The checksum of `bytes` in this place.
+    pub(crate) fn crc(&self, bytes: &[u8]) -> u32 {
+        let mut prefix = [0_u8; 32];
+        Writer::new(&mut prefix)
+            .u64(self.kind as u64)
+            .u64(self.place)
+            .u64(self.sequence)
+            .u64(self.generation);
+        crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes)
+    }
+
+    /// Puts the checksum of everything after the first four bytes into the first four.
+    pub(crate) fn seal(&self, block: &mut [u8]) {
+        if let Some((head, body)) = block.split_first_chunk_mut::<4>() {
+            *head = self.crc(body).to_le_bytes();
+        }
+    }
+
+    /// Checks what [`Binding::seal`] put.
+    pub(crate) fn check(&self, block: &[u8]) -> Result<(), FormatError> {
+        let (head, body) = block.split_first_chunk::<4>().ok_or(FormatError::Truncated)?;
+        let good = u32::from_le_bytes(*head) == self.crc(body);
+        good.then_some(()).ok_or(FormatError::Checksum)
+    }
 }

@@ -1,4 +1,8 @@
-//! A stored extent: inline header, payload, and the proof that they are the ones meant (G3).
+//! A stored extent: inline header, payload, and the proof that they are the ones meant (G3; `FORMAT.md`, section 9).
+//!
+//! Job: seal an extent into its place, verify one that was read. Invariants: no field of a header is acted upon before
+//! its bound is checked, no payload is handed out before the checksum over header, payload and place held. What it
+//! does not do: decode the payload.
 
 use core::ops::Range;
 
@@ -7,7 +11,7 @@ use zc_core::{
 };
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, bound_crc};
+use crate::crc::{Binding, BlockType};
 
 /// Size of the inline header.
 pub const EXTENT_HEADER_BYTES: u32 = 64;
@@ -103,10 +107,8 @@ impl ExtentHeader {
         w.u64(self.key.extent.0).u16(self.key.volume.0).u8(self.codec.media_code()).u8(0).u32(self.raw_bytes);
         w.put(print);
         body.split_at_mut(payload.len()).0.copy_from_slice(payload);
-        let (sealed, _) = out.split_at_mut(HEADER + payload.len());
-        let (crc, covered) = sealed.split_at_mut(4);
-        let place = place_binding(self.slot, offset_bytes);
-        crc.copy_from_slice(&bound_crc(BlockType::Extent, place, self.weu_seq.0, covered).to_le_bytes());
+        let (sealed, _) = out.split_at_mut(HEADER.saturating_add(payload.len()));
+        binding(self.slot, self.generation, self.weu_seq, offset_bytes).seal(sealed);
     }
 
     /// Checks that the bytes at a location are the extent expected there.
@@ -114,7 +116,7 @@ impl ExtentHeader {
     /// # Errors
     /// Says what is wrong; the caller treats a clean extent as a miss.
     pub fn verify(bytes: &[u8], expected: &ExpectedExtent) -> Result<VerifiedExtent, ExtentError> {
-        let (crc, header) = decode(bytes)?;
+        let header = decode(bytes)?;
         let same_place = header.slot == expected.slot
             && header.generation == expected.generation
             && header.weu_seq == expected.weu_seq;
@@ -124,12 +126,10 @@ impl ExtentHeader {
         if header.raw_bytes != expected.raw_bytes || header.stored_bytes > header.raw_bytes {
             return Err(ExtentError::Header);
         }
-        let end = HEADER + usize_from_u32(header.stored_bytes);
-        let covered = bytes.get(4..end).ok_or(ExtentError::Truncated)?;
-        let place = place_binding(expected.slot, expected.offset_bytes);
-        if crc != bound_crc(BlockType::Extent, place, header.weu_seq.0, covered) {
-            return Err(ExtentError::Checksum);
-        }
+        let end = HEADER.saturating_add(usize_from_u32(header.stored_bytes));
+        let sealed = bytes.get(..end).ok_or(ExtentError::Truncated)?;
+        let bound = binding(expected.slot, expected.generation, expected.weu_seq, expected.offset_bytes);
+        bound.check(sealed).map_err(|_| ExtentError::Checksum)?;
         if expected.key.is_some_and(|key| key != header.key) {
             return Err(ExtentError::Identity);
         }
@@ -137,21 +137,26 @@ impl ExtentHeader {
     }
 }
 
-fn place_binding(slot: WeuSlot, offset_bytes: u32) -> u64 {
-    u64::from(slot.0) << 32 | u64::from(offset_bytes)
+fn binding(slot: WeuSlot, generation: Generation, weu_seq: WeuSeq, offset_bytes: u32) -> Binding {
+    Binding {
+        kind: BlockType::Extent,
+        place: u64::from(slot.0) << 32 | u64::from(offset_bytes),
+        sequence: weu_seq.0,
+        generation: u64::from(generation.0),
+    }
 }
 
-fn decode(bytes: &[u8]) -> Result<(u32, ExtentHeader), ExtentError> {
+fn decode(bytes: &[u8]) -> Result<ExtentHeader, ExtentError> {
     let read = || -> Result<_, crate::FormatError> {
         let mut r = Reader::new(bytes);
-        let (crc, slot, generation, stored_bytes) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let (_, slot, generation, stored_bytes) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
         let (weu_seq, extent, volume, codec, _) = (r.u64()?, r.u64()?, r.u16()?, r.u8()?, r.u8()?);
         let raw_bytes = r.u32()?;
         let mut print = [0; 32];
         print.split_at_mut(PRINT_BYTES).0.copy_from_slice(r.take(PRINT_BYTES)?);
-        Ok((crc, slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print))
+        Ok((slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print))
     };
-    let (crc, slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print) =
+    let (slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print) =
         read().map_err(|_| ExtentError::Truncated)?;
     let header = ExtentHeader {
         slot: WeuSlot(slot),
@@ -166,5 +171,5 @@ fn decode(bytes: &[u8]) -> Result<(u32, ExtentHeader), ExtentError> {
     if raw_bytes > limits::EXTENT_BYTES_MAX {
         return Err(ExtentError::Header);
     }
-    Ok((crc, header))
+    Ok(header)
 }

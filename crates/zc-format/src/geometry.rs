@@ -1,23 +1,39 @@
-//! Where everything is on the cache device.
+//! Where everything is on the cache device (`FORMAT.md`, section 1).
+//!
+//! Job: plan a layout, check one that was read, compute offsets from it. Invariant: [`Geometry::validate`] runs before
+//! anything is computed from a decoded geometry, and what it passes cannot overflow. What it does not do: look at a
+//! device; its size and granularity are arguments.
 
-use zc_core::{WeuSlot, limits, u64_from_usize};
+use zc_core::{JournalSeq, WeuSlot, limits, u64_from_usize};
 
+use crate::FormatError;
 use crate::bytes::{Reader, Writer};
 use crate::record::RECORDS_PER_BLOCK;
 use crate::region_map::REGION_MAP_BYTES;
 use crate::volumes::VOLUME_TABLE_BYTES;
-use crate::FormatError;
 
 const BLOCK: u64 = limits::BLOCK_BYTES as u64;
-/// The superblock copies at the start and whatever follows them: one 64 KiB piece at each end.
-const END_BYTES: u64 = 64 << 10;
+/// Head and tail with two superblock copies each.
+pub(crate) const END_BYTES: u64 = 64 << 10;
 /// Journal blocks: 1/256 of the device, at least this many, at most 1 GiB.
 const JOURNAL_BLOCKS_MIN: u64 = 64;
 const JOURNAL_BLOCKS_MAX: u64 = (1 << 30) / BLOCK;
+/// The smallest ring that can be asked for: a checkpoint starts at half, and blocks must be left to write it.
+const JOURNAL_BLOCKS_LEAST: u64 = 4;
 /// File index entries planned per raw extent that fits: room for reduction and for duplicates.
 const ENTRIES_PER_RAW_EXTENT: u64 = 4;
-/// Share of the device that one checkpoint area may take: 1/160, so that two take 1.25 %.
-const CHECKPOINT_SHARE: u64 = 160;
+/// More entries than any device of the largest size needs.
+const INDEX_CAPACITY_MAX: u64 = 1 << 40;
+/// Share of the device that one checkpoint area may take: two take 1.04 %.
+const CHECKPOINT_SHARE: u64 = 192;
+/// Blocks of a checkpoint area that a device is given however small it is.
+const CHECKPOINT_BLOCKS_MIN: u64 = 8;
+/// Slots begin at multiples of at most this, whatever a device says about its erase blocks.
+const ALIGN_BYTES_MAX: u64 = 1 << 30;
+/// A cache has one WEU to fill and one to evict, at least.
+const SLOTS_LEAST: u32 = 2;
+/// A WEU has room for its header and some extents.
+const EXTENTS_PER_WEU_LEAST: u32 = 4;
 /// Bytes of an encoded geometry.
 pub(crate) const GEOMETRY_BYTES: usize = 128;
 
@@ -55,7 +71,9 @@ pub struct Geometry {
 #[non_exhaustive]
 pub enum GeometryError {
     /// A size is out of range or not a power of two.
-    #[error("WEU size {weu_bytes} and extent size {extent_bytes} are not powers of two in range with at least 4 extents a WEU")]
+    #[error(
+        "WEU size {weu_bytes} and extent size {extent_bytes} are not powers of two in range with at least 4 extents a WEU"
+    )]
     Sizes {
         /// WEU size.
         weu_bytes: u32,
@@ -98,25 +116,34 @@ impl Geometry {
     pub fn plan(options: &PlanOptions) -> Result<Self, GeometryError> {
         let PlanOptions { device_bytes, weu_bytes, extent_bytes, .. } = *options;
         check_sizes(weu_bytes, extent_bytes)?;
-        let device_bytes = device_bytes / BLOCK * BLOCK;
-        let raw_extents = device_bytes / u64::from(extent_bytes);
-        let index_capacity = (raw_extents * ENTRIES_PER_RAW_EXTENT).max(64);
+        let device_bytes = device_bytes.saturating_sub(device_bytes % BLOCK);
+        let raw_extents = device_bytes.checked_div(u64::from(extent_bytes)).unwrap_or(0);
+        let index_capacity = raw_extents.saturating_mul(ENTRIES_PER_RAW_EXTENT).clamp(64, INDEX_CAPACITY_MAX);
         let journal_blocks = options
             .journal_blocks
-            .unwrap_or_else(|| (device_bytes / 256 / BLOCK).clamp(JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX));
+            .unwrap_or_else(|| (device_bytes / 256 / BLOCK).clamp(JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX))
+            .max(JOURNAL_BLOCKS_LEAST);
         let checkpoint_blocks = checkpoint_blocks(device_bytes, weu_bytes, index_capacity);
-        let volume_table = [END_BYTES, END_BYTES + VOLUME_TABLE_BYTES];
-        let region_map =
-            [volume_table[1] + VOLUME_TABLE_BYTES, volume_table[1] + VOLUME_TABLE_BYTES + REGION_MAP_BYTES];
-        let first = region_map[1] + REGION_MAP_BYTES;
-        let checkpoint = [first, first + checkpoint_blocks * BLOCK];
-        let journal_offset = checkpoint[1] + checkpoint_blocks * BLOCK;
-        let align = options.align_bytes.max(u64::from(weu_bytes)).next_power_of_two();
-        let slots_offset = (journal_offset + journal_blocks * BLOCK).next_multiple_of(align);
+        let checkpoint_bytes = checkpoint_blocks.saturating_mul(BLOCK);
+        let mut end = END_BYTES;
+        let mut area = |len_bytes: u64| {
+            let start = end;
+            end = end.saturating_add(len_bytes);
+            start
+        };
+        let volume_table = [area(VOLUME_TABLE_BYTES), area(VOLUME_TABLE_BYTES)];
+        let region_map = [area(REGION_MAP_BYTES), area(REGION_MAP_BYTES)];
+        let checkpoint = [area(checkpoint_bytes), area(checkpoint_bytes)];
+        let journal_offset = area(journal_blocks.saturating_mul(BLOCK));
+        let align = options.align_bytes.clamp(u64::from(weu_bytes), ALIGN_BYTES_MAX).next_power_of_two();
+        let slots_offset = end.checked_next_multiple_of(align).unwrap_or(u64::MAX);
         let room = device_bytes.saturating_sub(END_BYTES).saturating_sub(slots_offset);
-        let slots = u32::try_from(room / u64::from(weu_bytes)).unwrap_or(u32::MAX).min(limits::SLOTS_MAX);
-        if slots < 2 {
-            let needed_bytes = slots_offset + 2 * u64::from(weu_bytes) + END_BYTES;
+        let slots = room.checked_div(u64::from(weu_bytes)).unwrap_or(0).min(u64::from(limits::SLOTS_MAX));
+        let slots = u32::try_from(slots).unwrap_or(limits::SLOTS_MAX);
+        if slots < SLOTS_LEAST {
+            let needed_bytes = slots_offset
+                .saturating_add(u64::from(SLOTS_LEAST).saturating_mul(u64::from(weu_bytes)))
+                .saturating_add(END_BYTES);
             return Err(GeometryError::TooSmall { device_bytes, needed_bytes });
         }
         Ok(Self {
@@ -142,19 +169,29 @@ impl Geometry {
     #[must_use]
     pub fn slot_offset(&self, slot: WeuSlot) -> u64 {
         assert!(slot.0 < self.slots, "{slot:?} of {} slots", self.slots);
-        self.slots_offset + u64::from(slot.0) * u64::from(self.weu_bytes)
+        self.slots_offset.saturating_add(u64::from(slot.0).saturating_mul(u64::from(self.weu_bytes)))
     }
 
     /// First byte of the journal block with a sequence number.
     #[must_use]
-    pub fn journal_block_offset(&self, sequence: zc_core::JournalSeq) -> u64 {
-        self.journal_offset + sequence.0 % self.journal_blocks * BLOCK
+    pub fn journal_block_offset(&self, sequence: JournalSeq) -> u64 {
+        let position = sequence.0.checked_rem(self.journal_blocks).unwrap_or(0);
+        self.journal_offset.saturating_add(position.saturating_mul(BLOCK))
     }
 
-    /// First byte of a record block of a checkpoint area (the area's header comes before block 0).
+    /// First byte of a record block of checkpoint area 0 or 1 (the area's header comes before block 0).
     #[must_use]
-    pub fn checkpoint_block_offset(&self, area: usize, block: u64) -> u64 {
-        self.checkpoint[area & 1] + (1 + block) * BLOCK
+    pub const fn checkpoint_block_offset(&self, area: usize, block: u64) -> u64 {
+        let [first, second] = self.checkpoint;
+        let start = if area == 0 { first } else { second };
+        start.saturating_add(block.saturating_add(1).saturating_mul(BLOCK))
+    }
+
+    /// Records that fit a checkpoint. Facts that make others void come first; a slot whose void bases do not fit is
+    /// recorded as retired; duplicates and zero extents that do not fit are left out.
+    #[must_use]
+    pub const fn checkpoint_records_max(&self) -> u64 {
+        self.checkpoint_blocks.saturating_sub(1).saturating_mul(u64_from_usize(RECORDS_PER_BLOCK))
     }
 
     /// Checks a geometry that came from media before anything is computed from it.
@@ -165,28 +202,31 @@ impl Geometry {
         check_sizes(self.weu_bytes, self.extent_bytes)?;
         let checkpoint_bytes = self.checkpoint_blocks.checked_mul(BLOCK).ok_or(GeometryError::Overlap)?;
         let journal_bytes = self.journal_blocks.checked_mul(BLOCK).ok_or(GeometryError::Overlap)?;
-        let slots_bytes = u64::from(self.slots) * u64::from(self.weu_bytes);
+        let slots_bytes = u64::from(self.slots).saturating_mul(u64::from(self.weu_bytes));
+        let [table_a, table_b] = self.volume_table;
+        let [map_a, map_b] = self.region_map;
+        let [checkpoint_a, checkpoint_b] = self.checkpoint;
         let areas = [
-            (self.volume_table[0], VOLUME_TABLE_BYTES),
-            (self.volume_table[1], VOLUME_TABLE_BYTES),
-            (self.region_map[0], REGION_MAP_BYTES),
-            (self.region_map[1], REGION_MAP_BYTES),
-            (self.checkpoint[0], checkpoint_bytes),
-            (self.checkpoint[1], checkpoint_bytes),
+            (table_a, VOLUME_TABLE_BYTES),
+            (table_b, VOLUME_TABLE_BYTES),
+            (map_a, REGION_MAP_BYTES),
+            (map_b, REGION_MAP_BYTES),
+            (checkpoint_a, checkpoint_bytes),
+            (checkpoint_b, checkpoint_bytes),
             (self.journal_offset, journal_bytes),
             (self.slots_offset, slots_bytes),
             (self.device_bytes.saturating_sub(END_BYTES), END_BYTES),
         ];
         let mut end = END_BYTES;
         for (offset, len) in areas {
-            let fits = offset % BLOCK == 0 && offset >= end && len > 0;
+            let fits = offset.is_multiple_of(BLOCK) && offset >= end && len > 0;
             end = offset.checked_add(len).filter(|_| fits).ok_or(GeometryError::Overlap)?;
         }
         let counts = self.checkpoint_blocks >= 2
-            && self.journal_blocks >= 4
-            && (2..=limits::SLOTS_MAX).contains(&self.slots)
+            && self.journal_blocks >= JOURNAL_BLOCKS_LEAST
+            && (SLOTS_LEAST..=limits::SLOTS_MAX).contains(&self.slots)
             && end <= self.device_bytes
-            && self.index_capacity <= 1 << 40;
+            && self.index_capacity <= INDEX_CAPACITY_MAX;
         counts.then_some(()).ok_or(GeometryError::Overlap)
     }
 
@@ -228,18 +268,18 @@ fn check_sizes(weu_bytes: u32, extent_bytes: u32) -> Result<(), GeometryError> {
         && extent_bytes.is_power_of_two()
         && (limits::WEU_BYTES_MIN..=limits::WEU_BYTES_MAX).contains(&weu_bytes)
         && (limits::EXTENT_BYTES_MIN..=limits::EXTENT_BYTES_MAX).contains(&extent_bytes)
-        && weu_bytes / extent_bytes >= 4;
+        && weu_bytes >= extent_bytes.saturating_mul(EXTENTS_PER_WEU_LEAST);
     ok.then_some(()).ok_or(GeometryError::Sizes { weu_bytes, extent_bytes })
 }
 
-/// Room for what a checkpoint must hold (two records a slot and one per void base, at most one base per KiB) and for
-/// duplicates as far as the share allows: a duplicate left out is a miss after a restart, nothing worse.
+/// Two records a slot and two per entry of the index (each may be a duplicate and leave a void base behind), as far as
+/// the share allows.
 fn checkpoint_blocks(device_bytes: u64, weu_bytes: u32, index_capacity: u64) -> u64 {
     let per_block = u64_from_usize(RECORDS_PER_BLOCK);
-    let slots = device_bytes / u64::from(weu_bytes);
-    let all = (2 * slots + 2 * index_capacity).div_ceil(per_block) + 2;
+    let slots = device_bytes.checked_div(u64::from(weu_bytes)).unwrap_or(0);
+    let all = slots.saturating_add(index_capacity).saturating_mul(2).div_ceil(per_block).saturating_add(2);
     let share = device_bytes / CHECKPOINT_SHARE / BLOCK;
-    all.min(share.max(8))
+    all.min(share.max(CHECKPOINT_BLOCKS_MIN))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@
 //! a panic or an allocation larger than the input warrants. What it does not do: read or write anything, or decide
 //! which of several valid copies is right for a restart (it only says which is newest).
 #![forbid(unsafe_code)]
+#![warn(clippy::indexing_slicing)]
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
 
 mod bytes;
 mod checkpoint;
@@ -25,8 +27,10 @@ pub use record::{
     JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block, encode_checkpoint_block,
 };
 pub use region_map::{REGION_MAP_BYTES, RegionMap};
-pub use superblock::{Features, SUPERBLOCK_COPIES, Superblock};
-pub use volumes::{OriginIdentity, OriginKind, VOLUME_TABLE_BYTES, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable};
+pub use superblock::{Access, Features, SUPERBLOCK_COPIES, Superblock};
+pub use volumes::{
+    OriginIdentity, OriginKind, VOLUME_TABLE_BYTES, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable,
+};
 pub use weu::{WeuEntry, WeuHeader};
 
 /// Size of a metadata block, as a length.

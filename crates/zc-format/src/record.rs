@@ -1,9 +1,15 @@
-//! Records, and the blocks of journal and checkpoints that hold them.
+//! Records, and the blocks of journal and checkpoints that hold them (`FORMAT.md`, sections 7 and 8).
+//!
+//! Job: encode and decode both. Invariants: a record is 24 bytes, a block holds at most 168; decoded slots, volumes and
+//! extents are below their limits (not below the cache's own slot count, which the manager knows). What it does not
+//! do: say what records mean together.
 
-use zc_core::{ExtentKey, ExtentNo, Generation, JournalSeq, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32};
+use zc_core::{
+    ExtentKey, ExtentNo, Generation, JournalSeq, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
+};
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, check, seal};
+use crate::crc::{Binding, BlockType};
 use crate::{BLOCK, FormatError};
 
 /// Size of a record.
@@ -86,7 +92,8 @@ struct Raw {
 
 impl Record {
     fn to_raw(self) -> Raw {
-        let keyed = |kind, key: ExtentKey| Raw { kind, volume: key.volume.0, wide: key.extent.0, ..Raw::default() };
+        let keyed =
+            |kind, key: ExtentKey| Raw { kind, volume: key.volume.0, wide: key.extent.0, ..Raw::default() };
         match self {
             Self::SlotSealed { slot, generation, weu_seq, header_bytes } => Raw {
                 kind: 1,
@@ -191,8 +198,14 @@ impl JournalBlock {
     /// When it holds too many records.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut block = encode_block(JOURNAL_MAGIC, self.sequence.0, self.session, self.region_map_sequence, &self.records);
-        seal(BlockType::JournalBlock, 0, self.sequence.0, &mut block);
+        let mut block = encode_block(
+            JOURNAL_MAGIC,
+            self.sequence.0,
+            self.session,
+            self.region_map_sequence,
+            &self.records,
+        );
+        journal_binding(self.sequence).seal(&mut block);
         block
     }
 
@@ -206,7 +219,7 @@ impl JournalBlock {
         if found != sequence.0 {
             return Err(FormatError::Field("journal sequence"));
         }
-        check(BlockType::JournalBlock, 0, sequence.0, bytes)?;
+        journal_binding(sequence).check(bytes)?;
         Ok(Self { sequence, session, region_map_sequence, records: decode_records(bytes, count)? })
     }
 
@@ -224,7 +237,7 @@ impl JournalBlock {
 #[must_use]
 pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) -> Vec<u8> {
     let mut bytes = encode_block(CHECKPOINT_MAGIC, block, 0, sequence, records);
-    seal(BlockType::CheckpointBlock, block, sequence, &mut bytes);
+    checkpoint_binding(sequence, block).seal(&mut bytes);
     bytes
 }
 
@@ -234,9 +247,20 @@ pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) ->
 /// When it is another block, torn or damaged.
 pub fn decode_checkpoint_block(bytes: &[u8], sequence: u64, block: u64) -> Result<Vec<Record>, FormatError> {
     let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
-    let (_, _, _, count) = decode_head(bytes, CHECKPOINT_MAGIC)?;
-    check(BlockType::CheckpointBlock, block, sequence, bytes)?;
+    let (number, _, checkpoint, count) = decode_head(bytes, CHECKPOINT_MAGIC)?;
+    if number != block || checkpoint != sequence {
+        return Err(FormatError::Field("checkpoint block number"));
+    }
+    checkpoint_binding(sequence, block).check(bytes)?;
     decode_records(bytes, count)
+}
+
+fn journal_binding(sequence: JournalSeq) -> Binding {
+    Binding { kind: BlockType::JournalBlock, place: 0, sequence: sequence.0, generation: 0 }
+}
+
+fn checkpoint_binding(sequence: u64, block: u64) -> Binding {
+    Binding { kind: BlockType::CheckpointBlock, place: block, sequence, generation: 0 }
 }
 
 fn encode_block(magic: u32, number: u64, session: u64, extra: u64, records: &[Record]) -> Vec<u8> {

@@ -1,10 +1,13 @@
-//! The region map: which regions may differ from what the cache knows.
+//! The region map: which regions may differ from what the cache knows (`FORMAT.md`, section 6).
+//!
+//! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
+//! What it does not do: decide which regions are marked, or what a damaged copy means for trust.
 
 use zc_core::{JournalSeq, RegionKey, VolumeId, limits, usize_from_u32};
 
 use crate::FormatError;
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, check, seal};
+use crate::crc::{Binding, BlockType};
 
 /// Size of one copy.
 pub const REGION_MAP_BYTES: u64 = 16 << 10;
@@ -30,19 +33,26 @@ impl RegionMap {
     /// The bytes of copy 0 or 1.
     ///
     /// # Panics
-    /// When there are too many regions.
+    /// When there are too many regions, or a region's number does not fit 48 bits.
     #[must_use]
     pub fn encode(&self, copy: usize) -> Vec<u8> {
         let count = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
         assert!(count <= limits::ACTIVE_REGIONS_MAX, "{count} regions in one map");
         let mut bytes = vec![0; BYTES];
         let mut w = Writer::new(&mut bytes);
-        w.u32(0).u32(MAGIC).u64(self.sequence).u64(self.session).u64(self.journal_required.0).u32(count).u32(0);
+        w.u32(0)
+            .u32(MAGIC)
+            .u64(self.sequence)
+            .u64(self.session)
+            .u64(self.journal_required.0)
+            .u32(count)
+            .u32(0);
         w.u64(0);
         for key in &self.regions {
-            w.u64(u64::from(key.volume.0) << REGION_BITS | (key.region & ((1 << REGION_BITS) - 1)));
+            assert!(key.region < 1 << REGION_BITS, "region number {}", key.region);
+            w.u64(u64::from(key.volume.0) << REGION_BITS | key.region);
         }
-        seal(BlockType::RegionMap, zc_core::u64_from_usize(copy), 0, &mut bytes);
+        Binding::copy(BlockType::RegionMap, copy).seal(&mut bytes);
         bytes
     }
 
@@ -57,7 +67,7 @@ impl RegionMap {
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        check(BlockType::RegionMap, zc_core::u64_from_usize(copy), 0, bytes)?;
+        Binding::copy(BlockType::RegionMap, copy).check(bytes)?;
         let (sequence, session, journal_required) = (r.u64()?, r.u64()?, JournalSeq(r.u64()?));
         let (count, _, _) = (r.u32()?, r.u32()?, r.u64()?);
         if count > limits::ACTIVE_REGIONS_MAX {
@@ -66,7 +76,10 @@ impl RegionMap {
         let mut regions = Vec::with_capacity(usize_from_u32(count));
         for _ in 0..count {
             let word = r.u64()?;
-            let volume = u16::try_from(word >> REGION_BITS).map_err(|_| FormatError::Field("region"))?;
+            let volume = u16::try_from(word >> REGION_BITS).unwrap_or(u16::MAX);
+            if volume >= limits::VOLUMES_MAX {
+                return Err(FormatError::Field("region"));
+            }
             regions.push(RegionKey { volume: VolumeId(volume), region: word & ((1 << REGION_BITS) - 1) });
         }
         Ok(Self { sequence, session, journal_required, regions })

@@ -1,9 +1,13 @@
-//! The superblock: what the cache is, where everything is, and which session has it.
+//! The superblock: what the cache is, where everything is, and which session has it (`FORMAT.md`, section 4).
+//!
+//! Job: encode and decode a copy, say where the copies are. Invariants: a decoded superblock has a geometry that was
+//! validated and no unknown feature that forbids the intended use. What it does not do: order the writes (two copies,
+//! flush, the other two, flush), or know which copy is newest (see [`crate::recover`]).
 
 use zc_core::FingerprintKind;
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, check, seal};
+use crate::crc::{Binding, BlockType};
 use crate::geometry::GEOMETRY_BYTES;
 use crate::{BLOCK, FormatError, Geometry};
 
@@ -14,6 +18,16 @@ const VERSION: u32 = 1;
 const LABEL_BYTES: usize = 64;
 /// Distance between two copies at one end.
 const COPY_STEP_BYTES: u64 = 32 << 10;
+const _: () = assert!(2 * COPY_STEP_BYTES == crate::geometry::END_BYTES);
+
+/// What a superblock is read for: decides about unknown read-only-compatible features.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// To look only.
+    Read,
+    /// To serve: the cache will be written.
+    Write,
+}
 
 /// Feature flags: a reader refuses what it does not know in `incompat`, opens read-only for `ro_compat`, ignores the
 /// rest.
@@ -48,16 +62,19 @@ pub struct Superblock {
     pub boot_id: [u8; 16],
     /// When the cache was formatted, in seconds since 1970.
     pub created_unix_s: u64,
-    /// A name for people, at most 64 bytes.
+    /// A name for people; what goes beyond 64 bytes of UTF-8 is not kept.
     pub label: String,
 }
 
 impl Superblock {
-    /// Where the copies of a device of this size are.
+    /// Where the copies of a device of this size are; what it has beyond a multiple of 4096 bytes is not used. If a
+    /// copy is found whose geometry has another size (the device has grown), the places that this gives for that size
+    /// are to be probed too.
     #[must_use]
     pub fn offsets(device_bytes: u64) -> [u64; SUPERBLOCK_COPIES] {
-        let end = device_bytes.saturating_sub(2 * COPY_STEP_BYTES);
-        [0, COPY_STEP_BYTES, end, end + COPY_STEP_BYTES]
+        let used = device_bytes & !(u64::from(zc_core::limits::BLOCK_BYTES) - 1);
+        let end = used.saturating_sub(crate::geometry::END_BYTES);
+        [0, COPY_STEP_BYTES, end, end.saturating_add(COPY_STEP_BYTES)]
     }
 
     /// The bytes of a copy.
@@ -67,24 +84,31 @@ impl Superblock {
         let mut geometry = [0; GEOMETRY_BYTES];
         self.geometry.encode(&mut geometry);
         let mut label = [0; LABEL_BYTES];
-        for (to, from) in label.iter_mut().zip(self.label.bytes()) {
-            *to = from;
-        }
+        let kept = (0..=LABEL_BYTES).rev().find_map(|len| self.label.get(..len)).unwrap_or_default();
+        Writer::new(&mut label).put(kept.as_bytes());
         let mut w = Writer::new(&mut block);
         w.u32(0).u32(VERSION).put(&MAGIC).put(&self.uuid);
         w.u64(self.features.compat).u64(self.features.ro_compat).u64(self.features.incompat);
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
         w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind)).put(&[0; 6]);
         w.put(&geometry).put(&label);
-        seal(BlockType::Superblock, zc_core::u64_from_usize(copy), 0, &mut block);
+        Binding::copy(BlockType::Superblock, copy).seal(&mut block);
         block
+    }
+
+    /// Reads a copy of a cache that is to be served.
+    ///
+    /// # Errors
+    /// When it is no superblock, damaged, from another place, or of a version or with features unknown here.
+    pub fn decode(bytes: &[u8], copy: usize) -> Result<Self, FormatError> {
+        Self::decode_for(bytes, copy, Access::Write)
     }
 
     /// Reads a copy.
     ///
     /// # Errors
-    /// When it is no superblock, damaged, from another place, or of a version or with features unknown here.
-    pub fn decode(bytes: &[u8], copy: usize) -> Result<Self, FormatError> {
+    /// As [`Superblock::decode`]; unknown `ro_compat` features matter for [`Access::Write`] only.
+    pub fn decode_for(bytes: &[u8], copy: usize, access: Access) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
         r.u32()?;
@@ -92,17 +116,20 @@ impl Superblock {
         if r.array::<8>()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        check(BlockType::Superblock, zc_core::u64_from_usize(copy), 0, bytes)?;
+        Binding::copy(BlockType::Superblock, copy).check(bytes)?;
         let uuid = r.array()?;
         let features = Features { compat: r.u64()?, ro_compat: r.u64()?, incompat: r.u64()? };
-        if version != VERSION || features.incompat != 0 || features.ro_compat != 0 {
+        if version != VERSION || features.incompat != 0 {
             return Err(FormatError::Version);
+        }
+        if features.ro_compat != 0 && access == Access::Write {
+            return Err(FormatError::ReadOnly);
         }
         let (sequence, session, boot_id, created_unix_s) = (r.u64()?, r.u64()?, r.array()?, r.u64()?);
         let (clean, fingerprint) = (r.u8()?, r.u8()?);
         r.take(6)?;
         let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?)?;
-        let label = String::from_utf8_lossy(r.take(LABEL_BYTES)?).trim_end_matches('\0').to_owned();
+        let label = core::str::from_utf8(r.take(LABEL_BYTES)?).map_err(|_| FormatError::Field("label"))?;
         Ok(Self {
             uuid,
             features,
@@ -113,7 +140,7 @@ impl Superblock {
             clean: clean == 1,
             boot_id,
             created_unix_s,
-            label,
+            label: label.trim_end_matches('\0').to_owned(),
         })
     }
 }

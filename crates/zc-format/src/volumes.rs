@@ -1,10 +1,13 @@
-//! The volume table: which volumes the cache knows, and which origins they were paired with.
+//! The volume table: which volumes the cache knows, and which origins they were paired with (`FORMAT.md`, section 5).
+//!
+//! Job: encode and decode a copy. Invariant: one checksum over the whole copy, so a mix of old and new blocks fails.
+//! What it does not do: compare identities, or give out ids.
 
 use zc_core::{VolumeId, limits};
 
 use crate::FormatError;
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, check, seal};
+use crate::crc::{Binding, BlockType};
 
 /// Size of one copy.
 pub const VOLUME_TABLE_BYTES: u64 = 64 << 10;
@@ -82,7 +85,7 @@ impl VolumeTable {
             encode_record(record, &mut entry);
             w.put(&entry);
         }
-        seal(BlockType::VolumeTable, zc_core::u64_from_usize(copy), 0, &mut bytes);
+        Binding::copy(BlockType::VolumeTable, copy).seal(&mut bytes);
         bytes
     }
 
@@ -97,14 +100,15 @@ impl VolumeTable {
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        check(BlockType::VolumeTable, zc_core::u64_from_usize(copy), 0, bytes)?;
+        Binding::copy(BlockType::VolumeTable, copy).check(bytes)?;
         let sequence = r.u64()?;
         let count = zc_core::usize_from_u32(r.u32()?);
         if count > VOLUMES_PER_TABLE {
             return Err(FormatError::Field("volume count"));
         }
         let entries = bytes.get(ENTRY_BYTES..).ok_or(FormatError::Truncated)?;
-        let records = entries.chunks_exact(ENTRY_BYTES).take(count).map(decode_record).collect::<Result<_, _>>()?;
+        let records =
+            entries.chunks_exact(ENTRY_BYTES).take(count).map(decode_record).collect::<Result<_, _>>()?;
         Ok(Self { sequence, records })
     }
 }
@@ -118,7 +122,9 @@ fn encode_record(record: &VolumeRecord, entry: &mut [u8]) {
     }
     let origin = &record.origin;
     let mut w = Writer::new(entry);
-    w.u16(record.id.0).u8(u8::try_from(name.len()).unwrap_or(0)).u8(u8::from(origin.kind == OriginKind::Block));
+    w.u16(record.id.0)
+        .u8(u8::try_from(name.len()).unwrap_or(0))
+        .u8(u8::from(origin.kind == OriginKind::Block));
     w.u32(0).put(&padded).u64(record.size_bytes).u64(record.region_bytes);
     w.u64(origin.dev).u64(origin.inode).u64(origin.len_bytes).u64(origin.mtime_ns).u64(record.stamp);
 }
@@ -134,12 +140,7 @@ fn decode_record(entry: &[u8]) -> Result<VolumeRecord, FormatError> {
         return Err(FormatError::Field("volume"));
     }
     let kind = if block == 1 { OriginKind::Block } else { OriginKind::File };
-    let origin = OriginIdentity {
-        kind,
-        dev: r.u64()?,
-        inode: r.u64()?,
-        len_bytes: r.u64()?,
-        mtime_ns: r.u64()?,
-    };
+    let origin =
+        OriginIdentity { kind, dev: r.u64()?, inode: r.u64()?, len_bytes: r.u64()?, mtime_ns: r.u64()? };
     Ok(VolumeRecord { id: VolumeId(id), name, size_bytes, region_bytes, origin, stamp: r.u64()? })
 }

@@ -1,12 +1,16 @@
-//! The WEU header, at the end of its slot: what the slot holds. Read at a restart, at an eviction and to prove
-//! fingerprint hints; never rewritten while its generation lives.
+//! The WEU header, at the end of its slot: what the slot holds (`FORMAT.md`, section 9). Read at a restart, at an
+//! eviction and to prove fingerprint hints; never rewritten while its generation lives.
+//!
+//! Job: encode and decode it. Invariants of what is decoded: entries are in order, do not overlap, lie in front of the
+//! header, and name addresses in range. What it does not do: compare the session with the cache's; the caller must,
+//! because a slot may still hold the header of an older cache on the same device.
 
 use zc_core::{
     Codec, ExtentKey, ExtentNo, Fingerprint, Generation, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
 };
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{BlockType, bound_crc};
+use crate::crc::{Binding, BlockType};
 use crate::extent::EXTENT_HEADER_BYTES;
 use crate::{BLOCK, FormatError};
 
@@ -14,6 +18,9 @@ const MAGIC: u32 = u32::from_le_bytes(*b"zcWh");
 const ENTRY_BYTES: u32 = 56;
 /// Fixed fields, at the very end of the slot.
 const TRAILER_BYTES: u32 = 64;
+const TRAILER: usize = usize_from_u32(TRAILER_BYTES);
+/// Entries of the largest header: half of the largest WEU.
+const ENTRIES_MAX: u32 = (limits::WEU_BYTES_MAX / 2 - TRAILER_BYTES) / ENTRY_BYTES;
 
 /// A base extent of a WEU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +53,15 @@ pub struct WeuHeader {
 }
 
 impl WeuHeader {
-    /// Size of a header with this many entries, a multiple of 4096.
+    /// Size of a header with this many entries, a multiple of 4096. For absurd counts it saturates at the size of the
+    /// largest WEU, which no header may have.
     #[must_use]
     pub fn encoded_bytes(entries: u32) -> u32 {
-        entries.saturating_mul(ENTRY_BYTES).saturating_add(TRAILER_BYTES).next_multiple_of(limits::BLOCK_BYTES)
+        let bytes = entries
+            .min(ENTRIES_MAX.saturating_mul(2))
+            .saturating_mul(ENTRY_BYTES)
+            .saturating_add(TRAILER_BYTES);
+        bytes.next_multiple_of(limits::BLOCK_BYTES)
     }
 
     /// Encodes the header into the last [`WeuHeader::encoded_bytes`] bytes of the slot.
@@ -66,14 +78,14 @@ impl WeuHeader {
             w.u16(entry.key.volume.0).u8(entry.codec.media_code()).u8(0).u32(entry.offset_bytes);
             w.u32(entry.stored_bytes).u32(0).u64(entry.key.extent.0).put(&entry.fingerprint.0);
         }
-        let fixed = tail.len() - usize_from_u32(TRAILER_BYTES);
-        let mut w = Writer::new(&mut tail[fixed..]);
-        w.u32(MAGIC).u32(size).u32(count).u32(self.slot.0).u32(self.generation.0).u32(0);
-        w.u64(self.weu_seq.0).u64(self.session);
-        let end = tail.len() - 4;
-        let (covered, crc) = tail.split_at_mut(end);
-        let crc_value = bound_crc(BlockType::WeuHeader, u64::from(self.slot.0), self.weu_seq.0, covered);
-        crc.copy_from_slice(&crc_value.to_le_bytes());
+        if let Some((_, trailer)) = tail.split_last_chunk_mut::<TRAILER>() {
+            let mut w = Writer::new(trailer);
+            w.u32(MAGIC).u32(size).u32(count).u32(self.slot.0).u32(self.generation.0).u32(0);
+            w.u64(self.weu_seq.0).u64(self.session);
+        }
+        if let Some((covered, crc)) = tail.split_last_chunk_mut::<4>() {
+            *crc = binding(self.slot, self.generation.0, self.weu_seq.0).crc(covered).to_le_bytes();
+        }
     }
 
     /// The size that the header whose last block this is claims to have. Not verified, but sane.
@@ -81,13 +93,12 @@ impl WeuHeader {
     /// # Errors
     /// When there is no header.
     pub fn peek_len(last_block: &[u8], weu_bytes: u32) -> Result<u32, FormatError> {
-        let trailer = trailer(last_block)?;
-        let mut r = Reader::new(trailer);
+        let mut r = Reader::new(trailer(last_block)?);
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
         let (size, count) = (r.u32()?, r.u32()?);
-        if size == 0 || size > weu_bytes / 2 || size != Self::encoded_bytes(count) {
+        if count > ENTRIES_MAX || size > weu_bytes / 2 || size != Self::encoded_bytes(count) {
             return Err(FormatError::Field("header size"));
         }
         Ok(size)
@@ -97,7 +108,12 @@ impl WeuHeader {
     ///
     /// # Errors
     /// When there is none, or it is torn, damaged, from another slot, or contradicts itself.
-    pub fn decode(tail: &[u8], slot: WeuSlot, weu_bytes: u32, extent_bytes: u32) -> Result<Self, FormatError> {
+    pub fn decode(
+        tail: &[u8],
+        slot: WeuSlot,
+        weu_bytes: u32,
+        extent_bytes: u32,
+    ) -> Result<Self, FormatError> {
         let size = usize_from_u32(Self::peek_len(tail, weu_bytes)?);
         let start = tail.len().checked_sub(size).ok_or(FormatError::Truncated)?;
         let bytes = tail.get(start..).ok_or(FormatError::Truncated)?;
@@ -109,10 +125,10 @@ impl WeuHeader {
             return Err(FormatError::Field("slot"));
         }
         let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(FormatError::Truncated)?;
-        if u32::from_le_bytes(*crc) != bound_crc(BlockType::WeuHeader, u64::from(slot.0), weu_seq, covered) {
+        if u32::from_le_bytes(*crc) != binding(slot, generation, weu_seq).crc(covered) {
             return Err(FormatError::Checksum);
         }
-        let data_end = weu_bytes - u32::try_from(size).unwrap_or(weu_bytes);
+        let data_end = weu_bytes.saturating_sub(u32::try_from(size).unwrap_or(weu_bytes));
         let entries = decode_entries(bytes, count, data_end, extent_bytes)?;
         Ok(Self { slot, generation: Generation(generation), weu_seq: WeuSeq(weu_seq), session, entries })
     }
@@ -122,10 +138,25 @@ fn trailer(bytes: &[u8]) -> Result<&[u8], FormatError> {
     if bytes.len() < BLOCK {
         return Err(FormatError::Truncated);
     }
-    Ok(&bytes[bytes.len() - usize_from_u32(TRAILER_BYTES)..])
+    let (_, trailer) = bytes.split_last_chunk::<TRAILER>().ok_or(FormatError::Truncated)?;
+    Ok(trailer)
 }
 
-fn decode_entries(bytes: &[u8], count: u32, data_end: u32, extent_bytes: u32) -> Result<Vec<WeuEntry>, FormatError> {
+fn binding(slot: WeuSlot, generation: u32, weu_seq: u64) -> Binding {
+    Binding {
+        kind: BlockType::WeuHeader,
+        place: u64::from(slot.0),
+        sequence: weu_seq,
+        generation: u64::from(generation),
+    }
+}
+
+fn decode_entries(
+    bytes: &[u8],
+    count: u32,
+    data_end: u32,
+    extent_bytes: u32,
+) -> Result<Vec<WeuEntry>, FormatError> {
     let mut r = Reader::new(bytes);
     let mut entries = Vec::with_capacity(usize_from_u32(count));
     let mut free_from = 0;
@@ -133,14 +164,15 @@ fn decode_entries(bytes: &[u8], count: u32, data_end: u32, extent_bytes: u32) ->
         let (volume, codec, _, offset_bytes) = (r.u16()?, r.u8()?, r.u8()?, r.u32()?);
         let (stored_bytes, _, extent) = (r.u32()?, r.u32()?, r.u64()?);
         let fingerprint = Fingerprint(r.array()?);
-        let sane = offset_bytes % limits::PLACE_ALIGN_BYTES == 0
+        let end = offset_bytes.saturating_add(EXTENT_HEADER_BYTES).saturating_add(stored_bytes);
+        let sane = offset_bytes.is_multiple_of(limits::PLACE_ALIGN_BYTES)
             && offset_bytes >= free_from
             && stored_bytes <= extent_bytes
-            && u64::from(offset_bytes) + u64::from(EXTENT_HEADER_BYTES + stored_bytes) <= u64::from(data_end)
+            && end <= data_end
             && volume < limits::VOLUMES_MAX
             && extent < limits::EXTENTS_PER_VOLUME_MAX;
         let codec = Codec::from_media_code(codec).filter(|_| sane).ok_or(FormatError::Field("WEU entry"))?;
-        free_from = offset_bytes + EXTENT_HEADER_BYTES + stored_bytes;
+        free_from = end;
         let key = ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) };
         entries.push(WeuEntry { key, offset_bytes, stored_bytes, codec, fingerprint });
     }
