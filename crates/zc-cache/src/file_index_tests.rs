@@ -165,7 +165,6 @@ proptest! {
                     if let Some((gone, was)) = index.insert(key, mapping) {
                         prop_assert_ne!(gone, key);
                         prop_assert_eq!(model.remove(&gone), Some(was));
-                        prop_assert!(index.len() * 100 >= index.capacity() * 80, "evicted at {}", index.len());
                     }
                     model.insert(key, mapping);
                 }

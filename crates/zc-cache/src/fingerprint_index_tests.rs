@@ -52,10 +52,12 @@ fn the_least_recently_used_of_a_bucket_goes_first() {
         index.insert(&print(u64::from(n)), WeuSlot(n));
     }
     index.touch(&print(0), WeuSlot(0));
+    index.insert(&print(1), WeuSlot(1));
     index.insert(&print(99), WeuSlot(50));
     assert_eq!((index.len(), index.evictions()), (16, 1));
     assert!(index.candidates(&print(0)).contains(&WeuSlot(0)));
-    assert!(!index.candidates(&print(1)).contains(&WeuSlot(1)));
+    assert!(index.candidates(&print(1)).contains(&WeuSlot(1)));
+    assert!(!index.candidates(&print(2)).contains(&WeuSlot(2)));
 }
 
 #[test]

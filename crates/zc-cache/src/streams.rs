@@ -1,0 +1,210 @@
+//! Sequential streams: detection for reads and writes, and how far to read ahead (Nitro 3: a stream is sequential when
+//! its consecutive bytes accessed exceed a threshold, many streams at a time, read-ahead of up to 128 KiB).
+//!
+//! A stream is a run of bytes of one volume without a gap: everything from its start to its *front* was accessed. A
+//! request belongs to the stream whose front it is nearest to, if it is within the reach of requests in flight:
+//! [`REORDER_REQUESTS`] requests of its size. What comes early waits as a piece behind a gap; what comes again or late
+//! changes nothing. A gap that stays open is jumped, and half of the consecutive bytes are forgotten: an occasional
+//! gap does not end a stream, but strided access never becomes one.
+//!
+//! Read-ahead starts when the consecutive bytes reach the threshold, with twice the size of the request, and doubles up
+//! to its maximum. The next range is asked for when half of the last one is used up, and never a byte twice.
+//!
+//! Bounds: `streams_max` streams; established ones hold at most half of the table against new ones, so that random
+//! access does not drive them out and they do not keep new ones from being found.
+//!
+//! What it does not do: align to extents, know the size of a volume or what is cached.
+
+use core::ops::Range;
+
+use zc_core::VolumeId;
+
+/// Requests of a sequential stream that may be in flight at once, and so overtake each other.
+const REORDER_REQUESTS: u64 = 8;
+/// Farthest distance from a stream's front at which a request still belongs to it, in bytes.
+const REACH_BYTES_MAX: u64 = 8 << 20;
+/// Separate early pieces that a stream remembers.
+const PIECES_MAX: usize = 8;
+
+/// Settings of a [`StreamTable`].
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct StreamConfig {
+    /// Streams tracked at once.
+    pub(crate) streams_max: usize,
+    /// Consecutive bytes that make a stream.
+    pub(crate) threshold_bytes: u64,
+    /// Largest read-ahead; 0 for none.
+    pub(crate) prefetch_max_bytes: u64,
+}
+
+/// Names a stream; never used again for another one of the same table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct StreamId(u64);
+
+/// What a read is part of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct StreamVerdict {
+    /// The sequential stream, if it is part of one.
+    pub(crate) stream: Option<StreamId>,
+    /// Bytes of the volume to read ahead now. May reach past the volume's end.
+    pub(crate) prefetch: Option<Range<u64>>,
+}
+
+#[derive(Debug)]
+struct Stream {
+    id: StreamId,
+    volume: VolumeId,
+    /// End of the bytes accessed without a gap.
+    front: u64,
+    /// Consecutive bytes accessed.
+    run_bytes: u64,
+    /// Accessed pieces behind a gap, ascending, not touching each other.
+    pieces: Vec<Range<u64>>,
+    /// End of the bytes that were asked for.
+    asked_end: u64,
+    /// Size of the next read-ahead; 0 before the first.
+    window_bytes: u64,
+    used: u64,
+}
+
+impl Stream {
+    /// End of what was accessed, gaps or not.
+    fn end(&self) -> u64 {
+        self.pieces.last().map_or(self.front, |piece| piece.end)
+    }
+
+    /// How far a request is from where the stream goes on; `None` when it is not part of the stream.
+    fn distance(&self, start: u64, reach: u64) -> Option<u64> {
+        let end = self.end();
+        let near = start <= end.saturating_add(reach) && start.saturating_add(reach) >= self.front;
+        near.then(|| start.abs_diff(self.front).min(start.abs_diff(end)))
+    }
+
+    fn access(&mut self, range: Range<u64>, reach: u64) {
+        let at = self.pieces.partition_point(|piece| piece.end < range.start);
+        let mut piece = range;
+        while let Some(next) = self.pieces.get(at).filter(|next| next.start <= piece.end) {
+            piece = piece.start.min(next.start)..piece.end.max(next.end);
+            self.pieces.remove(at);
+        }
+        self.pieces.insert(at, piece);
+        self.advance();
+        while self.pieces.len() > PIECES_MAX || self.end() - self.front > reach {
+            self.run_bytes /= 2;
+            self.front = self.pieces[0].start;
+            self.advance();
+        }
+    }
+
+    /// Takes in the pieces that the front has reached.
+    fn advance(&mut self) {
+        while let Some(piece) = self.pieces.first().filter(|piece| piece.start <= self.front).cloned() {
+            self.run_bytes += piece.end.saturating_sub(self.front);
+            self.front = self.front.max(piece.end);
+            self.pieces.remove(0);
+        }
+    }
+
+    /// The next range to read ahead, if it is time.
+    fn read_ahead(&mut self, len_bytes: u64, max_bytes: u64) -> Option<Range<u64>> {
+        if self.window_bytes == 0 {
+            self.window_bytes = len_bytes.saturating_mul(2).min(max_bytes);
+        }
+        let end = self.end().saturating_add(self.window_bytes);
+        let start = self.asked_end.max(self.end());
+        if end.saturating_sub(start) < self.window_bytes.div_ceil(2).max(1) {
+            return None;
+        }
+        self.asked_end = end;
+        self.window_bytes = self.window_bytes.saturating_mul(2).min(max_bytes);
+        Some(start..end)
+    }
+}
+
+/// The streams of one direction (reads or writes). See the module documentation.
+#[derive(Debug)]
+pub(crate) struct StreamTable {
+    config: StreamConfig,
+    streams: Vec<Stream>,
+    uses: u64,
+}
+
+impl StreamTable {
+    /// An empty table.
+    pub(crate) const fn new(config: StreamConfig) -> Self {
+        Self { config, streams: Vec::new(), uses: 0 }
+    }
+
+    /// Takes note of a read.
+    pub(crate) fn on_read(&mut self, volume: VolumeId, offset_bytes: u64, len_bytes: u64) -> StreamVerdict {
+        let max_bytes = self.config.prefetch_max_bytes;
+        let Some(stream) = self.access(volume, offset_bytes, len_bytes) else {
+            return StreamVerdict { stream: None, prefetch: None };
+        };
+        let prefetch = if max_bytes > 0 { stream.read_ahead(len_bytes, max_bytes) } else { None };
+        StreamVerdict { stream: Some(stream.id), prefetch }
+    }
+
+    /// Takes note of a write; names the sequential stream that it is part of.
+    pub(crate) fn on_write(
+        &mut self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u64,
+    ) -> Option<StreamId> {
+        self.access(volume, offset_bytes, len_bytes).map(|stream| stream.id)
+    }
+
+    fn access(&mut self, volume: VolumeId, start: u64, len_bytes: u64) -> Option<&mut Stream> {
+        if self.config.streams_max == 0 || len_bytes == 0 {
+            return None;
+        }
+        self.uses += 1;
+        let reach = len_bytes.saturating_mul(REORDER_REQUESTS).min(REACH_BYTES_MAX).max(len_bytes);
+        let end = start.saturating_add(len_bytes);
+        let found = self.streams.iter().enumerate().filter(|(_, stream)| stream.volume == volume);
+        let nearest = found
+            .filter_map(|(index, stream)| Some((stream.distance(start, reach)?, index)))
+            .min_by_key(|(distance, _)| *distance);
+        let index = match nearest {
+            Some((_, index)) => {
+                self.streams[index].access(start..end, reach);
+                index
+            }
+            None => self.start(volume, start..end),
+        };
+        let threshold_bytes = self.config.threshold_bytes;
+        let stream = &mut self.streams[index];
+        stream.used = self.uses;
+        (stream.run_bytes >= threshold_bytes).then_some(stream)
+    }
+
+    /// Begins a stream, in place of another one if need be.
+    fn start(&mut self, volume: VolumeId, range: Range<u64>) -> usize {
+        let stream = Stream {
+            id: StreamId(self.uses),
+            volume,
+            front: range.end,
+            run_bytes: range.end - range.start,
+            pieces: Vec::new(),
+            asked_end: 0,
+            window_bytes: 0,
+            used: self.uses,
+        };
+        if self.streams.len() < self.config.streams_max {
+            self.streams.push(stream);
+            return self.streams.len() - 1;
+        }
+        let threshold = self.config.threshold_bytes;
+        let established = |stream: &Stream| stream.run_bytes >= threshold;
+        let crowded = self.streams.iter().filter(|s| established(s)).count() * 2 > self.streams.len();
+        let leaving = self.streams.iter().enumerate().filter(|(_, s)| established(s) == crowded);
+        let index = leaving.min_by_key(|(_, stream)| stream.used).map_or(0, |(index, _)| index);
+        self.streams[index] = stream;
+        index
+    }
+}
+
+#[cfg(test)]
+#[path = "streams_tests.rs"]
+mod tests;
