@@ -22,6 +22,8 @@ pub(crate) enum Step {
     Packages,
     /// Formatting.
     Fmt,
+    /// Rules about the tree itself: layers, sizes, forbidden words.
+    Tidy,
     /// Lints of every target, warnings are errors.
     Clippy,
     /// Documentation builds, warnings are errors.
@@ -30,8 +32,6 @@ pub(crate) enum Step {
     Licences,
     /// Unit, property and documentation tests of every crate.
     Unit,
-    /// Rules about the tree itself: layers, sizes, forbidden words.
-    Tidy,
     /// The simulator over a few hundred seeds, then its canaries.
     Simulation,
     /// The programs with real clients.
