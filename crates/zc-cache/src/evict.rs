@@ -25,7 +25,8 @@ impl CacheManager {
         if self.load.is_some() && self.inserts.ready.is_empty() {
             return;
         }
-        let wanted = if self.inserts.ready.is_empty() { FREE_SLOTS.min(self.spare_slots()) } else { FREE_SLOTS };
+        let wanted =
+            if self.inserts.ready.is_empty() { FREE_SLOTS.min(self.spare_slots()) } else { FREE_SLOTS };
         while self.health == Health::Good
             && !self.stopping
             && self.slots.free_len() + self.slots.leaving() < wanted
@@ -68,7 +69,11 @@ impl CacheManager {
     }
 
     /// Drops what the header names from both indexes.
-    pub(crate) fn evict_with_header(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {
+    pub(crate) fn evict_with_header(
+        &mut self,
+        slot: WeuSlot,
+        result: Result<Option<Box<WeuHeader>>, ErrorKind>,
+    ) {
         match result {
             Ok(Some(header)) if header.generation == self.slots.get(slot).generation => {
                 let short = self.slots.short(header.generation);

@@ -91,7 +91,8 @@ impl HeaderCache {
 
     fn shrink(&mut self) {
         while self.headers.values().filter(|h| !h.resident).count() > self.max {
-            let oldest = self.headers.iter().filter(|(_, h)| !h.resident).min_by_key(|(slot, h)| (h.used, **slot));
+            let oldest =
+                self.headers.iter().filter(|(_, h)| !h.resident).min_by_key(|(slot, h)| (h.used, **slot));
             let Some((slot, _)) = oldest else { return };
             let slot = *slot;
             self.headers.remove(&slot);
@@ -101,7 +102,8 @@ impl HeaderCache {
     /// Bytes of RAM held, about.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let per_entry = size_of::<(Fingerprint, Stored)>() + 1;
-        let entries: usize = self.headers.values().map(|h| h.prints.capacity() * per_entry + size_of::<Header>()).sum();
+        let entries: usize =
+            self.headers.values().map(|h| h.prints.capacity() * per_entry + size_of::<Header>()).sum();
         zc_core::u64_from_usize(entries)
     }
 }

@@ -82,6 +82,8 @@ pub(crate) struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Inserts {
     pub(crate) jobs: Map<u64, Job>,
+    /// The newest job of each extent: its bytes are at hand.
+    by_key: Map<ExtentKey, u64>,
     pub(crate) runs: Map<u64, Run>,
     stream_runs: Map<StreamId, u64>,
     pub(crate) ready: VecDeque<u64>,
@@ -152,7 +154,10 @@ impl CacheManager {
             .values()
             .copied()
             .filter(|id| {
-                self.inserts.runs.get(id).is_some_and(|r| stopping || now_ms.saturating_sub(r.began_ms) >= RUN_AGE_MS)
+                self.inserts
+                    .runs
+                    .get(id)
+                    .is_some_and(|r| stopping || now_ms.saturating_sub(r.began_ms) >= RUN_AGE_MS)
             })
             .collect();
         old.sort_unstable();
@@ -190,6 +195,7 @@ impl CacheManager {
             comparing: None,
         };
         self.inserts.jobs.insert(id, job);
+        self.inserts.by_key.insert(guard.key, id);
         let op = self.op(OpKind::Hash(id));
         self.out.push(Action::Hash { op, src });
     }
@@ -277,7 +283,11 @@ impl CacheManager {
         self.inserts.jobs.get_mut(&id).expect_held().waits += 1;
     }
 
-    pub(crate) fn prints_loaded(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
+    pub(crate) fn prints_loaded(
+        &mut self,
+        slot: WeuSlot,
+        result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
+    ) {
         self.slots.unpin(slot);
         if let Ok(Some(header)) = result
             && self.slots.get(slot).generation == header.generation
@@ -333,7 +343,11 @@ impl CacheManager {
         });
     }
 
-    pub(crate) fn compare_read_done(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
+    pub(crate) fn compare_read_done(
+        &mut self,
+        id: u64,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+    ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
         let job = self.inserts.jobs.get(&id).expect_held();
         if !ok {
@@ -412,11 +426,20 @@ impl CacheManager {
     pub(crate) fn end_job(&mut self, id: u64) {
         let job = self.inserts.jobs.remove(&id).expect_held();
         self.inserts.bytes -= u64::from(self.extent_bytes);
+        if self.inserts.by_key.get(&job.guard.key) == Some(&id) {
+            self.inserts.by_key.remove(&job.guard.key);
+        }
         self.tracks.release(&job.guard);
         self.release(job.src.buf);
         if let Some(scratch) = job.scratch {
             self.release(scratch);
         }
+    }
+
+    /// The bytes of an extent that is on its way into the cache, if they are current.
+    pub(crate) fn inserting(&self, key: ExtentKey) -> Option<BufSlice> {
+        let job = self.inserts.by_key.get(&key).and_then(|id| self.inserts.jobs.get(id))?;
+        self.tracks.holds(&job.guard).then_some(job.src)
     }
 
     /// For placement: the same content may have been stored since the lookup, by this very run.

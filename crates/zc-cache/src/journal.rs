@@ -100,7 +100,11 @@ impl Journal {
         let due = self.pending.len() >= self.block_records
             || self.wanted > self.written
             || now_ms.saturating_sub(self.pending_since_ms) >= delay_ms;
-        if self.pending.is_empty() || self.in_flight.is_some() || !due || self.used_blocks() >= self.ring_blocks {
+        if self.pending.is_empty()
+            || self.in_flight.is_some()
+            || !due
+            || self.used_blocks() >= self.ring_blocks
+        {
             return None;
         }
         let count = self.pending.len().min(self.block_records);

@@ -299,7 +299,10 @@ impl CacheManager {
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes });
         }
         for (key, place) in late {
-            if place.generation == header.generation && self.files.get(*key).is_none() && !self.was_written(*key) {
+            if place.generation == header.generation
+                && self.files.get(*key).is_none()
+                && !self.was_written(*key)
+            {
                 self.install_duplicate(*key, *place);
             }
         }
@@ -324,7 +327,9 @@ impl CacheManager {
                 Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !self.slots.is_live(&place) => {
                     return self.install(key, mapping);
                 }
-                Some(Mapping::Base(place)) if self.slots.get(place.slot).weu_seq < self.slots.get(slot).weu_seq => {
+                Some(Mapping::Base(place))
+                    if self.slots.get(place.slot).weu_seq < self.slots.get(slot).weu_seq =>
+                {
                     self.forget(key);
                     return self.install(key, mapping);
                 }

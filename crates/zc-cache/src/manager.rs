@@ -197,8 +197,12 @@ impl CacheManager {
             })
         };
         let extent_bytes = geometry.extent_bytes;
-        let journal =
-            Journal::new(start.journal_start, start.journal_next, geometry.journal_blocks, zc_format::RECORDS_PER_BLOCK);
+        let journal = Journal::new(
+            start.journal_start,
+            start.journal_next,
+            geometry.journal_blocks,
+            zc_format::RECORDS_PER_BLOCK,
+        );
         let mut manager = Self {
             extent_bytes,
             now_ms: 0,

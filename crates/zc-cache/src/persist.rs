@@ -184,7 +184,8 @@ impl CacheManager {
             (Some(error), _) => self.fail_waiting_writes(error),
             (None, Some(candidates)) => {
                 let volumes = &self.volumes;
-                let gone = self.regions.retire(&candidates, |id| volumes.get(&id).map_or(0, |v| v.writes_flushed));
+                let gone =
+                    self.regions.retire(&candidates, |id| volumes.get(&id).map_or(0, |v| v.writes_flushed));
                 self.stats.regions_retired += zc_core::u64_from_usize(gone);
                 self.map_stale |= gone > 0;
             }
@@ -286,8 +287,11 @@ impl CacheManager {
                 for slot in *next..end {
                     self.slot_records(WeuSlot(slot), &mut run.carry);
                 }
-                run.step =
-                    if end == self.slots.len() { CheckpointStep::Index(SweepCursor::default()) } else { CheckpointStep::Slots(end) };
+                run.step = if end == self.slots.len() {
+                    CheckpointStep::Index(SweepCursor::default())
+                } else {
+                    CheckpointStep::Slots(end)
+                };
                 self.write_chunk(run, false)
             }
             CheckpointStep::Index(cursor) => {
@@ -352,7 +356,9 @@ impl CacheManager {
                 weu_seq: slot.weu_seq,
                 header_bytes: slot.header_bytes,
             }),
-            SlotState::Open | SlotState::Writing => into.push(Record::SlotRetired { slot: id, generation: before }),
+            SlotState::Open | SlotState::Writing => {
+                into.push(Record::SlotRetired { slot: id, generation: before })
+            }
             SlotState::Unread { known: false } if !slot.retired => {}
             _ if generation.0 == 0 => {}
             _ => into.push(Record::SlotRetired { slot: id, generation }),
@@ -486,6 +492,7 @@ impl CacheManager {
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));
         self.drop_all_staged();
         self.age_runs();
+        self.pump_placement();
         self.drop_unplaceable();
         if !self.inserts.is_idle() || self.staging.len() > 0 {
             return;
@@ -516,6 +523,9 @@ impl CacheManager {
 
     /// While stopping nothing is evicted any more: what needs a slot is dropped.
     fn drop_unplaceable(&mut self) {
+        if self.health == Health::Good && (self.slots.free_len() > 0 || self.slots.leaving() > 0) {
+            return;
+        }
         while let Some(run) = self.inserts.ready.pop_front() {
             let jobs = self.inserts.runs.remove(&run).map(|run| run.jobs).unwrap_or_default();
             for job in jobs {

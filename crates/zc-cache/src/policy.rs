@@ -6,7 +6,7 @@
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 
 /// Order in which WEUs are evicted.
-pub trait ReplacementPolicy: core::fmt::Debug {
+pub(crate) trait ReplacementPolicy: core::fmt::Debug {
     /// A WEU was written to `slot` (or is open there). Counts as a use.
     fn inserted(&mut self, slot: WeuSlot);
     /// Content of the slot was used. Nothing happens for a slot that was not inserted.
@@ -25,7 +25,7 @@ const UNLISTED: u32 = u32::MAX;
 /// Least recently used first: a doubly linked ring through two arrays indexed by slot, 8 bytes a slot. The element after
 /// the last slot is the ring's head: its `older` is the most recently used slot, its `newer` the least recently used.
 #[derive(Debug)]
-pub struct WeuLru {
+pub(crate) struct WeuLru {
     newer: Vec<u32>,
     older: Vec<u32>,
 }
@@ -36,7 +36,7 @@ impl WeuLru {
     /// # Panics
     /// With 2^32 - 1 slots or more.
     #[must_use]
-    pub fn new(slots: u32) -> Self {
+    pub(crate) fn new(slots: u32) -> Self {
         assert!(slots < UNLISTED, "too many slots");
         let mut links = vec![UNLISTED; usize_from_u32(slots) + 1];
         links[usize_from_u32(slots)] = slots;

@@ -217,7 +217,11 @@ impl CacheManager {
         if portion.len_bytes < self.extent_bytes
             && let Some(buf) = self.read_buffer.get(&key)
         {
-            return Found::Copy(BufSlice { buf, start_bytes: portion.skip_bytes, len_bytes: portion.len_bytes });
+            return Found::Copy(BufSlice {
+                buf,
+                start_bytes: portion.skip_bytes,
+                len_bytes: portion.len_bytes,
+            });
         }
         match self.files.get(key) {
             Some(Mapping::Zero) => return Found::Zero,
@@ -230,8 +234,12 @@ impl CacheManager {
             }
             None => {}
         }
+        if let Some(src) = self.inserting(key) {
+            return Found::Copy(src.part(portion.skip_bytes, portion.len_bytes));
+        }
         if let Some(fill) = self.fill_of.get(&key) {
-            let index = usize::try_from(key.extent.0 - self.fills.get(fill).expect_held().first.0).unwrap_or(usize::MAX);
+            let index = usize::try_from(key.extent.0 - self.fills.get(fill).expect_held().first.0)
+                .unwrap_or(usize::MAX);
             let guard = self.fills.get(fill).and_then(|f| f.guards.get(index).copied().flatten());
             if guard.is_some_and(|guard| self.tracks.holds(&guard)) {
                 return Found::Filling(*fill);
@@ -278,7 +286,11 @@ impl CacheManager {
                 Some((buf, _)) => (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: self.extent_bytes }),
                 None => (portion.skip_bytes, portion.dest),
             };
-            reads.push(ExtentRead { expected: self.expected(&mapping, &place, portion.key), skip_bytes, dest });
+            reads.push(ExtentRead {
+                expected: self.expected(&mapping, &place, portion.key),
+                skip_bytes,
+                dest,
+            });
             let waiters = SmallVec::from_elem(waiter, 1);
             parts.push(HitPart { key: portion.key, mapping, waiters, whole });
         }
@@ -297,13 +309,22 @@ impl CacheManager {
             self.stats.device_read_bytes += u64::from(len_bytes);
         }
         let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
-        self.out.push(Action::ReadExtents { op, source, slot, start_bytes, len_bytes, parts: reads, urgent: true });
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes,
+            parts: reads,
+            urgent: true,
+        });
     }
 
     /// Joins a read of the whole extent that is in flight and still good.
     fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter) -> bool {
         let Some(hit) = self.fetching.get(&key) else { return false };
-        let Some(part) = self.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
+        let Some(part) =
+            self.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
         else {
             return false;
         };
@@ -397,7 +418,10 @@ impl CacheManager {
             let buf = *buf;
             for waiter in &part.waiters {
                 let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
-                self.out.push(Action::Copy { from: BufSlice { buf, start_bytes: skip_bytes, len_bytes }, to: dest });
+                self.out.push(Action::Copy {
+                    from: BufSlice { buf, start_bytes: skip_bytes, len_bytes },
+                    to: dest,
+                });
             }
             self.keep_fetched(part);
         }
@@ -528,7 +552,8 @@ impl CacheManager {
             }
             fill.guards.push(guard);
         }
-        let len_bytes = u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
+        let len_bytes =
+            u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
         let dest = BufSlice { buf: fill.buf, start_bytes: fill.start_bytes, len_bytes };
         let offset_bytes = fill.first.0 * u64::from(self.extent_bytes);
         let volume = fill.volume;
@@ -698,7 +723,13 @@ impl CacheManager {
         self.out.push(Action::Reply { req: request.req, result: Ok(()) });
     }
 
-    fn fetch_extents(&mut self, volume: VolumeId, extents: Range<u64>, prefetch: bool, stream: Option<StreamId>) {
+    fn fetch_extents(
+        &mut self,
+        volume: VolumeId,
+        extents: Range<u64>,
+        prefetch: bool,
+        stream: Option<StreamId>,
+    ) {
         let mut start = extents.start;
         for extent in extents.start..=extents.end {
             let key = ExtentKey { volume, extent: ExtentNo(extent) };
@@ -756,6 +787,7 @@ impl CacheManager {
             && !self.prefetched.contains_key(&key)
             && !self.fill_of.contains_key(&key)
             && self.staging.get(&key).is_none()
+            && self.inserting(key).is_none()
             && !self.tracks.is_written(&key)
     }
 
@@ -785,7 +817,8 @@ fn fill_key(fill: &Fill, index: usize) -> ExtentKey {
 
 /// The 4 KiB pages of a location, relative to its slot.
 fn page_range(place: &Place) -> Range<u32> {
-    let start = u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES / zc_core::limits::BLOCK_BYTES;
+    let start =
+        u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES / zc_core::limits::BLOCK_BYTES;
     start..start + u32::from(place.pages)
 }
 

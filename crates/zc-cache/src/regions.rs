@@ -60,8 +60,12 @@ impl Regions {
         self.clock += 1;
         for region in regions {
             let durable = self.inherited.contains(&key(region));
-            let entry =
-                self.active.entry(key(region)).or_insert(Region { durable, writers: 0, last_write: 0, used: 0 });
+            let entry = self.active.entry(key(region)).or_insert(Region {
+                durable,
+                writers: 0,
+                last_write: 0,
+                used: 0,
+            });
             entry.writers += 1;
             entry.used = self.clock;
         }
@@ -70,7 +74,9 @@ impl Regions {
 
     /// Whether the marks of these regions are on media.
     pub(crate) fn are_durable(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
-        regions.into_iter().all(|region| self.active.get(&RegionKey { volume, region }).is_some_and(|r| r.durable))
+        regions
+            .into_iter()
+            .all(|region| self.active.get(&RegionKey { volume, region }).is_some_and(|r| r.durable))
     }
 
     /// Whether any mark is not on media yet.
@@ -96,7 +102,12 @@ impl Regions {
     }
 
     /// A write that began with [`Regions::write_begins`] ended as write number `write`.
-    pub(crate) fn write_ends(&mut self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>, write: u64) {
+    pub(crate) fn write_ends(
+        &mut self,
+        volume: VolumeId,
+        regions: core::ops::RangeInclusive<u64>,
+        write: u64,
+    ) {
         for region in regions {
             if let Some(entry) = self.active.get_mut(&RegionKey { volume, region }) {
                 assert!(entry.writers > 0, "region {region} of {volume:?} lost a writer");
@@ -110,7 +121,8 @@ impl Regions {
     pub(crate) fn retirement(&self, count: usize) -> Option<Retirement> {
         let mut idle: Vec<_> = self.active.iter().filter(|(_, r)| r.writers == 0 && r.durable).collect();
         idle.sort_unstable_by_key(|(key, region)| (region.used, **key));
-        let candidates: Vec<_> = idle.into_iter().take(count).map(|(key, region)| (*key, region.used)).collect();
+        let candidates: Vec<_> =
+            idle.into_iter().take(count).map(|(key, region)| (*key, region.used)).collect();
         (!candidates.is_empty()).then_some(Retirement { candidates })
     }
 

@@ -13,10 +13,10 @@
 //!   submission on; a driver that sends a read reply from one keeps its own hold on it.
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
-use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, Fingerprint, OpId, ReqId, VolumeId, WeuSlot,
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, OpId, ReqId, VolumeId, WeuSlot};
+use zc_format::{
+    CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, WeuHeader,
 };
-use zc_format::{CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, WeuHeader};
 
 use crate::config::VolumeConfig;
 

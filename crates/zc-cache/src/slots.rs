@@ -224,7 +224,11 @@ impl SlotTable {
 
     /// Bytes of RAM held.
     pub(crate) fn ram_bytes(&self) -> u64 {
-        let voids: usize = self.slots.iter().map(|slot| (slot.void_bases.capacity() + slot.damaged.capacity()) * size_of::<u16>()).sum();
+        let voids: usize = self
+            .slots
+            .iter()
+            .map(|slot| (slot.void_bases.capacity() + slot.damaged.capacity()) * size_of::<u16>())
+            .sum();
         let fixed = self.slots.capacity() * size_of::<Slot>() + self.free.capacity() * size_of::<WeuSlot>();
         zc_core::u64_from_usize(voids + fixed)
     }
@@ -235,6 +239,8 @@ impl SlotTable {
 }
 
 fn is_readable(slot: &Slot) -> bool {
-    matches!(slot.state, SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true })
-        && !slot.retired
+    matches!(
+        slot.state,
+        SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true }
+    ) && !slot.retired
 }

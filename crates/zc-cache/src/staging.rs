@@ -83,7 +83,8 @@ impl Staging {
         let staged = self.entries.remove(key);
         if staged.is_some() && self.order.len() > 2 * self.entries.len() + 16 {
             let entries = &self.entries;
-            self.order.retain(|(key, ticket)| entries.get(key).is_some_and(|staged| staged.ticket == *ticket));
+            self.order
+                .retain(|(key, ticket)| entries.get(key).is_some_and(|staged| staged.ticket == *ticket));
         }
         staged
     }

@@ -170,7 +170,13 @@ stats! {
 }
 
 impl Stats {
-    pub(crate) fn gauges(&mut self, files: &FileIndex, prints: &FingerprintIndex, journal: u64, regions: usize) {
+    pub(crate) fn gauges(
+        &mut self,
+        files: &FileIndex,
+        prints: &FingerprintIndex,
+        journal: u64,
+        regions: usize,
+    ) {
         self.file_index_len = files.len();
         self.file_index_capacity = files.capacity();
         self.fingerprint_index_len = prints.len();

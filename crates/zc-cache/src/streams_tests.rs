@@ -118,11 +118,12 @@ fn streams_are_told_apart_and_survive_random_access() {
 #[test]
 fn old_streams_make_room_for_new_ones() {
     let mut table = table(4);
-    for stream in 0..50 {
-        let found = (0..20)
-            .filter(|n| table.on_write(VOLUME, (stream << 30) + n * 8 * KIB, 8 * KIB).is_some())
-            .count();
-        assert_eq!(found, 13, "stream {stream}");
+    for pair in 0..50u64 {
+        let found = (0..40).filter(|n| {
+            let at = ((2 * pair + n % 2) << 30) + n / 2 * 8 * KIB;
+            table.on_write(VOLUME, at, 8 * KIB).is_some()
+        });
+        assert_eq!(found.count(), 26, "two streams at once, pair {pair}");
     }
     assert_eq!(table.streams.len(), 4);
 }

@@ -225,19 +225,18 @@ impl Table {
         if self.buckets == 0 {
             return None;
         }
+        let same_tag = self.tag_mask();
         (0..2).find_map(|which| {
             let (bucket, tag) = self.locate(key, which);
-            let same_tag = (1u128 << (self.remainder_bits + 1)) - 1;
-            for index in 0..WAYS {
-                let entry = self.load(bucket, index);
-                if entry == 0 {
-                    return None;
-                }
-                if entry & same_tag == tag && wanted(self.value_of(entry)) {
-                    return Some(Spot { bucket, index });
-                }
-            }
-            None
+            let bytes = &self.bytes[self.offset(bucket, 0)..];
+            (0..WAYS)
+                .filter(|index| window(bytes, index * self.entry_bytes, u64::from_le_bytes) & same_tag == tag)
+                .map(|index| Spot { bucket, index })
+                // An empty entry looks like the tag 0; its value tells it apart.
+                .find(|spot| match self.value(*spot) {
+                    0 => false,
+                    value => wanted(value),
+                })
         })
     }
 
@@ -247,7 +246,7 @@ impl Table {
 
     /// Changes the value of an entry.
     pub(crate) fn set_value(&mut self, spot: Spot, value: u64) {
-        let tag = self.load(spot.bucket, spot.index) & ((1u128 << (self.remainder_bits + 1)) - 1);
+        let tag = low_u64(self.load(spot.bucket, spot.index)) & self.tag_mask();
         let entry = self.entry(tag, value);
         self.store(spot.bucket, spot.index, entry);
     }
@@ -356,12 +355,12 @@ impl Table {
     }
 
     /// Bucket of a key under one of the hash functions, and the key's part of the entry.
-    fn locate(&self, key: u64, which: usize) -> (u64, u128) {
+    fn locate(&self, key: u64, which: usize) -> (u64, u64) {
         debug_assert!(key >> self.key_bits == 0, "key wider than the table's");
         let scaled = u128::from(self.permutations[which].apply(key)) * u128::from(self.buckets);
         let bucket = low_u64(scaled >> self.key_bits);
         let rank = (low_u64(scaled) & self.permutations[which].mask) / self.buckets;
-        (bucket, u128::from(rank) | (u128::from(which == 1) << self.remainder_bits))
+        (bucket, rank | (u64::from(which == 1) << self.remainder_bits))
     }
 
     /// Key of an entry and the number of the hash function that placed it.
@@ -376,9 +375,9 @@ impl Table {
         low_u64(entry >> (self.remainder_bits + 1))
     }
 
-    fn entry(&self, tag: u128, value: u64) -> u128 {
+    fn entry(&self, tag: u64, value: u64) -> u128 {
         debug_assert!(value != 0, "the value 0 marks an empty entry");
-        let entry = tag | (u128::from(value) << (self.remainder_bits + 1));
+        let entry = u128::from(tag) | (u128::from(value) << (self.remainder_bits + 1));
         debug_assert!(entry & !self.entry_mask() == 0, "value wider than the table's");
         entry
     }
@@ -387,9 +386,18 @@ impl Table {
         u128::MAX >> (u128::BITS - self.entry_bits)
     }
 
-    /// Entries in use of a bucket.
+    const fn tag_mask(&self) -> u64 {
+        u64::MAX >> (63 - self.remainder_bits)
+    }
+
+    /// Entries in use of a bucket: the place of the first empty one.
     fn used(&self, bucket: u64) -> usize {
-        (0..WAYS).find(|&index| self.load(bucket, index) == 0).unwrap_or(WAYS)
+        let (mut low, mut high) = (0, WAYS);
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.load(bucket, middle) == 0 { high = middle } else { low = middle + 1 }
+        }
+        low
     }
 
     const fn offset(&self, bucket: u64, index: usize) -> usize {
@@ -397,10 +405,7 @@ impl Table {
     }
 
     fn load(&self, bucket: u64, index: usize) -> u128 {
-        let offset = self.offset(bucket, index);
-        let mut window = [0; WINDOW_BYTES];
-        window.copy_from_slice(&self.bytes[offset..offset + WINDOW_BYTES]);
-        u128::from_le_bytes(window) & self.entry_mask()
+        window(&self.bytes, self.offset(bucket, index), u128::from_le_bytes) & self.entry_mask()
     }
 
     fn store(&mut self, bucket: u64, index: usize, entry: u128) {
@@ -408,6 +413,13 @@ impl Table {
         self.bytes[offset..offset + self.entry_bytes]
             .copy_from_slice(&entry.to_le_bytes()[..self.entry_bytes]);
     }
+}
+
+/// The number in the `N` bytes at `offset`.
+fn window<const N: usize, T>(bytes: &[u8], offset: usize, number: fn([u8; N]) -> T) -> T {
+    let mut copy = [0; N];
+    copy.copy_from_slice(&bytes[offset..offset + N]);
+    number(copy)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]

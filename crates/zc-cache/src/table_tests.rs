@@ -38,7 +38,7 @@ fn keys_come_back_from_bucket_and_remainder() {
                 let (bucket, tag) = table.locate(key, which);
                 assert!(bucket < buckets);
                 assert!(tag >> (table.remainder_bits + 1) == 0, "remainder too wide for {buckets} buckets");
-                assert_eq!(table.key_of(bucket, tag), (key, which));
+                assert_eq!(table.key_of(bucket, u128::from(tag)), (key, which));
             }
         }
     }

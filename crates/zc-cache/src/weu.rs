@@ -112,7 +112,8 @@ impl CacheManager {
         let job = self.inserts.jobs.get(&id).expect_held();
         let (key, print) = (job.guard.key, job.print.expect_held());
         let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
-        let volume = self.volumes.get(&key.volume).map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
+        let volume =
+            self.volumes.get(&key.volume).map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
         let (dedup, share) = volume.unwrap_or((false, 0));
         if dedup && let Some((slot, generation, stored)) = self.found_since(&print) {
             let place = self.place(slot, generation, stored);
@@ -134,7 +135,13 @@ impl CacheManager {
             codec,
             fingerprint: print,
         };
-        open.entries.push(WeuEntry { key, offset_bytes, stored_bytes: payload.len_bytes, codec, fingerprint: print });
+        open.entries.push(WeuEntry {
+            key,
+            offset_bytes,
+            stored_bytes: payload.len_bytes,
+            codec,
+            fingerprint: print,
+        });
         open.fill_bytes += placed_bytes(payload.len_bytes);
         let (slot, generation, buf) = (open.slot, open.generation, open.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
@@ -202,7 +209,8 @@ impl CacheManager {
         let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
         self.stats.weu_writes += 1;
         self.stats.weu_bytes_written += u64::from(written.min(self.cfg.geometry.weu_bytes));
-        self.stats.weu_bytes_unused += u64::from(self.cfg.geometry.weu_bytes.saturating_sub(fill_bytes + header_bytes));
+        self.stats.weu_bytes_unused +=
+            u64::from(self.cfg.geometry.weu_bytes.saturating_sub(fill_bytes + header_bytes));
         self.writing.insert(slot, WritingWeu { buf, keys });
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
         let op = self.op(OpKind::WeuWrite(slot));
@@ -216,14 +224,16 @@ impl CacheManager {
         match result {
             Ok(()) => {
                 entry.state = SlotState::Sealed;
-                let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
+                let (generation, weu_seq, header_bytes) =
+                    (entry.generation, entry.weu_seq, entry.header_bytes);
                 self.headers.settle(slot);
                 self.write_errors_in_row(false);
                 self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
             }
             Err(error) => {
                 self.stats.device_write_errors += 1;
-                let place = |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
+                let place =
+                    |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
                 for (key, offset) in weu.keys {
                     let ours = |m: &Mapping| matches!(m, Mapping::Base(p) if p.slot == slot && p.offset_units == place(offset));
                     if self.files.get(key).is_some_and(|mapping| ours(&mapping)) {
@@ -244,10 +254,9 @@ impl CacheManager {
     /// Seals the open WEU when it has been open for too long.
     pub(crate) fn age_open_weu(&mut self) {
         let age = self.cfg.weu_max_age_ms;
-        let old = self
-            .open
-            .as_ref()
-            .is_some_and(|open| !open.entries.is_empty() && self.now_ms.saturating_sub(open.opened_ms) >= age);
+        let old = self.open.as_ref().is_some_and(|open| {
+            !open.entries.is_empty() && self.now_ms.saturating_sub(open.opened_ms) >= age
+        });
         if old {
             self.seal();
         }

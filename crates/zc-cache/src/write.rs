@@ -300,8 +300,11 @@ impl CacheManager {
             staged.touched_ms = self.now_ms;
             if certain && ours {
                 staged.valid.insert(sector_range(portion.skip_bytes, portion.len_bytes));
-                let to =
-                    BufSlice { buf: staged.buf, start_bytes: portion.skip_bytes, len_bytes: portion.len_bytes };
+                let to = BufSlice {
+                    buf: staged.buf,
+                    start_bytes: portion.skip_bytes,
+                    len_bytes: portion.len_bytes,
+                };
                 self.out.push(Action::Copy { from: portion.dest, to });
             }
             self.finish_staged(key, Some(run));
@@ -319,7 +322,8 @@ impl CacheManager {
             staged.write_ends(id);
             self.finish_staged(key, None);
         } else if certain && is_zero && !self.tracks.is_written(&key) && !self.is_mapped(key) {
-            let whole = self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+            let whole =
+                self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
             if whole && !self.journal_is_pressed() {
                 self.stats.insert_offered += 1;
                 self.stats.insert_zero += 1;
@@ -368,7 +372,11 @@ impl CacheManager {
 
     /// A miss fill brings the whole extent: the staged part is not needed.
     pub(crate) fn drop_staged_for_fill(&mut self, key: ExtentKey) {
-        if self.staging.get(&key).is_some_and(|staged| staged.writers.is_empty() && staged.old != OldCopy::Merging) {
+        if self
+            .staging
+            .get(&key)
+            .is_some_and(|staged| staged.writers.is_empty() && staged.old != OldCopy::Merging)
+        {
             self.drop_staged(key);
         }
     }
@@ -429,7 +437,9 @@ impl CacheManager {
         let pinning: Vec<_> = self
             .staging
             .idle()
-            .filter(|(_, staged)| matches!(staged.old, OldCopy::Held(Mapping::Base(_) | Mapping::Duplicate(_))))
+            .filter(|(_, staged)| {
+                matches!(staged.old, OldCopy::Held(Mapping::Base(_) | Mapping::Duplicate(_)))
+            })
             .map(|(key, _)| key)
             .collect();
         for key in pinning {

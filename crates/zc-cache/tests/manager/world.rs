@@ -7,7 +7,10 @@ use zc_cache::CacheManager;
 use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, FingerprintKind, ReqId, VolumeId, WeuSlot, usize_from_u32, usize_from_u64};
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, FingerprintKind, ReqId, VolumeId, WeuSlot, usize_from_u32,
+    usize_from_u64,
+};
 use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
 use zc_reduce::Reducer;
 

@@ -1,0 +1,607 @@
+//! Formatting, opening and closing a cache device, with the I/O injected.
+//!
+//! Job: find the newest state that the device proves, hand its records to the manager, say how far they can be
+//! believed, and open a new session durably. Everything read is verified; sizes are checked before use.
+//!
+//! # What makes mappings untrusted
+//! A restart believes unmarked regions because region map, checkpoint and journal vouch for each other. It stops to
+//! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged or unreadable (it
+//! may have been the newer one); the journal ends before the block that map or checkpoint need; the journal has run
+//! past the checkpoint (a newer checkpoint was lost); checkpoint or journal name a newer region map than was found.
+//! An older checkpoint will do if the journal is still complete from its start on.
+//!
+//! # Order of writes
+//! Superblocks are rewritten in two halves with a flush between, so that one half is always whole. A format first
+//! destroys the old superblocks, then writes what they would point at, then the new ones. Sessions count up from the
+//! time of formatting, so that journal blocks, checkpoints and WEU headers left by an earlier cache are told by theirs.
+//!
+//! What it does not do: read WEU headers (the manager does, while serving), check the pairing with origins, read the
+//! intent log.
+
+use core::ops::ControlFlow;
+
+use zc_core::{
+    ErrorKind, FingerprintKind, JournalSeq, RegionKey, WeuSeq, limits, u64_from_usize, usize_from_u64,
+};
+use zc_format::{
+    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JournalBlock, REGION_MAP_BYTES, Record,
+    RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+};
+
+/// Blocks read at once.
+const READ_BLOCKS: u64 = 64;
+const BLOCK_BYTES: u64 = limits::BLOCK_BYTES as u64;
+
+/// A cache device, for metadata at start and stop; blocking.
+pub trait Media {
+    /// Size of the device in bytes.
+    fn len_bytes(&self) -> u64;
+    /// Fills `buf` from `offset_bytes`.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind>;
+    /// Writes all of `data` at `offset_bytes`.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind>;
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// What the device says.
+    fn flush(&mut self) -> Result<(), ErrorKind>;
+}
+
+/// Why a cache device could not be formatted, opened or closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The device failed.
+    #[error("the cache device failed while its metadata was {0}: {1}")]
+    Device(&'static str, ErrorKind),
+    /// There is no cache.
+    #[error("there is no zcached cache on the device, or all copies of its superblock are damaged")]
+    NotACache,
+    /// There is one, but it cannot be used.
+    #[error("the cache cannot be opened: {0}")]
+    Format(FormatError),
+    /// The device is smaller than the cache says.
+    #[error("the device has {have_bytes} bytes, the cache on it needs {need_bytes}: it was truncated")]
+    Truncated {
+        /// Size of the device.
+        have_bytes: u64,
+        /// Size that the cache was made for.
+        need_bytes: u64,
+    },
+}
+
+/// Why mappings are not believed at a start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DistrustReason {
+    /// The operator asked for a cold start.
+    #[error("a cold start was asked for")]
+    Cold,
+    /// No checkpoint is whole.
+    #[error("no checkpoint is complete and valid")]
+    Checkpoint,
+    /// The journal has run past the newest checkpoint that was found.
+    #[error("the journal has run past the checkpoint: a newer checkpoint was lost")]
+    OldCheckpoint,
+    /// No copy of the region map is valid.
+    #[error("no copy of the region map is valid")]
+    RegionMap,
+    /// One copy of the region map is damaged; it may have been the newer one.
+    #[error("one copy of the region map is damaged or was torn by a power cut")]
+    DamagedRegionMap,
+    /// A newer region map is mentioned than was found.
+    #[error("region map {mentioned} is mentioned, the newest found is {found}")]
+    OldRegionMap {
+        /// The newest that journal or checkpoint mention.
+        mentioned: u64,
+        /// The newest found.
+        found: u64,
+    },
+    /// Journal blocks are missing.
+    #[error("the journal ends before block {next}, block {required} is required")]
+    Journal {
+        /// First block that could not be replayed.
+        next: JournalSeq,
+        /// A block known to have been durable.
+        required: JournalSeq,
+    },
+}
+
+/// How to format.
+#[derive(Debug, Clone)]
+pub struct FormatOptions {
+    /// Layout.
+    pub geometry: Geometry,
+    /// Identity of the new cache.
+    pub uuid: [u8; 16],
+    /// Fingerprint function.
+    pub fingerprint_kind: FingerprintKind,
+    /// A name for people, at most 64 bytes.
+    pub label: String,
+    /// Now, in seconds since 1970.
+    pub now_unix_s: u64,
+}
+
+/// How to open.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenOptions {
+    /// The kernel's boot identity.
+    pub boot_id: [u8; 16],
+    /// Believe no mapping.
+    pub cold: bool,
+    /// Session whose intent log is at hand and complete, if any: it makes the start intact if that is the session
+    /// found, in the same boot.
+    pub intent_session: Option<u64>,
+    /// Last journal block that the intent log's session had written when intents were last trimmed (0: none). With
+    /// an intent log, the journal has to reach it: what was trimmed is there and nowhere else.
+    pub intent_journal: JournalSeq,
+}
+
+/// An opened cache device.
+#[derive(Debug, Clone)]
+pub struct Opened {
+    /// The superblock as it is on media now: this session, not clean.
+    pub superblock: Superblock,
+    /// The volumes it knows.
+    pub volumes: VolumeTable,
+    /// Copy (0 or 1) of the volume table that holds them.
+    pub volume_table_copy: usize,
+    /// For the manager.
+    pub start: StartState,
+    /// Whether the last session ended cleanly.
+    pub was_clean: bool,
+    /// Why mappings are not believed, if they are not.
+    pub distrust: Option<DistrustReason>,
+    /// Bytes read.
+    pub bytes_read: u64,
+}
+
+/// What opening a cache device tells the manager, besides the records to replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartState {
+    /// This session's number; larger than any before on this cache.
+    pub session: u64,
+    /// First session of this cache since it was formatted: WEU headers of older ones are another cache's.
+    pub first_session: u64,
+    /// Never written since it was formatted: there are no headers to read.
+    pub fresh: bool,
+    /// The last session ended cleanly, or the process died while the machine lived and the intent log (see
+    /// [`crate::seam::Action::Intent`]; its records are replayed after the journal's) is valid for that session and
+    /// boot. Then nothing has to be distrusted because of `active_regions`.
+    pub intact: bool,
+    /// Checkpoint, region map and journal are complete as far as they vouch for each other. If not, all mappings are
+    /// distrusted; stored contents still serve as dedup targets.
+    pub mapping_trusted: bool,
+    /// Regions marked on media (empty after a clean stop).
+    pub active_regions: Vec<RegionKey>,
+    /// First WEU sequence number of this session; never used before, also not by a session that was cut off.
+    pub weu_seq_next: WeuSeq,
+    /// Next journal block to write.
+    pub journal_next: JournalSeq,
+    /// First journal block that the newest checkpoint needs.
+    pub journal_start: JournalSeq,
+    /// Sequence of the newest checkpoint.
+    pub checkpoint_sequence: u64,
+    /// Area (0 or 1) of the newest checkpoint.
+    pub checkpoint_area: usize,
+    /// Sequence of the newest region map, valid or seen mentioned.
+    pub region_map_sequence: u64,
+    /// Copy (0 or 1) that holds it.
+    pub region_map_copy: usize,
+}
+
+/// Makes an empty cache. Sessions count up from the time of formatting, or from the last session of a cache that was
+/// there before, so that what is left of it is told by its session.
+///
+/// # Errors
+/// When the device fails or is smaller than the geometry.
+pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superblock, StartError> {
+    let geometry = &options.geometry;
+    check_size(media, geometry)?;
+    let old = read_superblock(media).map_or(0, |superblock| superblock.session + 1);
+    let base = options.now_unix_s.max(old).max(1);
+    let zeros = vec![0; BLOCK];
+    for offset in
+        Superblock::offsets(media.len_bytes()).into_iter().chain(Superblock::offsets(geometry.device_bytes))
+    {
+        write(media, offset, &zeros)?;
+    }
+    flush(media)?;
+    let table = VolumeTable { sequence: 1, records: Vec::new() };
+    write(media, geometry.volume_table[0], &table.encode(0))?;
+    write(media, geometry.volume_table[1], &table.encode(1))?;
+    let map = RegionMap { sequence: 1, session: base, journal_required: JournalSeq(0), regions: Vec::new() };
+    write(media, geometry.region_map[0], &map.encode(0))?;
+    write(media, geometry.region_map[1], &vec![0; usize_from_u64(REGION_MAP_BYTES)])?;
+    let header = CheckpointHeader {
+        sequence: 1,
+        session: base,
+        journal_start: JournalSeq(1),
+        blocks: 0,
+        records: 0,
+        weu_seq_next: WeuSeq(0),
+        region_map_sequence: 1,
+    };
+    write(media, geometry.checkpoint[0], &header.encode(0))?;
+    write(media, geometry.checkpoint[1], &zeros)?;
+    write(media, geometry.journal_block_offset(JournalSeq(1)), &zeros)?;
+    flush(media)?;
+    let superblock = Superblock {
+        uuid: options.uuid,
+        features: Features::default(),
+        geometry: geometry.clone(),
+        fingerprint_kind: options.fingerprint_kind,
+        sequence: 1,
+        session: base,
+        clean: true,
+        boot_id: [0; 16],
+        created_unix_s: base,
+        label: options.label.clone(),
+    };
+    write_superblock(media, &superblock)?;
+    Ok(superblock)
+}
+
+/// Opens a cache: reads superblock, volume table, region map, checkpoint and journal, then durably begins a session.
+/// Records of checkpoint and journal go to `sink` in the order of replay.
+///
+/// # Errors
+/// When the device fails, is too small, or holds no cache. Damage to anything but all superblocks or both volume
+/// tables is no error: it costs trust.
+pub fn open<M: Media>(
+    media: &mut M,
+    options: &OpenOptions,
+    sink: &mut dyn FnMut(&Record),
+) -> Result<Opened, StartError> {
+    let (previous, bytes_read) = newest_superblock(media)?;
+    let geometry = previous.geometry.clone();
+    let mut reader =
+        Reader { media, geometry: &geometry, first_session: previous.created_unix_s, bytes_read };
+    let (volumes, volume_table_copy) = reader.volume_table()?;
+    let maps = reader.region_maps();
+    let checkpoints = reader.checkpoint(sink);
+    let journal = reader.journal(&checkpoints, sink);
+    let bytes_read = reader.bytes_read;
+    let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
+    let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
+    let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal);
+    let mut superblock = previous.clone();
+    superblock.sequence += 1;
+    superblock.session += 1;
+    superblock.clean = false;
+    superblock.boot_id = options.boot_id;
+    write_superblock(media, &superblock)?;
+    let start = StartState {
+        session: superblock.session,
+        first_session: superblock.created_unix_s + 1,
+        fresh: previous.session == previous.created_unix_s,
+        intact: previous.clean || by_intent,
+        mapping_trusted: distrust.is_none(),
+        active_regions: maps.newest.as_ref().map(|(map, _)| map.regions.clone()).unwrap_or_default(),
+        weu_seq_next: WeuSeq(superblock.session << 32),
+        journal_next: journal.next,
+        journal_start: checkpoints.journal_start(),
+        checkpoint_sequence: checkpoints.sequence_seen,
+        checkpoint_area: checkpoints.newest.as_ref().map_or(1, |(_, area)| *area),
+        region_map_sequence: maps.mentioned().max(checkpoints.map_sequence).max(journal.map_sequence),
+        region_map_copy: maps.newest.as_ref().map_or(1, |(_, copy)| *copy),
+    };
+    let was_clean = previous.clean;
+    Ok(Opened { superblock, volumes, volume_table_copy, start, was_clean, distrust, bytes_read })
+}
+
+/// Writes a new volume table over one copy: the one that does not hold the newest, with a larger sequence.
+///
+/// # Errors
+/// When the device fails.
+pub fn write_volume_table<M: Media>(
+    media: &mut M,
+    geometry: &Geometry,
+    table: &VolumeTable,
+    copy: usize,
+) -> Result<(), StartError> {
+    write(media, geometry.volume_table[copy & 1], &table.encode(copy & 1))?;
+    flush(media)
+}
+
+/// Marks the session as ended cleanly, after [`crate::seam::Action::Stopped`] with `clean`; the last thing before the
+/// device is closed.
+///
+/// # Errors
+/// When the device fails; the next start then takes the stop for unclean.
+pub fn mark_clean<M: Media>(media: &mut M, superblock: &Superblock) -> Result<(), StartError> {
+    let clean = Superblock { clean: true, sequence: superblock.sequence + 1, ..superblock.clone() };
+    write_superblock(media, &clean)
+}
+
+/// Writes all copies of the superblock, in two halves.
+///
+/// # Errors
+/// When the device fails.
+pub fn write_superblock<M: Media>(media: &mut M, superblock: &Superblock) -> Result<(), StartError> {
+    let offsets = Superblock::offsets(superblock.geometry.device_bytes);
+    for half in [[0, 2], [1, 3]] {
+        for copy in half {
+            write(media, offsets[copy], &superblock.encode(copy))?;
+        }
+        flush(media)?;
+    }
+    Ok(())
+}
+
+/// The newest valid superblock, without changing anything.
+///
+/// # Errors
+/// When there is none, or it is of an unknown version, or the device is too small for it.
+pub fn read_superblock<M: Media>(media: &mut M) -> Result<Superblock, StartError> {
+    newest_superblock(media).map(|(superblock, _)| superblock)
+}
+
+/// With the bytes read. Copies at the end are looked for by the size of the device, then by the size that a copy at
+/// the start names: a device may have grown.
+fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), StartError> {
+    let mut bytes_read = 0;
+    let mut newest: Option<Superblock> = None;
+    let mut unknown = None;
+    let len = media.len_bytes();
+    let mut sizes = vec![len];
+    while let Some(size) = sizes.pop() {
+        for (copy, offset) in Superblock::offsets(size).into_iter().enumerate().take(SUPERBLOCK_COPIES) {
+            let mut block = vec![0; BLOCK];
+            if offset.checked_add(BLOCK_BYTES).is_none_or(|end| end > len) {
+                continue;
+            }
+            bytes_read += BLOCK_BYTES;
+            if media.read(offset, &mut block).is_err() {
+                continue;
+            }
+            match Superblock::decode(&block, copy) {
+                Ok(found) if newest.as_ref().is_none_or(|best| found.sequence > best.sequence) => {
+                    if found.geometry.device_bytes != size && found.geometry.device_bytes <= len {
+                        sizes = vec![found.geometry.device_bytes];
+                    }
+                    newest = Some(found);
+                }
+                Err(FormatError::Version) => unknown = Some(FormatError::Version),
+                Ok(_) | Err(_) => {}
+            }
+        }
+    }
+    let newest = newest.ok_or_else(|| unknown.map_or(StartError::NotACache, StartError::Format))?;
+    check_size(media, &newest.geometry)?;
+    Ok((newest, bytes_read))
+}
+
+fn check_size<M: Media>(media: &M, geometry: &Geometry) -> Result<(), StartError> {
+    let (need_bytes, have_bytes) = (geometry.device_bytes, media.len_bytes());
+    if need_bytes > have_bytes { Err(StartError::Truncated { have_bytes, need_bytes }) } else { Ok(()) }
+}
+
+fn write<M: Media>(media: &mut M, offset_bytes: u64, data: &[u8]) -> Result<(), StartError> {
+    media.write(offset_bytes, data).map_err(|kind| StartError::Device("written", kind))
+}
+
+fn flush<M: Media>(media: &mut M) -> Result<(), StartError> {
+    media.flush().map_err(|kind| StartError::Device("flushed", kind))
+}
+
+/// Region maps as found.
+struct Maps {
+    newest: Option<(RegionMap, usize)>,
+    /// A copy is neither valid nor blank.
+    damaged: bool,
+}
+
+impl Maps {
+    /// The newest sequence there may be: a damaged copy may have been one newer.
+    fn mentioned(&self) -> u64 {
+        self.newest.as_ref().map_or(0, |(map, _)| map.sequence) + u64::from(self.damaged)
+    }
+}
+
+/// Checkpoints as found.
+struct Checkpoints {
+    newest: Option<(CheckpointHeader, usize)>,
+    /// Newest sequence there may be.
+    sequence_seen: u64,
+    map_sequence: u64,
+    /// The journal has to be complete to here: a newer checkpoint, now damaged, began there.
+    journal_needed: JournalSeq,
+}
+
+impl Checkpoints {
+    fn journal_start(&self) -> JournalSeq {
+        self.newest.as_ref().map_or(JournalSeq(1), |(header, _)| header.journal_start)
+    }
+}
+
+/// The journal as replayed.
+struct Journal {
+    next: JournalSeq,
+    map_sequence: u64,
+    /// A block of a later round of the ring lies where the replay expected one.
+    overran: bool,
+}
+
+fn distrust_reason(
+    cold: bool,
+    by_intent: JournalSeq,
+    maps: &Maps,
+    checkpoints: &Checkpoints,
+    journal: &Journal,
+) -> Option<DistrustReason> {
+    if cold {
+        return Some(DistrustReason::Cold);
+    }
+    if checkpoints.newest.is_none() {
+        return Some(DistrustReason::Checkpoint);
+    }
+    let Some((map, _)) = &maps.newest else { return Some(DistrustReason::RegionMap) };
+    if maps.damaged {
+        return Some(DistrustReason::DamagedRegionMap);
+    }
+    let (found, mentioned) = (map.sequence, checkpoints.map_sequence.max(journal.map_sequence));
+    if mentioned > found {
+        return Some(DistrustReason::OldRegionMap { mentioned, found });
+    }
+    if journal.overran {
+        return Some(DistrustReason::OldCheckpoint);
+    }
+    let before_needed = JournalSeq(checkpoints.journal_needed.0.saturating_sub(1));
+    let required = map.journal_required.max(by_intent).max(before_needed);
+    (required >= journal.next).then_some(DistrustReason::Journal { next: journal.next, required })
+}
+
+/// Reads what a start needs; damage is absence.
+struct Reader<'a, M: Media> {
+    media: &'a mut M,
+    geometry: &'a Geometry,
+    first_session: u64,
+    bytes_read: u64,
+}
+
+impl<M: Media> Reader<'_, M> {
+    fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; usize_from_u64(len_bytes)];
+        self.bytes_read += len_bytes;
+        self.media.read(offset_bytes, &mut bytes).ok().map(|()| bytes)
+    }
+
+    fn volume_table(&mut self) -> Result<(VolumeTable, usize), StartError> {
+        let mut newest: Option<(VolumeTable, usize)> = None;
+        let mut fault = FormatError::Truncated;
+        for (copy, offset) in self.geometry.volume_table.into_iter().enumerate() {
+            let Some(bytes) = self.bytes(offset, VOLUME_TABLE_BYTES) else { continue };
+            match VolumeTable::decode(&bytes, copy) {
+                Ok(table) if newest.as_ref().is_none_or(|(best, _)| table.sequence > best.sequence) => {
+                    newest = Some((table, copy));
+                }
+                Ok(_) => {}
+                Err(error) => fault = error,
+            }
+        }
+        newest.ok_or(StartError::Format(fault))
+    }
+
+    fn region_maps(&mut self) -> Maps {
+        let mut maps = Maps { newest: None, damaged: false };
+        for (copy, offset) in self.geometry.region_map.into_iter().enumerate() {
+            let Some(bytes) = self.bytes(offset, REGION_MAP_BYTES) else {
+                maps.damaged = true;
+                continue;
+            };
+            match RegionMap::decode(&bytes, copy) {
+                Ok(map) if map.session < self.first_session => {}
+                Ok(map) if maps.newest.as_ref().is_none_or(|(best, _)| map.sequence > best.sequence) => {
+                    maps.newest = Some((map, copy));
+                }
+                Ok(_) => {}
+                Err(_) => maps.damaged |= bytes.iter().any(|byte| *byte != 0),
+            }
+        }
+        maps
+    }
+
+    /// Delivers the newest whole checkpoint.
+    fn checkpoint(&mut self, sink: &mut dyn FnMut(&Record)) -> Checkpoints {
+        let mut headers = Vec::new();
+        let mut unreadable = false;
+        for (area, offset) in self.geometry.checkpoint.into_iter().enumerate() {
+            let header = self.bytes(offset, BLOCK_BYTES).and_then(|bytes| {
+                CheckpointHeader::decode(&bytes, area, self.geometry.checkpoint_blocks).ok()
+            });
+            match header {
+                Some(header) if header.session >= self.first_session => headers.push((header, area)),
+                Some(_) => {}
+                None => unreadable = true,
+            }
+        }
+        headers.sort_by_key(|(header, _)| core::cmp::Reverse(header.sequence));
+        let first = headers.first().map(|(header, _)| *header);
+        let mut found = Checkpoints {
+            newest: None,
+            sequence_seen: first.map_or(0, |header| header.sequence) + u64::from(unreadable),
+            map_sequence: first.map_or(0, |header| header.region_map_sequence),
+            journal_needed: first.map_or(JournalSeq(0), |header| header.journal_start),
+        };
+        for (header, area) in headers {
+            if let Some(records) = self.checkpoint_records(&header, area) {
+                records.iter().for_each(sink);
+                found.newest = Some((header, area));
+                break;
+            }
+        }
+        found
+    }
+
+    fn checkpoint_records(&mut self, header: &CheckpointHeader, area: usize) -> Option<Vec<Record>> {
+        let mut records = Vec::new();
+        let mut block = 0;
+        while block < header.blocks {
+            let count = READ_BLOCKS.min(header.blocks - block);
+            let offset = self.geometry.checkpoint_block_offset(area, block);
+            let bytes = self.bytes(offset, count * BLOCK_BYTES)?;
+            for bytes in bytes.chunks_exact(BLOCK) {
+                records.extend(decode_checkpoint_block(bytes, header.sequence, block).ok()?);
+                block += 1;
+            }
+        }
+        (u64_from_usize(records.len()) == header.records).then_some(records)
+    }
+
+    /// Delivers the journal from where the checkpoint leaves off to its end.
+    fn journal(&mut self, checkpoints: &Checkpoints, sink: &mut dyn FnMut(&Record)) -> Journal {
+        let mut journal = Journal { next: checkpoints.journal_start(), map_sequence: 0, overran: false };
+        let mut session = self.first_session;
+        let ring = self.geometry.journal_blocks;
+        let mut left = ring;
+        while left > 0 {
+            let count = READ_BLOCKS.min(left).min(ring - journal.next.0 % ring);
+            let offset = self.geometry.journal_block_offset(journal.next);
+            let bytes = self.bytes(offset, count * BLOCK_BYTES).or_else(|| self.bytes(offset, BLOCK_BYTES));
+            let Some(bytes) = bytes else { break };
+            for bytes in bytes.chunks_exact(BLOCK) {
+                left -= 1;
+                if replay_block(bytes, &mut journal, &mut session, sink).is_break() {
+                    return journal;
+                }
+            }
+        }
+        journal
+    }
+}
+
+fn replay_block(
+    bytes: &[u8],
+    journal: &mut Journal,
+    session: &mut u64,
+    sink: &mut dyn FnMut(&Record),
+) -> ControlFlow<()> {
+    match JournalBlock::decode(bytes, journal.next) {
+        Ok(block) if block.session >= *session => {
+            *session = block.session;
+            journal.map_sequence = journal.map_sequence.max(block.region_map_sequence);
+            journal.next = JournalSeq(journal.next.0 + 1);
+            block.records.iter().for_each(sink);
+            ControlFlow::Continue(())
+        }
+        Ok(_) => ControlFlow::Break(()),
+        Err(_) => {
+            let later = JournalBlock::peek_sequence(bytes).filter(|sequence| *sequence > journal.next);
+            journal.overran = later
+                .and_then(|sequence| JournalBlock::decode(bytes, sequence).ok())
+                .is_some_and(|block| block.session >= *session);
+            ControlFlow::Break(())
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "startup_tests.rs"]
+mod tests;

@@ -1,0 +1,188 @@
+//! Tests of starting and stopping over a device in memory.
+
+use zc_core::{ExtentKey, ExtentNo, VolumeId};
+use zc_format::PlanOptions;
+
+use super::*;
+
+struct Memory {
+    bytes: Vec<u8>,
+    bad: Vec<u64>,
+    writes_left: Option<u32>,
+}
+
+impl Media for Memory {
+    fn len_bytes(&self) -> u64 {
+        u64_from_usize(self.bytes.len())
+    }
+
+    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+        let range = offset_bytes..offset_bytes + u64_from_usize(buf.len());
+        if self.bad.iter().any(|bad| range.contains(bad)) {
+            return Err(ErrorKind::Io);
+        }
+        buf.copy_from_slice(&self.bytes[usize_from_u64(range.start)..usize_from_u64(range.end)]);
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind> {
+        if let Some(left) = &mut self.writes_left {
+            *left = left.checked_sub(1).ok_or(ErrorKind::Io)?;
+        }
+        let start = usize_from_u64(offset_bytes);
+        self.bytes[start..start + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), ErrorKind> {
+        Ok(())
+    }
+}
+
+fn formatted() -> (Memory, Geometry) {
+    let device_bytes = 2 << 20;
+    let geometry = Geometry::plan(&PlanOptions {
+        device_bytes,
+        weu_bytes: 32 << 10,
+        extent_bytes: 4096,
+        align_bytes: 0,
+        journal_blocks: Some(4),
+    })
+    .unwrap();
+    let mut memory =
+        Memory { bytes: vec![0x5a; usize_from_u64(device_bytes)], bad: Vec::new(), writes_left: None };
+    let options = FormatOptions {
+        geometry: geometry.clone(),
+        uuid: [7; 16],
+        fingerprint_kind: FingerprintKind::Blake3,
+        label: "test".to_owned(),
+        now_unix_s: 1000,
+    };
+    format(&mut memory, &options).unwrap();
+    (memory, geometry)
+}
+
+fn open_it(memory: &mut Memory) -> (Result<Opened, StartError>, Vec<Record>) {
+    let mut records = Vec::new();
+    let options = OpenOptions { boot_id: [1; 16], ..OpenOptions::default() };
+    let opened = open(memory, &options, &mut |record| records.push(*record));
+    (opened, records)
+}
+
+fn reason(memory: &mut Memory) -> Option<DistrustReason> {
+    open_it(memory).0.unwrap().distrust
+}
+
+fn record(extent: u64) -> Record {
+    Record::Zero { key: ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) } }
+}
+
+fn put_journal(memory: &mut Memory, geometry: &Geometry, sequence: u64, session: u64, map: u64) {
+    let sequence = JournalSeq(sequence);
+    let block =
+        JournalBlock { sequence, session, region_map_sequence: map, records: vec![record(sequence.0)] };
+    memory.write(geometry.journal_block_offset(sequence), &block.encode()).unwrap();
+}
+
+fn put_map(memory: &mut Memory, geometry: &Geometry, copy: usize, sequence: u64, journal_required: u64) {
+    let key = RegionKey { volume: VolumeId(0), region: 5 };
+    let map = RegionMap {
+        sequence,
+        session: 1001,
+        journal_required: JournalSeq(journal_required),
+        regions: vec![key],
+    };
+    memory.write(geometry.region_map[copy], &map.encode(copy)).unwrap();
+}
+
+#[test]
+fn a_fresh_cache_opens_trusted_and_the_next_start_sees_an_unclean_stop() {
+    let (mut memory, _) = formatted();
+    let first = open_it(&mut memory).0.unwrap();
+    assert!(first.start.fresh && first.start.intact && first.start.mapping_trusted);
+    assert_eq!((first.start.session, first.start.first_session), (1001, 1001));
+    let second = open_it(&mut memory).0.unwrap();
+    assert!(!second.start.fresh && !second.start.intact && second.start.mapping_trusted);
+    assert!(second.start.weu_seq_next > first.start.weu_seq_next);
+    mark_clean(&mut memory, &second.superblock).unwrap();
+    assert!(open_it(&mut memory).0.unwrap().start.intact);
+}
+
+#[test]
+fn the_journal_replays_in_order_and_ends_at_a_block_of_an_older_session() {
+    let (mut memory, geometry) = formatted();
+    put_journal(&mut memory, &geometry, 1, 1001, 1);
+    put_journal(&mut memory, &geometry, 2, 1002, 1);
+    put_journal(&mut memory, &geometry, 3, 1001, 1);
+    let (opened, records) = open_it(&mut memory);
+    assert_eq!(opened.unwrap().start.journal_next, JournalSeq(3));
+    assert_eq!(records, vec![record(1), record(2)]);
+}
+
+#[test]
+fn what_does_not_vouch_for_each_other_is_distrusted() {
+    let (mut memory, geometry) = formatted();
+    put_map(&mut memory, &geometry, 1, 2, 1);
+    let short = DistrustReason::Journal { next: JournalSeq(1), required: JournalSeq(1) };
+    assert_eq!(reason(&mut memory), Some(short));
+    put_journal(&mut memory, &geometry, 1, 1001, 2);
+    let opened = open_it(&mut memory).0.unwrap();
+    assert_eq!((opened.distrust, opened.start.active_regions.len()), (None, 1));
+    put_journal(&mut memory, &geometry, 2, 1001, 3);
+    assert_eq!(reason(&mut memory), Some(DistrustReason::OldRegionMap { mentioned: 3, found: 2 }));
+    put_journal(&mut memory, &geometry, 5, 1001, 2);
+    assert_eq!(reason(&mut memory), Some(DistrustReason::OldCheckpoint));
+    memory.bytes[usize_from_u64(geometry.region_map[0]) + 100] ^= 1;
+    assert_eq!(reason(&mut memory), Some(DistrustReason::DamagedRegionMap));
+    memory.bad.push(geometry.region_map[1]);
+    assert_eq!(reason(&mut memory), Some(DistrustReason::RegionMap));
+    memory.bad.push(geometry.checkpoint[0]);
+    assert_eq!(reason(&mut memory), Some(DistrustReason::Checkpoint));
+}
+
+#[test]
+fn any_three_superblocks_may_be_lost_and_a_session_cut_off_while_opening_is_not_reused() {
+    for keep in 0..SUPERBLOCK_COPIES {
+        let (mut memory, geometry) = formatted();
+        for (copy, offset) in Superblock::offsets(geometry.device_bytes).into_iter().enumerate() {
+            if copy != keep {
+                memory.bytes[usize_from_u64(offset) + 9] ^= 1;
+            }
+        }
+        assert_eq!(open_it(&mut memory).0.unwrap().start.session, 1001);
+    }
+    for writes in 0..SUPERBLOCK_COPIES {
+        let (mut memory, _) = formatted();
+        memory.writes_left = u32::try_from(writes).ok();
+        assert!(open_it(&mut memory).0.is_err());
+        memory.writes_left = None;
+        let session = open_it(&mut memory).0.unwrap().start.session;
+        assert_eq!(session, if writes == 0 { 1001 } else { 1002 });
+    }
+}
+
+#[test]
+fn another_device_and_a_shrunk_one_are_refused() {
+    let mut blank = Memory { bytes: vec![0; 1 << 20], bad: Vec::new(), writes_left: None };
+    assert!(matches!(open_it(&mut blank).0, Err(StartError::NotACache)));
+    let (mut memory, geometry) = formatted();
+    memory.bytes.truncate(usize_from_u64(geometry.device_bytes) - BLOCK);
+    assert!(matches!(open_it(&mut memory).0, Err(StartError::Truncated { .. })));
+}
+
+#[test]
+fn formatting_again_never_reuses_session_numbers() {
+    let (mut memory, geometry) = formatted();
+    for _ in 0..3 {
+        open_it(&mut memory).0.unwrap();
+    }
+    let options = FormatOptions {
+        geometry,
+        uuid: [8; 16],
+        fingerprint_kind: FingerprintKind::Sha1,
+        label: String::new(),
+        now_unix_s: 5,
+    };
+    assert_eq!(format(&mut memory, &options).unwrap().session, 1004);
+    assert!(open_it(&mut memory).0.unwrap().start.fresh);
+}
