@@ -357,7 +357,7 @@ impl CacheManager {
                 header_bytes: slot.header_bytes,
             }),
             SlotState::Open | SlotState::Writing => {
-                into.push(Record::SlotRetired { slot: id, generation: before })
+                into.push(Record::SlotRetired { slot: id, generation: before });
             }
             SlotState::Unread { known: false } if !slot.retired => {}
             _ if generation.0 == 0 => {}

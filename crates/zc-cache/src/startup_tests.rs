@@ -154,7 +154,7 @@ fn any_three_superblocks_may_be_lost_and_a_session_cut_off_while_opening_is_not_
     for writes in 0..SUPERBLOCK_COPIES {
         let (mut memory, _) = formatted();
         memory.writes_left = u32::try_from(writes).ok();
-        assert!(open_it(&mut memory).0.is_err());
+        assert!(open_it(&mut memory).0.err().is_some());
         memory.writes_left = None;
         let session = open_it(&mut memory).0.unwrap().start.session;
         assert_eq!(session, if writes == 0 { 1001 } else { 1002 });

@@ -14,12 +14,12 @@ use zc_core::{
 use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
 use zc_reduce::Reducer;
 
-pub const V: VolumeId = VolumeId(0);
-pub const W: VolumeId = VolumeId(1);
+pub(crate) const V: VolumeId = VolumeId(0);
+pub(crate) const W: VolumeId = VolumeId(1);
 
 /// A device in memory.
 #[derive(Debug, Clone)]
-pub struct Memory(pub Vec<u8>);
+pub(crate) struct Memory(pub(crate) Vec<u8>);
 
 impl Media for Memory {
     fn len_bytes(&self) -> u64 {
@@ -40,17 +40,20 @@ impl Media for Memory {
     }
 }
 
+/// Outcome of a request and, for reads, the bytes.
+type Answer = (Result<(), ErrorKind>, Option<Vec<u8>>);
+
 /// The world.
-pub struct World {
-    pub manager: CacheManager,
-    pub device: Memory,
-    pub origins: BTreeMap<VolumeId, Vec<u8>>,
-    pub replies: BTreeMap<u64, (Result<(), ErrorKind>, Option<Vec<u8>>)>,
+pub(crate) struct World {
+    pub(crate) manager: CacheManager,
+    pub(crate) device: Memory,
+    pub(crate) origins: BTreeMap<VolumeId, Vec<u8>>,
+    pub(crate) replies: BTreeMap<u64, Answer>,
     /// Reads of the device for hits: (slot, bytes).
-    pub device_reads: Vec<(WeuSlot, u32)>,
+    pub(crate) device_reads: Vec<(WeuSlot, u32)>,
     /// Origin reads: (offset, bytes).
-    pub origin_reads: Vec<(u64, u32)>,
-    pub stopped: Option<bool>,
+    pub(crate) origin_reads: Vec<(u64, u32)>,
+    pub(crate) stopped: Option<bool>,
     geometry: Geometry,
     bufs: BTreeMap<BufId, Vec<u8>>,
     read_bufs: BTreeMap<u64, BufId>,
@@ -63,7 +66,7 @@ pub struct World {
     config: ManagerConfig,
 }
 
-pub fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
+pub(crate) fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
     VolumeConfig {
         id,
         size_bytes,
@@ -79,13 +82,13 @@ pub fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
 
 /// What a test may choose.
 #[derive(Clone, Copy)]
-pub struct Shape {
-    pub slots: u64,
-    pub weu_bytes: u32,
-    pub extent_bytes: u32,
-    pub volume_bytes: u64,
-    pub kind: FingerprintKind,
-    pub read_buffer_bytes: u32,
+pub(crate) struct Shape {
+    pub(crate) slots: u64,
+    pub(crate) weu_bytes: u32,
+    pub(crate) extent_bytes: u32,
+    pub(crate) volume_bytes: u64,
+    pub(crate) kind: FingerprintKind,
+    pub(crate) read_buffer_bytes: u32,
 }
 
 impl Default for Shape {
@@ -102,7 +105,7 @@ impl Default for Shape {
 }
 
 impl World {
-    pub fn new(shape: Shape) -> Self {
+    pub(crate) fn new(shape: Shape) -> Self {
         let device_bytes = (1 << 20) + (shape.slots + 1) * u64::from(shape.weu_bytes);
         let geometry = Geometry::plan(&PlanOptions {
             device_bytes,
@@ -183,7 +186,7 @@ impl World {
     }
 
     /// Starts again with the same device and origins.
-    pub fn restart(self, clean: bool) -> Self {
+    pub(crate) fn restart(self, clean: bool) -> Self {
         let Self { mut device, geometry, config, volumes, origins, kind, superblock, .. } = self;
         if clean {
             startup::mark_clean(&mut device, &superblock).unwrap();
@@ -191,7 +194,13 @@ impl World {
         Self::start(device, geometry, config, volumes, origins, kind)
     }
 
-    pub fn submit(&mut self, volume: VolumeId, offset_bytes: u64, len_bytes: u64, kind: RequestKind) -> u64 {
+    pub(crate) fn submit(
+        &mut self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u64,
+        kind: RequestKind,
+    ) -> u64 {
         self.next_req += 1;
         let req = ReqId(self.next_req);
         if let RequestKind::Read { buf } = kind {
@@ -201,7 +210,7 @@ impl World {
         req.0
     }
 
-    pub fn read(&mut self, volume: VolumeId, offset: u64, len: u64) -> Vec<u8> {
+    pub(crate) fn read(&mut self, volume: VolumeId, offset: u64, len: u64) -> Vec<u8> {
         let buf = BufId(1000 + self.next_req);
         self.bufs.insert(buf, vec![0xaa; usize_from_u64(len)]);
         let req = self.submit(volume, offset, len, RequestKind::Read { buf });
@@ -213,20 +222,20 @@ impl World {
         bytes
     }
 
-    pub fn write(&mut self, volume: VolumeId, offset: u64, data: &[u8]) {
+    pub(crate) fn write(&mut self, volume: VolumeId, offset: u64, data: &[u8]) {
         let buf = BufId(1000 + self.next_req);
         self.bufs.insert(buf, data.to_vec());
         let req = self.submit(volume, offset, data.len() as u64, RequestKind::Write { buf, fua: false });
         self.replies.remove(&req).expect("a write is answered").0.unwrap();
     }
 
-    pub fn tick(&mut self, ms: u64) {
+    pub(crate) fn tick(&mut self, ms: u64) {
         self.now_ms += ms;
         let now_ms = self.now_ms;
         self.event(Event::Tick { now_ms });
     }
 
-    pub fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.event(Event::Stop);
         for _ in 0..100 {
             if self.stopped.is_some() {
@@ -238,16 +247,16 @@ impl World {
         panic!("the manager does not stop");
     }
 
-    pub fn stat(&self, name: &str) -> u64 {
+    pub(crate) fn stat(&self, name: &str) -> u64 {
         self.manager.stats().named().into_iter().find(|(n, _)| *n == name).expect("a counter").1
     }
 
-    pub fn slot_bytes(&mut self, slot: WeuSlot) -> &mut [u8] {
+    pub(crate) fn slot_bytes(&mut self, slot: WeuSlot) -> &mut [u8] {
         let at = usize_from_u64(self.geometry.slot_offset(slot));
         &mut self.device.0[at..at + usize_from_u32(self.geometry.weu_bytes)]
     }
 
-    pub fn event(&mut self, event: Event) {
+    pub(crate) fn event(&mut self, event: Event) {
         let mut actions = Vec::new();
         self.manager.handle(event, &mut actions);
         self.run(actions);
@@ -414,7 +423,7 @@ impl World {
 }
 
 /// Bytes that LZ4 halves, different for every `id`.
-pub fn half(id: u64, len: usize) -> Vec<u8> {
+pub(crate) fn half(id: u64, len: usize) -> Vec<u8> {
     let mut state = id.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; len];
     for chunk in bytes.chunks_mut(16) {
