@@ -289,7 +289,7 @@ impl World {
         &mut origin[start..end]
     }
 
-    #[expect(clippy::too_many_lines, clippy::cognitive_complexity, reason = "one arm per action")]
+    #[expect(clippy::too_many_lines, reason = "one arm per action")]
     fn act(&mut self, action: Action, events: &mut VecDeque<Event>) {
         let ok = Ok(());
         match action {
