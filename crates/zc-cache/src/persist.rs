@@ -37,6 +37,9 @@ const CHECKPOINT_SLOTS: u32 = 512;
 /// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
 const IDLE_RETIRE_MS: u64 = 2000;
 
+/// After an origin flush failed, the next retirement waits for so long.
+const RETIRE_BACKOFF_MS: u64 = 500;
+
 /// State of the cache device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Health {
@@ -181,7 +184,10 @@ impl CacheManager {
         }
         let Some(retiring) = self.retiring.take() else { return };
         match (retiring.failed, retiring.candidates) {
-            (Some(error), _) => self.fail_waiting_writes(error),
+            (Some(error), _) => {
+                self.retire_not_before_ms = self.now_ms + RETIRE_BACKOFF_MS;
+                self.fail_waiting_writes(error);
+            }
             (None, Some(candidates)) => {
                 let volumes = &self.volumes;
                 let gone =
@@ -198,7 +204,7 @@ impl CacheManager {
     }
 
     fn begin_retiring(&mut self) {
-        if self.load.is_some() || self.stop_flush.is_some() {
+        if self.load.is_some() || self.stop_flush.is_some() || self.now_ms < self.retire_not_before_ms {
             return;
         }
         if self.regions.inherited_len() > 0 {

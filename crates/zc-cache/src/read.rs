@@ -111,6 +111,11 @@ impl CacheManager {
     pub(crate) fn submit_read(&mut self, request: &Request, buf: BufId) {
         let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
         self.adopt(buf);
+        let Some(mode) = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
+            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            self.release(buf);
+            return;
+        };
         self.stats.reads += 1;
         self.stats.read_bytes += request.len_bytes;
         let read = self.number();
@@ -126,8 +131,7 @@ impl CacheManager {
             from_origin: false,
             stream: None,
         };
-        let mode = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
-        if mode.is_none_or(|mode| mode == Mode::PassThrough) || self.health != Health::Good {
+        if mode == Mode::PassThrough || self.health != Health::Good {
             self.stats.read_bypassed += 1;
             self.reads.insert(read, op);
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };

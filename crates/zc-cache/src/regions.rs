@@ -152,6 +152,10 @@ impl Regions {
         self.inherited.contains(key)
     }
 
+    pub(crate) fn is_active(&self, key: &RegionKey) -> bool {
+        self.active.contains_key(key)
+    }
+
     pub(crate) fn inherited_len(&self) -> usize {
         self.inherited.len()
     }

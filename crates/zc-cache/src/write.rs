@@ -10,11 +10,13 @@
 use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SectorMap, VolumeId, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, RegionKey, ReqId, SectorMap, VolumeId, WeuSlot,
+};
 use zc_format::ExtentError;
 
 use crate::config::{Admission, Mode};
-use crate::file_index::Mapping;
+use crate::file_index::{Keep, Mapping, SweepCursor};
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
@@ -112,10 +114,34 @@ impl CacheManager {
     }
 
     pub(crate) fn origin_flushed(&mut self, volume: VolumeId, writes: u64, result: Result<(), ErrorKind>) {
+        if result.is_err() {
+            self.forget_unflushed(volume);
+        }
         if let Some(volume) = self.volumes.get_mut(&volume)
             && result.is_ok()
         {
             volume.writes_flushed = volume.writes_flushed.max(writes);
+        }
+    }
+
+    /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
+    /// cache holds of it would be read now and revert with the eviction, so it goes.
+    fn forget_unflushed(&mut self, volume: VolumeId) {
+        let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
+            return;
+        };
+        let (extent, regions) = (u64::from(self.extent_bytes), &self.regions);
+        let mut lost = Vec::new();
+        let mut cursor = SweepCursor::default();
+        self.files.sweep(&mut cursor, usize::MAX, |key, _| {
+            let region = key.extent.0 * extent / region_bytes;
+            if key.volume == volume && regions.is_active(&RegionKey { volume, region }) {
+                lost.push(key);
+            }
+            Keep::Yes
+        });
+        for key in lost {
+            self.forget(key);
         }
     }
 
