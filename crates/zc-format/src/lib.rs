@@ -10,11 +10,19 @@
 
 mod bytes;
 mod checkpoint;
+#[cfg(test)]
+mod codec_tests;
 mod crc;
+pub mod damage;
 mod extent;
 mod geometry;
+#[cfg(test)]
+mod golden_tests;
 mod record;
+pub mod recover;
 mod region_map;
+#[cfg(test)]
+mod samples_tests;
 mod superblock;
 mod volumes;
 mod weu;

@@ -16,6 +16,7 @@ pub const SUPERBLOCK_COPIES: usize = 4;
 const MAGIC: [u8; 8] = *b"zcached\x01";
 const VERSION: u32 = 1;
 const LABEL_BYTES: usize = 64;
+const BLOCK_MASK: u64 = zc_core::limits::BLOCK_BYTES as u64 - 1;
 /// Distance between two copies at one end.
 const COPY_STEP_BYTES: u64 = 32 << 10;
 const _: () = assert!(2 * COPY_STEP_BYTES == crate::geometry::END_BYTES);
@@ -72,7 +73,7 @@ impl Superblock {
     /// are to be probed too.
     #[must_use]
     pub fn offsets(device_bytes: u64) -> [u64; SUPERBLOCK_COPIES] {
-        let used = device_bytes & !(u64::from(zc_core::limits::BLOCK_BYTES) - 1);
+        let used = device_bytes & !BLOCK_MASK;
         let end = used.saturating_sub(crate::geometry::END_BYTES);
         [0, COPY_STEP_BYTES, end, end.saturating_add(COPY_STEP_BYTES)]
     }

@@ -1,0 +1,429 @@
+//! Codecs under damage: round trips, single bits, wrong places, cut off and hostile input.
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use zc_core::{
+    Codec, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, JournalSeq, RegionKey, VolumeId,
+    WeuSeq, WeuSlot, limits, usize_from_u32,
+};
+
+use crate::crc::{Binding, BlockType};
+use crate::samples_tests as samples;
+use crate::{
+    Access, BLOCK, CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, FormatError, JournalBlock,
+    OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record, RegionMap, Superblock, VOLUMES_PER_TABLE,
+    VolumeRecord, VolumeTable, WeuEntry, WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
+};
+
+fn weu(bytes: &[u8], slot: u32) -> Result<WeuHeader, FormatError> {
+    WeuHeader::decode(bytes, WeuSlot(slot), samples::WEU_BYTES, samples::EXTENT_BYTES)
+}
+
+fn extent(bytes: &[u8], slot: u32, offset_bytes: u32) -> bool {
+    ExtentHeader::verify(bytes, &samples::expected(&samples::extent_header(slot, 100), offset_bytes)).is_ok()
+}
+
+/// A structure's name, its bytes, and whether bytes in its place are valid.
+type Case = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
+
+fn cases() -> Vec<Case> {
+    vec![
+        ("superblock", samples::superblock().encode(1), |b| Superblock::decode(b, 1).is_ok()),
+        ("volume table", samples::volume_table().encode(1), |b| VolumeTable::decode(b, 1).is_ok()),
+        ("region map", samples::region_map().encode(1), |b| RegionMap::decode(b, 1).is_ok()),
+        ("checkpoint header", samples::checkpoint_header().encode(1), |b| {
+            CheckpointHeader::decode(b, 1, 8).is_ok()
+        }),
+        ("checkpoint block", encode_checkpoint_block(9, 3, &samples::records()), |b| {
+            decode_checkpoint_block(b, 9, 3).is_ok()
+        }),
+        ("journal block", samples::journal_block(17).encode(), |b| {
+            JournalBlock::decode(b, JournalSeq(17)).is_ok()
+        }),
+        ("WEU header", samples::encode_weu(&samples::weu_header(5)), |b| weu(b, 5).is_ok()),
+        ("extent", samples::sealed_extent(5, 192)[..164].to_vec(), |b| extent(b, 5, 192)),
+    ]
+}
+
+#[test]
+fn every_single_bit_flip_is_detected() {
+    for (name, mut bytes, valid) in cases() {
+        assert!(valid(&bytes), "{name}");
+        let bits = bytes.len() * 8;
+        // All bits of structures up to 16 KiB; of larger ones the head and a sample of the rest.
+        let step = |bit: usize| if bits > 1 << 17 && bit > 1 << 14 { 97 } else { 1 };
+        let mut bit = 0;
+        while bit < bits {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert!(!valid(&bytes), "{name}: bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            bit += step(bit);
+        }
+    }
+}
+
+#[test]
+fn cut_off_input_is_an_error() {
+    for (name, bytes, valid) in cases() {
+        for len in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
+            assert!(!valid(&bytes[..len]), "{name}: {len} bytes");
+        }
+    }
+}
+
+#[test]
+fn torn_structures_are_detected() {
+    for (name, bytes, valid) in cases() {
+        for sector in (512..bytes.len()).step_by(512) {
+            let mut torn = bytes.clone();
+            torn[sector..].fill(0x5a);
+            assert!(!valid(&torn), "{name}: torn at {sector}");
+            let mut torn = bytes.clone();
+            torn[..sector].fill(0);
+            assert!(!valid(&torn), "{name}: begins at {sector}");
+        }
+    }
+}
+
+#[test]
+fn another_place_is_detected() {
+    assert_eq!(Superblock::decode(&samples::superblock().encode(1), 0), Err(FormatError::Checksum));
+    assert_eq!(VolumeTable::decode(&samples::volume_table().encode(1), 0), Err(FormatError::Checksum));
+    assert_eq!(RegionMap::decode(&samples::region_map().encode(1), 0), Err(FormatError::Checksum));
+    assert_eq!(
+        CheckpointHeader::decode(&samples::checkpoint_header().encode(1), 0, 8),
+        Err(FormatError::Checksum)
+    );
+    let block = encode_checkpoint_block(9, 3, &samples::records());
+    assert_eq!(decode_checkpoint_block(&block, 9, 2), Err(FormatError::Field("checkpoint block number")));
+    assert_eq!(decode_checkpoint_block(&block, 8, 3), Err(FormatError::Field("checkpoint block number")));
+    let older = JournalBlock::decode(&samples::journal_block(17).encode(), JournalSeq(25));
+    assert_eq!(older, Err(FormatError::Field("journal sequence")));
+    assert_eq!(weu(&samples::encode_weu(&samples::weu_header(5)), 6), Err(FormatError::Field("slot")));
+}
+
+/// The binding alone tells places apart, also where a field does not.
+#[test]
+fn every_part_of_the_binding_counts() {
+    let base = Binding { kind: BlockType::Extent, place: 1, sequence: 2, generation: 3 };
+    let crc = base.crc(b"bytes");
+    assert_ne!(crc, Binding { kind: BlockType::WeuHeader, ..base }.crc(b"bytes"));
+    assert_ne!(crc, Binding { place: 2, ..base }.crc(b"bytes"));
+    assert_ne!(crc, Binding { sequence: 3, ..base }.crc(b"bytes"));
+    assert_ne!(crc, Binding { generation: 2, ..base }.crc(b"bytes"));
+    assert_eq!(crc, base.crc(b"bytes"));
+    // CRC-32C of "123456789" is e3069283 (RFC 3720, B.4 gives the polynomial; the value is the usual check).
+    assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+}
+
+#[test]
+fn an_extent_is_verified_against_all_that_is_expected() {
+    let bytes = samples::sealed_extent(5, 192);
+    let good = samples::expected(&samples::extent_header(5, 100), 192);
+    let fault = |expected: ExpectedExtent| ExtentHeader::verify(&bytes, &expected).err();
+    assert_eq!(fault(good), None);
+    assert_eq!(fault(ExpectedExtent { key: None, ..good }), None);
+    assert_eq!(fault(ExpectedExtent { slot: WeuSlot(6), ..good }), Some(ExtentError::Place));
+    assert_eq!(fault(ExpectedExtent { generation: Generation(1), ..good }), Some(ExtentError::Place));
+    assert_eq!(fault(ExpectedExtent { weu_seq: WeuSeq(1), ..good }), Some(ExtentError::Place));
+    assert_eq!(fault(ExpectedExtent { offset_bytes: 256, ..good }), Some(ExtentError::Checksum));
+    assert_eq!(fault(ExpectedExtent { raw_bytes: 8192, ..good }), Some(ExtentError::Header));
+    let other = ExtentKey { volume: VolumeId(1), extent: ExtentNo(1) };
+    assert_eq!(fault(ExpectedExtent { key: Some(other), ..good }), Some(ExtentError::Identity));
+    assert_eq!(ExtentHeader::verify(&bytes[..163], &good), Err(ExtentError::Truncated));
+    assert_eq!(ExtentHeader::verify(&bytes[..63], &good), Err(ExtentError::Truncated));
+}
+
+#[test]
+fn unknown_features_and_versions_are_refused_as_documented() {
+    let with = |compat, ro_compat, incompat| {
+        let mut superblock = samples::superblock();
+        superblock.features = crate::Features { compat, ro_compat, incompat };
+        superblock.encode(0)
+    };
+    assert_eq!(Superblock::decode(&with(u64::MAX, 0, 0), 0).unwrap().features.compat, u64::MAX);
+    assert_eq!(Superblock::decode(&with(0, 1, 0), 0), Err(FormatError::ReadOnly));
+    assert_eq!(Superblock::decode_for(&with(0, 1, 0), 0, Access::Read).unwrap().features.ro_compat, 1);
+    assert_eq!(Superblock::decode_for(&with(0, 0, 1), 0, Access::Read), Err(FormatError::Version));
+    let mut newer = with(0, 0, 0);
+    newer[4] = 2;
+    Binding::copy(BlockType::Superblock, 0).seal(&mut newer);
+    assert_eq!(Superblock::decode_for(&newer, 0, Access::Read), Err(FormatError::Version));
+}
+
+#[test]
+fn a_long_label_is_cut_between_characters() {
+    let mut superblock = samples::superblock();
+    superblock.label = format!("{}\u{e9}", "x".repeat(63));
+    let read = Superblock::decode(&superblock.encode(3), 3).unwrap();
+    assert_eq!(read.label, "x".repeat(63));
+}
+
+#[test]
+fn a_weu_header_that_contradicts_itself_is_refused() {
+    type Spoil = fn(&mut WeuHeader);
+    let spoils: [Spoil; 7] = [
+        |h| h.entries.swap(0, 1),
+        |h| h.entries[1].offset_bytes = 128,
+        |h| h.entries[1].offset_bytes = 200,
+        |h| h.entries[1].offset_bytes = samples::WEU_BYTES - 4096 - 128,
+        |h| h.entries[1].stored_bytes = samples::EXTENT_BYTES + 1,
+        |h| h.entries[1].key.volume.0 = limits::VOLUMES_MAX,
+        |h| h.entries[1].key.extent.0 = limits::EXTENTS_PER_VOLUME_MAX,
+    ];
+    for (i, spoil) in spoils.iter().enumerate() {
+        let mut header = samples::weu_header(5);
+        spoil(&mut header);
+        assert_eq!(weu(&samples::encode_weu(&header), 5), Err(FormatError::Field("WEU entry")), "spoil {i}");
+    }
+    // As far up as it may be: inline header and payload end where the WEU header begins.
+    let mut header = samples::weu_header(5);
+    header.entries[1].offset_bytes = samples::WEU_BYTES - 4096 - 192;
+    header.entries[1].stored_bytes = 128;
+    assert_eq!(weu(&samples::encode_weu(&header), 5), Ok(header));
+}
+
+#[test]
+fn the_size_of_a_weu_header_is_peeked_from_its_last_block() {
+    let mut header = samples::weu_header(5);
+    header.entries =
+        (0..200).map(|i| WeuEntry { offset_bytes: i * 64, stored_bytes: 0, ..header.entries[0] }).collect();
+    let tail = samples::encode_weu(&header);
+    assert_eq!(tail.len(), 3 * BLOCK);
+    assert_eq!(WeuHeader::peek_len(&tail[2 * BLOCK..], samples::WEU_BYTES), Ok(12288));
+    assert_eq!(weu(&tail, 5).as_ref(), Ok(&header));
+    assert_eq!(weu(&[vec![0; 4096], tail.clone()].concat(), 5), Ok(header));
+    assert_eq!(weu(&tail[BLOCK..], 5), Err(FormatError::Truncated));
+    // More than half of the slot is refused, and so is a count that no header can have.
+    assert_eq!(WeuHeader::peek_len(&tail, 16 << 10), Err(FormatError::Field("header size")));
+    let mut last = tail[2 * BLOCK..].to_vec();
+    last[BLOCK - 56..BLOCK - 52].fill(0xff);
+    assert_eq!(WeuHeader::peek_len(&last, samples::WEU_BYTES), Err(FormatError::Field("header size")));
+    assert_eq!(WeuHeader::encoded_bytes(u32::MAX), limits::WEU_BYTES_MAX);
+}
+
+fn key() -> impl Strategy<Value = ExtentKey> {
+    (0..limits::VOLUMES_MAX, 0..limits::EXTENTS_PER_VOLUME_MAX)
+        .prop_map(|(volume, extent)| ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) })
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let place = (0..limits::SLOTS_MAX, any::<u32>())
+        .prop_map(|(slot, generation)| (WeuSlot(slot), Generation(generation)));
+    (0..6, key(), place, any::<u64>(), any::<u16>(), any::<u8>()).prop_map(
+        |(kind, key, (slot, generation), wide, offset_units, pages)| match kind {
+            0 => Record::SlotSealed {
+                slot,
+                generation,
+                weu_seq: WeuSeq(wide),
+                header_bytes: u32::from(offset_units) * limits::BLOCK_BYTES,
+            },
+            1 => Record::SlotRetired { slot, generation },
+            2 => Record::Duplicate { key, slot, generation, offset_units, pages },
+            3 => Record::Zero { key },
+            4 => Record::Unmap { key },
+            _ => Record::BaseInvalid { key, slot, generation, offset_units },
+        },
+    )
+}
+
+fn volume() -> impl Strategy<Value = VolumeRecord> {
+    (0..limits::VOLUMES_MAX, "[a-z\u{e9}]{0,32}", any::<[u64; 6]>(), 1..u64::MAX, any::<bool>()).prop_map(
+        |(id, name, [size_bytes, dev, inode, len_bytes, mtime_ns, stamp], region_bytes, file)| VolumeRecord {
+            id: VolumeId(id),
+            name,
+            size_bytes,
+            region_bytes,
+            origin: OriginIdentity {
+                kind: if file { OriginKind::File } else { OriginKind::Block },
+                dev,
+                inode,
+                len_bytes,
+                mtime_ns,
+            },
+            stamp,
+        },
+    )
+}
+
+fn codec() -> impl Strategy<Value = Codec> {
+    (0_u8..4).prop_map(|code| Codec::from_media_code(code).unwrap())
+}
+
+fn weu_header_strategy() -> impl Strategy<Value = WeuHeader> {
+    let entry = (key(), 1_u32..2000, 0_u32..4, codec(), any::<[u8; 32]>());
+    (vec(entry, 0..12), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
+        |(parts, generation, seq, session)| {
+            let mut next = 0;
+            let mut entries = Vec::new();
+            for (key, stored_bytes, gap, codec, print) in parts {
+                let offset_bytes = next + gap * 64;
+                next = (offset_bytes + 64 + stored_bytes).next_multiple_of(64);
+                entries.push(WeuEntry {
+                    key,
+                    offset_bytes,
+                    stored_bytes,
+                    codec,
+                    fingerprint: Fingerprint(print),
+                });
+            }
+            WeuHeader {
+                slot: WeuSlot(3),
+                generation: Generation(generation),
+                weu_seq: WeuSeq(seq),
+                session,
+                entries,
+            }
+        },
+    )
+}
+
+/// Every decoder over the same bytes; none may panic.
+fn decode_all(bytes: &[u8]) {
+    for copy in 0..4 {
+        Superblock::decode_for(bytes, copy, Access::Read).ok();
+        VolumeTable::decode(bytes, copy).ok();
+        RegionMap::decode(bytes, copy).ok();
+        CheckpointHeader::decode(bytes, copy, u64::MAX).ok();
+    }
+    decode_checkpoint_block(bytes, 9, 3).ok();
+    JournalBlock::decode(bytes, JournalSeq(17)).ok();
+    assert!(JournalBlock::peek_sequence(bytes).is_none() || bytes.len() > 36, "a sequence out of nothing");
+    Record::decode(bytes).ok();
+    for weu_bytes in [0, samples::WEU_BYTES, limits::WEU_BYTES_MAX, u32::MAX] {
+        WeuHeader::peek_len(bytes, weu_bytes).ok();
+        WeuHeader::decode(bytes, WeuSlot(5), weu_bytes, u32::MAX).ok();
+    }
+    let header = samples::extent_header(5, 100);
+    ExtentHeader::verify(bytes, &samples::expected(&header, u32::MAX)).ok();
+}
+
+/// Hostile bytes with a right checksum: what an attacker, or a bug of ours, would write.
+fn seal_as_any(case: usize, bytes: &mut [u8]) {
+    let binding = match case {
+        0 => Binding::copy(BlockType::Superblock, 1),
+        1 => Binding::copy(BlockType::VolumeTable, 1),
+        2 => Binding::copy(BlockType::RegionMap, 1),
+        3 => Binding::copy(BlockType::CheckpointHeader, 1),
+        4 => Binding { kind: BlockType::CheckpointBlock, place: 3, sequence: 9, generation: 0 },
+        5 => Binding { kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 },
+        6 => {
+            let (covered, crc) = bytes.split_last_chunk_mut::<4>().unwrap();
+            let field = |at| u32::from_le_bytes(*covered[covered.len() - at..].first_chunk().unwrap());
+            let sequence = u64::from_le_bytes(*covered[covered.len() - 36..].first_chunk().unwrap());
+            let generation = u64::from(field(44));
+            let binding = Binding { kind: BlockType::WeuHeader, place: 5, sequence, generation };
+            *crc = binding.crc(covered).to_le_bytes();
+            return;
+        }
+        _ => {
+            let header = samples::extent_header(5, 100);
+            let place = 5 << 32 | u64::from(u32::MAX);
+            let generation = u64::from(header.generation.0);
+            Binding { kind: BlockType::Extent, place, sequence: header.weu_seq.0, generation }
+        }
+    };
+    binding.seal(bytes);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn superblocks_round_trip(
+        uuid: [u8; 16], boot_id: [u8; 16], numbers: [u64; 4], clean: bool, sha: bool, label in "[ -~\u{e9}]{0,32}",
+        copy in 0_usize..4,
+    ) {
+        let [compat, sequence, session, created_unix_s] = numbers;
+        let superblock = Superblock {
+            uuid,
+            features: crate::Features { compat, ro_compat: 0, incompat: 0 },
+            fingerprint_kind: if sha { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 },
+            sequence,
+            session,
+            clean,
+            boot_id,
+            created_unix_s,
+            label,
+            ..samples::superblock()
+        };
+        prop_assert_eq!(Superblock::decode(&superblock.encode(copy), copy), Ok(superblock));
+    }
+
+    #[test]
+    fn volume_tables_round_trip(sequence: u64, records in vec(volume(), 0..=VOLUMES_PER_TABLE)) {
+        let table = VolumeTable { sequence, records };
+        prop_assert_eq!(VolumeTable::decode(&table.encode(0), 0), Ok(table));
+    }
+
+    #[test]
+    fn region_maps_round_trip(
+        numbers: [u64; 3],
+        keys in vec((0..limits::VOLUMES_MAX, 0_u64..1 << 48), 0..=usize_from_u32(limits::ACTIVE_REGIONS_MAX)),
+    ) {
+        let [sequence, session, required] = numbers;
+        let regions = keys.into_iter().map(|(volume, region)| RegionKey { volume: VolumeId(volume), region }).collect();
+        let map = RegionMap { sequence, session, journal_required: JournalSeq(required), regions };
+        prop_assert_eq!(RegionMap::decode(&map.encode(1), 1), Ok(map));
+    }
+
+    #[test]
+    fn blocks_of_records_round_trip(numbers: [u64; 3], records in vec(record(), 0..=RECORDS_PER_BLOCK)) {
+        let [sequence, session, region_map_sequence] = numbers;
+        let bytes = encode_checkpoint_block(sequence, session, &records);
+        prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session), Ok(records.clone()));
+        let block = JournalBlock { sequence: JournalSeq(sequence), session, region_map_sequence, records };
+        prop_assert_eq!(JournalBlock::decode(&block.encode(), block.sequence), Ok(block));
+    }
+
+    #[test]
+    fn weu_headers_round_trip(header in weu_header_strategy()) {
+        prop_assert_eq!(weu(&samples::encode_weu(&header), 3), Ok(header));
+    }
+
+    #[test]
+    fn extents_round_trip(
+        slot in 0..limits::SLOTS_MAX, generation: u32, seq: u64, units: u16, key in key(), codec in codec(),
+        print: [u8; 32], payload in vec(any::<u8>(), 0..5000), spare in 0_usize..100,
+    ) {
+        let header = ExtentHeader {
+            slot: WeuSlot(slot),
+            generation: Generation(generation),
+            weu_seq: WeuSeq(seq),
+            stored_bytes: u32::try_from(payload.len()).unwrap(),
+            raw_bytes: 8192,
+            key,
+            codec,
+            fingerprint: Fingerprint(print),
+        };
+        let offset_bytes = u32::from(units) * limits::PLACE_ALIGN_BYTES;
+        let mut bytes = vec![0x77; 64 + payload.len() + spare];
+        header.seal(offset_bytes, &payload, &mut bytes);
+        let found = ExtentHeader::verify(&bytes, &samples::expected(&header, offset_bytes)).unwrap();
+        prop_assert_eq!(&bytes[found.payload], &payload[..]);
+        prop_assert_eq!(found.codec, codec);
+        prop_assert!(bytes[64 + payload.len()..].iter().all(|byte| *byte == 0x77));
+    }
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..9000)) {
+        decode_all(&bytes);
+    }
+
+    #[test]
+    fn hostile_blocks_with_right_checksums_never_panic(
+        case in 0_usize..8,
+        noise in vec((any::<prop::sample::Index>(), prop_oneof![Just(0_u8), Just(0xff_u8), any::<u8>()]), 1..40),
+    ) {
+        let (_, mut bytes, valid) = cases().swap_remove(case);
+        // Damage falls on the fields: the first 512 bytes, or the last 64 of a WEU header.
+        let len = bytes.len();
+        for (at, byte) in noise {
+            let at = if case == 6 && byte & 1 == 1 { len - 1 - at.index(64) } else { at.index(len.min(512)) };
+            bytes[at] = byte;
+        }
+        seal_as_any(case, &mut bytes);
+        valid(&bytes);
+        decode_all(&bytes);
+    }
+}

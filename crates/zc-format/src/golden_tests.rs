@@ -1,0 +1,85 @@
+//! The format as bytes: `golden.txt` holds a dump of one sample of every structure. If this test fails, the format
+//! has changed: that needs a new version or a feature flag (`FORMAT.md`, section 3), not a new dump.
+
+use core::fmt::Write as _;
+
+use zc_core::{JournalSeq, WeuSlot};
+
+use crate::samples_tests as samples;
+use crate::{
+    CheckpointHeader, ExtentHeader, JournalBlock, RegionMap, Superblock, VolumeTable, WeuHeader,
+    decode_checkpoint_block, encode_checkpoint_block,
+};
+
+const GOLDEN: &str = include_str!("golden.txt");
+
+/// Rows of 16 bytes; rows of zeros are left out.
+fn dump(name: &str, bytes: &[u8]) -> String {
+    let mut text = format!("{name} {}\n", bytes.len());
+    for (row, chunk) in bytes.chunks(16).enumerate() {
+        if chunk.iter().any(|byte| *byte != 0) {
+            write!(text, "{:05x}:", row * 16).unwrap();
+            for byte in chunk {
+                write!(text, " {byte:02x}").unwrap();
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// The bytes of a sample as the dump has them.
+fn golden(name: &str) -> Vec<u8> {
+    let mut lines = GOLDEN.lines().skip_while(|line| line.split(' ').next() != Some(name));
+    let (_, len) = lines.next().unwrap().split_once(' ').unwrap();
+    let mut bytes = vec![0; len.parse().unwrap()];
+    for line in lines.take_while(|line| line.contains(':')) {
+        let (offset, row) = line.split_once(": ").unwrap();
+        let offset = usize::from_str_radix(offset, 16).unwrap();
+        for (i, byte) in row.split(' ').enumerate() {
+            bytes[offset + i] = u8::from_str_radix(byte, 16).unwrap();
+        }
+    }
+    bytes
+}
+
+#[test]
+fn every_structure_encodes_to_the_golden_bytes() {
+    let text = [
+        dump("superblock", &samples::superblock().encode(2)),
+        dump("volume-table", &samples::volume_table().encode(1)),
+        dump("region-map", &samples::region_map().encode(1)),
+        dump("checkpoint-header", &samples::checkpoint_header().encode(1)),
+        dump("checkpoint-block", &encode_checkpoint_block(9, 3, &samples::records())),
+        dump("journal-block", &samples::journal_block(17).encode()),
+        dump("weu-header", &samples::encode_weu(&samples::weu_header(5))),
+        dump("extent", &samples::sealed_extent(5, 192)),
+    ]
+    .concat();
+    assert_eq!(text, GOLDEN, "the format has drifted:\n{text}");
+}
+
+#[test]
+fn the_golden_bytes_decode_to_every_structure() {
+    assert_eq!(Superblock::decode(&golden("superblock"), 2), Ok(samples::superblock()));
+    assert_eq!(VolumeTable::decode(&golden("volume-table"), 1), Ok(samples::volume_table()));
+    assert_eq!(RegionMap::decode(&golden("region-map"), 1), Ok(samples::region_map()));
+    assert_eq!(
+        CheckpointHeader::decode(&golden("checkpoint-header"), 1, 8),
+        Ok(samples::checkpoint_header())
+    );
+    assert_eq!(decode_checkpoint_block(&golden("checkpoint-block"), 9, 3), Ok(samples::records()));
+    assert_eq!(
+        JournalBlock::decode(&golden("journal-block"), JournalSeq(17)),
+        Ok(samples::journal_block(17))
+    );
+    let weu = WeuHeader::decode(&golden("weu-header"), WeuSlot(5), samples::WEU_BYTES, samples::EXTENT_BYTES);
+    assert_eq!(weu, Ok(samples::weu_header(5)));
+    let bytes = golden("extent");
+    let header = samples::extent_header(5, 100);
+    let extent = ExtentHeader::verify(&bytes, &samples::expected(&header, 192)).unwrap();
+    assert_eq!(&bytes[extent.payload], samples::payload());
+    assert_eq!(extent.codec, header.codec);
+    assert_eq!(extent.header.fingerprint.0[..24], header.fingerprint.0[..24]);
+    assert_eq!(extent.header.fingerprint.0[24..], [0; 8]);
+}

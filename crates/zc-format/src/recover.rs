@@ -1,0 +1,178 @@
+//! Which of several copies counts, and how far the journal goes: the pure half of a restart.
+//!
+//! Job: choose among candidate buffers, follow the journal ring. Invariants: only valid structures are considered, the
+//! largest sequence wins, a journal is followed without gaps and never from a session to an older one. What it does
+//! not do: read, or draw conclusions about trust; it reports what was damaged so that the caller can.
+
+use zc_core::JournalSeq;
+
+use crate::superblock::Access;
+use crate::{CheckpointHeader, FormatError, JournalBlock, RegionMap, Superblock, VolumeTable};
+
+/// The newest valid candidate, and what was wrong with the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice<T> {
+    /// The structure and the number of its copy; of equal ones the first.
+    pub newest: Option<(T, usize)>,
+    /// Candidates that are not valid, by the number of their copy.
+    pub faults: Vec<(usize, FormatError)>,
+}
+
+impl<T> Choice<T> {
+    fn of(
+        candidates: impl Iterator<Item = (usize, Result<T, FormatError>)>,
+        sequence: impl Fn(&T) -> u64,
+    ) -> Self {
+        let mut choice = Self { newest: None, faults: Vec::new() };
+        for (copy, candidate) in candidates {
+            match candidate {
+                Err(fault) => choice.faults.push((copy, fault)),
+                Ok(found) => {
+                    let newer =
+                        choice.newest.as_ref().is_none_or(|(best, _)| sequence(&found) > sequence(best));
+                    if newer {
+                        choice.newest = Some((found, copy));
+                    }
+                }
+            }
+        }
+        choice
+    }
+}
+
+/// The newest superblock among blocks read from the places of the copies with the given numbers.
+pub fn newest_superblock<'a>(
+    candidates: impl IntoIterator<Item = (usize, &'a [u8])>,
+    access: Access,
+) -> Choice<Superblock> {
+    let decoded =
+        candidates.into_iter().map(|(copy, bytes)| (copy, Superblock::decode_for(bytes, copy, access)));
+    Choice::of(decoded, |superblock| superblock.sequence)
+}
+
+/// The newest of the two volume tables.
+#[must_use]
+pub fn newest_volume_table(copies: [&[u8]; 2]) -> Choice<VolumeTable> {
+    let decoded =
+        copies.into_iter().enumerate().map(|(copy, bytes)| (copy, VolumeTable::decode(bytes, copy)));
+    Choice::of(decoded, |table| table.sequence)
+}
+
+/// The newest of the two region maps.
+#[must_use]
+pub fn newest_region_map(copies: [&[u8]; 2]) -> Choice<RegionMap> {
+    let decoded = copies.into_iter().enumerate().map(|(copy, bytes)| (copy, RegionMap::decode(bytes, copy)));
+    Choice::of(decoded, |map| map.sequence)
+}
+
+/// The newest of the two checkpoint headers, for areas of `area_blocks` blocks. Its record blocks are still to be read;
+/// if one is bad, the other area's checkpoint counts.
+#[must_use]
+pub fn newest_checkpoint(headers: [&[u8]; 2], area_blocks: u64) -> Choice<CheckpointHeader> {
+    let decoded = headers
+        .into_iter()
+        .enumerate()
+        .map(|(area, bytes)| (area, CheckpointHeader::decode(bytes, area, area_blocks)));
+    Choice::of(decoded, |header| header.sequence)
+}
+
+/// Why a replay ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayEnd {
+    /// The next block is not valid: nothing, an old round, torn or damaged.
+    Invalid(FormatError),
+    /// The next block has the right number but is of an older session: that session was cut off, and the number was
+    /// given again.
+    OlderSession,
+    /// There is a *newer* block in the next one's place: the journal has run past the checkpoint that the replay began
+    /// with, so a newer checkpoint was lost.
+    Overrun,
+    /// All blocks of the ring were replayed.
+    Full,
+}
+
+/// Follows the journal ring: ask for [`JournalReplay::wanted`], read it, [`JournalReplay::feed`] it, until the end.
+#[derive(Debug, Clone)]
+pub struct JournalReplay {
+    start: JournalSeq,
+    next: JournalSeq,
+    ring_blocks: u64,
+    session: u64,
+    region_map_sequence: u64,
+    end: Option<ReplayEnd>,
+}
+
+impl JournalReplay {
+    /// A replay from the checkpoint's `journal_start`, of blocks of `first_session` and later ones.
+    #[must_use]
+    pub const fn new(start: JournalSeq, ring_blocks: u64, first_session: u64) -> Self {
+        let end = if ring_blocks == 0 { Some(ReplayEnd::Full) } else { None };
+        Self { start, next: start, ring_blocks, session: first_session, region_map_sequence: 0, end }
+    }
+
+    /// The block to read next (see [`crate::Geometry::journal_block_offset`]), or `None` at the end.
+    #[must_use]
+    pub const fn wanted(&self) -> Option<JournalSeq> {
+        if self.end.is_some() { None } else { Some(self.next) }
+    }
+
+    /// Takes what was read in the wanted block's place. Returns the block if it continues the journal.
+    pub fn feed(&mut self, bytes: &[u8]) -> Option<JournalBlock> {
+        let wanted = self.wanted()?;
+        match JournalBlock::decode(bytes, wanted) {
+            Ok(block) if block.session >= self.session => {
+                self.session = block.session;
+                self.region_map_sequence = self.region_map_sequence.max(block.region_map_sequence);
+                self.next = JournalSeq(wanted.0.saturating_add(1));
+                if self.next.0.saturating_sub(self.start.0) >= self.ring_blocks {
+                    self.end = Some(ReplayEnd::Full);
+                }
+                Some(block)
+            }
+            Ok(_) => {
+                self.end = Some(ReplayEnd::OlderSession);
+                None
+            }
+            Err(fault) => {
+                self.end =
+                    Some(if self.is_overrun(bytes) { ReplayEnd::Overrun } else { ReplayEnd::Invalid(fault) });
+                None
+            }
+        }
+    }
+
+    fn is_overrun(&self, bytes: &[u8]) -> bool {
+        JournalBlock::peek_sequence(bytes)
+            .filter(|sequence| *sequence > self.next)
+            .and_then(|sequence| JournalBlock::decode(bytes, sequence).ok())
+            .is_some_and(|block| block.session >= self.session)
+    }
+
+    /// The last block replayed.
+    #[must_use]
+    pub fn last(&self) -> Option<JournalSeq> {
+        (self.next > self.start).then(|| JournalSeq(self.next.0.saturating_sub(1)))
+    }
+
+    /// The first number that was not replayed: where writing goes on.
+    #[must_use]
+    pub const fn next(&self) -> JournalSeq {
+        self.next
+    }
+
+    /// The newest region map that the replayed blocks mention; 0 if none.
+    #[must_use]
+    pub const fn region_map_sequence(&self) -> u64 {
+        self.region_map_sequence
+    }
+
+    /// Why it ended, once it has.
+    #[must_use]
+    pub const fn end(&self) -> Option<ReplayEnd> {
+        self.end
+    }
+}
+
+#[cfg(test)]
+#[path = "recover_tests.rs"]
+mod tests;
