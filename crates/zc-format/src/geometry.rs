@@ -283,32 +283,5 @@ fn checkpoint_blocks(device_bytes: u64, weu_bytes: u32, index_capacity: u64) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn plan(device_bytes: u64) -> Result<Geometry, GeometryError> {
-        Geometry::plan(&PlanOptions {
-            device_bytes,
-            weu_bytes: 2 << 20,
-            extent_bytes: 8 << 10,
-            align_bytes: 0,
-            journal_blocks: None,
-        })
-    }
-
-    #[test]
-    fn layouts_from_small_to_large_are_valid_and_lean() {
-        for shift in 23..45 {
-            let geometry = plan(1 << shift).unwrap();
-            geometry.validate().unwrap();
-            let slots = u64::from(geometry.slots) * u64::from(geometry.weu_bytes);
-            if shift > 32 {
-                assert!((1_u64 << shift) - slots < (1 << shift) / 50, "overhead above 2 % at 2^{shift}");
-            }
-            let mut bytes = [0; GEOMETRY_BYTES];
-            geometry.encode(&mut bytes);
-            assert_eq!(Geometry::decode(&bytes), Ok(geometry));
-        }
-        assert!(matches!(plan(1 << 20), Err(GeometryError::TooSmall { .. })));
-    }
-}
+#[path = "geometry_tests.rs"]
+mod tests;
