@@ -168,6 +168,14 @@ impl FileIndex {
         Self { coding, table: Table::new(KEY_BITS, coding.value_bits(), buckets) }
     }
 
+    /// RAM that such an index will hold, in bytes: for sizing one to a bound.
+    #[must_use]
+    pub fn ram_bytes_for(shape: IndexShape, capacity_entries: u64) -> u64 {
+        let buckets = table::buckets_for(capacity_entries.max(1));
+        table::ram_bytes(KEY_BITS, Coding::new(&shape).value_bits(), buckets)
+            + u64_from_usize(size_of::<Self>())
+    }
+
     /// The mapping of an extent.
     #[must_use]
     pub fn get(&self, key: ExtentKey) -> Option<Mapping> {

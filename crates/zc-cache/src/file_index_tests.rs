@@ -115,6 +115,16 @@ fn ten_million_entries_take_at_most_9_6_bytes_each() {
     assert!(per_entry_mb <= 9600, "{per_entry_mb} thousandths of a byte");
 }
 
+#[test]
+fn the_size_is_known_beforehand() {
+    for entries in [0, 1, 1000, 1_000_000] {
+        assert_eq!(FileIndex::ram_bytes_for(SMALL, entries), FileIndex::new(SMALL, entries).ram_bytes());
+    }
+    let (shape, entries) = ten_million();
+    assert_eq!(FileIndex::ram_bytes_for(shape, entries), FileIndex::new(shape, entries).ram_bytes());
+    assert!(FileIndex::ram_bytes_for(shape, u64::MAX) > 1 << 60, "no overflow");
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Insert(ExtentKey, Mapping),

@@ -38,18 +38,29 @@ impl FingerprintIndex {
     /// With more than 2^36 entries or 2^32 - 1 slots.
     #[must_use]
     pub fn new(shape: IndexShape, capacity_entries: u64) -> Self {
-        let slots = shape.slots.max(1);
-        let slot_bits = u32::BITS - slots.leading_zeros();
-        let entry_bits = (slot_bits + 1 + TAG_BITS_MIN).next_multiple_of(8);
-        let tag_bits = entry_bits - slot_bits - 1;
-        let buckets = table::buckets_for(capacity_entries);
-        let key_bits = tag_bits + buckets.max(1).ilog2();
+        let (key_bits, slot_bits, buckets) = Self::widths(&shape, capacity_entries);
         Self {
             table: Table::new(key_bits, slot_bits, buckets),
             key_shift: u64::BITS - key_bits,
-            slots,
+            slots: shape.slots.max(1),
             evictions: 0,
         }
+    }
+
+    /// RAM that such an index will hold, in bytes: for sizing one to a bound.
+    #[must_use]
+    pub fn ram_bytes_for(shape: IndexShape, capacity_entries: u64) -> u64 {
+        let (key_bits, slot_bits, buckets) = Self::widths(&shape, capacity_entries);
+        table::ram_bytes(key_bits, slot_bits, buckets) + u64_from_usize(size_of::<Self>())
+    }
+
+    /// Bits of a key and of a slot, and buckets.
+    fn widths(shape: &IndexShape, capacity_entries: u64) -> (u32, u32, u64) {
+        let slot_bits = u32::BITS - shape.slots.max(1).leading_zeros();
+        let entry_bits = (slot_bits + 1 + TAG_BITS_MIN).next_multiple_of(8);
+        let tag_bits = entry_bits - slot_bits - 1;
+        let buckets = table::buckets_for(capacity_entries);
+        (tag_bits + buckets.max(1).ilog2(), slot_bits, buckets)
     }
 
     /// Slots that may hold the content, the most recently used of each bucket first.

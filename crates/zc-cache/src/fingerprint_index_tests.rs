@@ -76,6 +76,7 @@ fn false_hints_are_rare_and_true_ones_complete() {
 fn ten_million_entries_take_at_most_4_4_bytes_each() {
     for (slots, most) in [(20_480, 4400), ((1 << 17) - 1, 4400), (1 << 24, 6400)] {
         let index = FingerprintIndex::new(shape(slots), 10_000_000);
+        assert_eq!(index.ram_bytes(), FingerprintIndex::ram_bytes_for(shape(slots), 10_000_000));
         let per_entry = index.ram_bytes() * 1000 / 10_000_000;
         assert!(per_entry <= most, "{per_entry} thousandths of a byte for {slots} slots");
     }

@@ -168,6 +168,18 @@ pub(crate) const fn remainder_bits(key_bits: u32, buckets: u64) -> u32 {
     128 - most.leading_zeros()
 }
 
+/// Width of an entry.
+const fn entry_bits(key_bits: u32, value_bits: u32, buckets: u64) -> u32 {
+    remainder_bits(key_bits, buckets) + 1 + value_bits
+}
+
+/// What [`Table::ram_bytes`] of such a table will be.
+pub(crate) fn ram_bytes(key_bits: u32, value_bits: u32, buckets: u64) -> u64 {
+    let entry_bytes = u64::from(entry_bits(key_bits, value_bits, buckets).div_ceil(8));
+    let entries = buckets.saturating_mul(u64_from_usize(WAYS) * entry_bytes);
+    if buckets == 0 { 0 } else { entries.saturating_add(u64_from_usize(WINDOW_BYTES)) }
+}
+
 impl Table {
     /// A table for keys below 2^`key_bits` and values from 1 to 2^`value_bits` - 1.
     ///
@@ -177,10 +189,9 @@ impl Table {
         assert!((1..=63).contains(&key_bits) && (1..=64).contains(&value_bits), "key or value too wide");
         assert!(buckets <= BUCKETS_MAX, "an index holds at most 2^36 entries");
         let remainder_bits = remainder_bits(key_bits, buckets);
-        let entry_bits = remainder_bits + 1 + value_bits;
+        let entry_bits = entry_bits(key_bits, value_bits, buckets);
         assert!(entry_bits <= u128::BITS, "index entries are at most 128 bits wide");
         let entry_bytes = zc_core::usize_from_u32(entry_bits.div_ceil(8));
-        let size = usize_from_u64(buckets) * WAYS * entry_bytes;
         Self {
             permutations: [
                 Permutation::new(
@@ -198,7 +209,7 @@ impl Table {
             entry_bytes,
             buckets,
             // The last entry, too, is read through a window of 16 bytes.
-            bytes: if buckets == 0 { Vec::new() } else { vec![0; size + WINDOW_BYTES] },
+            bytes: vec![0; usize_from_u64(ram_bytes(key_bits, value_bits, buckets))],
             len: 0,
             sweeps: Sweeps::default(),
         }
