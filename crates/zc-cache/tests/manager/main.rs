@@ -219,3 +219,68 @@ fn a_damaged_extent_is_a_miss_and_heals() {
     assert!(world.origin_reads.is_empty(), "refetched and inserted again");
     world.stop();
 }
+
+#[test]
+fn a_stream_of_small_reads_decodes_each_extent_once() {
+    let mut world = World::new(Shape { read_buffer_bytes: 1 << 20, ..Shape::default() });
+    world.write(V, 0, &half(1, 128 << 10));
+    world.tick(1000);
+    world.tick(1000);
+    for block in 0..256 {
+        world.read(V, block * 512, 512);
+    }
+    assert_eq!(world.stat("verified_hits"), 16, "16 extents of 8 KiB");
+    assert_eq!(world.device_reads.len(), 16);
+    world.write(V, 0, &half(2, 8192));
+    world.read(V, 512, 512);
+    world.stop();
+}
+
+#[test]
+fn read_ahead_serves_a_stream_and_does_not_fill_the_cache_with_what_is_used_once() {
+    let mut world = World::new(Shape { prefetch_max_bytes: 128 << 10, ..Shape::default() });
+    let image: Vec<u8> = (0..512).flat_map(|n| half(n, 8192)).collect();
+    world.origins.insert(V, image);
+    let scan = |world: &mut World| {
+        world.origin_reads.clear();
+        for at in 0..256 {
+            world.read(V, at * (16 << 10), 16 << 10);
+        }
+        world.tick(1000);
+        (world.origin_reads.len(), world.stat("insert_stored"))
+    };
+    let (reads, stored) = scan(&mut world);
+    assert!(reads < 100, "{reads} origin reads for 256 sequential requests");
+    assert!(stored < 128, "{stored} of 512 extents stored after one scan");
+    assert!(world.stat("prefetched_used") > 300);
+    let (_, stored) = scan(&mut world);
+    assert!(stored > 400, "{stored} of 512 extents stored after the second scan: they were seen before");
+    let (reads, _) = scan(&mut world);
+    assert!(reads < 10, "{reads} origin reads in the third scan");
+    world.stop();
+}
+
+#[test]
+fn an_incompressible_stream_is_stored_raw_and_hardly_tried() {
+    let mut world = World::new(Shape { slots: 40, volume_bytes: 16 << 20, ..Shape::default() });
+    let noise = |id: u64| {
+        let mut bytes = Vec::new();
+        (0..1024 * 8).for_each(|n| bytes.extend_from_slice(&half(id * 10_000 + n, 8)));
+        bytes.resize(64 << 10, 0);
+        bytes
+    };
+    for at in 0..128 {
+        world.write(V, at * (64 << 10), &noise(at));
+        world.tick(60);
+    }
+    let (tried, avoided) = (world.stat("compress_tried"), world.stat("compress_avoided"));
+    assert_eq!(tried + avoided, 1024);
+    assert!(tried < 128 + 1024 / 50, "{tried} of 1024 incompressible extents were tried");
+    for at in 128..144 {
+        world.write(V, at * (64 << 10), &half(at, 64 << 10));
+        world.tick(60);
+    }
+    let again = world.stat("compress_tried") - tried;
+    assert!(again > 0, "compression resumes within 1 MiB");
+    world.stop();
+}

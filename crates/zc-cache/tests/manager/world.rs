@@ -89,6 +89,7 @@ pub(crate) struct Shape {
     pub(crate) volume_bytes: u64,
     pub(crate) kind: FingerprintKind,
     pub(crate) read_buffer_bytes: u32,
+    pub(crate) prefetch_max_bytes: u32,
 }
 
 impl Default for Shape {
@@ -100,6 +101,7 @@ impl Default for Shape {
             volume_bytes: 4 << 20,
             kind: FingerprintKind::Blake3,
             read_buffer_bytes: 0,
+            prefetch_max_bytes: 0,
         }
     }
 }
@@ -136,7 +138,7 @@ impl World {
             weu_max_age_ms: 1000,
             journal_delay_ms: 50,
             prefetch_threshold_bytes: 64 << 10,
-            prefetch_max_bytes: 0,
+            prefetch_max_bytes: shape.prefetch_max_bytes,
             regions_active_max: 16,
             discard: false,
             #[cfg(feature = "canary")]
