@@ -32,7 +32,12 @@ impl CacheManager {
             && self.slots.free_len() + self.slots.leaving() < wanted
             && !self.journal_is_pressed()
         {
+            if self.no_victim_ms == Some(self.now_ms) {
+                return;
+            }
             if !self.evict_one() {
+                // A search walks the whole list: not again before something can have changed.
+                self.no_victim_ms = Some(self.now_ms);
                 return;
             }
         }

@@ -118,6 +118,8 @@ pub struct CacheManager {
     pub(crate) sweep: SweepCursor,
     pub(crate) print_sweep: SweepCursor,
     pub(crate) sweep_urgent: bool,
+    /// When no slot could be evicted.
+    pub(crate) no_victim_ms: Option<u64>,
 
     pub(crate) tracks: Tracks,
     pub(crate) staging: Staging,
@@ -218,6 +220,7 @@ impl CacheManager {
             sweep: SweepCursor::default(),
             print_sweep: SweepCursor::default(),
             sweep_urgent: false,
+            no_victim_ms: None,
             tracks: Tracks::default(),
             staging: Staging::new(config.staging_bytes, extent_bytes),
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes),
