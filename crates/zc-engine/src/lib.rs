@@ -1,1 +1,57 @@
-//! The daemon's driver: shard threads, front ends, reduce workers, control plane.
+//! The daemon's driver: it gives the sans-IO cache manager a ring, sockets, devices, workers and a clock.
+//!
+//! Job: start from a configuration ([`Engine::start`]), serve NBD, carry out the manager's actions, stop in order.
+//!
+//! Threads: one per shard (there is one) with the ring, all connections, cache device and origins (`shard`); a fixed
+//! pool of reduce workers (`reduce_pool`); one for the control plane with tokio (`control`). A cache hit stays on the
+//! shard's thread from the socket to the socket unless it is larger than 32 KiB.
+//!
+//! Invariants: the shard's thread alone owns manager and connections; other threads reach it through a bounded mailbox
+//! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded (G9).
+//!
+//! What it does not do: decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
+//! (`zc-format`), or contain unsafe code.
+//!
+//! Where to read on: `shard` for the event loop, `front` for the way of a request, `exec` and `device` for actions,
+//! `startup` and `pairing` for what is checked before anything is touched, `CONTROL.md` for the control socket.
+#![forbid(unsafe_code)]
+
+mod buffers;
+mod client;
+mod clock;
+mod close;
+mod commands;
+mod conn;
+mod control;
+mod device;
+mod engine;
+mod error;
+mod exec;
+mod extents;
+mod front;
+mod intent;
+mod limits;
+mod listen;
+mod locks;
+mod media;
+mod metrics;
+mod net;
+mod pairing;
+mod pending;
+mod places;
+mod reduce;
+mod reduce_pool;
+mod registry;
+mod settings;
+mod shard;
+mod startup;
+mod state_dir;
+mod stats;
+mod stop;
+
+pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
+pub use engine::{Engine, EngineOptions, Hooks, ReadConfig, SetLogLevel};
+pub use error::EngineError;
+pub use metrics::{Latencies, Latency};
+pub use registry::{Connection, Registry, VolumeInfo};
+pub use stats::{Driver, ShardStats};

@@ -1,0 +1,128 @@
+//! Buffers by number: what the cache manager's [`BufId`]s stand for.
+//!
+//! Job: carry out `Alloc`, `Free`, `Copy`, `Zero` and hand out leases of parts to the ring and to workers.
+//!
+//! Invariants: a buffer's memory lives until the last lease of it is gone, also after its number was freed. Two leases
+//! of which one writes never overlap (checked by the arena: a broken rule of the manager panics).
+//!
+//! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
+//! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
+
+use zc_core::{BufId, BufSlice, Map, usize_from_u32};
+use zc_io::{AlignedBuf, Arena, BufPool, Lease, ReadLease};
+
+/// The table of buffers.
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    pool: BufPool,
+    table: Map<BufId, Arena>,
+    next: u64,
+}
+
+impl Buffers {
+    pub(crate) fn new(pool: BufPool) -> Self {
+        Self { pool, table: Map::default(), next: 1 }
+    }
+
+    /// Memory that has no number yet, contents arbitrary.
+    pub(crate) fn memory(&self, len_bytes: usize) -> AlignedBuf {
+        self.pool.get(len_bytes).unwrap_or_else(|| AlignedBuf::new(len_bytes))
+    }
+
+    /// Gives the memory a number of the driver's own range.
+    pub(crate) fn adopt(&mut self, arena: Arena) -> BufId {
+        let buf = BufId(self.next);
+        self.next += 1;
+        self.insert(buf, arena);
+        buf
+    }
+
+    pub(crate) fn alloc(&mut self, buf: BufId, len_bytes: u32) {
+        let arena = Arena::new(self.memory(usize_from_u32(len_bytes)));
+        self.insert(buf, arena);
+    }
+
+    fn insert(&mut self, buf: BufId, arena: Arena) {
+        let before = self.table.insert(buf, arena);
+        assert!(before.is_none(), "{buf:?} exists already");
+    }
+
+    pub(crate) fn free(&mut self, buf: BufId) {
+        let arena = self.table.remove(&buf);
+        assert!(arena.is_some(), "{buf:?} is freed but does not exist");
+    }
+
+    fn arena(&self, buf: BufId) -> &Arena {
+        let Some(arena) = self.table.get(&buf) else { panic!("{buf:?} is used but does not exist") };
+        arena
+    }
+
+    pub(crate) fn read(&self, slice: BufSlice) -> ReadLease {
+        self.arena(slice.buf).read_lease(range_of(slice))
+    }
+
+    pub(crate) fn write(&self, slice: BufSlice) -> Lease {
+        self.arena(slice.buf).lease(range_of(slice))
+    }
+
+    pub(crate) fn copy(&self, from: BufSlice, to: BufSlice) {
+        let source = self.read(from);
+        self.write(to).copy_from_slice(&source);
+    }
+
+    pub(crate) fn zero(&self, dest: BufSlice) {
+        self.write(dest).fill(0);
+    }
+
+    /// Numbers in use.
+    pub(crate) fn len(&self) -> usize {
+        self.table.len()
+    }
+}
+
+fn range_of(slice: BufSlice) -> std::ops::Range<usize> {
+    let start = usize_from_u32(slice.start_bytes);
+    start..start + usize_from_u32(slice.len_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slice(buf: BufId, start_bytes: u32, len_bytes: u32) -> BufSlice {
+        BufSlice { buf, start_bytes, len_bytes }
+    }
+
+    #[test]
+    fn copies_and_zeros_touch_what_they_name() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let (one, two) = (BufId(1 << 63), BufId(2 << 62 | 7));
+        buffers.alloc(one, 8192);
+        buffers.alloc(two, 4096);
+        buffers.zero(slice(one, 0, 8192));
+        buffers.write(slice(two, 0, 4096)).fill(3);
+        buffers.copy(slice(two, 0, 512), slice(one, 512, 512));
+        assert!(buffers.read(slice(one, 0, 512)).iter().all(|&byte| byte == 0));
+        assert!(buffers.read(slice(one, 512, 512)).iter().all(|&byte| byte == 3));
+        assert!(buffers.read(slice(one, 1024, 7168)).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_lease_outlives_the_number() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let buf = buffers.adopt(Arena::new(AlignedBuf::from(&b"bytes"[..])));
+        let lease = buffers.read(slice(buf, 0, 5));
+        buffers.free(buf);
+        assert_eq!(&*lease, b"bytes");
+        assert_eq!(buffers.len(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "does not exist")]
+    fn a_freed_number_is_not_used() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let buf = buffers.adopt(Arena::new(AlignedBuf::new(10)));
+        buffers.free(buf);
+        drop(buffers.read(slice(buf, 0, 1)));
+    }
+}

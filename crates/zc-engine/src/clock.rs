@@ -1,0 +1,38 @@
+//! The one clock of the daemon. Everything else is told the time.
+
+use std::time::{Duration, Instant, SystemTime};
+
+/// Counts from the moment it was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Clock {
+    start: Instant,
+}
+
+impl Clock {
+    #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
+    pub(crate) fn new() -> Self {
+        Self { start: Instant::now() }
+    }
+
+    /// Time since the clock was made; never goes back.
+    #[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
+    fn elapsed(&self) -> Duration {
+        Instant::now().saturating_duration_since(self.start)
+    }
+
+    /// Nanoseconds since the clock was made.
+    pub(crate) fn now_ns(&self) -> u64 {
+        u64::try_from(self.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds since the clock was made.
+    pub(crate) fn now_ms(&self) -> u64 {
+        u64::try_from(self.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Seconds since 1970; 0 if the machine's clock stands before.
+#[expect(clippy::disallowed_methods, reason = "the one clock of the daemon")]
+pub(crate) fn unix_s() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

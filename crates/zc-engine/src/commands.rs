@@ -1,0 +1,99 @@
+//! Commands from other threads to the data plane.
+//!
+//! Invariants: the queue is bounded; a command that does not fit, or comes after the end, is dropped, which its sender
+//! notices by its closed reply channel.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+use zc_cache::config::VolumeConfig;
+use zc_cache::seam::Event;
+use zc_io::Waker;
+
+use crate::limits::COMMANDS_MAX;
+use crate::shard::Shard;
+use crate::stats::ShardStats;
+
+/// A command.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// Give the counters.
+    Stats(oneshot::Sender<Box<ShardStats>>),
+    /// Change settings of volumes.
+    Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
+    /// Drain, make durable, end.
+    Stop,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Mailbox {
+    queue: Mutex<Queue>,
+    waker: Waker,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    commands: VecDeque<Command>,
+    closed: bool,
+}
+
+impl Mailbox {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { queue: Mutex::default(), waker }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn send(&self, command: Command) {
+        let mut queue = self.lock();
+        // Stopping is never lost: it needs no memory beyond one slot.
+        let fits = queue.commands.len() < COMMANDS_MAX || matches!(command, Command::Stop);
+        if fits && !queue.closed {
+            queue.commands.push_back(command);
+            drop(queue);
+            self.waker.wake();
+        }
+    }
+
+    fn take(&self) -> VecDeque<Command> {
+        std::mem::take(&mut self.lock().commands)
+    }
+
+    /// Nobody will take commands any more.
+    pub(crate) fn close(&self) {
+        let mut queue = self.lock();
+        queue.closed = true;
+        queue.commands.clear();
+    }
+}
+
+impl Shard {
+    pub(crate) fn take_commands(&mut self) {
+        let mailbox = std::sync::Arc::clone(&self.mailbox);
+        for command in mailbox.take() {
+            match command {
+                Command::Stats(reply) => {
+                    let _asker_left = reply.send(Box::new(self.stats()));
+                }
+                Command::Configure(volumes, reply) => {
+                    for config in volumes {
+                        self.configure(config);
+                    }
+                    let _asker_left = reply.send(());
+                }
+                Command::Stop => self.begin_stop(),
+            }
+        }
+    }
+
+    fn configure(&mut self, config: VolumeConfig) {
+        if let Some(volume) = self.volumes.get_mut(&config.id) {
+            volume.config = config.clone();
+            self.events.push_back(Event::Configure(Box::new(config)));
+        }
+    }
+}

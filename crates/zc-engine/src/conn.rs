@@ -1,0 +1,227 @@
+//! One client connection: socket, NBD session, bytes on their way in and out.
+//!
+//! Job: hold what belongs to a connection, gather the replies of a turn into one send, and say what to receive next.
+//!
+//! Invariants: at most one receive and one send are in the ring. Bytes of replies leave in the order in which the
+//! session wrote their headers. While a WRITE's payload is due, nothing else is taken from the socket.
+//!
+//! What it does not do: I/O (the shard submits the operations) or requests (`front` does).
+
+use std::ops::Range;
+
+use zc_core::{VolumeId, u64_from_usize};
+use zc_io::{AlignedBuf, Memory, Operation, Segment, SharedFd, Target};
+use zc_nbd::Need;
+use zc_nbd::server::{ExportCatalog, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession};
+
+use crate::limits::{PAYLOAD_BYTES_PER_CONNECTION, RECEIVE_BYTES};
+
+/// A WRITE whose payload is arriving.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    /// The request.
+    pub(crate) request: Request,
+    /// Where the bytes go; `None` while the ring has it.
+    pub(crate) memory: Option<AlignedBuf>,
+    /// Where the payload starts in `memory`: what its offset has beyond a sector boundary.
+    pub(crate) skip_bytes: usize,
+    /// Bytes that have arrived.
+    pub(crate) filled_bytes: usize,
+}
+
+/// What is in the ring for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    Nothing,
+    Input,
+    Payload,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) fd: SharedFd,
+    pub(crate) session: ServerSession,
+    /// The attached export.
+    pub(crate) volume: Option<VolumeId>,
+    pub(crate) payload: Option<Payload>,
+    /// `None` while the ring has it.
+    input: Option<AlignedBuf>,
+    /// Received and not yet taken by the session.
+    input_range: Range<usize>,
+    receiving: Receiving,
+    /// Reply headers since the last data segment.
+    head: Vec<u8>,
+    /// Replies of this turn.
+    segments: Vec<Segment>,
+    /// Bytes in `segments` and in the send under way.
+    unsent_bytes: u64,
+    sending_bytes: Option<u64>,
+    /// The client has said goodbye or broke a rule: answer what is in flight, then close.
+    pub(crate) closing: bool,
+    /// The socket is of no more use.
+    pub(crate) dead: bool,
+    /// When the connection last made progress that its client owes.
+    pub(crate) progress_ms: u64,
+    /// When it was accepted.
+    pub(crate) accepted_ms: u64,
+}
+
+impl Conn {
+    pub(crate) fn new(fd: SharedFd, in_flight: u32, now_ms: u64) -> Self {
+        let limits =
+            ServerLimits { in_flight, in_flight_bytes: PAYLOAD_BYTES_PER_CONNECTION, ..ServerLimits::default() };
+        let mut head = Vec::new();
+        let session = ServerSession::new(ServerConfig { limits, ..ServerConfig::default() }, &mut head);
+        Self {
+            fd,
+            session,
+            volume: None,
+            payload: None,
+            input: Some(AlignedBuf::new(RECEIVE_BYTES)),
+            input_range: 0..0,
+            receiving: Receiving::Nothing,
+            head,
+            segments: Vec::new(),
+            unsent_bytes: 0,
+            sending_bytes: None,
+            closing: false,
+            dead: false,
+            progress_ms: now_ms,
+            accepted_ms: now_ms,
+        }
+    }
+
+    /// The next event that the received bytes hold.
+    pub(crate) fn next_event(&mut self, catalog: &(impl ExportCatalog + ?Sized)) -> Option<ServerEvent> {
+        let Some(input) = &self.input else {
+            // The ring has the buffer: nothing is at hand, but the session may go on without bytes.
+            return self.session.next_event(&mut &[][..], catalog, &mut self.head);
+        };
+        let mut bytes = &input[self.input_range.clone()];
+        let event = self.session.next_event(&mut bytes, catalog, &mut self.head);
+        self.input_range.start = self.input_range.end - bytes.len();
+        event
+    }
+
+    /// Moves payload bytes that came along with requests into the payload's memory; true when it is complete.
+    pub(crate) fn take_payload(&mut self) -> bool {
+        let Some(payload) = &mut self.payload else { return false };
+        let (Some(memory), Some(input)) = (&mut payload.memory, &self.input) else { return false };
+        let mut bytes = &input[self.input_range.clone()];
+        let taken = self.session.take_payload(&mut bytes);
+        let at = payload.skip_bytes + payload.filled_bytes;
+        memory[at..at + taken.len()].copy_from_slice(taken);
+        payload.filled_bytes += taken.len();
+        self.input_range.start = self.input_range.end - bytes.len();
+        u64_from_usize(payload.filled_bytes) == payload.request.length()
+    }
+
+    /// The receive that the session waits for, if none is under way.
+    pub(crate) fn receive(&mut self) -> Option<Operation> {
+        if self.dead || self.receiving != Receiving::Nothing || !self.input_range.is_empty() {
+            return None;
+        }
+        match self.session.need() {
+            Need::Payload { .. } => {
+                let payload = self.payload.as_mut()?;
+                let memory = payload.memory.take()?;
+                let start = payload.skip_bytes + payload.filled_bytes;
+                let end = payload.skip_bytes + zc_core::usize_from_u64(payload.request.length());
+                self.receiving = Receiving::Payload;
+                let target = Target::new(memory, start..end);
+                Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target, exact: false })
+            }
+            Need::Input => {
+                let memory = self.input.take()?;
+                self.receiving = Receiving::Input;
+                let target = Target::whole(memory);
+                Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target, exact: false })
+            }
+            Need::Replies | Need::Nothing => None,
+        }
+    }
+
+    /// Takes the bytes of a receive in; true when a payload is complete.
+    pub(crate) fn received(&mut self, bytes: usize, operation: Operation) -> bool {
+        let Some(Memory::Buf(memory)) = operation.into_target().map(Target::into_memory) else {
+            unreachable!("connections receive into whole buffers");
+        };
+        let was = std::mem::replace(&mut self.receiving, Receiving::Nothing);
+        if was == Receiving::Input {
+            self.input = Some(memory);
+            self.input_range = 0..bytes;
+            return false;
+        }
+        let Some(payload) = &mut self.payload else { unreachable!("a payload is received for a WRITE") };
+        payload.memory = Some(memory);
+        payload.filled_bytes += bytes;
+        self.session.payload_received(u64_from_usize(bytes));
+        u64_from_usize(payload.filled_bytes) == payload.request.length()
+    }
+
+    /// The session together with the output its replies go to.
+    pub(crate) fn reply(&mut self) -> (&mut ServerSession, &mut Vec<u8>) {
+        (&mut self.session, &mut self.head)
+    }
+
+    /// Appends data behind the headers written so far.
+    pub(crate) fn push_data(&mut self, data: Segment) {
+        self.flush_head();
+        self.unsent_bytes += u64_from_usize(data.len_bytes());
+        self.segments.push(data);
+    }
+
+    fn flush_head(&mut self) {
+        if !self.head.is_empty() {
+            self.unsent_bytes += u64_from_usize(self.head.len());
+            self.segments.push(Segment::whole(&self.head[..]));
+            self.head.clear();
+        }
+    }
+
+    /// Bytes of replies that the client has not taken.
+    pub(crate) const fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes
+    }
+
+    /// One send with everything there is to send, if none is under way.
+    pub(crate) fn send(&mut self) -> Option<Operation> {
+        if self.dead || self.sending_bytes.is_some() {
+            return None;
+        }
+        self.flush_head();
+        if self.segments.is_empty() {
+            return None;
+        }
+        let segments = std::mem::take(&mut self.segments);
+        self.sending_bytes = Some(segments.iter().map(|segment| u64_from_usize(segment.len_bytes())).sum());
+        Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
+    }
+
+    pub(crate) fn sent(&mut self) {
+        let bytes = self.sending_bytes.take().unwrap_or(0);
+        self.unsent_bytes -= bytes;
+    }
+
+    /// Whether an operation of this connection is in the ring.
+    pub(crate) fn is_in_ring(&self) -> bool {
+        self.receiving != Receiving::Nothing || self.sending_bytes.is_some()
+    }
+
+    /// Whether everything owed to the client has been sent.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.session.in_flight() == 0 && self.unsent_bytes == 0 && self.head.is_empty()
+    }
+
+    /// Gives the socket up; operations under way end soon.
+    pub(crate) fn kill(&mut self) {
+        if !self.dead {
+            self.dead = true;
+            let _gone_already = rustix::net::shutdown(&*self.fd, rustix::net::Shutdown::Both);
+            self.segments.clear();
+            self.head.clear();
+            self.unsent_bytes = self.sending_bytes.unwrap_or(0);
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! The control plane: control socket, signals, service manager. On its own thread, with tokio; the data path never
+//! waits for it.
+//!
+//! The protocol is documented in `CONTROL.md` beside this file's crate: one JSON object per line in, one out.
+//!
+//! Invariants: lines and connections are bounded. Commands that change something are carried out one after the other.
+//!
+//! What it does not do: authenticate; the socket's file mode (0600) is who may command.
+
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener as StdListener;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Mutex, Semaphore, oneshot};
+use zc_cache::config::{Mode, VolumeConfig};
+use zc_config::{Config, diff_live};
+use zc_core::u64_from_usize;
+
+use crate::commands::{Command, Mailbox};
+use crate::engine::Hooks;
+use crate::error::EngineError;
+use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX};
+use crate::listen::SocketPath;
+use crate::registry::Registry;
+use crate::settings::{mode_from_name, mode_name, volume_config};
+use crate::stats::ShardStats;
+
+/// What the control plane works on.
+pub(crate) struct Control {
+    pub(crate) config: Config,
+    pub(crate) volumes: Vec<(String, VolumeConfig)>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) hooks: Hooks,
+}
+
+/// The running control thread; dropping it waits for its end, which follows the data plane's.
+#[derive(Debug)]
+pub(crate) struct ControlHandle(Option<JoinHandle<()>>);
+
+impl Drop for ControlHandle {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the control thread had panicked");
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+enum Request {
+    Status,
+    Stats,
+    Connections,
+    Reload,
+    Stop,
+    SetMode { volume: String, mode: String },
+}
+
+/// Settings that commands change.
+struct InForce {
+    config: Config,
+    volumes: Vec<(String, VolumeConfig)>,
+}
+
+struct Shared {
+    in_force: Mutex<InForce>,
+    mailbox: Arc<Mailbox>,
+    registry: Arc<Registry>,
+    addresses: Vec<String>,
+    hooks: Hooks,
+    notify: bool,
+}
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Stop,
+    Reload,
+}
+
+/// The next signal; never, if signals are not ours.
+async fn next_signal(signals: Option<&mut Signals>) -> Asked {
+    let Some(signals) = signals else { return std::future::pending().await };
+    tokio::select! {
+        _ = signals.term.recv() => Asked::Stop,
+        _ = signals.int.recv() => Asked::Stop,
+        _ = signals.hup.recv() => Asked::Reload,
+    }
+}
+
+impl ControlHandle {
+    /// Starts the control thread. It ends when `end` says that the data plane has.
+    pub(crate) fn start(
+        control: Control,
+        socket: (StdListener, SocketPath),
+        end: oneshot::Receiver<()>,
+        signals: bool,
+    ) -> Result<Self, EngineError> {
+        let fail = |source| EngineError::io("cannot start the control plane", source);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
+        let (listener, path) = socket;
+        listener.set_nonblocking(true).map_err(fail)?;
+        if let Ok(address) = listener.local_addr()
+            && let Some(path) = address.as_pathname()
+        {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
+        }
+        let guard = runtime.enter();
+        let listener = UnixListener::from_std(listener).map_err(fail)?;
+        // Taken before the caller goes on: a signal from now on is an orderly one.
+        let taken = if signals { Some(Signals::new().map_err(fail)?) } else { None };
+        drop(guard);
+        let shared = Arc::new(Shared {
+            in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
+            mailbox: control.mailbox,
+            registry: control.registry,
+            addresses: control.addresses,
+            hooks: control.hooks,
+            notify: signals,
+        });
+        let thread = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                runtime.block_on(serve(&shared, &listener, end, taken));
+                drop(listener);
+                drop(path);
+            })
+            .map_err(|source| EngineError::thread("the control plane", source))?;
+        Ok(Self(Some(thread)))
+    }
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    listener: &UnixListener,
+    mut end: oneshot::Receiver<()>,
+    mut signals: Option<Signals>,
+) {
+    let slots = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
+    shared.notify(&[sd_notify::NotifyState::Ready]);
+    loop {
+        tokio::select! {
+            _ = &mut end => return,
+            asked = next_signal(signals.as_mut()) => match asked {
+                Asked::Stop => shared.stop(),
+                Asked::Reload => {
+                    if let Err(error) = shared.reload().await {
+                        tracing::error!("reload: {error}");
+                    }
+                }
+            },
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    // One too many is closed at once.
+                    if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
+                        let shared = Arc::clone(shared);
+                        tokio::spawn(async move {
+                            if let Err(error) = converse(&shared, stream).await {
+                                tracing::debug!("control connection: {error}");
+                            }
+                            drop(slot);
+                        });
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!("cannot accept on the control socket: {error}");
+                    // Out of descriptors, most likely: not to be asked again at once.
+                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}
+
+/// Answers the lines of one connection.
+async fn converse(shared: &Shared, stream: UnixStream) -> io::Result<()> {
+    let (reading, mut writing) = stream.into_split();
+    let mut reading = BufReader::new(reading);
+    loop {
+        let mut line = Vec::new();
+        let limit = u64_from_usize(CONTROL_LINE_BYTES_MAX);
+        (&mut reading).take(limit).read_until(b'\n', &mut line).await?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        let whole = line.ends_with(b"\n") || line.len() < CONTROL_LINE_BYTES_MAX;
+        let answer = if whole { answer(shared, &line).await } else { Err("the line is too long".to_owned()) };
+        let value = match answer {
+            Ok(mut value) => {
+                if let Some(object) = value.as_object_mut() {
+                    object.insert("ok".to_owned(), Value::Bool(true));
+                }
+                value
+            }
+            Err(error) => json!({ "ok": false, "error": error }),
+        };
+        let mut bytes = serde_json::to_vec(&value)?;
+        bytes.push(b'\n');
+        writing.write_all(&bytes).await?;
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
+    let request: Request = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
+    match request {
+        Request::Status => shared.status().await,
+        Request::Stats => {
+            let stats = shared.stats().await?;
+            serde_json::to_value(stats).map_err(|error| error.to_string())
+        }
+        Request::Connections => Ok(json!({ "connections": shared.connections() })),
+        Request::Reload => shared.reload().await,
+        Request::Stop => {
+            shared.stop();
+            Ok(json!({}))
+        }
+        Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
+    }
+}
+
+impl Shared {
+    fn notify(&self, states: &[sd_notify::NotifyState<'_>]) {
+        if self.notify
+            && let Err(error) = sd_notify::notify(states)
+        {
+            tracing::warn!("cannot tell the service manager: {error}");
+        }
+    }
+
+    fn stop(&self) {
+        self.notify(&[sd_notify::NotifyState::Stopping]);
+        self.mailbox.send(Command::Stop);
+    }
+
+    async fn stats(&self) -> Result<Box<ShardStats>, String> {
+        let (reply, stats) = oneshot::channel();
+        self.mailbox.send(Command::Stats(reply));
+        stats.await.map_err(|_| "the data plane is busy or has ended".to_owned())
+    }
+
+    fn connections(&self) -> Vec<Value> {
+        let mut list: Vec<_> = self.registry.connections.iter().map(|e| (*e.key(), e.value().clone())).collect();
+        list.sort_unstable_by_key(|(id, _)| *id);
+        list.into_iter()
+            .map(|(id, connection)| {
+                json!({
+                    "id": id,
+                    "listener": connection.listener,
+                    "export": connection.export,
+                    "accepted_ms": connection.accepted_ms,
+                })
+            })
+            .collect()
+    }
+
+    async fn status(&self) -> Result<Value, String> {
+        let stats = self.stats().await?;
+        let in_force = self.in_force.lock().await;
+        let volumes: Vec<Value> = in_force
+            .volumes
+            .iter()
+            .filter_map(|(name, _)| {
+                let info = self.registry.volumes.get(name)?;
+                Some(json!({ "name": name, "info": info.value() }))
+            })
+            .collect();
+        Ok(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "uptime_ms": stats.uptime_ms,
+            "cache": {
+                "path": in_force.config.cache.path,
+                "healthy": stats.cache_healthy,
+                "fault": stats.cache_fault,
+                "index_loaded_ms": stats.index_loaded_ms,
+            },
+            "volumes": volumes,
+            "listening": self.addresses,
+            "connections": self.registry.connections.len(),
+        }))
+    }
+
+    async fn configure(&self, volumes: Vec<VolumeConfig>) -> Result<(), String> {
+        let (reply, done) = oneshot::channel();
+        for config in &volumes {
+            let mode = mode_name(config.mode).to_owned();
+            for mut info in self.registry.volumes.iter_mut().filter(|info| info.id == config.id.0) {
+                info.mode.clone_from(&mode);
+            }
+        }
+        self.mailbox.send(Command::Configure(volumes, reply));
+        done.await.map_err(|_| "the data plane is busy or has ended".to_owned())
+    }
+
+    async fn set_mode(&self, name: &str, mode: &str) -> Result<Value, String> {
+        let wanted = mode_from_name(mode)
+            .ok_or_else(|| format!("\"{mode}\" is none of write-through, write-around, read-only, pass-through"))?;
+        let mut in_force = self.in_force.lock().await;
+        let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
+        let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
+        if needs_restart(config.mode, wanted) {
+            return Err("a change from or to read-only needs a restart".to_owned());
+        }
+        config.mode = wanted;
+        let config = config.clone();
+        drop(in_force);
+        self.configure(vec![config]).await?;
+        tracing::info!("volume \"{name}\" is {mode} now");
+        Ok(json!({ "volume": name, "mode": mode }))
+    }
+
+    /// Reads the configuration again and applies what a running daemon can; names the rest.
+    async fn reload(&self) -> Result<Value, String> {
+        let Some(read) = &self.hooks.read_config else { return Err("there is no configuration to reload".to_owned()) };
+        self.notify(&[sd_notify::NotifyState::Reloading]);
+        let result = self.apply(read()).await;
+        self.notify(&[sd_notify::NotifyState::Ready]);
+        if let Ok(value) = &result {
+            tracing::info!("reloaded: {value}");
+        }
+        result
+    }
+
+    async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
+        let new = read?;
+        let mut in_force = self.in_force.lock().await;
+        let mut applied = Vec::new();
+        let mut later = Vec::new();
+        for change in diff_live(&in_force.config, &new) {
+            if change.live { applied.push(change.key) } else { later.push(change.key) }
+        }
+        let mut configs = Vec::new();
+        for (name, current) in &mut in_force.volumes {
+            let Some(volume) = new.volumes.iter().find(|volume| volume.name == *name) else { continue };
+            let wanted =
+                volume_config(volume, current.id, current.size_bytes, current.region_bytes, current.trusted);
+            let mode = current.mode;
+            *current = wanted;
+            if needs_restart(mode, current.mode) {
+                current.mode = mode;
+                let key = format!("volume \"{name}\": mode");
+                applied.retain(|applied| *applied != key);
+                later.push(format!("{key} (from or to read-only)"));
+            }
+            configs.push(current.clone());
+        }
+        if new.log != in_force.config.log {
+            let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;
+            set(&new.log.level)?;
+            in_force.config.log = new.log.clone();
+        }
+        // Only what was applied is in force; the rest keeps being named until a restart.
+        for volume in &mut in_force.config.volumes {
+            if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
+                let mode = if wanted.mode == zc_config::Mode::ReadOnly || volume.mode == zc_config::Mode::ReadOnly {
+                    volume.mode
+                } else {
+                    wanted.mode
+                };
+                let kept = (volume.origin.clone(), volume.create_bytes, volume.direct, volume.nbd.clone());
+                *volume = wanted.clone();
+                volume.mode = mode;
+                (volume.origin, volume.create_bytes, volume.direct, volume.nbd) = kept;
+            }
+        }
+        drop(in_force);
+        self.configure(configs).await?;
+        Ok(json!({ "applied": applied, "needs_restart": later }))
+    }
+}
+
+/// The origin of a read-only volume was opened for reading, and its export was announced as read-only.
+fn needs_restart(from: Mode, to: Mode) -> bool {
+    from != to && (from == Mode::ReadOnly || to == Mode::ReadOnly)
+}

@@ -1,0 +1,227 @@
+//! The cache device's part of the actions.
+//!
+//! Job: encode metadata to its place, write units (data and header, the gap between only if it is small), read stored
+//! extents and headers.
+//!
+//! Invariants: every read and write is whole 4 KiB blocks from page-aligned memory (O_DIRECT). Memory that goes to the
+//! device holds nothing but what belongs there: padding is zero.
+//!
+//! What it does not do: judge errors or retry.
+
+use std::io;
+
+use zc_cache::seam::{Action, Event, ExtentRead, Source};
+use zc_core::{BufId, OpId, WeuSlot, limits::BLOCK_BYTES, usize_from_u32};
+use zc_format::{RECORDS_PER_BLOCK, Record, WeuHeader, encode_checkpoint_block};
+use zc_io::{FallocateMode, FileKind, Memory, Operation, Segment, SharedFd, Target};
+
+use crate::exec::slice;
+use crate::extents::{ExtentsRead, PartDecode, decode_from_memory};
+use crate::limits::{HEADER_READ_BYTES, INLINE_DECODE_BYTES, WEU_GAP_BYTES};
+use crate::pending::{ExtentsPending, Pending};
+use crate::reduce_pool::Job;
+use crate::shard::Shard;
+
+impl Shard {
+    pub(crate) fn device_action(&mut self, action: Action) {
+        match action {
+            Action::ReadExtents { op, source: Source::Memory(weu), parts, .. } => {
+                self.read_from_memory(op, weu, &parts);
+            }
+            Action::ReadExtents { op, source: Source::Device, slot, start_bytes, len_bytes, parts, urgent } => {
+                let offset = self.device.geometry.slot_offset(slot) + u64::from(start_bytes);
+                let memory = self.buffers.memory(usize_from_u32(len_bytes));
+                let pending = ExtentsPending { op, start_bytes, parts, urgent };
+                let operation = Operation::read(self.device.file.fd(), offset, memory);
+                self.submit(operation, Pending::Extents(Box::new(pending)));
+            }
+            Action::ReadHeader { op, slot, hint_bytes } => self.read_header(op, slot, hint_bytes),
+            Action::WriteWeu { op, slot, weu, data_bytes, header } => {
+                self.write_weu(op, slot, weu, data_bytes, &header);
+            }
+            Action::DiscardSlot { op, slot } => self.discard(op, slot),
+            Action::WriteJournal { op, block } => {
+                let offset = self.device.geometry.journal_block_offset(block.sequence);
+                let pending = Pending::Journal { op, block: block.sequence };
+                self.write_block(pending, offset, &block.encode());
+            }
+            Action::WriteRegionMap { op, copy, map } => {
+                let offset = self.device.geometry.region_map[copy & 1];
+                self.write_block(Pending::Device { op }, offset, &map.encode(copy));
+            }
+            Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
+                let offset = self.device.geometry.checkpoint_block_offset(area, first_block);
+                self.write_block(Pending::Device { op }, offset, &checkpoint_blocks(first_block, sequence, &records));
+            }
+            Action::CommitCheckpoint { op, area, header } => {
+                let offset = self.device.geometry.checkpoint[area & 1];
+                self.write_block(Pending::Device { op }, offset, &header.encode(area));
+            }
+            Action::FlushCache { op } => {
+                let fd = SharedFd::clone(self.device.file.fd());
+                self.submit(Operation::Fsync { fd, datasync: true }, Pending::Device { op });
+            }
+            other => unreachable!("{other:?} is not for the cache device"),
+        }
+    }
+
+    fn write_block(&mut self, pending: Pending, offset: u64, bytes: &[u8]) {
+        assert!(!bytes.is_empty(), "a block has bytes");
+        let mut memory = self.buffers.memory(bytes.len().next_multiple_of(usize_from_u32(BLOCK_BYTES)));
+        let (used, rest) = memory.split_at_mut(bytes.len());
+        used.copy_from_slice(bytes);
+        rest.fill(0);
+        let operation = Operation::write(self.device.file.fd(), offset, memory);
+        self.submit(operation, pending);
+    }
+
+    fn discard(&mut self, op: OpId, slot: WeuSlot) {
+        let offset = self.device.geometry.slot_offset(slot);
+        let len = u64::from(self.device.geometry.weu_bytes);
+        let fd = SharedFd::clone(self.device.file.fd());
+        let operation = match self.device.file.kind() {
+            FileKind::Block => Operation::Discard { fd, offset, len },
+            FileKind::Regular => Operation::Fallocate { fd, mode: FallocateMode::PunchHole, offset, len },
+        };
+        self.submit(operation, Pending::Device { op });
+    }
+
+    fn write_weu(&mut self, op: OpId, slot: WeuSlot, weu: BufId, data_bytes: u32, header: &WeuHeader) {
+        let weu_bytes = self.device.geometry.weu_bytes;
+        let count = u32::try_from(header.entries.len()).unwrap_or(u32::MAX);
+        let header_bytes = WeuHeader::encoded_bytes(count);
+        let header_at = weu_bytes - header_bytes;
+        let data_end = data_bytes.next_multiple_of(BLOCK_BYTES).min(header_at);
+        assert!(data_bytes <= data_end, "data and header of a unit do not meet");
+        header.encode_into(&mut self.buffers.write(slice(weu, header_at, header_bytes)));
+        let whole = header_at - data_end <= WEU_GAP_BYTES;
+        let zero_end = if whole { header_at } else { data_end };
+        if zero_end > data_bytes {
+            self.buffers.zero(slice(weu, data_bytes, zero_end - data_bytes));
+        }
+        let offset = self.device.geometry.slot_offset(slot);
+        if whole {
+            let all = self.buffers.read(slice(weu, 0, weu_bytes));
+            let operation = Operation::write(self.device.file.fd(), offset, all);
+            self.submit(operation, Pending::Device { op });
+            return;
+        }
+        let pieces: Vec<_> = [(0, data_end), (header_at, header_bytes)].into_iter().filter(|piece| piece.1 > 0).collect();
+        let join = self.joins.begin(op, pieces.len());
+        for (start_bytes, len_bytes) in pieces {
+            let segments = vec![Segment::whole(self.buffers.read(slice(weu, start_bytes, len_bytes)))];
+            let fd = SharedFd::clone(self.device.file.fd());
+            let offset = offset + u64::from(start_bytes);
+            self.submit(Operation::Write { fd, offset, segments, durable: false }, Pending::Joined { join });
+        }
+    }
+
+    fn read_from_memory(&mut self, op: OpId, weu: BufId, parts: &[ExtentRead]) {
+        let weu_bytes = self.device.geometry.weu_bytes;
+        let mut results = Vec::with_capacity(parts.len());
+        for part in parts {
+            let at = part.expected.offset_bytes;
+            let longest = zc_format::EXTENT_HEADER_BYTES + part.expected.raw_bytes;
+            let bytes = self.buffers.read(slice(weu, at, longest.min(weu_bytes.saturating_sub(at))));
+            let mut dest = self.buffers.write(part.dest);
+            results.push(decode_from_memory(&bytes, part, &mut dest, &mut self.scratch));
+        }
+        self.events.push_back(Event::ExtentsRead { op, result: Ok(results) });
+    }
+
+    /// Pages are here: decode them, here if that is quick, else by the workers.
+    pub(crate) fn extents_arrived(&mut self, read: ExtentsPending, result: io::Result<usize>, operation: Operation) {
+        let ExtentsPending { op, start_bytes, parts, urgent } = read;
+        if let Err(error) = self.device_result(result) {
+            self.events.push_back(Event::ExtentsRead { op, result: Err(error) });
+            return;
+        }
+        let Some(Memory::Buf(pages)) = operation.into_target().map(Target::into_memory) else {
+            unreachable!("extents are read into whole buffers")
+        };
+        let pages = pages.into_shared();
+        let raw_bytes = parts.iter().fold(0_u32, |sum, part| sum.saturating_add(part.expected.raw_bytes));
+        let inline = urgent && raw_bytes <= INLINE_DECODE_BYTES && raw_bytes <= self.inline_left_bytes;
+        self.next_number += 1;
+        let number = self.next_number;
+        let decodes = parts.into_iter().enumerate().map(|(part, wanted)| PartDecode {
+            read: number,
+            part,
+            pages: pages.clone(),
+            pages_offset_bytes: start_bytes,
+            dest: self.buffers.write(wanted.dest),
+            wanted,
+        });
+        if inline {
+            self.inline_left_bytes -= raw_bytes;
+            let results = decodes.map(|decode| decode.run(&mut self.scratch)).collect();
+            self.events.push_back(Event::ExtentsRead { op, result: Ok(results) });
+            return;
+        }
+        let decodes: Vec<_> = decodes.collect();
+        self.reads.insert(number, ExtentsRead::new(op, decodes.len()));
+        for decode in decodes {
+            self.pool.submit(Job::Decode(decode));
+        }
+    }
+
+    pub(crate) fn part_decoded(&mut self, read: u64, part: usize, result: Result<(), zc_format::ExtentError>) {
+        let Some(entry) = self.reads.get_mut(&read) else { panic!("extents read {read} has ended") };
+        if entry.decoded(part, result)
+            && let Some(entry) = self.reads.remove(&read)
+        {
+            let (op, results) = entry.finish();
+            self.events.push_back(Event::ExtentsRead { op, result: Ok(results) });
+        }
+    }
+
+    fn read_header(&mut self, op: OpId, slot: WeuSlot, hint_bytes: u32) {
+        let len_bytes = if hint_bytes == 0 { HEADER_READ_BYTES } else { hint_bytes };
+        self.read_tail(op, slot, len_bytes, false);
+    }
+
+    fn read_tail(&mut self, op: OpId, slot: WeuSlot, len_bytes: u32, again: bool) {
+        let weu_bytes = self.device.geometry.weu_bytes;
+        let len_bytes = len_bytes.next_multiple_of(BLOCK_BYTES).min(weu_bytes);
+        let end = self.device.geometry.slot_offset(slot) + u64::from(weu_bytes);
+        let memory = self.buffers.memory(usize_from_u32(len_bytes));
+        let operation = Operation::read(self.device.file.fd(), end - u64::from(len_bytes), memory);
+        self.submit(operation, Pending::Header { op, slot, again });
+    }
+
+    pub(crate) fn header_arrived(
+        &mut self,
+        op: OpId,
+        slot: WeuSlot,
+        again: bool,
+        result: io::Result<usize>,
+        operation: Operation,
+    ) {
+        if let Err(error) = self.device_result(result) {
+            self.events.push_back(Event::HeaderRead { op, result: Err(error) });
+            return;
+        }
+        let Some(Memory::Buf(tail)) = operation.into_target().map(Target::into_memory) else {
+            unreachable!("headers are read into whole buffers")
+        };
+        let geometry = &self.device.geometry;
+        let claimed = WeuHeader::peek_len(&tail, geometry.weu_bytes);
+        if let Ok(len_bytes) = claimed
+            && usize_from_u32(len_bytes) > tail.len()
+            && !again
+        {
+            self.read_tail(op, slot, len_bytes, true);
+            return;
+        }
+        let header = WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes).ok().map(Box::new);
+        self.events.push_back(Event::HeaderRead { op, result: Ok(header) });
+    }
+}
+
+fn checkpoint_blocks(first_block: u64, sequence: u64, records: &[Record]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (block, records) in (first_block..).zip(records.chunks(RECORDS_PER_BLOCK)) {
+        bytes.extend_from_slice(&encode_checkpoint_block(sequence, block, records));
+    }
+    bytes
+}

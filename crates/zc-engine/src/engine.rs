@@ -1,0 +1,156 @@
+//! A running engine: the shard's thread, the control thread, and the handles to them.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tokio::sync::oneshot;
+use zc_config::Config;
+
+use crate::commands::{Command, Mailbox};
+use crate::control::{Control, ControlHandle};
+use crate::error::EngineError;
+use crate::registry::Registry;
+use crate::shard::Shard;
+use crate::startup::{self, Opened};
+use crate::stats::ShardStats;
+
+/// How to start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Believe nothing that the cache holds.
+    pub cold: bool,
+    /// Handle SIGTERM, SIGINT and SIGHUP, and tell the service manager.
+    pub signals: bool,
+}
+
+/// Sets the log filter of the process; called on reload.
+pub type SetLogLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
+/// Reads the configuration again; called on reload.
+pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// What the program around the engine provides.
+#[derive(Default)]
+pub struct Hooks {
+    /// Without it, a change of the log level needs a restart.
+    pub set_log_level: Option<SetLogLevel>,
+    /// Without it, there is no reload.
+    pub read_config: Option<ReadConfig>,
+}
+
+impl std::fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+/// A running engine. Dropping it stops it in order.
+#[derive(Debug)]
+pub struct Engine {
+    mailbox: Arc<Mailbox>,
+    registry: Arc<Registry>,
+    addresses: Vec<String>,
+    shard: Option<JoinHandle<Result<bool, EngineError>>>,
+    control: Option<ControlHandle>,
+}
+
+impl Engine {
+    /// Opens everything the configuration names, and serves. Returns when clients can connect; the index loads while
+    /// they are served.
+    ///
+    /// # Errors
+    /// One sentence on what does not fit; then nothing was touched, or nothing that matters.
+    pub fn start(config: &Config, options: EngineOptions, hooks: Hooks) -> Result<Self, EngineError> {
+        let Opened { parts, closer, control_socket, volumes } = startup::open(config, options.cold)?;
+        let mailbox = Arc::clone(&parts.mailbox);
+        let registry = Arc::clone(&parts.registry);
+        let addresses: Vec<String> = parts.listeners.iter().map(|listener| listener.address.clone()).collect();
+        let (ended, end) = oneshot::channel();
+        let shard_mailbox = Arc::clone(&mailbox);
+        let shard = std::thread::Builder::new()
+            .name("shard-0".to_owned())
+            .spawn(move || {
+                let result = Shard::new(parts).and_then(|shard| shard.run(closer));
+                shard_mailbox.close();
+                let _nobody_listens = ended.send(());
+                result
+            })
+            .map_err(|source| EngineError::thread("the data plane", source))?;
+        let control = Control {
+            config: config.clone(),
+            volumes,
+            mailbox: Arc::clone(&mailbox),
+            registry: Arc::clone(&registry),
+            addresses: addresses.clone(),
+            hooks,
+        };
+        let started = ControlHandle::start(control, control_socket, end, options.signals);
+        let mut engine = Self { mailbox, registry, addresses, shard: Some(shard), control: None };
+        match started {
+            Ok(control) => engine.control = Some(control),
+            Err(error) => {
+                engine.stop()?;
+                return Err(error);
+            }
+        }
+        Ok(engine)
+    }
+
+    /// Where clients can connect, as NBD URIs without an export.
+    #[must_use]
+    pub fn addresses(&self) -> &[String] {
+        &self.addresses
+    }
+
+    /// Connections and volumes.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+
+    /// The counters; `None` when the data plane has ended. Blocks for a turn of it. Not for use within tokio.
+    #[must_use]
+    pub fn stats(&self) -> Option<ShardStats> {
+        let (reply, stats) = oneshot::channel();
+        self.mailbox.send(Command::Stats(reply));
+        stats.blocking_recv().ok().map(|stats| *stats)
+    }
+
+    /// Drains, makes everything durable and ends. Returns whether the cache was left clean.
+    ///
+    /// # Errors
+    /// When the data plane failed.
+    pub fn stop(mut self) -> Result<bool, EngineError> {
+        self.mailbox.send(Command::Stop);
+        self.join()
+    }
+
+    /// Waits until somebody stops the engine: a signal or the control socket.
+    ///
+    /// # Errors
+    /// When the data plane failed.
+    pub fn wait(mut self) -> Result<bool, EngineError> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<bool, EngineError> {
+        let Some(shard) = self.shard.take() else { return Ok(false) };
+        let result = shard.join().unwrap_or_else(|panic| Err(EngineError::DataPlane(panic_text(&*panic))));
+        // The control thread ends when the shard has.
+        self.control = None;
+        result
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.mailbox.send(Command::Stop);
+        if let Err(error) = self.join() {
+            tracing::error!("{error}");
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}

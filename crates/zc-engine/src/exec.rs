@@ -1,0 +1,257 @@
+//! The manager's actions, carried out.
+//!
+//! Job: one function per family of [`Action`]; memory actions at once, the rest as ring operations or jobs for workers.
+//!
+//! Invariants: each operation's end becomes exactly one event. Errors of the cache device become results of operations
+//! and nothing else: what they mean for clients is the manager's to say (G4).
+//!
+//! What it does not do: device layout beyond asking the geometry (see `device`).
+
+use zc_cache::seam::{Action, Event, Note};
+use zc_core::{BufSlice, ErrorKind, OpId, VolumeId};
+use zc_io::{Completion, Segment, Target};
+use zc_origin::{OriginRequest, Step};
+
+use crate::metrics::Path;
+use crate::pending::Pending;
+use crate::reduce::Facts;
+use crate::reduce_pool::Job;
+use crate::shard::Shard;
+use crate::stop::Stopping;
+
+/// Counts of reads by how they were served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReadCounts {
+    hits: u64,
+    misses: u64,
+    partial: u64,
+}
+
+impl Shard {
+    pub(crate) fn read_counts(&self) -> ReadCounts {
+        let stats = self.manager.stats();
+        ReadCounts { hits: stats.read_hits, misses: stats.read_misses, partial: stats.read_partial }
+    }
+
+    /// How the reads were served that this event ended: the path under which their latency is booked.
+    pub(crate) fn classify_reads(&mut self, before: ReadCounts) {
+        let now = self.read_counts();
+        self.read_path = match (now.hits > before.hits, now.misses > before.misses, now.partial > before.partial) {
+            (true, false, false) => Path::Hit,
+            (false, _, false) => Path::Miss,
+            _ => Path::Mixed,
+        };
+    }
+
+    /// Carries out actions in order; `actions` is empty afterwards.
+    pub(crate) fn carry_out(&mut self, actions: &mut Vec<Action>) {
+        for action in actions.drain(..) {
+            match action {
+                Action::Reply { req, result } => self.part_done(req, result, self.read_path),
+                Action::Alloc { buf, len_bytes } => self.buffers.alloc(buf, len_bytes),
+                Action::Free { buf } => self.buffers.free(buf),
+                Action::Copy { from, to } => self.buffers.copy(from, to),
+                Action::Zero { dest } => self.buffers.zero(dest),
+                Action::Place { weu, offset_bytes, header, payload } => {
+                    self.place(weu, offset_bytes, &header, payload);
+                }
+                Action::OriginRead { .. }
+                | Action::OriginWrite { .. }
+                | Action::OriginFlush { .. }
+                | Action::OriginTrim { .. }
+                | Action::OriginZero { .. } => self.origin_action(action),
+                Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => self.reduce_action(action),
+                Action::Intent { record } => self.intent.append(record),
+                Action::IntentTrim { records } => self.intent.trim(records, self.journal_written),
+                Action::IntentReady => self.intent.make_valid(),
+                Action::Note(note) => self.note(note),
+                Action::Stopped { clean } => self.stopping = Stopping::Stopped { clean },
+                Action::Distrust { op, volume } => self.distrust(op, volume),
+                other => self.device_action(other),
+            }
+        }
+    }
+
+    fn place(&mut self, weu: zc_core::BufId, offset_bytes: u32, header: &zc_format::ExtentHeader, payload: BufSlice) {
+        let bytes = self.buffers.read(payload);
+        let len_bytes = zc_format::EXTENT_HEADER_BYTES + payload.len_bytes;
+        let mut place = self.buffers.write(BufSlice { buf: weu, start_bytes: offset_bytes, len_bytes });
+        header.seal(offset_bytes, &bytes, &mut place);
+        drop(place);
+        // Up to where the next extent starts.
+        let end = offset_bytes + len_bytes;
+        let padding = end.next_multiple_of(zc_core::limits::PLACE_ALIGN_BYTES) - end;
+        if padding > 0 {
+            self.buffers.zero(BufSlice { buf: weu, start_bytes: end, len_bytes: padding });
+        }
+    }
+
+    fn origin_action(&mut self, action: Action) {
+        let (op, volume, request) = match action {
+            Action::OriginRead { op, volume, offset_bytes, dest } => {
+                let target = Target::whole(self.buffers.write(dest));
+                (op, volume, OriginRequest::Read { offset: offset_bytes, target })
+            }
+            Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
+                let segments = vec![Segment::whole(self.buffers.read(src))];
+                (op, volume, OriginRequest::Write { offset: offset_bytes, segments, fua })
+            }
+            Action::OriginFlush { op, volume } => (op, volume, OriginRequest::Flush),
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua } => {
+                (op, volume, OriginRequest::Trim { offset: offset_bytes, len: len_bytes, fua })
+            }
+            Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua } => {
+                (op, volume, OriginRequest::WriteZeroes { offset: offset_bytes, len: len_bytes, no_hole, fua })
+            }
+            other => unreachable!("{other:?} is not for an origin"),
+        };
+        let step = self.volume_mut(volume).origin.start(request);
+        self.origin_step(op, volume, step);
+    }
+
+    fn origin_step(&mut self, op: OpId, volume: VolumeId, step: Step) {
+        match step {
+            Step::Submit(job, operation) => self.submit(operation, Pending::Origin { op, volume, job }),
+            Step::Done(finished) => {
+                // The lease ends before the manager hears of it.
+                drop(finished.target);
+                let result = finished.result.map_err(|error| {
+                    self.metrics.origin_errors += 1;
+                    // The first, then ever fewer: an origin that fails for hours fills no disk with its log.
+                    if self.metrics.origin_errors.is_power_of_two() {
+                        let count = self.metrics.origin_errors;
+                        tracing::error!(count, "{error}");
+                    }
+                    error.kind()
+                });
+                self.events.push_back(Event::OriginDone { op, result });
+            }
+        }
+    }
+
+    fn reduce_action(&mut self, action: Action) {
+        let job = match action {
+            Action::Hash { op, src } => {
+                Job::Hash { op, src: self.buffers.read(src), kind: self.device.fingerprint }
+            }
+            Action::Compress { op, src, codec, max_bytes, out } => {
+                let out = BufSlice { buf: out, start_bytes: 0, len_bytes: max_bytes };
+                let (src, out) = (self.buffers.read(src), self.buffers.write(out));
+                Job::Compress { op, src, codec, max_bytes, out }
+            }
+            Action::Compare { op, left, right } => {
+                Job::Compare { op, left: self.buffers.read(left), right: self.buffers.read(right) }
+            }
+            other => unreachable!("{other:?} is not for a worker"),
+        };
+        self.pool.submit(job);
+    }
+
+    /// A worker knows something.
+    pub(crate) fn facts_known(&mut self, op: OpId, facts: Facts) {
+        self.events.push_back(match facts {
+            Facts::Hashed(digest) => Event::Hashed { op, digest },
+            Facts::Compressed(stored_bytes) => Event::Compressed { op, stored_bytes },
+            Facts::Compared(equal) => Event::Compared { op, equal },
+        });
+    }
+
+    fn distrust(&mut self, op: OpId, volume: Option<VolumeId>) {
+        self.metrics.distrusts += 1;
+        let state = std::sync::Arc::clone(&self.state);
+        let name = volume.and_then(|id| self.volumes.get(&id)).map(|volume| volume.name.clone());
+        let work = move || {
+            let done = if volume.is_some() { state.distrust(name.as_deref()) } else { state.distrust(None) };
+            done.map_err(|error| {
+                tracing::error!("cannot record that the cache is not to be trusted any more: {error}");
+                ErrorKind::Io
+            })
+        };
+        self.pool.submit(Job::Blocking { op, work: Box::new(work) });
+    }
+
+    pub(crate) fn distrusted(&mut self, op: OpId, result: Result<(), ErrorKind>) {
+        self.events.push_back(Event::DeviceDone { op, result });
+    }
+
+    fn note(&mut self, note: Note) {
+        match note {
+            Note::CacheFailed { during, error } => {
+                let text = format!("the cache device failed ({during:?}): {error}");
+                tracing::error!("{text}; volumes go on without the cache");
+                self.cache_fault = Some(text);
+            }
+            Note::ExtentDropped { slot, fault } => {
+                self.metrics.extents_dropped += 1;
+                if self.metrics.extents_dropped.is_power_of_two() {
+                    let count = self.metrics.extents_dropped;
+                    tracing::warn!(count, "a stored extent in slot {slot} was dropped: {fault}");
+                }
+            }
+            Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
+            Note::IndexLoaded { extents } => {
+                let ms = self.clock.now_ms();
+                self.loaded_ms = Some(ms);
+                tracing::info!("index complete: {extents} extents, {ms} ms after the start");
+            }
+        }
+    }
+
+    /// A ring operation ended.
+    pub(crate) fn completed(&mut self, completion: Completion) {
+        let Completion { user, result, operation, accepted } = completion;
+        match self.tokens.take(user) {
+            Pending::Wake => self.woken(),
+            Pending::Accept { listener } => self.accepted(listener, result, accepted),
+            Pending::Receive { conn } => self.received(conn, result, operation),
+            Pending::Send { conn } => {
+                drop(operation);
+                self.sent(conn, result);
+            }
+            Pending::Origin { op, volume, job } => {
+                let step = self.volume_mut(volume).origin.advance(job, result, operation);
+                self.origin_step(op, volume, step);
+            }
+            Pending::Device { op } => {
+                drop(operation);
+                let result = self.device_result(result).map(|_| ());
+                self.events.push_back(Event::DeviceDone { op, result });
+            }
+            Pending::Journal { op, block } => {
+                drop(operation);
+                let result = self.device_result(result).map(|_| ());
+                if result.is_ok() {
+                    self.journal_written = self.journal_written.max(block);
+                }
+                self.events.push_back(Event::DeviceDone { op, result });
+            }
+            Pending::Joined { join } => {
+                drop(operation);
+                let result = self.device_result(result).map(|_| ());
+                if let Some((op, result)) = self.joins.ended(join, result) {
+                    self.events.push_back(Event::DeviceDone { op, result });
+                }
+            }
+            Pending::Extents(read) => self.extents_arrived(*read, result, operation),
+            Pending::Header { op, slot, again } => self.header_arrived(op, slot, again, result, operation),
+        }
+    }
+
+    /// The result of a cache device operation as a kind; logs errors, ever more rarely.
+    pub(crate) fn device_result(&mut self, result: std::io::Result<usize>) -> Result<usize, ErrorKind> {
+        result.map_err(|error| {
+            self.metrics.device_errors += 1;
+            if self.metrics.device_errors.is_power_of_two() {
+                let count = self.metrics.device_errors;
+                tracing::warn!(count, "cache device {}: {error}", self.device.file.path().display());
+            }
+            zc_io::kind_of(&error)
+        })
+    }
+}
+
+/// The range of a slice in its buffer.
+pub(crate) fn slice(buf: zc_core::BufId, start_bytes: u32, len_bytes: u32) -> BufSlice {
+    BufSlice { buf, start_bytes, len_bytes }
+}
+

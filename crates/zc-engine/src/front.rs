@@ -1,0 +1,336 @@
+//! From NBD requests to the manager's and back.
+//!
+//! Job: turn each client request into manager requests on whole sectors, order overlapping writes (see `locks`), read
+//! and merge the edges of writes that are not sector-aligned, and answer.
+//!
+//! Invariants: a client request is answered once, after the last of its manager requests; a write holds its range from
+//! before its first manager request until after its last. A vanished connection's requests run to their end.
+//!
+//! What it does not do: protocol (the session does) or caching.
+
+use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
+use zc_core::{ErrorKind, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64};
+use zc_io::{AlignedBuf, Arena, Segment};
+use zc_nbd::ErrorCode;
+use zc_nbd::server::{Command, Request};
+
+use crate::metrics::Path;
+use crate::shard::Shard;
+
+const SECTOR: u64 = SECTOR_BYTES as u64;
+
+/// A client request under way.
+#[derive(Debug)]
+pub(crate) struct ClientRequest {
+    conn: u64,
+    /// Taken by the reply.
+    request: Option<Request>,
+    volume: VolumeId,
+    started_ns: u64,
+    /// Payload bytes counted against the budget.
+    charge_bytes: u64,
+    body: Body,
+    /// Manager requests that have not ended.
+    parts_left: u32,
+    error: Option<ErrorKind>,
+}
+
+/// What a request has to do.
+#[derive(Debug)]
+enum Body {
+    /// Bytes go to `arena[skip..]`.
+    Read { arena: Arena, skip_bytes: usize },
+    /// Flush, prefetch.
+    Plain,
+    /// Write, trim, zeroing; in this order: range, edges, parts.
+    Change(Change),
+}
+
+#[derive(Debug)]
+struct Change {
+    /// Whole sectors.
+    start: u64,
+    end: u64,
+    /// Of a WRITE: whole sectors, the payload inside.
+    memory: Option<Arena>,
+    /// Sectors of which only a part is written, being read.
+    edges: Vec<Edge>,
+    phase: Phase,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Waiting,
+    Edges,
+    Writing,
+}
+
+#[derive(Debug)]
+struct Edge {
+    sector: u64,
+    arena: Arena,
+}
+
+fn floor(bytes: u64) -> u64 {
+    bytes / SECTOR * SECTOR
+}
+
+/// The part of a sector that a request covers, relative to the sector.
+fn covered(sector: u64, offset: u64, length: u64) -> std::ops::Range<usize> {
+    let start = offset.max(sector) - sector;
+    let end = (offset + length).min(sector + SECTOR) - sector;
+    usize_from_u64(start)..usize_from_u64(end)
+}
+
+impl Shard {
+    /// Memory for a WRITE's payload, and where in it the payload starts: at the same place in its sector as on the
+    /// volume, so that an aligned write needs no copy and an unaligned one only its edges.
+    pub(crate) fn payload_memory(&self, request: &Request) -> (AlignedBuf, usize) {
+        let skip = request.offset() % SECTOR;
+        let whole = (skip + request.length()).next_multiple_of(SECTOR);
+        (self.buffers.memory(usize_from_u64(whole)), usize_from_u64(skip))
+    }
+
+    /// A request without payload, from a session.
+    pub(crate) fn begin_request(&mut self, conn: u64, volume: VolumeId, request: Request) {
+        let (offset, length) = (request.offset(), request.length());
+        let (start, end) = (floor(offset), (offset + length).next_multiple_of(SECTOR));
+        match request.command() {
+            Command::Read => {
+                let memory = self.buffers.memory(usize_from_u64(end - start));
+                let arena = Arena::new(memory);
+                let skip_bytes = usize_from_u64(offset - start);
+                let body = Body::Read { arena: arena.clone(), skip_bytes };
+                let id = self.add_client(conn, volume, request, body, length);
+                let buf = self.buffers.adopt(arena);
+                self.submit_part(id, start, end - start, RequestKind::Read { buf });
+            }
+            Command::Flush => {
+                let id = self.add_client(conn, volume, request, Body::Plain, 0);
+                self.submit_part(id, 0, 0, RequestKind::Flush);
+            }
+            Command::Cache => {
+                let id = self.add_client(conn, volume, request, Body::Plain, 0);
+                self.submit_part(id, start, end - start, RequestKind::Prefetch);
+            }
+            Command::Trim => {
+                // Parts of sectors are kept: a trim is a hint.
+                let (start, end) = (offset.next_multiple_of(SECTOR), floor(offset + length));
+                self.begin_change(conn, volume, request, start, end.max(start), None);
+            }
+            Command::WriteZeroes => self.begin_change(conn, volume, request, start, end, None),
+            Command::Write | Command::BlockStatus => {
+                // Writes come with their payload; no contexts are offered.
+                unreachable!("{:?} does not come this way", request.command())
+            }
+        }
+    }
+
+    /// A WRITE whose payload is complete.
+    pub(crate) fn begin_write(&mut self, conn: u64, volume: VolumeId, request: Request, memory: AlignedBuf) {
+        // Counted since its first byte came.
+        self.budget_bytes -= request.length();
+        let start = floor(request.offset());
+        let end = start + u64_from_usize(memory.len());
+        self.begin_change(conn, volume, request, start, end, Some(Arena::new(memory)));
+    }
+
+    fn begin_change(
+        &mut self,
+        conn: u64,
+        volume: VolumeId,
+        request: Request,
+        start: u64,
+        end: u64,
+        memory: Option<Arena>,
+    ) {
+        let charge = if memory.is_some() { request.length() } else { 0 };
+        let change = Change { start, end, memory, edges: Vec::new(), phase: Phase::Waiting };
+        let id = self.add_client(conn, volume, request, Body::Change(change), charge);
+        if start == end {
+            self.answer(id);
+            return;
+        }
+        if self.volume_mut(volume).locks.acquire(start..end, id) {
+            self.range_granted(id);
+        }
+    }
+
+    fn add_client(&mut self, conn: u64, volume: VolumeId, request: Request, body: Body, charge_bytes: u64) -> u64 {
+        self.next_number += 1;
+        let id = self.next_number;
+        self.budget_bytes += charge_bytes;
+        let client = ClientRequest {
+            conn,
+            request: Some(request),
+            volume,
+            started_ns: self.clock.now_ns(),
+            charge_bytes,
+            body,
+            parts_left: 0,
+            error: None,
+        };
+        self.clients.insert(id, client);
+        id
+    }
+
+    fn client(&mut self, id: u64) -> &mut ClientRequest {
+        let Some(client) = self.clients.get_mut(&id) else { panic!("client request {id} has ended") };
+        client
+    }
+
+    fn submit_part(&mut self, id: u64, offset_bytes: u64, len_bytes: u64, kind: RequestKind) {
+        let client = self.client(id);
+        client.parts_left += 1;
+        let volume = client.volume;
+        self.next_number += 1;
+        let req = ReqId(self.next_number);
+        self.parts.insert(req, id);
+        self.events.push_back(Event::Submit(CacheRequest { req, volume, offset_bytes, len_bytes, kind }));
+    }
+
+    /// A write has its range: read its edges, or write at once.
+    pub(crate) fn range_granted(&mut self, id: u64) {
+        let client = self.client(id);
+        let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
+        let (offset, length, is_trim) = (request.offset(), request.length(), request.command() == Command::Trim);
+        let Body::Change(change) = &mut client.body else { unreachable!("only changes have ranges") };
+        let last = change.end - SECTOR;
+        let mut sectors = vec![change.start];
+        if last != change.start {
+            sectors.push(last);
+        }
+        sectors.retain(|&sector| !is_trim && covered(sector, offset, length).len() < usize_from_u64(SECTOR));
+        change.phase = if sectors.is_empty() { Phase::Writing } else { Phase::Edges };
+        if sectors.is_empty() {
+            self.write_parts(id);
+            return;
+        }
+        for sector in sectors {
+            let arena = Arena::new(self.buffers.memory(usize_from_u32(SECTOR_BYTES)));
+            let buf = self.buffers.adopt(arena.clone());
+            if let Body::Change(change) = &mut self.client(id).body {
+                change.edges.push(Edge { sector, arena });
+            }
+            self.submit_part(id, sector, SECTOR, RequestKind::Read { buf });
+        }
+    }
+
+    /// The edges are there: merge and write.
+    fn edges_read(&mut self, id: u64) {
+        let Some(client) = self.clients.get_mut(&id) else { panic!("client request {id} has ended") };
+        let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
+        let (offset, length) = (request.offset(), request.length());
+        let Body::Change(change) = &mut client.body else { unreachable!("only changes have edges") };
+        change.phase = Phase::Writing;
+        for edge in &mut change.edges {
+            let own = covered(edge.sector, offset, length);
+            match &change.memory {
+                Some(memory) => {
+                    // What the request does not cover comes from the volume.
+                    let at = usize_from_u64(edge.sector - change.start);
+                    let old = edge.arena.read_lease(0..usize_from_u32(SECTOR_BYTES));
+                    let mut merged = memory.lease(at..at + old.len());
+                    merged[..own.start].copy_from_slice(&old[..own.start]);
+                    merged[own.end..].copy_from_slice(&old[own.end..]);
+                }
+                None => {
+                    let mut zeroed = self.buffers.memory(usize_from_u32(SECTOR_BYTES));
+                    zeroed.copy_from_slice(&edge.arena.read_lease(0..usize_from_u32(SECTOR_BYTES)));
+                    zeroed[own].fill(0);
+                    edge.arena = Arena::new(zeroed);
+                }
+            }
+        }
+        self.write_parts(id);
+    }
+
+    fn write_parts(&mut self, id: u64) {
+        let client = self.client(id);
+        let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
+        let (command, fua, no_hole) = (request.command(), request.fua(), request.no_hole());
+        let Body::Change(change) = &mut client.body else { unreachable!("only changes write") };
+        let (mut start, mut end) = (change.start, change.end);
+        if let Some(memory) = change.memory.take() {
+            let buf = self.buffers.adopt(memory);
+            self.submit_part(id, start, end - start, RequestKind::Write { buf, fua });
+            return;
+        }
+        for edge in std::mem::take(&mut change.edges) {
+            if edge.sector == start {
+                start += SECTOR;
+            } else {
+                end -= SECTOR;
+            }
+            let buf = self.buffers.adopt(edge.arena);
+            self.submit_part(id, edge.sector, SECTOR, RequestKind::Write { buf, fua });
+        }
+        if start < end {
+            let kind = if command == Command::Trim {
+                RequestKind::Trim { fua }
+            } else {
+                RequestKind::WriteZeroes { no_hole, fua }
+            };
+            self.submit_part(id, start, end - start, kind);
+        }
+    }
+
+    /// A manager request has been answered.
+    pub(crate) fn part_done(&mut self, req: ReqId, result: Result<(), ErrorKind>, path: Path) {
+        let Some(id) = self.parts.remove(&req) else { panic!("{req:?} was answered twice") };
+        let client = self.client(id);
+        client.error = client.error.or(result.err());
+        client.parts_left -= 1;
+        if client.parts_left > 0 {
+            return;
+        }
+        let is_edges = matches!(&client.body, Body::Change(change) if change.phase == Phase::Edges);
+        if is_edges && client.error.is_none() {
+            self.edges_read(id);
+            return;
+        }
+        let path = match &client.body {
+            Body::Read { .. } => Some(path),
+            Body::Change(_) => Some(Path::Write),
+            Body::Plain => client.request.as_ref().filter(|r| r.command() == Command::Flush).map(|_| Path::Flush),
+        };
+        let started_ns = client.started_ns;
+        if let Some(path) = path {
+            let nanoseconds = self.clock.now_ns().saturating_sub(started_ns);
+            self.metrics.record(path, nanoseconds);
+        }
+        self.answer(id);
+    }
+
+    /// Answers, gives the range back and lets go.
+    fn answer(&mut self, id: u64) {
+        let Some(mut client) = self.clients.remove(&id) else { panic!("client request {id} is answered twice") };
+        self.budget_bytes -= client.charge_bytes;
+        if let Body::Change(change) = &client.body
+            && change.start < change.end
+        {
+            let mut granted = Vec::new();
+            self.volume_mut(client.volume).locks.release(&(change.start..change.end), &mut granted);
+            for other in granted {
+                self.range_granted(other);
+            }
+        }
+        let Some(request) = client.request.take() else { unreachable!("a request is answered once") };
+        let Some(conn) = self.conns.get_mut(&client.conn).filter(|conn| !conn.dead) else { return };
+        let length = request.length();
+        let (session, head) = conn.reply();
+        match (client.error, &client.body) {
+            (Some(kind), _) => {
+                let code = ErrorCode::from(kind);
+                session.reply_error(request, code, &kind.to_string(), head);
+            }
+            (None, Body::Read { arena, skip_bytes }) => {
+                session.reply_read(request, head);
+                let data = arena.read_lease(*skip_bytes..skip_bytes + usize_from_u64(length));
+                conn.push_data(Segment::whole(data));
+            }
+            (None, _) => session.reply_done(request, head),
+        }
+        self.touch(client.conn);
+    }
+}

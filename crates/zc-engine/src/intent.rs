@@ -1,0 +1,272 @@
+//! The intent log: what the journal does not hold yet, in a plain file that outlives the process but need not outlive
+//! the machine (see [`zc_cache::seam::Action::Intent`]).
+//!
+//! Layout: a header of 64 bytes (magic, cache, boot, session, validity, journal block), then records as in the journal, oldest first.
+//! Written without a flush: after a power cut the boot identity differs and the file is ignored.
+//!
+//! Invariants: a file that is marked valid holds every record that is not in a journal block up to the one its header
+//! names. A failure to write removes the
+//! mark, or the file; it never stops the daemon.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use zc_core::{JournalSeq, u64_from_usize};
+use zc_format::{RECORD_BYTES, Record};
+
+use crate::limits::INTENT_BYTES_MAX;
+
+const MAGIC: [u8; 8] = *b"zcintnt1";
+const HEADER_BYTES: usize = 64;
+const HEADER: u64 = HEADER_BYTES as u64;
+const RECORD: u64 = RECORD_BYTES as u64;
+/// A file larger than this was not written by us: the log is cut long before.
+const READ_BYTES_MAX: u64 = 1 << 30;
+
+/// What the file is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct IntentOwner {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) boot_id: [u8; 16],
+    pub(crate) session: u64,
+}
+
+/// The log of this session.
+#[derive(Debug)]
+pub(crate) struct IntentLog {
+    path: PathBuf,
+    owner: IntentOwner,
+    /// `None` after a failure.
+    file: Option<File>,
+    end: u64,
+    /// Records of this turn.
+    fresh: Vec<u8>,
+    /// Number of the first record in the file.
+    first: u64,
+    trimmed: u64,
+    /// A journal block that had been written when the log was last trimmed: what was trimmed is up to there.
+    trimmed_journal: JournalSeq,
+    /// The same, as of the records that are gone from the file.
+    gone_journal: JournalSeq,
+    valid: bool,
+    mark: bool,
+}
+
+fn header(owner: &IntentOwner, valid: bool, journal: JournalSeq) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..24].copy_from_slice(&owner.uuid);
+    header[24..40].copy_from_slice(&owner.boot_id);
+    header[40..48].copy_from_slice(&owner.session.to_le_bytes());
+    header[48] = u8::from(valid);
+    header[56..64].copy_from_slice(&journal.0.to_le_bytes());
+    header
+}
+
+/// The journal block that a valid log of that session relies upon, and its records; or `None`.
+pub(crate) fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<Record>)> {
+    let file = File::open(path).ok()?;
+    if file.metadata().ok()?.len() > READ_BYTES_MAX {
+        return None;
+    }
+    let bytes = std::fs::read(path).ok()?;
+    let (found, records) = bytes.split_at_checked(HEADER_BYTES)?;
+    let journal = JournalSeq(u64::from_le_bytes(*found.last_chunk::<8>()?));
+    if found != header(owner, true, journal) {
+        return None;
+    }
+    // A record cut off by the kill was never acted upon.
+    let records: Option<_> = records.chunks_exact(RECORD_BYTES).map(|bytes| Record::decode(bytes).ok()).collect();
+    Some((journal, records?))
+}
+
+impl IntentLog {
+    /// Begins the log of a session; whatever was there is gone.
+    pub(crate) fn create(path: &Path, owner: IntentOwner) -> Self {
+        let begin = || -> io::Result<File> {
+            let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+            file.write_all_at(&header(&owner, false, JournalSeq(0)), 0)?;
+            Ok(file)
+        };
+        let file = match begin() {
+            Ok(file) => Some(file),
+            Err(error) => {
+                tracing::warn!("no intent log at {}: {error}; a killed daemon restarts as after a power cut", path.display());
+                None
+            }
+        };
+        Self {
+            path: path.to_owned(),
+            owner,
+            file,
+            end: HEADER,
+            fresh: Vec::new(),
+            first: 0,
+            trimmed: 0,
+            trimmed_journal: JournalSeq(0),
+            gone_journal: JournalSeq(0),
+            valid: false,
+            mark: false,
+        }
+    }
+
+    pub(crate) fn append(&mut self, record: Record) {
+        if self.file.is_some() {
+            self.fresh.extend_from_slice(&record.encode());
+        }
+    }
+
+    /// The first `records` records of the session are in journal blocks up to `journal`.
+    pub(crate) fn trim(&mut self, records: u64, journal: JournalSeq) {
+        self.trimmed = self.trimmed.max(records);
+        self.trimmed_journal = journal;
+    }
+
+    /// The log may be relied upon once what was appended is in the file.
+    pub(crate) fn make_valid(&mut self) {
+        self.mark = true;
+    }
+
+    /// Writes the turn's records.
+    pub(crate) fn write_out(&mut self) {
+        if self.fresh.is_empty() && !self.mark {
+            return;
+        }
+        if let Err(error) = self.try_write_out() {
+            tracing::warn!(
+                "the intent log {} failed: {error}; a killed daemon restarts as after a power cut",
+                self.path.display()
+            );
+            self.give_up();
+        }
+    }
+
+    fn try_write_out(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        if !self.fresh.is_empty() {
+            file.write_all_at(&self.fresh, self.end)?;
+            self.end += u64_from_usize(self.fresh.len());
+            self.fresh.clear();
+        }
+        if self.mark {
+            file.write_all_at(&header(&self.owner, true, self.gone_journal), 0)?;
+            self.valid = true;
+            self.mark = false;
+        }
+        let dead = self.trimmed.saturating_sub(self.first) * RECORD;
+        if self.end > INTENT_BYTES_MAX && dead > self.end / 2 {
+            self.compact()?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the file by one without the trimmed records. Renaming is atomic for a process that is killed.
+    fn compact(&mut self) -> io::Result<()> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let dead = (self.trimmed - self.first) * RECORD;
+        let mut kept = vec![0; zc_core::usize_from_u64(self.end - HEADER - dead)];
+        file.read_exact_at(&mut kept, HEADER + dead)?;
+        let beside = self.path.with_extension("intent-new");
+        let new = File::options().read(true).write(true).create(true).truncate(true).open(&beside)?;
+        new.write_all_at(&kept, HEADER)?;
+        new.write_all_at(&header(&self.owner, self.valid, self.trimmed_journal), 0)?;
+        std::fs::rename(&beside, &self.path)?;
+        self.file = Some(new);
+        self.first = self.trimmed;
+        self.gone_journal = self.trimmed_journal;
+        self.end = HEADER + u64_from_usize(kept.len());
+        Ok(())
+    }
+
+    /// Without a valid log a restart distrusts what it must: slower to warm up, never wrong.
+    fn give_up(&mut self) {
+        if let Some(file) = self.file.take()
+            && file.write_all_at(&header(&self.owner, false, self.gone_journal), 0).is_err()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            // Neither marked nor removed: without the state directory nothing that could be done is left.
+            tracing::error!("cannot withdraw the intent log {}: {error}", self.path.display());
+        }
+        self.fresh = Vec::new();
+    }
+
+    /// After a clean stop there is nothing left to intend.
+    pub(crate) fn remove(mut self) {
+        self.file = None;
+        drop(std::fs::remove_file(&self.path));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_core::{ExtentKey, ExtentNo, VolumeId};
+
+    const OWNER: IntentOwner = IntentOwner { uuid: [1; 16], boot_id: [2; 16], session: 3 };
+
+    fn record(extent: u64) -> Record {
+        Record::Zero { key: ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) } }
+    }
+
+    #[test]
+    fn only_a_valid_log_of_the_same_session_and_boot_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        assert_eq!(read(&path, &OWNER), None);
+        let mut log = IntentLog::create(&path, OWNER);
+        log.append(record(1));
+        log.write_out();
+        assert_eq!(read(&path, &OWNER), None, "not marked yet");
+        log.append(record(2));
+        log.make_valid();
+        log.write_out();
+        assert_eq!(read(&path, &OWNER), Some((JournalSeq(0), vec![record(1), record(2)])));
+        assert_eq!(read(&path, &IntentOwner { session: 4, ..OWNER }), None);
+        assert_eq!(read(&path, &IntentOwner { boot_id: [9; 16], ..OWNER }), None);
+        log.append(record(3));
+        assert_eq!(read(&path, &OWNER).unwrap().1.len(), 2, "written once a turn");
+        log.write_out();
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(HEADER + 2 * RECORD + 5).unwrap();
+        assert_eq!(read(&path, &OWNER), Some((JournalSeq(0), vec![record(1), record(2)])), "a cut-off record is not there");
+        log.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn trimmed_records_go_when_the_file_is_large() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let mut log = IntentLog::create(&path, OWNER);
+        log.make_valid();
+        let count = INTENT_BYTES_MAX / RECORD + 10;
+        (0..count).for_each(|extent| log.append(record(extent)));
+        log.write_out();
+        log.trim(count - 5, JournalSeq(77));
+        log.append(record(count));
+        log.write_out();
+        let expected: Vec<_> = (count - 5..=count).map(record).collect();
+        assert_eq!(read(&path, &OWNER), Some((JournalSeq(77), expected.clone())));
+        log.append(record(7));
+        log.write_out();
+        assert_eq!(read(&path, &OWNER).unwrap().1.len(), expected.len() + 1);
+    }
+
+    #[test]
+    fn a_failure_withdraws_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let mut log = IntentLog::create(&path, OWNER);
+        log.append(record(1));
+        log.make_valid();
+        log.write_out();
+        // A file that was opened for reading takes no write.
+        log.file = Some(File::open(&path).unwrap());
+        log.append(record(2));
+        log.write_out();
+        assert!(log.file.is_none());
+        assert_eq!(read(&path, &OWNER), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! What the driver measures itself: latencies per path, connections, restart time.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+/// Longest latency told apart: 100 s.
+const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+/// The ways of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Path {
+    /// A read without the origin.
+    Hit,
+    /// A read from the origin alone.
+    Miss,
+    /// A read from both.
+    Mixed,
+    /// Write, trim, zeroing.
+    Write,
+    /// Flush.
+    Flush,
+}
+
+/// Latencies and counters of the data plane.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    histograms: [Histogram<u64>; 5],
+    /// Connections accepted.
+    pub(crate) accepted: u64,
+    /// Connections refused because there were too many.
+    pub(crate) refused: u64,
+    /// Connections closed because the client broke a rule.
+    pub(crate) broken: u64,
+    /// Errors of origins.
+    pub(crate) origin_errors: u64,
+    /// Errors of the cache device.
+    pub(crate) device_errors: u64,
+    /// Times the cache's contents were given up outside the device.
+    pub(crate) distrusts: u64,
+    /// Stored extents that failed verification.
+    pub(crate) extents_dropped: u64,
+    /// Reads put off because too many payload bytes were in flight.
+    pub(crate) stalls: u64,
+}
+
+/// Latencies of one path, in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Latency {
+    /// Requests.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_us: f64,
+    /// Median.
+    pub p50_us: f64,
+    /// 90 % are not slower.
+    pub p90_us: f64,
+    /// 99 % are not slower.
+    pub p99_us: f64,
+    /// 99.9 % are not slower.
+    pub p999_us: f64,
+    /// Slowest.
+    pub max_us: f64,
+}
+
+/// Latencies by path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Latencies {
+    /// Reads without the origin.
+    pub hit: Latency,
+    /// Reads from the origin alone.
+    pub miss: Latency,
+    /// Reads from both.
+    pub mixed: Latency,
+    /// Writes, trims, zeroings.
+    pub write: Latency,
+    /// Flushes.
+    pub flush: Latency,
+}
+
+fn histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2) {
+        Ok(histogram) => histogram,
+        Err(error) => unreachable!("the bounds are constant and legal: {error}"),
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            histograms: std::array::from_fn(|_| histogram()),
+            accepted: 0,
+            refused: 0,
+            broken: 0,
+            origin_errors: 0,
+            device_errors: 0,
+            distrusts: 0,
+            extents_dropped: 0,
+            stalls: 0,
+        }
+    }
+}
+
+impl Metrics {
+    pub(crate) fn record(&mut self, path: Path, nanoseconds: u64) {
+        self.histograms[path as usize].saturating_record(nanoseconds.max(1));
+    }
+
+    pub(crate) fn latencies(&self) -> Latencies {
+        let of = |path: Path| latency(&self.histograms[path as usize]);
+        Latencies {
+            hit: of(Path::Hit),
+            miss: of(Path::Miss),
+            mixed: of(Path::Mixed),
+            write: of(Path::Write),
+            flush: of(Path::Flush),
+        }
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "microseconds for people; 2^52 ns are 52 days")]
+fn latency(histogram: &Histogram<u64>) -> Latency {
+    let at = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+    if histogram.is_empty() {
+        return Latency::default();
+    }
+    Latency {
+        count: histogram.len(),
+        mean_us: histogram.mean() / 1000.0,
+        p50_us: at(0.5),
+        p90_us: at(0.9),
+        p99_us: at(0.99),
+        p999_us: at(0.999),
+        max_us: histogram.max() as f64 / 1000.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_kept_apart_and_given_in_microseconds() {
+        let mut metrics = Metrics::default();
+        for _ in 0..99 {
+            metrics.record(Path::Hit, 2_000);
+        }
+        metrics.record(Path::Hit, 5_000_000);
+        metrics.record(Path::Flush, u64::MAX);
+        let latencies = metrics.latencies();
+        assert_eq!((latencies.hit.count, latencies.flush.count, latencies.miss.count), (100, 1, 0));
+        assert!((latencies.hit.p50_us - 2.0).abs() < 0.1, "{latencies:?}");
+        assert!(latencies.hit.max_us > 4_900.0);
+    }
+}

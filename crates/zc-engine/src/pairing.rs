@@ -1,0 +1,266 @@
+//! Does this cache belong to these origins, and may what it holds be believed?
+//!
+//! The origin carries no mark of ours, so the proof comes from three sides: what the cache's volume table says, what the
+//! state directory remembers, and what the origin looks like now. Clean contents are trusted when all agree; when they
+//! disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about identity
+//! the start is refused and nothing is touched, unless a cold start was asked for.
+//!
+//! What stays undetectable: a block device, or after an unclean stop a file, that somebody else wrote meanwhile.
+//!
+//! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
+//! and a crash before that makes the next start cold as well instead of half trusted.
+
+use std::path::{Path, PathBuf};
+
+use zc_core::VolumeId;
+use zc_format::{OriginIdentity, OriginKind, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable};
+use zc_io::{FileKind, Identity};
+use zc_origin::Likeness;
+
+use crate::error::EngineError;
+use crate::state_dir::{OriginMark, State, VolumeState};
+
+/// A volume to be paired.
+#[derive(Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) path: &'a Path,
+    /// `None`: the file does not exist yet.
+    pub(crate) identity: Option<Identity>,
+    pub(crate) region_bytes: u64,
+}
+
+/// What is known of the cache.
+#[derive(Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) cache_path: &'a Path,
+    pub(crate) table: &'a VolumeTable,
+    /// The session in the superblock: the last one on this image of the cache.
+    pub(crate) session: u64,
+    pub(crate) state: &'a State,
+    pub(crate) cold: bool,
+}
+
+/// The verdict on a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Paired {
+    pub(crate) id: VolumeId,
+    pub(crate) region_bytes: u64,
+    /// The stamp in the volume table.
+    pub(crate) stamp: u64,
+    /// Why its contents are not believed.
+    pub(crate) cold_reason: Option<String>,
+}
+
+/// Judges all volumes; in their order.
+pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Vec<Paired>, EngineError> {
+    let mut used: Vec<u16> = known.table.records.iter().map(|record| record.id.0).collect();
+    let mut paired = Vec::with_capacity(candidates.len());
+    for candidate in candidates {
+        let record = known.table.records.iter().find(|record| record.name == candidate.name);
+        let verdict = match record {
+            Some(record) => judge(known, candidate, record)?,
+            None => {
+                let id = (0..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX);
+                if used.len() >= VOLUMES_PER_TABLE {
+                    return Err(EngineError::Refused(format!(
+                        "the cache {} knows {VOLUMES_PER_TABLE} volumes already, volume \"{}\" does not fit; \
+                         `zcctl format --force` makes a new cache",
+                        known.cache_path.display(),
+                        candidate.name
+                    )));
+                }
+                used.push(id);
+                let before = known.state.volumes.get(candidate.name).map_or(0, |entry| entry.stamp);
+                let stamp = before.wrapping_add(1);
+                // Nothing is cached under a new number.
+                Paired { id: VolumeId(id), region_bytes: candidate.region_bytes, stamp, cold_reason: None }
+            }
+        };
+        paired.push(verdict);
+    }
+    Ok(paired)
+}
+
+fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) -> Result<Paired, EngineError> {
+    let entry = known.state.volumes.get(candidate.name);
+    let cold_reason = reason(known, candidate, record, entry)?;
+    let newest = entry.map_or(0, |entry| entry.stamp).max(record.stamp);
+    let stamp = if cold_reason.is_some() { newest.wrapping_add(1) } else { record.stamp };
+    Ok(Paired { id: record.id, region_bytes: record.region_bytes, stamp, cold_reason })
+}
+
+fn reason(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    record: &VolumeRecord,
+    entry: Option<&VolumeState>,
+) -> Result<Option<String>, EngineError> {
+    if known.cold {
+        return Ok(Some("a cold start was asked for".to_owned()));
+    }
+    let Some(identity) = &candidate.identity else {
+        return Err(other_origin(known, candidate, entry, "does not exist"));
+    };
+    let was_clean = known.state.clean && known.state.session == known.session;
+    let mut remembered = entry.map_or_else(|| from_media(&record.origin), |entry| from_mark(&entry.origin));
+    if !was_clean {
+        // Who wrote last is not known then: it may have been we ourselves.
+        remembered.mtime_ns = identity.mtime_ns;
+    }
+    match zc_origin::compare(&remembered, identity) {
+        Likeness::Other(text) => return Err(other_origin(known, candidate, entry, &text)),
+        Likeness::Changed(text) => return Ok(Some(format!("the origin {text}"))),
+        Likeness::Same => {}
+    }
+    let Some(entry) = entry else {
+        return Ok(Some("the state directory does not know the volume on this cache".to_owned()));
+    };
+    if known.state.session > known.session {
+        return Ok(Some(format!(
+            "the cache is an older image: its last session is {}, session {} was seen",
+            known.session, known.state.session
+        )));
+    }
+    Ok((entry.stamp != record.stamp).then(|| "its stamp says that it was given up".to_owned()))
+}
+
+fn other_origin(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+    what: &str,
+) -> EngineError {
+    let before = entry.map_or_else(|| PathBuf::from("another origin"), |entry| entry.path.clone());
+    EngineError::Refused(format!(
+        "the cache {} belongs to another origin: volume \"{}\" was paired with {}, but {} {what}; \
+         start with --cold to drop what the cache holds of it, or make a new cache with `zcctl format --force`",
+        known.cache_path.display(),
+        candidate.name,
+        before.display(),
+        candidate.path.display(),
+    ))
+}
+
+/// The identity as the state directory keeps it.
+pub(crate) fn mark(identity: &Identity) -> OriginMark {
+    OriginMark {
+        is_block: identity.kind == FileKind::Block,
+        dev: identity.dev,
+        inode: identity.inode,
+        len_bytes: identity.len_bytes,
+        mtime_ns: u64::try_from(identity.mtime_ns).unwrap_or(0),
+    }
+}
+
+fn from_mark(mark: &OriginMark) -> Identity {
+    Identity {
+        kind: if mark.is_block { FileKind::Block } else { FileKind::Regular },
+        dev: mark.dev,
+        inode: mark.inode,
+        len_bytes: mark.len_bytes,
+        mtime_ns: i128::from(mark.mtime_ns),
+    }
+}
+
+/// The identity as the volume table keeps it.
+pub(crate) fn for_media(identity: &Identity) -> OriginIdentity {
+    let OriginMark { is_block, dev, inode, len_bytes, mtime_ns } = mark(identity);
+    let kind = if is_block { OriginKind::Block } else { OriginKind::File };
+    OriginIdentity { kind, dev, inode, len_bytes, mtime_ns }
+}
+
+fn from_media(origin: &OriginIdentity) -> Identity {
+    Identity {
+        kind: if origin.kind == OriginKind::Block { FileKind::Block } else { FileKind::Regular },
+        dev: origin.dev,
+        inode: origin.inode,
+        len_bytes: origin.len_bytes,
+        mtime_ns: i128::from(origin.mtime_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Identity =
+        Identity { kind: FileKind::Regular, dev: 1, inode: 2, len_bytes: 1 << 20, mtime_ns: 50 };
+
+    fn table(stamp: u64) -> VolumeTable {
+        let record = VolumeRecord {
+            id: VolumeId(4),
+            name: "v".to_owned(),
+            size_bytes: 1 << 20,
+            region_bytes: 1 << 20,
+            origin: for_media(&FILE),
+            stamp,
+        };
+        VolumeTable { sequence: 3, records: vec![record] }
+    }
+
+    fn state(session: u64, clean: bool, stamp: u64) -> State {
+        let entry = VolumeState { stamp, path: "/srv/v.img".into(), origin: mark(&FILE) };
+        State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
+    }
+
+    fn verdict(table: &VolumeTable, state: &State, identity: Identity, cold: bool) -> Result<Paired, EngineError> {
+        let known = Known { cache_path: Path::new("/cache"), table, session: 9, state, cold };
+        let path = Path::new("/srv/new.img");
+        let candidate = Candidate { name: "v", path, identity: Some(identity), region_bytes: 7 << 20 };
+        pair(&known, &[candidate]).map(|mut paired| paired.remove(0))
+    }
+
+    #[test]
+    fn agreement_is_trusted_and_keeps_number_region_and_stamp() {
+        let paired = verdict(&table(5), &state(9, true, 5), FILE, false).unwrap();
+        let expected = Paired { id: VolumeId(4), region_bytes: 1 << 20, stamp: 5, cold_reason: None };
+        assert_eq!(paired, expected);
+    }
+
+    #[test]
+    fn disagreement_about_time_is_cold_with_a_new_stamp() {
+        let cold = |table: &VolumeTable, state: &State, identity| {
+            let paired = verdict(table, state, identity, false).unwrap();
+            assert!(paired.stamp > 5, "{paired:?}");
+            paired.cold_reason.unwrap()
+        };
+        assert!(cold(&table(5), &state(9, true, 6), FILE).contains("given up"));
+        assert!(cold(&table(5), &state(12, true, 5), FILE).contains("older image"));
+        assert!(cold(&table(5), &State::default(), FILE).contains("does not know"));
+        let longer = Identity { len_bytes: 2 << 20, ..FILE };
+        assert!(cold(&table(5), &state(9, true, 5), longer).contains("bytes"));
+        let newer = Identity { mtime_ns: 60, ..FILE };
+        assert!(cold(&table(5), &state(9, true, 5), newer).contains("written"));
+        let asked = verdict(&table(5), &state(9, true, 5), FILE, true).unwrap();
+        assert!(asked.cold_reason.unwrap().contains("asked"));
+    }
+
+    #[test]
+    fn after_an_unclean_stop_the_change_time_says_nothing() {
+        let newer = Identity { mtime_ns: 60, ..FILE };
+        assert_eq!(verdict(&table(5), &state(9, false, 5), newer, false).unwrap().cold_reason, None);
+    }
+
+    #[test]
+    fn another_origin_is_refused_naming_both_and_the_way_out() {
+        let other = Identity { inode: 77, ..FILE };
+        let error = verdict(&table(5), &state(9, true, 5), other, false).unwrap_err();
+        let text = error.to_string();
+        for part in ["/cache", "/srv/v.img", "/srv/new.img", "--cold", "zcctl format --force"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(error.is_refusal());
+        assert!(verdict(&table(5), &state(9, true, 5), other, true).is_ok());
+    }
+
+    #[test]
+    fn a_new_volume_gets_a_number_that_was_never_used() {
+        let (table, state) = (table(5), State::default());
+        let known = Known { cache_path: Path::new("/c"), table: &table, session: 9, state: &state, cold: false };
+        let candidate = |name| Candidate { name, path: Path::new("/x"), identity: Some(FILE), region_bytes: 9 };
+        let candidates = ["a", "b", "c", "d", "e"].map(candidate);
+        let ids: Vec<_> = pair(&known, &candidates).unwrap().iter().map(|paired| paired.id.0).collect();
+        assert_eq!(ids, [0, 1, 2, 3, 5]);
+    }
+}

@@ -1,0 +1,143 @@
+//! What the shard's ring operations are for.
+//!
+//! Invariants: a token names one operation in flight and is free again when that completes.
+
+use zc_core::{ErrorKind, JournalSeq, Map, OpId, VolumeId, WeuSlot};
+use zc_origin::Job;
+
+/// The meaning of an operation in flight.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// The wake-up from other threads.
+    Wake,
+    /// A listener waits for a connection.
+    Accept { listener: usize },
+    /// Bytes from a client.
+    Receive { conn: u64 },
+    /// Bytes to a client.
+    Send { conn: u64 },
+    /// A step of an origin request.
+    Origin { op: OpId, volume: VolumeId, job: Job },
+    /// A cache device operation that is the whole of a manager's operation.
+    Device { op: OpId },
+    /// A journal block.
+    Journal { op: OpId, block: JournalSeq },
+    /// One of several such operations.
+    Joined { join: u64 },
+    /// Pages with stored extents.
+    Extents(Box<ExtentsPending>),
+    /// A WEU header, or the end of one.
+    Header { op: OpId, slot: WeuSlot, again: bool },
+}
+
+/// A device read of stored extents.
+#[derive(Debug)]
+pub(crate) struct ExtentsPending {
+    pub(crate) op: OpId,
+    pub(crate) start_bytes: u32,
+    pub(crate) parts: Vec<zc_cache::seam::ExtentRead>,
+    pub(crate) urgent: bool,
+}
+
+impl Pending {
+    /// Whether a device or an origin works on it.
+    const fn is_device(&self) -> bool {
+        !matches!(self, Self::Wake | Self::Accept { .. } | Self::Receive { .. } | Self::Send { .. })
+    }
+}
+
+/// Numbers for operations in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    slots: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    device_ops: usize,
+}
+
+impl Tokens {
+    pub(crate) fn insert(&mut self, pending: Pending) -> u64 {
+        self.device_ops += usize::from(pending.is_device());
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index] = Some(pending);
+            index
+        } else {
+            self.slots.push(Some(pending));
+            self.slots.len() - 1
+        };
+        zc_core::u64_from_usize(index)
+    }
+
+    pub(crate) fn take(&mut self, token: u64) -> Pending {
+        let index = zc_core::usize_from_u64(token);
+        let Some(pending) = self.slots.get_mut(index).and_then(Option::take) else {
+            panic!("token {token} completed twice")
+        };
+        self.device_ops -= usize::from(pending.is_device());
+        self.free.push(index);
+        pending
+    }
+
+    /// Operations that a device or an origin works on.
+    pub(crate) const fn device_ops(&self) -> usize {
+        self.device_ops
+    }
+}
+
+/// Manager operations that take several ring operations.
+#[derive(Debug, Default)]
+pub(crate) struct Joins {
+    table: Map<u64, Join>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Join {
+    op: OpId,
+    left: usize,
+    error: Option<ErrorKind>,
+}
+
+impl Joins {
+    pub(crate) fn begin(&mut self, op: OpId, parts: usize) -> u64 {
+        assert!(parts > 0, "an operation of no parts would never end");
+        self.next += 1;
+        self.table.insert(self.next, Join { op, left: parts, error: None });
+        self.next
+    }
+
+    /// Books the end of a part; the outcome of the whole when it was the last.
+    pub(crate) fn ended(&mut self, join: u64, result: Result<(), ErrorKind>) -> Option<(OpId, Result<(), ErrorKind>)> {
+        let Some(entry) = self.table.get_mut(&join) else { panic!("join {join} has ended") };
+        entry.error = entry.error.or(result.err());
+        entry.left -= 1;
+        if entry.left > 0 {
+            return None;
+        }
+        self.table.remove(&join).map(|entry| (entry.op, entry.error.map_or(Ok(()), Err)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_reused_after_their_end_only() {
+        let mut tokens = Tokens::default();
+        let one = tokens.insert(Pending::Wake);
+        let two = tokens.insert(Pending::Device { op: OpId(7) });
+        assert_ne!(one, two);
+        assert_eq!(tokens.device_ops(), 1);
+        assert!(matches!(tokens.take(two), Pending::Device { op: OpId(7) }));
+        assert_eq!((tokens.device_ops(), tokens.insert(Pending::Wake)), (0, two));
+    }
+
+    #[test]
+    fn a_join_ends_with_its_last_part_and_its_first_error() {
+        let mut joins = Joins::default();
+        let join = joins.begin(OpId(1), 3);
+        assert_eq!(joins.ended(join, Ok(())), None);
+        assert_eq!(joins.ended(join, Err(ErrorKind::NoSpace)), None);
+        assert_eq!(joins.ended(join, Err(ErrorKind::Io)), Some((OpId(1), Err(ErrorKind::NoSpace))));
+    }
+}

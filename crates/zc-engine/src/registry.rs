@@ -1,0 +1,47 @@
+//! What threads share: who is connected, what is served. The data plane writes, the control plane reads.
+
+use std::path::PathBuf;
+
+use dashmap::DashMap;
+use serde::Serialize;
+
+/// A client connection.
+#[derive(Debug, Clone, Serialize)]
+pub struct Connection {
+    /// The listener it came in on.
+    pub listener: String,
+    /// The export it chose.
+    pub export: Option<String>,
+    /// When it was accepted, in milliseconds since the start of the daemon.
+    pub accepted_ms: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(listener: String, accepted_ms: u64) -> Self {
+        Self { listener, export: None, accepted_ms }
+    }
+}
+
+/// A volume.
+#[derive(Debug, Clone, Serialize)]
+pub struct VolumeInfo {
+    /// Its number on media.
+    pub id: u16,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Its mode.
+    pub mode: String,
+    /// Its origin.
+    pub origin: PathBuf,
+    /// Why its cache contents were not trusted at the start, if they were not.
+    pub cold_reason: Option<String>,
+}
+
+/// The tables.
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// Connections by number.
+    pub connections: DashMap<u64, Connection>,
+    /// Volumes by name.
+    pub volumes: DashMap<String, VolumeInfo>,
+}

@@ -1,0 +1,298 @@
+//! A shard: one thread, one ring, one cache manager, one event loop.
+//!
+//! Job: a turn collects what ended, turns it into events, lets the manager handle them, carries out its actions,
+//! gathers replies, and submits everything with one system call.
+//!
+//! Invariants: this thread alone touches the manager, connections and buffers' table. An event is handled to its end
+//! before the next. Actions are carried out in order; what they make the ring do starts at the end of the turn, after
+//! the intent log was written.
+//!
+//! What it does not do: hash or compress (workers do), wait for anything but the ring, or know configuration files.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use zc_cache::CacheManager;
+use zc_cache::seam::{Action, Event};
+use zc_core::{FingerprintKind, JournalSeq, Map, ReqId, VolumeId};
+use zc_io::{BlockFile, BufPool, Completion, EventFd, Operation, Ring, RingOptions};
+use zc_nbd::server::ExportInfo;
+use zc_origin::Origin;
+
+use crate::buffers::Buffers;
+use crate::clock::Clock;
+use crate::close::Closer;
+use crate::commands::Mailbox;
+use crate::conn::Conn;
+use crate::error::EngineError;
+use crate::extents::ExtentsRead;
+use crate::front::ClientRequest;
+use crate::intent::IntentLog;
+use crate::limits::{POOL_BYTES, RING_ENTRIES, RING_OPS, TICK_BUSY_MS, TICK_IDLE_MS};
+use crate::listen::Listener;
+use crate::locks::RangeLocks;
+use crate::metrics::{Metrics, Path};
+use crate::pending::{Joins, Pending, Tokens};
+use crate::reduce::Scratch;
+use crate::reduce_pool::{Outcome, ReducePool};
+use crate::registry::Registry;
+use crate::settings::FrontLimits;
+use crate::state_dir::StateDir;
+use crate::stop::Stopping;
+
+/// A volume as the data plane sees it.
+#[derive(Debug)]
+pub(crate) struct Volume {
+    pub(crate) name: String,
+    pub(crate) origin: Origin,
+    pub(crate) locks: RangeLocks,
+    /// What the manager was told last.
+    pub(crate) config: zc_cache::config::VolumeConfig,
+}
+
+/// The cache device as the data plane sees it.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) file: BlockFile,
+    pub(crate) geometry: zc_format::Geometry,
+    pub(crate) fingerprint: FingerprintKind,
+}
+
+/// Everything a shard starts with; made by `startup` on another thread.
+pub(crate) struct ShardParts {
+    pub(crate) manager: CacheManager,
+    pub(crate) device: Device,
+    pub(crate) volumes: Vec<(VolumeId, Volume)>,
+    pub(crate) exports: Vec<ExportInfo>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) intent: IntentLog,
+    pub(crate) state: Arc<StateDir>,
+    pub(crate) reduce_threads: u32,
+    pub(crate) reduce_cpus: Vec<usize>,
+    pub(crate) limits: FrontLimits,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) event: EventFd,
+    pub(crate) clock: Clock,
+    pub(crate) restart_bytes_read: u64,
+}
+
+/// A running shard.
+pub(crate) struct Shard {
+    pub(crate) ring: Ring,
+    pub(crate) tokens: Tokens,
+    /// Operations that the ring had no room for.
+    pub(crate) backlog: VecDeque<(Operation, u64)>,
+    pub(crate) manager: CacheManager,
+    pub(crate) events: VecDeque<Event>,
+    pub(crate) buffers: Buffers,
+    pub(crate) device: Device,
+    pub(crate) volumes: Map<VolumeId, Volume>,
+    pub(crate) exports: Vec<ExportInfo>,
+    pub(crate) listeners: Vec<Listener>,
+    pub(crate) conns: Map<u64, Conn>,
+    /// Connections that something happened to in this turn.
+    pub(crate) touched: Vec<u64>,
+    /// Connections to send to, or to close, at the end of the turn.
+    pub(crate) to_send: Vec<u64>,
+    /// Connections whose requests wait for payload memory.
+    pub(crate) stalled: Vec<u64>,
+    pub(crate) clients: Map<u64, ClientRequest>,
+    pub(crate) parts: Map<ReqId, u64>,
+    pub(crate) next_number: u64,
+    pub(crate) limits: FrontLimits,
+    pub(crate) budget_bytes: u64,
+    pub(crate) unsent_bytes: u64,
+    pub(crate) reads: Map<u64, ExtentsRead>,
+    pub(crate) joins: Joins,
+    pub(crate) pool: ReducePool,
+    pub(crate) scratch: Scratch,
+    pub(crate) inline_left_bytes: u32,
+    pub(crate) intent: IntentLog,
+    /// Newest journal block whose write has ended.
+    pub(crate) journal_written: JournalSeq,
+    pub(crate) state: Arc<StateDir>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) mailbox: Arc<Mailbox>,
+    event: EventFd,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+    /// How the reads were served that are being answered.
+    pub(crate) read_path: Path,
+    pub(crate) stopping: Stopping,
+    pub(crate) cache_fault: Option<String>,
+    pub(crate) restart_bytes_read: u64,
+    pub(crate) loaded_ms: Option<u64>,
+    last_tick_ms: u64,
+    last_event_ms: u64,
+}
+
+impl Shard {
+    /// Makes the shard on the thread that will run it.
+    pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
+        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS })?;
+        let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
+        Ok(Self {
+            ring,
+            tokens: Tokens::default(),
+            backlog: VecDeque::new(),
+            manager: parts.manager,
+            events: VecDeque::new(),
+            buffers: Buffers::new(BufPool::new(POOL_BYTES)),
+            device: parts.device,
+            volumes: parts.volumes.into_iter().collect(),
+            exports: parts.exports,
+            listeners: parts.listeners,
+            conns: Map::default(),
+            touched: Vec::new(),
+            to_send: Vec::new(),
+            stalled: Vec::new(),
+            clients: Map::default(),
+            parts: Map::default(),
+            next_number: 0,
+            limits: parts.limits,
+            budget_bytes: 0,
+            unsent_bytes: 0,
+            reads: Map::default(),
+            joins: Joins::default(),
+            pool,
+            scratch: Scratch::default(),
+            inline_left_bytes: 0,
+            intent: parts.intent,
+            state: parts.state,
+            journal_written: JournalSeq(0),
+            registry: parts.registry,
+            mailbox: parts.mailbox,
+            event: parts.event,
+            clock: parts.clock,
+            metrics: Metrics::default(),
+            read_path: Path::Miss,
+            stopping: Stopping::Running,
+            cache_fault: None,
+            restart_bytes_read: parts.restart_bytes_read,
+            loaded_ms: None,
+            last_tick_ms: 0,
+            last_event_ms: 0,
+        })
+    }
+
+    pub(crate) fn volume_mut(&mut self, id: VolumeId) -> &mut Volume {
+        let Some(volume) = self.volumes.get_mut(&id) else { panic!("{id:?} is used but unknown") };
+        volume
+    }
+
+    /// Hands an operation to the ring, or keeps it until there is room.
+    pub(crate) fn submit(&mut self, operation: Operation, pending: Pending) {
+        let token = self.tokens.insert(pending);
+        if !self.backlog.is_empty() {
+            self.backlog.push_back((operation, token));
+            return;
+        }
+        if let Err(full) = self.ring.submit(operation, token) {
+            self.backlog.push_back((*full.operation, token));
+        }
+    }
+
+    fn submit_backlog(&mut self) {
+        while self.ring.room() > 0 {
+            let Some((operation, token)) = self.backlog.pop_front() else { return };
+            if let Err(full) = self.ring.submit(operation, token) {
+                self.backlog.push_front((*full.operation, token));
+                return;
+            }
+        }
+    }
+
+    /// Runs until stopped. Returns whether the cache was left clean.
+    ///
+    /// # Errors
+    /// When the ring fails.
+    pub(crate) fn run(mut self, closer: Closer) -> Result<bool, EngineError> {
+        let mut actions = Vec::new();
+        self.manager.begin(self.clock.now_ms(), &mut actions);
+        self.carry_out(&mut actions);
+        self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
+        for listener in 0..self.listeners.len() {
+            self.accept(listener);
+        }
+        let mut completions: Vec<Completion> = Vec::new();
+        loop {
+            self.handle_events(&mut actions);
+            self.end_turn(&mut actions);
+            if let Stopping::Stopped { clean } = self.stopping {
+                if clean {
+                    closer.close(self)?;
+                }
+                return Ok(clean);
+            }
+            let timeout = Duration::from_millis(if self.touched.is_empty() { self.tick_ms() } else { 0 });
+            self.ring.submit_and_wait(1, Some(timeout), &mut completions)?;
+            self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
+            for completion in completions.drain(..) {
+                self.completed(completion);
+            }
+            self.submit_backlog();
+            self.tick();
+        }
+    }
+
+    /// Handles events until there are none, carrying out what they cause.
+    pub(crate) fn handle_events(&mut self, actions: &mut Vec<Action>) {
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                if !matches!(event, Event::Tick { .. }) {
+                    self.last_event_ms = self.last_tick_ms;
+                }
+                let before = self.read_counts();
+                self.manager.handle(event, actions);
+                self.classify_reads(before);
+                self.carry_out(actions);
+            }
+            if self.touched.is_empty() {
+                return;
+            }
+            self.pump_connections();
+        }
+    }
+
+    /// Intents, replies, housekeeping: what is done once a turn.
+    fn end_turn(&mut self, actions: &mut Vec<Action>) {
+        self.pump_stop();
+        self.handle_events(actions);
+        self.intent.write_out();
+        self.send_replies();
+    }
+
+    fn tick_ms(&self) -> u64 {
+        let quiet = self.clients.is_empty() && self.tokens.device_ops() == 0 && self.pool.waiting() == 0;
+        // For a while after the last event there is still work that only time triggers.
+        let settled = self.last_tick_ms.saturating_sub(self.last_event_ms) > 2_000;
+        if quiet && settled { TICK_IDLE_MS } else { TICK_BUSY_MS }
+    }
+
+    fn tick(&mut self) {
+        let now_ms = self.clock.now_ms();
+        if now_ms.saturating_sub(self.last_tick_ms) < TICK_BUSY_MS {
+            return;
+        }
+        self.last_tick_ms = now_ms;
+        self.events.push_back(Event::Tick { now_ms });
+        self.close_stuck_connections(now_ms);
+    }
+
+    /// Another thread has something: results of workers or commands.
+    pub(crate) fn woken(&mut self) {
+        self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
+        let mut done = Vec::new();
+        self.pool.take_done(&mut done);
+        for outcome in done {
+            match outcome {
+                Outcome::Decoded { read, part, result } => self.part_decoded(read, part, result),
+                Outcome::Facts { op, facts } => self.facts_known(op, facts),
+                Outcome::Blocking { op, result } => self.distrusted(op, result),
+            }
+        }
+        self.take_commands();
+    }
+}

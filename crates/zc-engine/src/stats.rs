@@ -1,0 +1,94 @@
+//! Numbers of a running engine, for `stats` and `status`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::metrics::Latencies;
+use crate::shard::Shard;
+
+/// Counters and gauges of a shard. Sizes are in bytes.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ShardStats {
+    /// Milliseconds since the daemon began to start.
+    pub uptime_ms: u64,
+    /// Milliseconds from the start to the complete index; absent until then.
+    pub index_loaded_ms: Option<u64>,
+    /// Bytes of superblock, checkpoint and journal read at the start.
+    pub restart_bytes_read: u64,
+    /// The cache device works.
+    pub cache_healthy: bool,
+    /// What failed if it does not.
+    pub cache_fault: Option<String>,
+    /// Every counter of the cache manager by its name.
+    pub manager: BTreeMap<&'static str, u64>,
+    /// RAM of the manager's growing structures.
+    pub ram_bytes: BTreeMap<&'static str, u64>,
+    /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
+    pub regions_active: [u64; 2],
+    /// Latencies per path.
+    pub latency: Latencies,
+    /// What the driver itself counts.
+    pub driver: Driver,
+}
+
+/// Counters of the driver.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Driver {
+    /// Connections accepted.
+    pub connections_accepted: u64,
+    /// Connections refused at the bound.
+    pub connections_refused: u64,
+    /// Connections closed because the client broke a rule or did not go on.
+    pub connections_broken: u64,
+    /// Requests being worked on.
+    pub requests_in_flight: u64,
+    /// Payload bytes in flight.
+    pub payload_bytes: u64,
+    /// Reply bytes that clients have not taken.
+    pub unsent_bytes: u64,
+    /// Times a connection had to wait for payload memory.
+    pub payload_stalls: u64,
+    /// Errors of origins.
+    pub origin_errors: u64,
+    /// Errors of the cache device.
+    pub device_errors: u64,
+    /// Jobs waiting for reduce workers.
+    pub reduce_jobs_waiting: u64,
+    /// Jobs carried out by the data plane because the queues were full.
+    pub reduce_jobs_inline: u64,
+    /// Buffers in use.
+    pub buffers: u64,
+}
+
+impl Shard {
+    pub(crate) fn stats(&self) -> ShardStats {
+        let count = zc_core::u64_from_usize;
+        let (regions, regions_max) = self.manager.active_regions();
+        ShardStats {
+            uptime_ms: self.clock.now_ms(),
+            index_loaded_ms: self.loaded_ms,
+            restart_bytes_read: self.restart_bytes_read,
+            cache_healthy: self.manager.is_healthy(),
+            cache_fault: self.cache_fault.clone(),
+            manager: self.manager.stats().named().into_iter().collect(),
+            ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
+            regions_active: [count(regions), count(regions_max)],
+            latency: self.metrics.latencies(),
+            driver: Driver {
+                connections_accepted: self.metrics.accepted,
+                connections_refused: self.metrics.refused,
+                connections_broken: self.metrics.broken,
+                requests_in_flight: count(self.clients.len()),
+                payload_bytes: self.budget_bytes,
+                unsent_bytes: self.unsent_bytes,
+                payload_stalls: self.metrics.stalls,
+                origin_errors: self.metrics.origin_errors,
+                device_errors: self.metrics.device_errors,
+                reduce_jobs_waiting: count(self.pool.waiting()),
+                reduce_jobs_inline: self.pool.inline_jobs(),
+                buffers: count(self.buffers.len()),
+            },
+        }
+    }
+}
