@@ -130,6 +130,11 @@ fn an_extent_is_verified_against_all_that_is_expected() {
     assert_eq!(fault(ExpectedExtent { raw_bytes: 8192, ..good }), Some(ExtentError::Header));
     let other = ExtentKey { volume: VolumeId(1), extent: ExtentNo(1) };
     assert_eq!(fault(ExpectedExtent { key: Some(other), ..good }), Some(ExtentError::Identity));
+    let small = ExtentHeader { raw_bytes: 99, ..samples::extent_header(5, 100) };
+    let mut larger_stored_than_raw = vec![0; 164];
+    small.seal(192, &samples::payload(), &mut larger_stored_than_raw);
+    let expected = samples::expected(&small, 192);
+    assert_eq!(ExtentHeader::verify(&larger_stored_than_raw, &expected), Err(ExtentError::Header));
     assert_eq!(ExtentHeader::verify(&bytes[..163], &good), Err(ExtentError::Truncated));
     assert_eq!(ExtentHeader::verify(&bytes[..63], &good), Err(ExtentError::Truncated));
 }
@@ -200,6 +205,71 @@ fn the_size_of_a_weu_header_is_peeked_from_its_last_block() {
     last[BLOCK - 56..BLOCK - 52].fill(0xff);
     assert_eq!(WeuHeader::peek_len(&last, samples::WEU_BYTES), Err(FormatError::Field("header size")));
     assert_eq!(WeuHeader::encoded_bytes(u32::MAX), limits::WEU_BYTES_MAX);
+    last[BLOCK - 60..BLOCK - 56].copy_from_slice(&limits::WEU_BYTES_MAX.to_le_bytes());
+    assert_eq!(WeuHeader::peek_len(&last, u32::MAX), Err(FormatError::Field("header size")));
+}
+
+/// The structure, changed at an offset and sealed again.
+fn resealed(bytes: &[u8], binding: Binding, at: usize, change: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    bytes[at..at + change.len()].copy_from_slice(change);
+    binding.seal(&mut bytes);
+    bytes
+}
+
+#[test]
+fn impossible_fields_under_a_right_checksum_are_refused() {
+    let field = |name| Err(FormatError::Field(name));
+    let binding = Binding { kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 };
+    let block = |at, change: &[u8]| {
+        let bytes = resealed(&samples::journal_block(17).encode(), binding, at, change);
+        JournalBlock::decode(&bytes, JournalSeq(17)).map(|_| ())
+    };
+    assert_eq!(block(32, &[168]), field("record kind"));
+    assert_eq!(block(32, &[169]), field("record count"));
+    assert_eq!(block(64, &[7]), field("record kind"));
+    assert_eq!(block(68, &limits::SLOTS_MAX.to_le_bytes()), field("record"));
+    assert_eq!(block(112 + 2, &limits::VOLUMES_MAX.to_le_bytes()), field("record"));
+    assert_eq!(block(112 + 8, &limits::EXTENTS_PER_VOLUME_MAX.to_le_bytes()), field("record"));
+
+    let map = |at, change: &[u8]| {
+        let binding = Binding::copy(BlockType::RegionMap, 1);
+        RegionMap::decode(&resealed(&samples::region_map().encode(1), binding, at, change), 1).map(|_| ())
+    };
+    assert_eq!(map(32, &(limits::ACTIVE_REGIONS_MAX + 1).to_le_bytes()), field("region count"));
+    assert_eq!(map(54, &limits::VOLUMES_MAX.to_le_bytes()), field("region"));
+
+    let table = |at, change: &[u8]| {
+        let binding = Binding::copy(BlockType::VolumeTable, 1);
+        VolumeTable::decode(&resealed(&samples::volume_table().encode(1), binding, at, change), 1).map(|_| ())
+    };
+    assert_eq!(table(16, &[0, 1]), field("volume count"));
+    assert_eq!(table(256, &limits::VOLUMES_MAX.to_le_bytes()), field("volume"));
+    assert_eq!(table(256 + 80, &[0; 8]), field("volume"));
+    assert_eq!(table(256 + 2, &[65]), field("volume name"));
+    assert_eq!(table(256 + 8, &[0xff]), field("volume name"));
+}
+
+#[test]
+fn impossible_headers_under_a_right_checksum_are_refused() {
+    let field = |name| Err(FormatError::Field(name));
+    let header = |at, change: &[u8]| {
+        let binding = Binding::copy(BlockType::CheckpointHeader, 1);
+        let bytes = resealed(&samples::checkpoint_header().encode(1), binding, at, change);
+        CheckpointHeader::decode(&bytes, 1, 8).map(|_| ())
+    };
+    assert_eq!(header(32, &[7]), Ok(()));
+    assert_eq!(header(32, &[8]), field("checkpoint blocks"));
+    assert_eq!(header(40, &[168]), Ok(()));
+    assert_eq!(header(40, &[169]), field("checkpoint blocks"));
+
+    let superblock = |at, change: &[u8]| {
+        let binding = Binding::copy(BlockType::Superblock, 1);
+        Superblock::decode(&resealed(&samples::superblock().encode(1), binding, at, change), 1).map(|_| ())
+    };
+    assert_eq!(superblock(97, &[3]), field("fingerprint kind"));
+    assert_eq!(superblock(104 + 8, &[1]), field("geometry"));
+    assert_eq!(superblock(232, &[0xff]), field("label"));
 }
 
 fn key() -> impl Strategy<Value = ExtentKey> {

@@ -225,7 +225,6 @@ impl Geometry {
         let counts = self.checkpoint_blocks >= 2
             && self.journal_blocks >= JOURNAL_BLOCKS_LEAST
             && (SLOTS_LEAST..=limits::SLOTS_MAX).contains(&self.slots)
-            && end <= self.device_bytes
             && self.index_capacity <= INDEX_CAPACITY_MAX;
         counts.then_some(()).ok_or(GeometryError::Overlap)
     }

@@ -125,7 +125,7 @@ impl WeuHeader {
             return Err(FormatError::Field("slot"));
         }
         let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(FormatError::Truncated)?;
-        if u32::from_le_bytes(*crc) != binding(slot, generation, weu_seq).crc(covered) {
+        if !binding(slot, generation, weu_seq).matches(*crc, covered) {
             return Err(FormatError::Checksum);
         }
         let data_end = weu_bytes.saturating_sub(u32::try_from(size).unwrap_or(weu_bytes));
