@@ -59,11 +59,12 @@ impl Drop for ControlHandle {
 #[derive(Debug, Deserialize)]
 #[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
 enum Request {
-    Status,
-    Stats,
-    Connections,
-    Reload,
-    Stop,
+    // Braces: fields of a unit variant would be ignored rather than refused.
+    Status {},
+    Stats {},
+    Connections {},
+    Reload {},
+    Stop {},
     SetMode { volume: String, mode: String },
 }
 
@@ -232,14 +233,14 @@ async fn converse(shared: &Shared, stream: UnixStream) -> io::Result<()> {
 async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
     let request: Request = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
     match request {
-        Request::Status => shared.status().await,
-        Request::Stats => {
+        Request::Status {} => shared.status().await,
+        Request::Stats {} => {
             let stats = shared.stats().await?;
             serde_json::to_value(stats).map_err(|error| error.to_string())
         }
-        Request::Connections => Ok(json!({ "connections": shared.connections() })),
-        Request::Reload => shared.reload().await,
-        Request::Stop => {
+        Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
+        Request::Reload {} => shared.reload().await,
+        Request::Stop {} => {
             shared.stop();
             Ok(json!({}))
         }

@@ -16,7 +16,7 @@ use zc_format::{RECORDS_PER_BLOCK, Record, WeuHeader, encode_checkpoint_block};
 use zc_io::{FallocateMode, FileKind, Memory, Operation, Segment, SharedFd, Target};
 
 use crate::exec::slice;
-use crate::extents::{ExtentsRead, PartDecode, decode_from_memory};
+use crate::extents::{ExtentsRead, PartDecode, decode};
 use crate::limits::{HEADER_READ_BYTES, INLINE_DECODE_BYTES, WEU_GAP_BYTES};
 use crate::pending::{ExtentsPending, Pending};
 use crate::reduce_pool::Job;
@@ -124,7 +124,7 @@ impl Shard {
             let longest = zc_format::EXTENT_HEADER_BYTES + part.expected.raw_bytes;
             let bytes = self.buffers.read(slice(weu, at, longest.min(weu_bytes.saturating_sub(at))));
             let mut dest = self.buffers.write(part.dest);
-            results.push(decode_from_memory(&bytes, part, &mut dest, &mut self.scratch));
+            results.push(decode(&bytes, part, &mut dest, &mut self.scratch));
         }
         self.events.push_back(Event::ExtentsRead { op, result: Ok(results) });
     }

@@ -8,8 +8,6 @@
 //!
 //! What it does not do: decide what a fault means; the manager does.
 
-use std::ops::Deref;
-
 use zc_cache::seam::ExtentRead;
 use zc_core::{OpId, usize_from_u32};
 use zc_format::{ExtentError, ExtentHeader};
@@ -83,17 +81,6 @@ impl ExtentsRead {
     }
 }
 
-/// Decodes extents from a write unit that is still in memory.
-pub(crate) fn decode_from_memory(
-    weu: &impl Deref<Target = [u8]>,
-    wanted: &ExtentRead,
-    dest: &mut [u8],
-    scratch: &mut Scratch,
-) -> Result<(), ExtentError> {
-    let at = usize_from_u32(wanted.expected.offset_bytes);
-    decode(weu.get(at..).ok_or(ExtentError::Truncated)?, wanted, dest, scratch)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,11 +131,11 @@ mod tests {
         let (mut weu, wanted) = sealed(Codec::Raw, &payload);
         let mut scratch = Scratch::default();
         let mut dest = vec![0; 512];
-        assert_eq!(decode_from_memory(&weu, &wanted, &mut dest, &mut scratch), Ok(()));
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Ok(()));
         assert_eq!(dest, payload[1024..1536]);
         weu[4160 + 64 + 2000] ^= 4;
         dest.fill(0);
-        assert_eq!(decode_from_memory(&weu, &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
         assert!(dest.iter().all(|&byte| byte == 0), "nothing arrives before the proof");
     }
 
@@ -157,9 +144,9 @@ mod tests {
         let (weu, wanted) = sealed(Codec::Raw, &[1; 100]);
         let mut scratch = Scratch::default();
         let mut dest = vec![0; 512];
-        assert_eq!(decode_from_memory(&weu, &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
         let (weu, wanted) = sealed(Codec::Lz4, &[255; 100]);
-        assert_eq!(decode_from_memory(&weu, &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
     }
 
     #[test]

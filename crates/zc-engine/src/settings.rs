@@ -15,8 +15,6 @@ const GENERATION_BITS: u8 = 8;
 const JOURNAL_DELAY_MS: u64 = 500;
 /// RAM of slot table, policy and header table per slot, rounded up.
 const RAM_PER_SLOT: u64 = 128;
-/// First guess of the RAM per file index entry and per fingerprint index entry; the tables themselves are asked then.
-const RAM_PER_ENTRY_GUESS: u64 = 15;
 /// Regions of a volume whose region size is `auto`.
 const REGIONS_AUTO: u64 = 4096;
 /// Smallest region of `auto`.
@@ -187,13 +185,12 @@ fn index_entries(config: &CacheConfig, geometry: &Geometry) -> Result<(u64, u64)
         extent_bytes: geometry.extent_bytes,
         generation_bits: GENERATION_BITS,
     };
-    // Untouched memory of a table costs nothing, so the tables can be asked what they would take.
     let ram_of = |files: u64| {
-        FileIndex::new(shape, files).ram_bytes() + FingerprintIndex::new(shape, prints_of(files)).ram_bytes()
+        FileIndex::ram_bytes_for(shape, files) + FingerprintIndex::ram_bytes_for(shape, prints_of(files))
     };
-    let mut files = geometry.index_capacity.min(room / RAM_PER_ENTRY_GUESS);
+    let mut files = geometry.index_capacity;
     while files > 0 && ram_of(files) > room {
-        files -= (files / 20).max(1);
+        files -= (files / 64).max(1);
     }
     let least = u64::from(geometry.slots);
     if files < least {

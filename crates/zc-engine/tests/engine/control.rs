@@ -1,0 +1,68 @@
+//! The control socket.
+
+use zc_engine::{Engine, EngineOptions, Hooks};
+
+use crate::rig::Rig;
+
+#[test]
+fn status_and_stats_tell_and_stop_stops() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v", "w"]);
+    let client = rig.client("w");
+    let mut control = rig.control();
+    let status = control.ask(r#"{"cmd":"status"}"#);
+    assert_eq!(status["ok"], true);
+    assert_eq!(status["volumes"][1]["name"], "w");
+    assert_eq!(status["cache"]["healthy"], true);
+    assert_eq!(status["listening"].as_array().unwrap().len(), 2);
+    let connections = control.ask(r#"{"cmd":"connections"}"#);
+    assert_eq!(connections["connections"][0]["export"], "w");
+    let stats = control.ask(r#"{"cmd":"stats"}"#);
+    assert_eq!(stats["driver"]["connections_accepted"], 1);
+    assert!(stats["manager"]["file_index_capacity"].as_u64().unwrap() > 1000);
+    drop(client);
+    assert_eq!(control.ask(r#"{"cmd":"stop"}"#)["ok"], true);
+    assert!(engine.wait().unwrap());
+    assert!(!rig.path("control.sock").exists() && !rig.path("nbd.sock").exists());
+}
+
+#[test]
+fn bad_commands_are_answered_and_the_next_one_works() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    let mut control = rig.control();
+    for bad in ["", "x", "{}", r#"{"cmd":"fly"}"#, r#"{"cmd":"stop","now":1}"#, r#"{"cmd":"set-mode","volume":"v"}"#] {
+        let answer = control.ask(bad);
+        assert_eq!(answer["ok"], false, "{bad}: {answer}");
+    }
+    assert_eq!(control.ask(r#"{"cmd":"set-mode","volume":"x","mode":"pass-through"}"#)["ok"], false);
+    assert_eq!(control.ask(r#"{"cmd":"set-mode","volume":"v","mode":"read-only"}"#)["ok"], false);
+    assert_eq!(control.ask(r#"{"cmd":"set-mode","volume":"v","mode":"pass-through"}"#)["ok"], true);
+    let status = control.ask(r#"{"cmd":"status"}"#);
+    assert_eq!(status["volumes"][0]["info"]["mode"], "pass-through");
+    drop(engine);
+}
+
+#[test]
+fn a_reload_applies_what_it_can_and_names_the_rest() {
+    let mut rig = Rig::new();
+    let config = rig.config(&["v"]);
+    rig.volume = "admission = \"never\"\ncompression = \"none\"".to_owned();
+    rig.cache = "discard = true".to_owned();
+    let new = rig.config(&["v"]);
+    let hooks = Hooks { read_config: Some(Box::new(move || Ok(new.clone()))), set_log_level: None };
+    let engine = Engine::start(&config, EngineOptions::default(), hooks).unwrap();
+    let mut control = rig.control();
+    let answer = control.ask(r#"{"cmd":"reload"}"#);
+    assert_eq!(answer["ok"], true, "{answer}");
+    let applied = answer["applied"].to_string();
+    assert!(applied.contains("admission") && applied.contains("compression"), "{answer}");
+    assert!(answer["needs_restart"].to_string().contains("cache"), "{answer}");
+    let again = control.ask(r#"{"cmd":"reload"}"#);
+    assert_eq!(again["applied"].as_array().unwrap().len(), 0, "{again}");
+    let mut client = rig.client("v");
+    client.write(0, &[5; 1 << 20]).unwrap();
+    assert_eq!(client.read(0, 1 << 20).unwrap(), vec![5; 1 << 20]);
+    assert_eq!(crate::rig::counter(&engine, "insert_offered"), 0, "admission is never");
+    drop(engine);
+}

@@ -1,0 +1,103 @@
+//! Stopping, starting, pairing.
+
+use crate::rig::{Rig, content, counter, random};
+
+#[test]
+fn a_second_start_is_warm() {
+    let rig = Rig::new();
+    let data = content(&mut random(1), 4 << 20);
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    let engine = rig.start(&["v"]);
+    let mut client = rig.client("v");
+    assert_eq!(client.read(0, data.len()).unwrap(), data);
+    let (hits, misses) = (counter(&engine, "extent_hits_device"), counter(&engine, "extent_misses"));
+    assert!(hits >= 500 && misses == 0, "{hits} hits, {misses} misses of 512");
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn a_cold_start_believes_nothing_and_serves_everything() {
+    let rig = Rig::new();
+    let data = content(&mut random(2), 2 << 20);
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    let engine = rig.try_start(&["v"], true).unwrap();
+    assert_eq!(rig.client("v").read(0, data.len()).unwrap(), data);
+    assert_eq!(counter(&engine, "extent_hits_device"), 0);
+    assert!(engine.registry().volumes.get("v").unwrap().cold_reason.is_some());
+    assert!(engine.stop().unwrap());
+    let engine = rig.start(&["v"]);
+    assert!(engine.registry().volumes.get("v").unwrap().cold_reason.is_none(), "trusted again after a clean stop");
+    drop(engine);
+}
+
+#[test]
+fn an_origin_written_behind_our_back_is_noticed() {
+    let rig = Rig::new();
+    let data = content(&mut random(3), 1 << 20);
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    let other = content(&mut random(4), 1 << 20);
+    let file = std::fs::OpenOptions::new().write(true).open(rig.path("v.img")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &other, 0).unwrap();
+    drop(file);
+    let engine = rig.start(&["v"]);
+    assert!(rig.client("v").read(0, other.len()).unwrap() == other, "not what the cache had");
+    let reason = engine.registry().volumes.get("v").unwrap().cold_reason.clone();
+    assert!(reason.unwrap().contains("written"));
+    drop(engine);
+}
+
+#[test]
+fn a_cache_of_another_origin_is_refused_and_untouched() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &[1; 65536]).unwrap();
+    assert!(engine.stop().unwrap());
+    std::fs::copy(rig.path("v.img"), rig.path("copy.img")).unwrap();
+    std::fs::remove_file(rig.path("v.img")).unwrap();
+    let before = std::fs::read(rig.path("cache.img")).unwrap();
+    let error = rig.try_start(&["v"], false).unwrap_err().to_string();
+    assert!(error.contains("does not exist") && error.contains("--cold"), "{error}");
+    assert!(!rig.path("v.img").exists(), "nothing was created");
+    std::fs::rename(rig.path("copy.img"), rig.path("v.img")).unwrap();
+    let error = rig.try_start(&["v"], false).unwrap_err();
+    assert!(error.is_refusal() && error.to_string().contains("another file"), "{error}");
+    assert!(std::fs::read(rig.path("cache.img")).unwrap() == before, "untouched");
+    let engine = rig.try_start(&["v"], true).unwrap();
+    assert_eq!(rig.client("v").read(0, 65536).unwrap(), [1; 65536]);
+    drop(engine);
+}
+
+#[test]
+fn two_engines_do_not_share_a_cache() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    let error = rig.try_start(&["v"], false).unwrap_err().to_string();
+    assert!(error.contains("lock"), "{error}");
+    let other = rig.config(&["w"]);
+    let mut other_config = other.clone();
+    other_config.control.socket = rig.path("other.sock");
+    other_config.nbd.unix.clear();
+    let options = zc_engine::EngineOptions::default();
+    let error = zc_engine::Engine::start(&other_config, options, zc_engine::Hooks::default()).unwrap_err();
+    assert!(error.to_string().contains("lock") && !rig.path("w.img").exists(), "{error}");
+    drop(engine);
+}
+
+#[test]
+fn what_was_fixed_at_format_is_not_changed_silently() {
+    let mut rig = Rig::new();
+    drop(rig.start(&["v"]));
+    rig.cache = "extent_size = \"16 KiB\"".to_owned();
+    let error = rig.try_start(&["v"], false).unwrap_err();
+    assert!(error.is_refusal() && error.to_string().contains("extent_size"), "{error}");
+    rig.cache = String::new();
+    std::fs::write(rig.path("cache.img"), vec![7; 24 << 20]).unwrap();
+    let error = rig.try_start(&["v"], false).unwrap_err();
+    assert!(error.to_string().contains("holds no cache"), "{error}");
+}
