@@ -1,25 +1,44 @@
 //! The daemon's configuration: one TOML file, every key with a default but the paths.
 //!
 //! Job: read, check what can be checked without touching the system, and say what is wrong in one sentence per
-//! mistake with file, line and key. Invariants: unknown keys are errors; a [`Config`] that exists is consistent.
-//! What it does not do: look at devices or files; that is for `zc-engine`.
+//! mistake with file, line and key, all mistakes at once.
+//!
+//! Invariants: unknown keys are errors; a [`Config`] that exists is consistent and within its bounds (`limits.rs`);
+//! any bytes at all give a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every
+//! key at its default.
+//!
+//! What it does not do: look at devices or files, which is for `zc-engine`; [`Config::places`] and
+//! [`canonical_conflicts`] let it speak of file and line all the same.
 #![forbid(unsafe_code)]
 
-mod check;
+mod cache;
+mod conflicts;
+mod limits;
 mod live;
 mod model;
-mod raw;
+mod not_yet;
+mod places;
+mod resolve;
+mod section;
+mod service;
 mod show;
 mod units;
+mod volume;
 
-pub use live::{Change, diff_live};
+pub use conflicts::{Conflict, canonical_conflicts};
+pub use live::{Change, LIVE, diff_live};
 pub use model::{
     Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
     Policy, RegionSize, VolumeConfig, VolumeNbd,
 };
+pub use not_yet::{NOT_YET, NotYet};
+pub use places::Places;
 pub use units::{ByteSize, Millis, Percent, SizeOrShare};
 
+use std::io::Read as _;
 use std::path::Path;
+
+use toml::de::DeTable;
 
 /// One mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,7 +63,13 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
-    /// The file has mistakes.
+    /// The file is larger than any configuration.
+    #[error("{file}: this is no configuration, it has more than {limit}", limit = ByteSize(limits::FILE_BYTES_MAX))]
+    TooLarge {
+        /// The file's name as given.
+        file: String,
+    },
+    /// The file has mistakes: one line each, in the order of the file, at most 50.
     #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
     Mistakes(Vec<Mistake>),
 }
@@ -56,8 +81,12 @@ impl Config {
     /// When the file cannot be read or has mistakes.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { file: file.clone(), source })?;
+        let read = || {
+            let mut text = String::new();
+            std::fs::File::open(path)?.take(limits::FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
+            Ok(text)
+        };
+        let text = read().map_err(|source| ConfigError::Read { file: file.clone(), source })?;
         Self::parse(&text, &file)
     }
 
@@ -66,21 +95,82 @@ impl Config {
     /// # Errors
     /// When the text has mistakes.
     pub fn parse(text: &str, file: &str) -> Result<Self, ConfigError> {
-        let at = |offset: usize, message: String| Mistake {
-            file: file.to_owned(),
-            line: text.get(..offset).unwrap_or(text).matches('\n').count() + 1,
-            text: message,
-        };
-        let raw: raw::File = toml::from_str(text).map_err(|error| {
-            let offset = error.span().map_or(0, |span| span.start);
-            ConfigError::Mistakes(vec![at(offset, error.message().replace('\n', "; "))])
-        })?;
-        let (config, mistakes) = check::resolve(raw);
-        if mistakes.is_empty() {
-            return Ok(config);
+        if zc_core::u64_from_usize(text.len()) > limits::FILE_BYTES_MAX {
+            return Err(ConfigError::TooLarge { file: file.to_owned() });
         }
-        Err(ConfigError::Mistakes(
-            mistakes.into_iter().map(|(offset, message)| at(offset, message)).collect(),
-        ))
+        let lines = Lines::of(text);
+        let (table, errors) = DeTable::parse_recoverable(text);
+        let mut found: Vec<(usize, String)> = errors
+            .iter()
+            .map(|error| {
+                let at = error.span().map_or(0, |span| span.start);
+                (at, error.message().replace('\n', "; "))
+            })
+            .collect();
+        let mut resolved = None;
+        // What stands in a file with broken syntax is a guess; nothing is said about it.
+        if found.is_empty() {
+            let (config, sheet) = resolve::resolve(table.get_ref());
+            found.extend(sheet.found.into_iter().map(|found| (found.at, found.text)));
+            let places = sheet.places.into_iter().map(|(key, at)| (key, lines.line(at)));
+            resolved = Some(Self { places: Places::new(file, places), ..config });
+        }
+        found.sort();
+        found.truncate(limits::MISTAKES_MAX);
+        match resolved {
+            Some(config) if found.is_empty() => Ok(config),
+            _ => {
+                let mistake = |(at, text)| Mistake { file: file.to_owned(), line: lines.line(at), text };
+                Err(ConfigError::Mistakes(found.into_iter().map(mistake).collect()))
+            }
+        }
+    }
+}
+
+/// Where the lines of a text end.
+struct Lines(Vec<usize>);
+
+impl Lines {
+    fn of(text: &str) -> Self {
+        Self(text.match_indices('\n').map(|(at, _)| at).collect())
+    }
+
+    /// The line of a byte, from 1.
+    fn line(&self, at: usize) -> usize {
+        self.0.partition_point(|end| *end < at) + 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key that the reader asks for is in the shipped file, as a default or commented out.
+    #[test]
+    fn the_shipped_file_documents_every_key_and_no_other() {
+        const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
+        let table = DeTable::parse(SHIPPED).unwrap();
+        let (_, sheet) = resolve::resolve(table.get_ref());
+        assert_eq!(sheet.found, []);
+        assert!(sheet.asked.len() > 40, "the reader asks for {} keys", sheet.asked.len());
+        for (section, key) in sheet.asked {
+            let (heading, key) = match section {
+                "volume" if key == "nbd" => continue,
+                "volume" => ("[[volume]]".to_owned(), key.to_owned()),
+                "volume.nbd" => ("[[volume]]".to_owned(), format!("nbd.{key}")),
+                _ => (format!("[{section}]"), key.to_owned()),
+            };
+            let (_, body) = SHIPPED.split_once(&format!("\n{heading}\n")).expect("the section is there");
+            let body = body.split("\n[").next().unwrap();
+            let written =
+                body.lines().any(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
+            assert!(written, "the shipped file lacks {section}.{key}");
+        }
+    }
+
+    #[test]
+    fn lines_count_from_one() {
+        let lines = Lines::of("a\nb\n\nc");
+        assert_eq!([0, 1, 2, 3, 4, 5].map(|at| lines.line(at)), [1, 1, 2, 2, 3, 4]);
     }
 }

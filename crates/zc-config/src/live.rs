@@ -1,53 +1,85 @@
 //! Which changes of a configuration a running daemon can apply.
+//!
+//! Job: compare two configurations key by key. What it does not do: apply anything. [`LIVE`] must list only what the
+//! engine really applies; everything else is reported as waiting for a restart.
 
 use crate::Config;
+use crate::places::volume_key;
+use crate::show::{Row, volume_rows};
+
+/// The keys that take effect while the daemon runs, by section. The codec and dedup settings of `[cache]` are here
+/// because they are no more than defaults of the volumes, whose own keys are listed too.
+pub const LIVE: &[(&str, &str)] = &[
+    ("cache", "compression"),
+    ("cache", "compression_level"),
+    ("cache", "dedup"),
+    ("volume", "mode"),
+    ("volume", "admission"),
+    ("volume", "dedup"),
+    ("volume", "compression"),
+    ("volume", "compression_level"),
+    ("volume", "index_share"),
+    ("log", "level"),
+];
 
 /// A difference between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The key, with the volume's name where there is one.
+    /// The key: `cache.max_ram`, `volume "db".mode`; the volume alone when it comes or goes.
     pub key: String,
+    /// The value before, as TOML; `None` if there was none.
+    pub before: Option<String>,
+    /// The value now, as TOML; `None` if there is none.
+    pub after: Option<String>,
     /// Whether it applies to a running daemon.
     pub live: bool,
 }
 
-/// The differences between two configurations, in the order of the file. Volumes that come or go, and everything about
-/// the cache device, need a restart.
+/// The differences between two configurations, in the order of the file. Volumes are known by their names; those that
+/// come or go need a restart.
 #[must_use]
 pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
-    let mut note = |differs: bool, key: &str, live: bool| {
-        if differs {
-            changes.push(Change { key: key.to_owned(), live });
-        }
-    };
-    note(old.cache != new.cache, "cache", false);
+    compare(&mut changes, "cache", |key| format!("cache.{key}"), old.cache_rows(), &new.cache_rows());
     for volume in &new.volumes {
         let name = &volume.name;
-        let Some(before) = old.volumes.iter().find(|before| before.name == *name) else {
-            note(true, &format!("volume \"{name}\""), false);
-            continue;
-        };
-        let fixed =
-            before.origin != volume.origin || before.direct != volume.direct || before.nbd != volume.nbd;
-        note(fixed, &format!("volume \"{name}\": origin, direct or nbd"), false);
-        note(before.mode != volume.mode, &format!("volume \"{name}\": mode"), true);
-        note(before.admission != volume.admission, &format!("volume \"{name}\": admission"), true);
-        note(before.dedup != volume.dedup, &format!("volume \"{name}\": dedup"), true);
-        let codec =
-            (before.compression, before.compression_level) != (volume.compression, volume.compression_level);
-        note(codec, &format!("volume \"{name}\": compression"), true);
-        note(
-            before.index_share_percent != volume.index_share_percent,
-            &format!("volume \"{name}\": index_share"),
-            true,
-        );
+        match old.volumes.iter().find(|before| before.name == *name) {
+            Some(before) => {
+                let label = |key: &str| volume_key(name, key);
+                compare(&mut changes, "volume", label, volume_rows(before), &volume_rows(volume));
+            }
+            None => changes.push(volume_change(name, None, Some("added"))),
+        }
     }
     for gone in old.volumes.iter().filter(|old| new.volumes.iter().all(|new| new.name != old.name)) {
-        note(true, &format!("volume \"{}\"", gone.name), false);
+        changes.push(volume_change(&gone.name, Some("removed"), None));
     }
-    note(old.nbd != new.nbd, "nbd", false);
-    note(old.control != new.control, "control", false);
-    note(old.log != new.log, "log.level", true);
+    compare(&mut changes, "nbd", |key| format!("nbd.{key}"), old.nbd_rows(), &new.nbd_rows());
+    compare(&mut changes, "control", |key| format!("control.{key}"), old.control_rows(), &new.control_rows());
+    compare(&mut changes, "log", |key| format!("log.{key}"), old.log_rows(), &new.log_rows());
     changes
+}
+
+fn volume_change(name: &str, before: Option<&str>, after: Option<&str>) -> Change {
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    Change { key: format!("volume \"{name}\""), before: owned(before), after: owned(after), live: false }
+}
+
+/// Notes every row that differs, also one that only one side has.
+fn compare(
+    changes: &mut Vec<Change>,
+    section: &str,
+    label: impl Fn(&str) -> String,
+    old: Vec<Row>,
+    new: &[Row],
+) {
+    let find = |key: &str| new.iter().find(|(other, _)| *other == key).map(|(_, value)| value.clone());
+    let added: Vec<_> = new.iter().filter(|(key, _)| old.iter().all(|(other, _)| other != key)).collect();
+    let added = added.into_iter().map(|(key, value)| (*key, None, Some(value.clone())));
+    let both = old.into_iter().map(|(key, before)| (key, Some(before), find(key))).collect::<Vec<_>>();
+    for (key, before, after) in both.into_iter().chain(added.collect::<Vec<_>>()) {
+        if before != after {
+            changes.push(Change { key: label(key), before, after, live: LIVE.contains(&(section, key)) });
+        }
+    }
 }

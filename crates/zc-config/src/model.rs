@@ -1,68 +1,106 @@
 //! The configuration as the daemon uses it: resolved, checked, in plain units.
+//!
+//! Job: one field per key, with what a volume inherits from the cache already filled in. What it does not do: remember
+//! which values were written and which are defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use serde::Deserialize;
-
+use crate::places::Places;
 use crate::units::SizeOrShare;
 
-/// How volumes treat writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Mode {
-    /// Reads and writes fill the cache; a write is acknowledged when the origin has it.
-    WriteThrough,
-    /// Reads fill the cache, writes only invalidate.
-    WriteAround,
-    /// Reads fill the cache, writes are refused.
-    ReadOnly,
-    /// The cache is not used.
-    PassThrough,
+/// An enum whose variants are words of the configuration.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant),+
+        }
+
+        impl $name {
+            /// Every word with its meaning, in the order of the documentation.
+            pub const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
+
+            /// The word as it stands in a configuration.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word),+
+                }
+            }
+        }
+    };
 }
 
-/// Which extents enter the cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Admission {
-    /// All.
-    Always,
-    /// Read misses on their second time.
-    SecondTouch,
-    /// None.
-    Never,
+words! {
+    /// How volumes treat writes.
+    Mode {
+        /// Reads and writes fill the cache; a write is acknowledged when the origin has it.
+        WriteThrough = "write-through",
+        /// Reads fill the cache, writes only invalidate.
+        WriteAround = "write-around",
+        /// Reads fill the cache, writes are refused.
+        ReadOnly = "read-only",
+        /// The cache is not used.
+        PassThrough = "pass-through",
+    }
 }
 
-/// The codec family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Compression {
-    /// Stored as it is.
-    None,
-    /// LZ4.
-    Lz4,
-    /// zlib, levels 1-9.
-    Zlib,
-    /// Zstandard, levels 1-19.
-    Zstd,
+words! {
+    /// Which extents enter the cache.
+    Admission {
+        /// All.
+        Always = "always",
+        /// Read misses on their second time.
+        SecondTouch = "second-touch",
+        /// None.
+        Never = "never",
+    }
 }
 
-/// The fingerprint function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Fingerprint {
-    /// BLAKE3, 256 bits.
-    Blake3,
-    /// SHA-1; bytes are compared before content is shared.
-    Sha1,
+words! {
+    /// The codec family.
+    Compression {
+        /// Stored as it is.
+        None = "none",
+        /// LZ4.
+        Lz4 = "lz4",
+        /// zlib, levels 1-9.
+        Zlib = "zlib",
+        /// Zstandard, levels 1-19.
+        Zstd = "zstd",
+    }
 }
 
-/// The replacement policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Policy {
-    /// Least recently used WEU.
-    Lru,
+impl Compression {
+    /// The default level and the highest one; `None` for a codec without levels. The lowest is 1.
+    #[must_use]
+    pub const fn levels(self) -> Option<(u8, u8)> {
+        match self {
+            Self::None | Self::Lz4 => None,
+            Self::Zlib => Some((6, 9)),
+            Self::Zstd => Some((1, 19)),
+        }
+    }
+}
+
+words! {
+    /// The fingerprint function.
+    Fingerprint {
+        /// BLAKE3, 256 bits.
+        Blake3 = "blake3",
+        /// SHA-1; bytes are compared before content is shared.
+        Sha1 = "sha1",
+    }
+}
+
+words! {
+    /// The replacement policy.
+    Policy {
+        /// Least recently used WEU.
+        Lru = "lru",
+    }
 }
 
 /// Size of the regions that are marked before they are written.
@@ -87,6 +125,8 @@ pub struct Config {
     pub control: ControlConfig,
     /// Logging.
     pub log: LogConfig,
+    /// Where in the file the values stand, for messages about them.
+    pub places: Places,
 }
 
 /// `[cache]`.
@@ -104,7 +144,7 @@ pub struct CacheConfig {
     pub extent_bytes: u32,
     /// Default codec of volumes.
     pub compression: Compression,
-    /// Its level.
+    /// Its level; 0 for a codec without levels.
     pub compression_level: u8,
     /// Fingerprint function.
     pub fingerprint: Fingerprint,
@@ -114,7 +154,7 @@ pub struct CacheConfig {
     pub dedup: bool,
     /// Discard slots before reuse.
     pub discard: bool,
-    /// Use the page cache for the cache device (not recommended; for file systems without direct I/O).
+    /// Direct I/O to the cache device. `false` only for file systems that have none.
     pub direct: bool,
     /// Hard cap of the RAM for indexes and slot tables.
     pub max_ram_bytes: u64,
@@ -159,7 +199,7 @@ pub struct VolumeConfig {
     pub dedup: bool,
     /// Codec.
     pub compression: Compression,
-    /// Its level.
+    /// Its level; 0 for a codec without levels.
     pub compression_level: u8,
     /// Share of the fingerprints that are indexed, in per cent.
     pub index_share_percent: u8,

@@ -1,127 +1,141 @@
-//! The effective configuration, printed as a file that reads back to the same.
+//! The effective configuration as rows of key and value: printed as a file that reads back to the same, and compared
+//! row by row at a reload.
 
 use core::fmt::Write as _;
+use std::path::Path;
 
-use crate::units::{ByteSize, Millis};
-use crate::{Compression, Config, Fingerprint, Mode, RegionSize, VolumeConfig};
+use crate::units::{ByteSize, Millis, Percent};
+use crate::{Compression, Config, RegionSize, VolumeConfig};
+
+/// A key and its value in TOML.
+pub(crate) type Row = (&'static str, String);
 
 impl Config {
-    /// The configuration as TOML, every key written out.
+    /// The configuration as TOML, every key written out. Keys without a value are left out: an optional size, the
+    /// level of a codec that has none.
     #[must_use]
     pub fn effective_toml(&self) -> String {
         let mut out = String::new();
-        self.show_cache(&mut out);
+        section(&mut out, "[cache]", self.cache_rows());
         for volume in &self.volumes {
-            show_volume(&mut out, volume);
+            section(&mut out, "\n[[volume]]", volume_rows(volume));
         }
-        let nbd = &self.nbd;
-        let listen: Vec<_> = nbd.listen.iter().map(|address| format!("\"{address}\"")).collect();
-        let unix: Vec<_> = nbd.unix.iter().map(|path| text(&path.to_string_lossy())).collect();
-        line(&mut out, "\n[nbd]", "");
-        line(&mut out, "listen", &format!("[{}]", listen.join(", ")));
-        line(&mut out, "unix", &format!("[{}]", unix.join(", ")));
-        line(&mut out, "connections_max", &nbd.connections_max.to_string());
-        line(&mut out, "requests_in_flight_max", &nbd.requests_in_flight_max.to_string());
-        line(&mut out, "bytes_in_flight_max", &size(nbd.bytes_in_flight_max));
-        line(&mut out, "handshake_timeout", &text(&Millis(nbd.handshake_timeout_ms).to_string()));
-        line(&mut out, "\n[control]", "");
-        line(&mut out, "socket", &text(&self.control.socket.to_string_lossy()));
-        line(&mut out, "\n[log]", "");
-        line(&mut out, "level", &text(&self.log.level));
+        section(&mut out, "\n[nbd]", self.nbd_rows());
+        section(&mut out, "\n[control]", self.control_rows());
+        section(&mut out, "\n[log]", self.log_rows());
         out
     }
 
-    fn show_cache(&self, out: &mut String) {
+    pub(crate) fn cache_rows(&self) -> Vec<Row> {
         let cache = &self.cache;
-        line(out, "[cache]", "");
-        line(out, "path", &text(&cache.path.to_string_lossy()));
-        if let Some(size) = cache.size {
-            line(out, "size", &text(&size.to_string()));
-        }
-        line(out, "state_dir", &text(&cache.state_dir.to_string_lossy()));
-        line(out, "weu_size", &size(cache.weu_bytes.into()));
-        line(out, "extent_size", &size(cache.extent_bytes.into()));
-        show_codec(out, cache.compression, cache.compression_level);
-        let fingerprint = match cache.fingerprint {
-            Fingerprint::Blake3 => "blake3",
-            Fingerprint::Sha1 => "sha1",
-        };
-        line(out, "fingerprint", &text(fingerprint));
-        line(out, "fingerprint_index_ratio", &text(&format!("{} %", cache.fingerprint_index_percent)));
-        line(out, "dedup", &cache.dedup.to_string());
-        line(out, "discard", &cache.discard.to_string());
-        line(out, "direct", &cache.direct.to_string());
-        line(out, "max_ram", &size(cache.max_ram_bytes));
-        line(out, "reduce_threads", &cache.reduce_threads.to_string());
         let cpus: Vec<_> = cache.reduce_cpus.iter().map(ToString::to_string).collect();
-        line(out, "reduce_cpus", &text(&cpus.join(",")));
-        line(out, "weu_max_age", &text(&Millis(cache.weu_max_age_ms).to_string()));
-        line(out, "prefetch_threshold", &size(cache.prefetch_threshold_bytes.into()));
-        line(out, "prefetch_max", &size(cache.prefetch_max_bytes.into()));
-        line(out, "read_buffer", &size(cache.read_buffer_bytes.into()));
-        line(out, "staging", &size(cache.staging_bytes.into()));
-        line(out, "insert_max", &size(cache.insert_bytes_max.into()));
-        line(out, "regions_active_max", &cache.regions_active_max.to_string());
         let region = match cache.region_size {
             RegionSize::Auto => text("auto"),
             RegionSize::Bytes(bytes) => size(bytes),
         };
-        line(out, "region_size", &region);
-        line(out, "policy", &text("lru"));
+        let mut rows = vec![("path", path(&cache.path))];
+        rows.extend(cache.size.map(|size| ("size", text(&size.to_string()))));
+        rows.extend([
+            ("state_dir", path(&cache.state_dir)),
+            ("weu_size", size(cache.weu_bytes.into())),
+            ("extent_size", size(cache.extent_bytes.into())),
+            ("compression", text(cache.compression.word())),
+        ]);
+        rows.extend(level(cache.compression, cache.compression_level));
+        rows.extend([
+            ("fingerprint", text(cache.fingerprint.word())),
+            ("fingerprint_index_ratio", percent(cache.fingerprint_index_percent)),
+            ("dedup", cache.dedup.to_string()),
+            ("discard", cache.discard.to_string()),
+            ("direct", cache.direct.to_string()),
+            ("max_ram", size(cache.max_ram_bytes)),
+            ("reduce_threads", cache.reduce_threads.to_string()),
+            ("reduce_cpus", text(&cpus.join(","))),
+            ("weu_max_age", duration(cache.weu_max_age_ms)),
+            ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),
+            ("prefetch_max", size(cache.prefetch_max_bytes.into())),
+            ("read_buffer", size(cache.read_buffer_bytes.into())),
+            ("staging", size(cache.staging_bytes.into())),
+            ("insert_max", size(cache.insert_bytes_max.into())),
+            ("regions_active_max", cache.regions_active_max.to_string()),
+            ("region_size", region),
+            ("policy", text(cache.policy.word())),
+        ]);
+        rows
+    }
+
+    pub(crate) fn nbd_rows(&self) -> Vec<Row> {
+        let nbd = &self.nbd;
+        let listen: Vec<_> = nbd.listen.iter().map(|address| text(&address.to_string())).collect();
+        let unix: Vec<_> = nbd.unix.iter().map(|socket| path(socket)).collect();
+        vec![
+            ("listen", format!("[{}]", listen.join(", "))),
+            ("unix", format!("[{}]", unix.join(", "))),
+            ("connections_max", nbd.connections_max.to_string()),
+            ("requests_in_flight_max", nbd.requests_in_flight_max.to_string()),
+            ("bytes_in_flight_max", size(nbd.bytes_in_flight_max)),
+            ("handshake_timeout", duration(nbd.handshake_timeout_ms)),
+        ]
+    }
+
+    pub(crate) fn control_rows(&self) -> Vec<Row> {
+        vec![("socket", path(&self.control.socket))]
+    }
+
+    pub(crate) fn log_rows(&self) -> Vec<Row> {
+        vec![("level", text(&self.log.level))]
     }
 }
 
-fn show_volume(out: &mut String, volume: &VolumeConfig) {
-    let mode = match volume.mode {
-        Mode::WriteThrough => "write-through",
-        Mode::WriteAround => "write-around",
-        Mode::ReadOnly => "read-only",
-        Mode::PassThrough => "pass-through",
-    };
-    let admission = match volume.admission {
-        crate::Admission::Always => "always",
-        crate::Admission::SecondTouch => "second-touch",
-        crate::Admission::Never => "never",
-    };
-    line(out, "\n[[volume]]", "");
-    line(out, "name", &text(&volume.name));
-    line(out, "origin", &text(&volume.origin.to_string_lossy()));
-    if let Some(bytes) = volume.create_bytes {
-        line(out, "create_size", &size(bytes));
-    }
-    line(out, "mode", &text(mode));
-    line(out, "admission", &text(admission));
-    line(out, "dedup", &volume.dedup.to_string());
-    show_codec(out, volume.compression, volume.compression_level);
-    line(out, "index_share", &text(&format!("{} %", volume.index_share_percent)));
-    if let Some(direct) = volume.direct {
-        line(out, "direct", &direct.to_string());
-    }
-    line(out, "nbd.export", &volume.nbd.export.to_string());
-    line(out, "nbd.description", &text(&volume.nbd.description));
-    line(out, "nbd.read_only", &volume.nbd.read_only.to_string());
+pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
+    let mut rows = vec![("name", text(&volume.name)), ("origin", path(&volume.origin))];
+    rows.extend(volume.create_bytes.map(|bytes| ("create_size", size(bytes))));
+    rows.extend([
+        ("mode", text(volume.mode.word())),
+        ("admission", text(volume.admission.word())),
+        ("dedup", volume.dedup.to_string()),
+        ("compression", text(volume.compression.word())),
+    ]);
+    rows.extend(level(volume.compression, volume.compression_level));
+    rows.push(("index_share", percent(volume.index_share_percent)));
+    rows.extend(volume.direct.map(|direct| ("direct", direct.to_string())));
+    rows.extend([
+        ("nbd.export", volume.nbd.export.to_string()),
+        ("nbd.description", text(&volume.nbd.description)),
+        ("nbd.read_only", volume.nbd.read_only.to_string()),
+    ]);
+    rows
 }
 
-fn show_codec(out: &mut String, codec: Compression, level: u8) {
-    let name = match codec {
-        Compression::None => "none",
-        Compression::Lz4 => "lz4",
-        Compression::Zlib => "zlib",
-        Compression::Zstd => "zstd",
-    };
-    line(out, "compression", &text(name));
-    line(out, "compression_level", &level.to_string());
+fn section(out: &mut String, heading: &str, rows: Vec<Row>) {
+    let mut written = writeln!(out, "{heading}");
+    for (key, value) in rows {
+        written = written.and_then(|()| writeln!(out, "{key} = {value}"));
+    }
+    assert!(written.is_ok(), "writing to a string cannot fail");
 }
 
-fn line(out: &mut String, key: &str, value: &str) {
-    let written = if value.is_empty() { writeln!(out, "{key}") } else { writeln!(out, "{key} = {value}") };
-    debug_assert!(written.is_ok(), "writing to a string");
+fn level(codec: Compression, level: u8) -> Option<Row> {
+    codec.levels().map(|_| ("compression_level", level.to_string()))
 }
 
 fn text(value: &str) -> String {
     toml::Value::String(value.to_owned()).to_string()
 }
 
+/// Paths come from TOML strings, so they are UTF-8.
+fn path(value: &Path) -> String {
+    text(&value.to_string_lossy())
+}
+
 fn size(bytes: u64) -> String {
     text(&ByteSize(bytes).to_string())
+}
+
+fn percent(share: u8) -> String {
+    text(&Percent(share).to_string())
+}
+
+fn duration(ms: u64) -> String {
+    text(&Millis(ms).to_string())
 }

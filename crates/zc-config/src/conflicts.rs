@@ -1,0 +1,61 @@
+//! Keys that name one file by different names: links, bind mounts, a device and its alias.
+//!
+//! Job: compare what the paths are, not how they are written (that was done when the file was read). The caller says
+//! what a path is, so that this stays free of I/O.
+
+use std::path::{Path, PathBuf};
+
+use crate::Config;
+use crate::places::volume_key;
+
+/// Two keys that name the same thing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {key}: {} is the same file as {other_key}, {}", .path.display(), .other_path.display())]
+pub struct Conflict {
+    /// `file:line` of the later key.
+    pub place: String,
+    /// The later key.
+    pub key: String,
+    /// Its path.
+    pub path: PathBuf,
+    /// The key that was there first.
+    pub other_key: String,
+    /// Its path.
+    pub other_path: PathBuf,
+}
+
+/// The keys whose paths `identify` says are the same thing. `identify` answers `None` for what does not exist; device
+/// and inode numbers make a good identity for files, the device number for block devices.
+pub fn canonical_conflicts<I: PartialEq>(
+    config: &Config,
+    mut identify: impl FnMut(&Path) -> Option<I>,
+) -> Vec<Conflict> {
+    let mut seen: Vec<(I, String, &Path)> = Vec::new();
+    let mut conflicts = Vec::new();
+    for (key, path) in named_files(config) {
+        let Some(identity) = identify(path) else { continue };
+        match seen.iter().find(|(other, ..)| *other == identity) {
+            Some((_, other_key, other_path)) => conflicts.push(Conflict {
+                place: config.places.of(&key),
+                key,
+                path: path.to_owned(),
+                other_key: other_key.clone(),
+                other_path: (*other_path).to_owned(),
+            }),
+            None => seen.push((identity, key, path)),
+        }
+    }
+    conflicts
+}
+
+/// Every file that the configuration names, with its key.
+fn named_files(config: &Config) -> Vec<(String, &Path)> {
+    let mut files = vec![
+        ("cache.path".to_owned(), config.cache.path.as_path()),
+        ("cache.state_dir".to_owned(), config.cache.state_dir.as_path()),
+    ];
+    files.extend(config.volumes.iter().map(|v| (volume_key(&v.name, "origin"), v.origin.as_path())));
+    files.extend(config.nbd.unix.iter().map(|socket| ("nbd.unix".to_owned(), socket.as_path())));
+    files.push(("control.socket".to_owned(), config.control.socket.as_path()));
+    files
+}

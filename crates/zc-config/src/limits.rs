@@ -1,0 +1,56 @@
+//! Bounds of the configuration, in one place. Bounds of the media format are in `zc_core::limits`.
+
+use core::ops::RangeInclusive;
+
+use zc_core::limits::{ACTIVE_REGIONS_MAX, REQUEST_BYTES_MAX, SLOTS_MAX, WEU_BYTES_MAX};
+
+/// Largest file that is read: 1,024 volumes take about 300 KiB with every key written out.
+pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
+/// Mistakes that are reported at once; a file with more is not a configuration.
+pub(crate) const MISTAKES_MAX: usize = 50;
+/// Longest value that a message repeats, in characters.
+pub(crate) const SHOWN_CHARS_MAX: usize = 80;
+
+/// Cache size: room for metadata and a few small WEUs, up to every slot of the largest WEU (64 TiB).
+pub(crate) const CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=SLOTS_MAX as u64 * WEU_BYTES_MAX as u64;
+/// Fewest extents in a WEU: below, packing and headers waste more than compression saves.
+pub(crate) const EXTENTS_PER_WEU_MIN: u32 = 4;
+/// RAM for the indexes: 1 MiB holds 70,000 extents, 16 TiB is beyond any machine.
+pub(crate) const RAM_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 44;
+/// Reduce threads; 0 = automatic.
+pub(crate) const REDUCE_THREADS: RangeInclusive<u32> = 0..=256;
+/// CPU numbers: Linux' largest `CONFIG_NR_CPUS` is 8,192.
+pub(crate) const CPUS_MAX: u16 = 8192;
+/// Longest list of CPUs: 585 ranges, however wide, are read at once.
+pub(crate) const CPU_LIST_BYTES_MAX: usize = 4096;
+/// Age at which an open WEU is written as it is. Less writes WEUs that are nearly empty.
+pub(crate) const WEU_AGE_MS: RangeInclusive<u64> = 100..=3_600_000;
+/// Consecutive bytes after which read-ahead starts.
+pub(crate) const PREFETCH_THRESHOLD_BYTES: RangeInclusive<u64> = 0..=1 << 30;
+/// Read-ahead: 8 times the paper's largest.
+pub(crate) const PREFETCH_BYTES: RangeInclusive<u64> = 0..=1 << 20;
+/// Read buffer and staging area; 0 = off.
+pub(crate) const BUFFER_BYTES: RangeInclusive<u64> = 0..=1 << 30;
+/// Bytes on their way into the cache: at least the largest extent, or nothing would ever be inserted.
+pub(crate) const INSERT_BYTES: RangeInclusive<u64> = 128 << 10..=2 << 30;
+/// Active regions. The upper half of what the map can hold is for volumes that come with marks from before a crash.
+pub(crate) const REGIONS_ACTIVE: RangeInclusive<u32> = 8..=ACTIVE_REGIONS_MAX / 2;
+/// Region size, a power of two: at least the largest extent.
+pub(crate) const REGION_BYTES: RangeInclusive<u64> = 128 << 10..=1 << 40;
+/// Size of a file origin that is to be created.
+pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
+
+/// Addresses, and Unix sockets, to listen on.
+pub(crate) const LISTEN_MAX: usize = 64;
+/// Longest path of a Unix socket: `sun_path` has 108 bytes with the closing zero (unix(7)).
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+/// Client connections.
+pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=65_536;
+/// Requests in flight on a connection.
+pub(crate) const REQUESTS: RangeInclusive<u32> = 1..=4096;
+/// Bytes of requests in flight: at least one of the largest.
+pub(crate) const REQUEST_BYTES: RangeInclusive<u64> = REQUEST_BYTES_MAX as u64..=1 << 40;
+/// Time a client has to choose an export.
+pub(crate) const HANDSHAKE_MS: RangeInclusive<u64> = 100..=3_600_000;
+/// Longest description of an export: NBD strings have at most 4,096 bytes (NBD protocol, "String values").
+pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;

@@ -1,0 +1,43 @@
+//! Where values stand in the file, so that what is found out later can still be said with file and line.
+
+use std::collections::BTreeMap;
+
+/// The file, and the line of every value that was written in it.
+///
+/// Two configurations that say the same are equal wherever they say it: all `Places` compare as equal.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    file: String,
+    lines: BTreeMap<String, usize>,
+}
+
+impl Places {
+    pub(crate) fn new(file: &str, lines: impl Iterator<Item = (String, usize)>) -> Self {
+        Self { file: file.to_owned(), lines: lines.collect() }
+    }
+
+    /// `file:line` of a key such as `cache.path` or `nbd.listen`; the file alone for a default.
+    #[must_use]
+    pub fn of(&self, key: &str) -> String {
+        self.lines.get(key).map_or_else(|| self.file.clone(), |line| format!("{}:{line}", self.file))
+    }
+
+    /// `file:line` of a key of the volume with this name; the file alone for a default.
+    #[must_use]
+    pub fn of_volume(&self, name: &str, key: &str) -> String {
+        self.of(&volume_key(name, key))
+    }
+}
+
+impl PartialEq for Places {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Places {}
+
+/// How messages name a key of a volume.
+pub(crate) fn volume_key(name: &str, key: &str) -> String {
+    format!("volume \"{name}\".{key}")
+}

@@ -1,0 +1,84 @@
+//! From the file to the configuration: its sections, and the checks that span several of them.
+
+use std::path::{Path, PathBuf};
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+use zc_core::limits::VOLUMES_MAX;
+
+use crate::model::{Config, VolumeConfig};
+use crate::places::Places;
+use crate::section::{Section, Sheet, brief, nearest};
+use crate::{cache, service, volume};
+
+const SECTIONS: [&str; 5] = ["cache", "volume", "nbd", "control", "log"];
+
+/// Resolves the file. The configuration is good only if the sheet has no mistakes; its places are still empty.
+pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
+    let mut sheet = Sheet::default();
+    for key in file.keys() {
+        let (at, name) = (key.span().start, key.get_ref().as_ref());
+        if SECTIONS.contains(&name) {
+            continue;
+        }
+        let what = match nearest(name, SECTIONS.into_iter()) {
+            Some(known) => format!("there is no such section; did you mean \"{known}\"?"),
+            None => format!("there is no such section; there are {}", SECTIONS.join(", ")),
+        };
+        sheet.mistake(at, format!("{}: {what}", brief(name)));
+    }
+    if !file.contains_key("cache") {
+        sheet.mistake(0, "cache: the section [cache] is missing".to_owned());
+    }
+    let cache = cache::read(Section::new(&mut sheet, "cache", file.get("cache")));
+    let volumes = volumes(&mut sheet, file.get("volume"), &cache);
+    let nbd = service::nbd(Section::new(&mut sheet, "nbd", file.get("nbd")));
+    let control = service::control(Section::new(&mut sheet, "control", file.get("control")));
+    let log = service::log(Section::new(&mut sheet, "log", file.get("log")));
+    one_key_per_path(&mut sheet);
+    (Config { cache, volumes, nbd, control, log, places: Places::default() }, sheet)
+}
+
+fn volumes(
+    sheet: &mut Sheet,
+    value: Option<&Spanned<DeValue<'_>>>,
+    cache: &crate::CacheConfig,
+) -> Vec<VolumeConfig> {
+    let Some(value) = value else {
+        sheet.mistake(0, "volume: there is none; add a [[volume]] with name and origin".to_owned());
+        return Vec::new();
+    };
+    let at = value.span().start;
+    let Some(entries) = value.get_ref().as_array() else {
+        sheet.mistake(at, "volume: write [[volume]], in double brackets, once for each volume".to_owned());
+        return Vec::new();
+    };
+    let most = usize::from(VOLUMES_MAX);
+    if entries.len() > most {
+        sheet.mistake(at, format!("volume: {} volumes are more than {most}", entries.len()));
+        return Vec::new();
+    }
+    let mut volumes: Vec<VolumeConfig> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let (at, volume) = volume::read(Section::new(sheet, "volume", Some(entry)), cache);
+        if !volume.name.is_empty() && volumes.iter().any(|other| other.name == volume.name) {
+            let name = brief(&volume.name);
+            sheet.mistake(at, format!("volume.name: there is a volume named \"{name}\" already"));
+        }
+        volumes.push(volume);
+    }
+    volumes
+}
+
+/// Two keys must not name one file.
+fn one_key_per_path(sheet: &mut Sheet) {
+    let plain = |path: &Path| path.components().collect::<PathBuf>();
+    let mut seen = std::collections::BTreeMap::new();
+    for named in &sheet.paths {
+        if let Some(other) = seen.insert(plain(&named.path), &named.key) {
+            let path = brief(&named.path.to_string_lossy());
+            let text = format!("{}: {path} is used already, as {other}", named.key);
+            sheet.found.push(crate::section::Found { at: named.at, text });
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! The sections `[nbd]`, `[control]` and `[log]`.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use crate::limits;
+use crate::model::{ControlConfig, LogConfig, NbdConfig};
+use crate::section::{At, Section, brief};
+
+const DEFAULT_CONTROL: &str = "/run/zcached/control.sock";
+/// NBD's registered port (IANA).
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10809);
+const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+
+/// Reads `[nbd]`.
+pub(crate) fn nbd(mut section: Section<'_, '_>) -> NbdConfig {
+    let config = NbdConfig {
+        listen: listen(&mut section),
+        unix: section.sockets("unix", limits::LISTEN_MAX),
+        connections_max: section.count("connections_max", 256, &limits::CONNECTIONS),
+        requests_in_flight_max: section.count("requests_in_flight_max", 128, &limits::REQUESTS),
+        bytes_in_flight_max: section.size("bytes_in_flight_max", &limits::REQUEST_BYTES).unwrap_or(256 << 20),
+        handshake_timeout_ms: section.duration("handshake_timeout", 10_000, &limits::HANDSHAKE_MS),
+    };
+    section.finish();
+    config
+}
+
+fn listen(section: &mut Section<'_, '_>) -> Vec<SocketAddr> {
+    let Some(entries) = section.list("listen", limits::LISTEN_MAX) else { return vec![DEFAULT_LISTEN] };
+    let mut listen: Vec<SocketAddr> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let text = brief(&entry.value);
+        match entry.value.parse::<SocketAddr>() {
+            Err(_) => {
+                let what =
+                    format_args!("\"{text}\" is not an IP address and port such as \"127.0.0.1:10809\"");
+                section.mistake(entry.at, "listen", what);
+            }
+            // Port 0 stands for a free one, a different one each time.
+            Ok(address) if address.port() != 0 && listen.contains(&address) => {
+                section.mistake(entry.at, "listen", format_args!("{address} is listed twice"));
+            }
+            Ok(address) => listen.push(address),
+        }
+    }
+    listen
+}
+
+/// Reads `[control]`.
+pub(crate) fn control(mut section: Section<'_, '_>) -> ControlConfig {
+    let socket = section.socket("socket").unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
+    section.finish();
+    ControlConfig { socket }
+}
+
+/// Reads `[log]`.
+pub(crate) fn log(mut section: Section<'_, '_>) -> LogConfig {
+    let level = section.text("level").and_then(|level| filter(&mut section, level));
+    section.finish();
+    LogConfig { level: level.unwrap_or_else(|| "info".to_owned()) }
+}
+
+/// Levels, and levels of modules, separated by commas: `info,zc_engine=debug`.
+fn filter(section: &mut Section<'_, '_>, text: At<String>) -> Option<String> {
+    let part = |part: &str| {
+        let (module, level) =
+            part.rsplit_once('=').map_or((None, part), |(module, level)| (Some(module), level));
+        let plain = |module: &str| {
+            !module.is_empty()
+                && module.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-'))
+        };
+        module.is_none_or(plain) && LEVELS.contains(&level)
+    };
+    if text.value.split(',').all(part) {
+        return Some(text.value);
+    }
+    let what = format!(
+        "\"{}\" is not a level ({}) or a list such as \"info,zc_engine=debug\"",
+        brief(&text.value),
+        LEVELS.join(", ")
+    );
+    section.mistake(text.at, "level", what);
+    None
+}

@@ -1,0 +1,81 @@
+//! The sections `[[volume]]`.
+
+use zc_core::limits::VOLUME_NAME_BYTES_MAX;
+
+use crate::cache::level;
+use crate::limits;
+use crate::model::{Admission, CacheConfig, Compression, Mode, VolumeConfig, VolumeNbd};
+use crate::places::volume_key;
+use crate::section::{At, Section, Sheet};
+
+/// Reads a volume; also says where its name stands.
+pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize, VolumeConfig) {
+    let name = name(&mut section);
+    section.label = volume_key(&name.value, "").trim_end_matches('.').to_owned();
+    let compression = section.word("compression", Compression::WORDS, cache.compression);
+    let inherited = (compression == cache.compression).then_some(cache.compression_level);
+    let config = VolumeConfig {
+        name: name.value,
+        origin: section.required_path("origin", "it names the file or block device behind the volume"),
+        create_bytes: create_bytes(&mut section),
+        mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
+        admission: section.word("admission", Admission::WORDS, Admission::Always),
+        dedup: section.flag("dedup").unwrap_or(cache.dedup),
+        compression,
+        compression_level: level(&mut section, compression, inherited),
+        index_share_percent: section.percent("index_share", 100),
+        direct: section.flag("direct"),
+        nbd: export(&mut section),
+    };
+    section.finish();
+    (name.at, config)
+}
+
+fn name(section: &mut Section<'_, '_>) -> At<String> {
+    section.required("name", "every volume has one");
+    let Some(name) = section.text("name") else { return At { at: section.at, value: String::new() } };
+    let plain = name.value.chars().all(|c| !c.is_control() && !matches!(c, '/' | '"'));
+    if name.value.is_empty() || name.value.len() > VOLUME_NAME_BYTES_MAX || !plain {
+        let what = format!(
+            "a name has 1 to {VOLUME_NAME_BYTES_MAX} bytes, without slashes, quotes and control characters"
+        );
+        section.mistake(name.at, "name", what);
+        return At { at: name.at, value: String::new() };
+    }
+    name
+}
+
+fn create_bytes(section: &mut Section<'_, '_>) -> Option<u64> {
+    let bytes = section.size("create_size", &limits::ORIGIN_BYTES)?;
+    if !bytes.is_multiple_of(u64::from(zc_core::SECTOR_BYTES)) {
+        let at = section.get("create_size").map_or(section.at, |value| value.span().start);
+        section.mistake(at, "create_size", format_args!("{bytes} bytes are not whole sectors of 512"));
+        return None;
+    }
+    Some(bytes)
+}
+
+fn export(volume: &mut Section<'_, '_>) -> VolumeNbd {
+    let value = volume.get("nbd");
+    let label = format!("{}.nbd", volume.label);
+    let sheet: &mut Sheet = volume.sheet;
+    let mut section = Section::new(sheet, "volume.nbd", value);
+    section.label = label;
+    let config = VolumeNbd {
+        export: section.flag("export").unwrap_or(true),
+        description: description(&mut section),
+        read_only: section.flag("read_only").unwrap_or(false),
+    };
+    section.finish();
+    config
+}
+
+fn description(section: &mut Section<'_, '_>) -> String {
+    let Some(text) = section.text("description") else { return String::new() };
+    let most = limits::DESCRIPTION_BYTES_MAX;
+    if text.value.len() > most {
+        section.mistake(text.at, "description", format_args!("more than {most} bytes"));
+        return String::new();
+    }
+    text.value
+}

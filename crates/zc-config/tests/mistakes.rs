@@ -1,0 +1,279 @@
+//! Every mistake is one sentence with file, line and key, and all are reported at once.
+
+use zc_config::{Config, ConfigError};
+
+/// A configuration with these lines in `[cache]`, from line 3 on.
+fn in_cache(lines: &str) -> String {
+    format!("[cache]\npath = \"/c\"\n{lines}\n[[volume]]\nname = \"v\"\norigin = \"/o\"\n")
+}
+
+/// A configuration with these lines behind a volume, from line 6 on.
+fn in_volume(lines: &str) -> String {
+    format!("[cache]\npath = \"/c\"\n[[volume]]\nname = \"v\"\norigin = \"/o\"\n{lines}\n")
+}
+
+/// The messages of a file that is refused.
+fn refusal(text: &str) -> String {
+    match Config::parse(text, "t.toml") {
+        Ok(_) => panic!("this was accepted:\n{text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn mistakes_in_sizes_and_numbers_of_the_cache() {
+    let cases = [
+        (
+            "extent_size = \"5 KiB\"",
+            "3: cache.extent_size: 5 KiB is not a power of two between 4 KiB and 128 KiB",
+        ),
+        (
+            "extent_size = \"2 KiB\"",
+            "3: cache.extent_size: 2 KiB is not a power of two between 4 KiB and 128 KiB",
+        ),
+        ("extent_size = true", "3: cache.extent_size: true is not a size such as \"8 KiB\""),
+        ("weu_size = \"8 MiB\"", "3: cache.weu_size: 8 MiB is not a power of two between 32 KiB and 4 MiB"),
+        (
+            "weu_size = \"64 KiB\"\nextent_size = \"32 KiB\"",
+            "4: cache.extent_size: 32 KiB is too large for a WEU of 64 KiB, which must hold at least 4 extents",
+        ),
+        (
+            "size = \"3 KB\"",
+            "3: cache.size: \"3 KB\" is not a size such as \"10 GiB\" or a share such as \"5 %\"",
+        ),
+        ("size = \"0 %\"", "3: cache.size: 0 % is not between 1 % and 100 %"),
+        ("size = \"101 %\"", "3: cache.size: 101 % is not between 1 % and 100 %"),
+        ("size = 4096", "3: cache.size: 4 KiB is not between 1 MiB and 64 TiB"),
+        ("size = -1", "3: cache.size: -1 is not a size such as \"10 GiB\" or a share such as \"5 %\""),
+        (
+            "size = 99999999999999999999999",
+            "3: cache.size: 99999999999999999999999 is not a size such as \"10 GiB\" or a share such as \"5 %\"",
+        ),
+        ("max_ram = \"1 KiB\"", "3: cache.max_ram: 1 KiB is not between 1 MiB and 16 TiB"),
+        ("reduce_threads = 257", "3: cache.reduce_threads: 257 is not between 0 and 256"),
+        ("reduce_threads = -2", "3: cache.reduce_threads: -2 is not a whole number"),
+        (
+            "reduce_cpus = \"3-1\"",
+            "3: cache.reduce_cpus: \"3-1\" is not a list of CPUs such as \"0,2-5\" or [0, 2]",
+        ),
+        (
+            "reduce_cpus = [0, 9000]",
+            "3: cache.reduce_cpus: a list is not a list of CPUs such as \"0,2-5\" or [0, 2]",
+        ),
+        (
+            "weu_max_age = \"3 weeks\"",
+            "3: cache.weu_max_age: \"3 weeks\" is not a duration such as \"30 s\" or \"500 ms\"",
+        ),
+        ("weu_max_age = 30", "3: cache.weu_max_age: 30 is not a duration such as \"30 s\" or \"500 ms\""),
+        ("weu_max_age = \"1 ms\"", "3: cache.weu_max_age: 1 ms is not between 100 ms and 1 h"),
+        ("prefetch_max = \"2 MiB\"", "3: cache.prefetch_max: 2 MiB is not between 0 B and 1 MiB"),
+        ("insert_max = 0", "3: cache.insert_max: 0 B is not between 128 KiB and 2 GiB"),
+        ("regions_active_max = 4", "3: cache.regions_active_max: 4 is not between 8 and 512"),
+        (
+            "region_size = \"3 MiB\"",
+            "3: cache.region_size: \"3 MiB\" is neither \"auto\" nor a power of two between 128 KiB and 1 TiB",
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(refusal(&in_cache(lines)), format!("t.toml:{expected}"), "{lines}");
+    }
+}
+
+#[test]
+fn mistakes_in_words_and_keys_of_the_cache() {
+    let cases = [
+        ("state_dir = \"\"", "3: cache.state_dir: the path is empty or has a zero byte"),
+        ("state_dir = \"/c/.\"", "3: cache.state_dir: /c/. is used already, as cache.path"),
+        ("compression = \"gzip\"", "3: cache.compression: \"gzip\" is not one of none, lz4, zlib, zstd"),
+        ("compression_level = 3", "3: cache.compression_level: compression \"lz4\" has no levels"),
+        (
+            "compression = \"zlib\"\ncompression_level = 10",
+            "4: cache.compression_level: 10 is not between 1 and 9, the levels of zlib",
+        ),
+        (
+            "compression = \"zstd\"\ncompression_level = \"high\"",
+            "4: cache.compression_level: \"high\" is not between 1 and 19, the levels of zstd",
+        ),
+        ("fingerprint = \"md5\"", "3: cache.fingerprint: \"md5\" is not one of blake3, sha1"),
+        (
+            "fingerprint_index_ratio = \"101 %\"",
+            "3: cache.fingerprint_index_ratio: \"101 %\" is not a share from \"0 %\" to \"100 %\"",
+        ),
+        (
+            "fingerprint_index_ratio = 0.5",
+            "3: cache.fingerprint_index_ratio: 0.5 is not a share from \"0 %\" to \"100 %\"",
+        ),
+        ("dedup = \"yes\"", "3: cache.dedup: \"yes\" is not true or false"),
+        ("policy = \"belady\"", "3: cache.policy: \"belady\" is not lru"),
+        ("colour = 3", "3: cache.colour: there is no such key"),
+        ("extend_size = 3", "3: cache.extend_size: there is no such key; did you mean \"extent_size\"?"),
+        (
+            "journal_path = \"/j\"",
+            "3: cache.journal_path: a journal outside the cache device is not available in this version yet",
+        ),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(refusal(&in_cache(lines)), format!("t.toml:{expected}"), "{lines}");
+    }
+}
+
+#[test]
+fn mistakes_in_a_volume() {
+    let again = "[[volume]]\nname = \"v\"\norigin = \"/o2\"";
+    let same_origin = "[[volume]]\nname = \"w\"\norigin = \"/./o\"";
+    let cases = [
+        ("mode = \"write-back\"", "6: volume.mode: \"write-back\" is not available in this version yet"),
+        (
+            "mode = \"write-trough\"",
+            "6: volume.mode: \"write-trough\" is not one of write-through, write-around, read-only, pass-through",
+        ),
+        ("admission = 2", "6: volume.admission: 2 is not one of always, second-touch, never"),
+        (again, "7: volume.name: there is a volume named \"v\" already"),
+        (same_origin, "8: volume \"w\".origin: /./o is used already, as volume \"v\".origin"),
+        ("[[volume]]\norigin = \"/o2\"", "6: volume.name: it is missing; every volume has one"),
+        (
+            "[[volume]]\nname = \"w\"",
+            "6: volume.origin: it is missing; it names the file or block device behind the volume",
+        ),
+        (
+            "[[volume]]\nname = \"a/b\"\norigin = \"/o2\"",
+            "7: volume.name: a name has 1 to 64 bytes, without slashes, quotes and control characters",
+        ),
+        ("create_size = 5000", "6: volume.create_size: 5000 bytes are not whole sectors of 512"),
+        ("index_share = 130", "6: volume.index_share: 130 is not a share from \"0 %\" to \"100 %\""),
+        ("compression_level = 3", "6: volume.compression_level: compression \"lz4\" has no levels"),
+        ("size = 3", "6: volume.size: there is no such key"),
+        ("nbd = true", "6: volume.nbd: this is a section, not a value; write [volume.nbd]"),
+        ("nbd.exprot = false", "6: volume.nbd.exprot: there is no such key; did you mean \"export\"?"),
+        ("[volume.nbd]\nread_only = 1", "7: volume.nbd.read_only: 1 is not true or false"),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(refusal(&in_volume(lines)), format!("t.toml:{expected}"), "{lines}");
+    }
+}
+
+#[test]
+fn mistakes_in_the_other_sections() {
+    let long = format!("[control]\nsocket = \"/{}\"", "s".repeat(107));
+    let cases = [
+        (
+            "[nbd]\nlisten = [\"localhost\"]",
+            "7: nbd.listen: \"localhost\" is not an IP address and port such as \"127.0.0.1:10809\"",
+        ),
+        (
+            "[nbd]\nlisten = [\n\"127.0.0.1:1\",\n\"127.0.0.1:1\"]",
+            "9: nbd.listen: 127.0.0.1:1 is listed twice",
+        ),
+        ("[nbd]\nlisten = \"127.0.0.1:1\"", "7: nbd.listen: \"127.0.0.1:1\" is not a list in brackets"),
+        ("[nbd]\nunix = [3]", "7: nbd.unix: 3 is not a string in quotes"),
+        ("[nbd]\nunix = [\"/c\"]", "7: nbd.unix: /c is used already, as cache.path"),
+        ("[nbd]\nconnections_max = 0", "7: nbd.connections_max: 0 is not between 1 and 65536"),
+        ("[nbd]\nbytes_in_flight_max = 1", "7: nbd.bytes_in_flight_max: 1 B is not between 32 MiB and 1 TiB"),
+        (
+            "[nbd]\nhandshake_timeout = \"0 s\"",
+            "7: nbd.handshake_timeout: 0 ms is not between 100 ms and 1 h",
+        ),
+        (
+            "[nbd]\nidle_timeout = \"1 h\"",
+            "7: nbd.idle_timeout: closing idle connections is not available in this version yet",
+        ),
+        ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\".origin"),
+        (&long, "7: control.socket: 108 bytes are too long for a Unix socket, 107 fit"),
+        (
+            "[log]\nlevel = \"loud\"",
+            "7: log.level: \"loud\" is not a level (error, warn, info, debug, trace, off) or a list such as \
+             \"info,zc_engine=debug\"",
+        ),
+        ("[volumes]\n", "6: volumes: there is no such section; did you mean \"volume\"?"),
+        ("[metrics]\n", "6: metrics: there is no such section; there are cache, volume, nbd, control, log"),
+    ];
+    for (lines, expected) in cases {
+        assert_eq!(refusal(&in_volume(lines)), format!("t.toml:{expected}"), "{lines}");
+    }
+}
+
+#[test]
+fn mistakes_of_the_whole() {
+    let volume = "[[volume]]\nname = \"v\"\norigin = \"/o\"\n";
+    let cases = [
+        (volume.to_owned(), "1: cache: the section [cache] is missing"),
+        (format!("cache = 3\n{volume}"), "1: cache: this is a section, not a value; write [cache]"),
+        (
+            format!("[cache]\n{volume}"),
+            "1: cache.path: it is missing; it names the file or block device of the cache",
+        ),
+        (
+            "[cache]\npath = \"/c\"\n".to_owned(),
+            "1: volume: there is none; add a [[volume]] with name and origin",
+        ),
+        (
+            format!("[cache]\npath = \"/c\"\n{}", volume.replace("[[volume]]", "[volume]")),
+            "3: volume: write [[volume]], in double brackets, once for each volume",
+        ),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(refusal(&text), format!("t.toml:{expected}"), "{text}");
+    }
+}
+
+/// What the TOML parser says is its own; the place is ours.
+#[test]
+fn broken_toml_has_its_line() {
+    for (text, line) in [
+        ("[cache]\npath = /c\n", 2),
+        ("[cache]\npath = \"/c\"\npath = \"/d\"\n", 3),
+        ("[cache]\n\n[[volume]\n", 3),
+        ("\u{1}", 1),
+    ] {
+        let message = refusal(text);
+        for message in message.lines() {
+            assert!(message.starts_with(&format!("t.toml:{line}: ")), "{message}");
+        }
+    }
+}
+
+#[test]
+fn all_mistakes_are_reported_at_once_and_in_order() {
+    let text = "[log]\nlevel = 3\n[cache]\npath = \"\"\nextent_size = 7\nx = 1\n\
+                [[volume]]\nname = \"\"\norigin = \"/o\"\nmode = 1\n[[volume]]\n";
+    let Err(ConfigError::Mistakes(mistakes)) = Config::parse(text, "t.toml") else { panic!("it parsed") };
+    let lines: Vec<_> = mistakes.iter().map(|mistake| mistake.line).collect();
+    assert_eq!(lines, vec![2, 4, 5, 6, 8, 10, 11, 11], "{mistakes:#?}");
+}
+
+/// Hostile sizes: neither time nor messages grow with them.
+#[test]
+fn large_files_are_bounded() {
+    let unknown: String = (0..10_000).map(|n| format!("x{n} = 1\n")).collect();
+    assert_eq!(refusal(&in_cache(&unknown)).lines().count(), 50);
+
+    let volumes: String =
+        (0..1025).map(|n| format!("[[volume]]\nname = \"{n}\"\norigin = \"/{n}\"\n")).collect();
+    let text = format!("[cache]\npath = \"/c\"\n{volumes}");
+    assert_eq!(refusal(&text), "t.toml:3: volume: 1025 volumes are more than 1024");
+
+    let cpus = "0-8191,".repeat(100_000);
+    let message = refusal(&in_cache(&format!("reduce_cpus = \"{cpus}0\"")));
+    assert!(
+        message.starts_with("t.toml:3: cache.reduce_cpus: \"0-8191,") && message.len() < 200,
+        "{message}"
+    );
+
+    let long = "#".repeat((1 << 20) + 1);
+    assert_eq!(refusal(&long), "t.toml: this is no configuration, it has more than 1 MiB");
+    let nested = format!("[cache]\npath = {}", "[".repeat(100_000));
+    assert!(refusal(&nested).starts_with("t.toml:"));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let missing = dir.path().join("none.toml");
+    let message = Config::load(&missing).unwrap_err().to_string();
+    assert!(
+        message.starts_with(&format!("{}: cannot be read: No such file", missing.display())),
+        "{message}"
+    );
+    assert!(matches!(Config::load(dir.path()), Err(ConfigError::Read { .. })));
+    assert!(matches!(Config::load("/dev/zero".as_ref()), Err(ConfigError::TooLarge { .. })));
+}
