@@ -1,3 +1,156 @@
 //! The zcached daemon.
+//!
+//! Job: read the command line and the configuration, set up logging, run the engine until it is stopped, and turn its
+//! end into an exit code: 0 for an orderly end, 1 for a failure at run time, 2 for a mistake in command line or
+//! configuration.
+//!
+//! What it does not do: go to the background or write a pid file; a service manager does both better.
 
-fn main() {}
+mod logging;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{CommandFactory, Parser, Subcommand};
+use zc_config::Config;
+use zc_engine::{Engine, EngineError, EngineOptions, Hooks};
+
+const FAILURE: u8 = 1;
+const MISTAKE: u8 = 2;
+
+/// A deduplicating, compressing SSD cache for block devices, served over NBD.
+#[derive(Debug, Parser)]
+#[command(name = "zcached", version, args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    run: Run,
+}
+
+#[derive(Debug, clap::Args)]
+struct Run {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = "/etc/zcached.toml")]
+    config: PathBuf,
+    /// Believe nothing that the cache holds: for origins that were written elsewhere meanwhile
+    #[arg(long)]
+    cold: bool,
+    /// Stay in the foreground, which is the only way there is
+    #[arg(long, hide = true)]
+    foreground: bool,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Check a configuration without opening anything
+    CheckConfig {
+        /// Configuration file
+        file: PathBuf,
+        /// Print the outcome as one JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page
+    Man,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match arguments.verb {
+        None => return daemon(&arguments.run),
+        Some(Verb::CheckConfig { file, json }) => return check_config(&file, json),
+        Some(Verb::Completions { shell }) => {
+            clap_complete::generate(shell, &mut Arguments::command(), "zcached", &mut std::io::stdout());
+            Ok(())
+        }
+        Some(Verb::Man) => {
+            clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout()).context("cannot write the page")
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(FAILURE, &format!("{error:#}")),
+    }
+}
+
+/// Tells why, and gives the code.
+fn fail(code: u8, text: &str) -> ExitCode {
+    // Without a standard error there is nobody to tell.
+    let _told = writeln!(std::io::stderr(), "zcached: {text}");
+    ExitCode::from(code)
+}
+
+fn check_config(file: &Path, json: bool) -> ExitCode {
+    let result = Config::load(file);
+    let text = match (&result, json) {
+        (Ok(_), false) => format!("{}: fine", file.display()),
+        (Ok(_), true) => serde_json::json!({ "ok": true }).to_string(),
+        (Err(error), false) => return fail(MISTAKE, &error.to_string()),
+        (Err(error), true) => {
+            let mistakes: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
+            serde_json::json!({ "ok": false, "mistakes": mistakes }).to_string()
+        }
+    };
+    let told = writeln!(std::io::stdout(), "{text}");
+    match (result, told) {
+        (Ok(_), Ok(())) => ExitCode::SUCCESS,
+        (Ok(_), Err(_)) => ExitCode::from(FAILURE),
+        (Err(_), _) => ExitCode::from(MISTAKE),
+    }
+}
+
+fn daemon(run: &Run) -> ExitCode {
+    let config = match Config::load(&run.config) {
+        Ok(config) => config,
+        Err(error) => return fail(MISTAKE, &error.to_string()),
+    };
+    let set_level = match logging::start(&config.log.level) {
+        Ok(set_level) => set_level,
+        Err(error) => return fail(MISTAKE, &format!("{}: log.level: {error}", run.config.display())),
+    };
+    let path = run.config.clone();
+    let hooks = Hooks {
+        set_log_level: Some(set_level),
+        read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
+    };
+    let options = EngineOptions { cold: run.cold, signals: true };
+    let engine = match Engine::start(&config, options, hooks) {
+        Ok(engine) => engine,
+        Err(error) => return fail(code_of(&error), &error.to_string()),
+    };
+    tracing::info!("zcached: ready, serving {} at {}", names(&config), engine.addresses().join(" "));
+    match engine.wait() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            tracing::warn!("stopped; the cache device could not be left in a clean state");
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(FAILURE, &error.to_string()),
+    }
+}
+
+fn code_of(error: &EngineError) -> u8 {
+    if error.is_refusal() { MISTAKE } else { FAILURE }
+}
+
+fn names(config: &Config) -> String {
+    config.volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+}
