@@ -291,7 +291,10 @@ impl CacheManager {
             CheckpointStep::Slots(next) => {
                 let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.slots.len());
                 for slot in *next..end {
-                    self.slot_records(WeuSlot(slot), &mut run.carry);
+                    let used = run.records + zc_core::u64_from_usize(run.carry.len());
+                    let rest = u64::from(self.slots.len() - slot);
+                    let room = self.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
+                    self.slot_records(WeuSlot(slot), room, &mut run.carry);
                 }
                 run.step = if end == self.slots.len() {
                     CheckpointStep::Index(SweepCursor::default())
@@ -350,10 +353,15 @@ impl CacheManager {
         }
     }
 
-    /// What a restart has to know about a slot.
-    fn slot_records(&self, id: WeuSlot, into: &mut Vec<Record>) {
+    /// What a restart has to know about a slot. If there is no `room` for its void bases (besides one record for each
+    /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
+    fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
         let slot = self.slots.get(id);
         let generation = slot.generation;
+        if zc_core::u64_from_usize(slot.void_bases.len()) > room {
+            into.push(Record::SlotRetired { slot: id, generation });
+            return;
+        }
         let before = zc_core::Generation(generation.0.saturating_sub(1));
         match slot.state {
             SlotState::Sealed | SlotState::Unread { known: true } => into.push(Record::SlotSealed {

@@ -111,6 +111,9 @@ pub enum DistrustReason {
         /// A block known to have been durable.
         required: JournalSeq,
     },
+    /// The last session did not believe them, and was cut off before everything it voided was durable.
+    #[error("the last session began without trust and was cut off")]
+    Unsettled,
 }
 
 /// How to format.
@@ -240,6 +243,7 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
         sequence: 1,
         session: base,
         clean: true,
+        distrusted: false,
         boot_id: [0; 16],
         created_unix_s: base,
         label: options.label.clone(),
@@ -270,11 +274,13 @@ pub fn open<M: Media>(
     let bytes_read = reader.bytes_read;
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
-    let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal);
+    let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
+    let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal).or(unsettled);
     let mut superblock = previous.clone();
     superblock.sequence += 1;
     superblock.session += 1;
     superblock.clean = false;
+    superblock.distrusted = distrust.is_some();
     superblock.boot_id = options.boot_id;
     write_superblock(media, &superblock)?;
     let start = StartState {
@@ -287,7 +293,8 @@ pub fn open<M: Media>(
         weu_seq_next: WeuSeq(superblock.session << 32),
         journal_next: journal.next,
         journal_start: checkpoints.journal_start(),
-        checkpoint_sequence: checkpoints.sequence_seen,
+        // Beyond any attempt of an earlier session that was cut off: its record blocks must not verify for ours.
+        checkpoint_sequence: checkpoints.sequence_seen.max(superblock.session << 20),
         checkpoint_area: checkpoints.newest.as_ref().map_or(1, |(_, area)| *area),
         region_map_sequence: maps.mentioned().max(checkpoints.map_sequence).max(journal.map_sequence),
         region_map_copy: maps.newest.as_ref().map_or(1, |(_, copy)| *copy),
@@ -316,7 +323,12 @@ pub fn write_volume_table<M: Media>(
 /// # Errors
 /// When the device fails; the next start then takes the stop for unclean.
 pub fn mark_clean<M: Media>(media: &mut M, superblock: &Superblock) -> Result<(), StartError> {
-    let clean = Superblock { clean: true, sequence: superblock.sequence + 1, ..superblock.clone() };
+    let clean = Superblock {
+        clean: true,
+        distrusted: false,
+        sequence: superblock.sequence + 1,
+        ..superblock.clone()
+    };
     write_superblock(media, &clean)
 }
 

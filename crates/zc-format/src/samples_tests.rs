@@ -35,6 +35,7 @@ pub(crate) fn superblock() -> Superblock {
         sequence: 0x1112_1314_1516_1718,
         session: 0x2122_2324_2526_2728,
         clean: true,
+        distrusted: false,
         boot_id: *b"fedcba9876543210",
         created_unix_s: 0x3132_3334_3536_3738,
         label: "caf\u{e9}".to_owned(),

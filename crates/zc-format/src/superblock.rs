@@ -59,6 +59,9 @@ pub struct Superblock {
     pub session: u64,
     /// The session ended cleanly.
     pub clean: bool,
+    /// The session began with mappings that are not believed and has not ended cleanly: what it had to void may not
+    /// be durable, so the next start must not believe them either.
+    pub distrusted: bool,
     /// The kernel's boot identity of the session.
     pub boot_id: [u8; 16],
     /// When the cache was formatted, in seconds since 1970.
@@ -91,7 +94,8 @@ impl Superblock {
         w.u32(0).u32(VERSION).put(&MAGIC).put(&self.uuid);
         w.u64(self.features.compat).u64(self.features.ro_compat).u64(self.features.incompat);
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
-        w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind)).put(&[0; 6]);
+        w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind));
+        w.u8(u8::from(self.distrusted)).put(&[0; 5]);
         w.put(&geometry).put(&label);
         Binding::copy(BlockType::Superblock, copy).seal(&mut block);
         block
@@ -127,8 +131,8 @@ impl Superblock {
             return Err(FormatError::ReadOnly);
         }
         let (sequence, session, boot_id, created_unix_s) = (r.u64()?, r.u64()?, r.array()?, r.u64()?);
-        let (clean, fingerprint) = (r.u8()?, r.u8()?);
-        r.take(6)?;
+        let (clean, fingerprint, distrusted) = (r.u8()?, r.u8()?, r.u8()?);
+        r.take(5)?;
         let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?)?;
         let label = core::str::from_utf8(r.take(LABEL_BYTES)?).map_err(|_| FormatError::Field("label"))?;
         Ok(Self {
@@ -139,6 +143,7 @@ impl Superblock {
             sequence,
             session,
             clean: clean == 1,
+            distrusted: distrusted == 1,
             boot_id,
             created_unix_s,
             label: label.trim_end_matches('\0').to_owned(),
