@@ -35,8 +35,8 @@ pub(crate) const BUFFER_BYTES: RangeInclusive<u64> = 0..=1 << 30;
 pub(crate) const INSERT_BYTES: RangeInclusive<u64> = 128 << 10..=2 << 30;
 /// Active regions. The upper half of what the map can hold is for volumes that come with marks from before a crash.
 pub(crate) const REGIONS_ACTIVE: RangeInclusive<u32> = 8..=ACTIVE_REGIONS_MAX / 2;
-/// Region size, a power of two: at least the largest extent.
-pub(crate) const REGION_BYTES: RangeInclusive<u64> = 128 << 10..=1 << 40;
+/// Region size, a power of two. Below 1 MiB nearly every write would have to mark a region first.
+pub(crate) const REGION_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 

@@ -1,7 +1,8 @@
 //! Which changes of a configuration a running daemon can apply.
 //!
 //! Job: compare two configurations key by key. What it does not do: apply anything. [`LIVE`] must list only what the
-//! engine really applies; everything else is reported as waiting for a restart.
+//! engine really applies; everything else is reported as waiting for a restart. (One exception is the engine's to make:
+//! a volume cannot become read-only, or stop being so, under its clients.)
 
 use crate::Config;
 use crate::places::volume_key;
@@ -25,7 +26,7 @@ pub const LIVE: &[(&str, &str)] = &[
 /// A difference between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// The key: `cache.max_ram`, `volume "db".mode`; the volume alone when it comes or goes.
+    /// The key: `cache.max_ram`, `volume "db": mode`; the volume alone when it comes or goes.
     pub key: String,
     /// The value before, as TOML; `None` if there was none.
     pub before: Option<String>,

@@ -39,5 +39,5 @@ impl Eq for Places {}
 
 /// How messages name a key of a volume.
 pub(crate) fn volume_key(name: &str, key: &str) -> String {
-    format!("volume \"{name}\".{key}")
+    format!("volume \"{name}\": {key}")
 }

@@ -62,8 +62,8 @@ pub(crate) struct Section<'t, 's> {
     pub(crate) sheet: &'s mut Sheet,
     /// The section in messages: `cache`, `volume`.
     name: &'static str,
-    /// The section in [`crate::Places`]: `cache`, `volume "db"`.
-    pub(crate) label: String,
+    /// What stands before a key in [`crate::Places`]: `cache.`, `volume "db": `.
+    pub(crate) prefix: String,
     /// Where it begins.
     pub(crate) at: usize,
     table: Option<&'t DeTable<'t>>,
@@ -80,7 +80,7 @@ impl<'t, 's> Section<'t, 's> {
         if value.is_some() && table.is_none() {
             sheet.mistake(at, format!("{name}: this is a section, not a value; write [{name}]"));
         }
-        Self { sheet, name, label: name.to_owned(), at, table }
+        Self { sheet, name, prefix: format!("{name}."), at, table }
     }
 
     /// Notes a mistake in the value of `key`.
@@ -94,7 +94,7 @@ impl<'t, 's> Section<'t, 's> {
             self.sheet.asked.push((self.name, key));
         }
         let value = self.table?.get(key)?;
-        self.sheet.places.push((format!("{}.{key}", self.label), value.span().start));
+        self.sheet.places.push((format!("{}{key}", self.prefix), value.span().start));
         Some(value)
     }
 
@@ -275,7 +275,7 @@ impl<'t, 's> Section<'t, 's> {
             return None;
         }
         let value = PathBuf::from(path.value);
-        let key = format!("{}.{key}", self.label);
+        let key = format!("{}{key}", self.prefix);
         self.sheet.paths.push(NamedPath { at: path.at, key, path: value.clone() });
         Some(At { at: path.at, value })
     }

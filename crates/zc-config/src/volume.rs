@@ -11,7 +11,7 @@ use crate::section::{At, Section, Sheet};
 /// Reads a volume; also says where its name stands.
 pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize, VolumeConfig) {
     let name = name(&mut section);
-    section.label = volume_key(&name.value, "").trim_end_matches('.').to_owned();
+    section.prefix = volume_key(&name.value, "");
     let compression = section.word("compression", Compression::WORDS, cache.compression);
     let inherited = (compression == cache.compression).then_some(cache.compression_level);
     let config = VolumeConfig {
@@ -57,10 +57,10 @@ fn create_bytes(section: &mut Section<'_, '_>) -> Option<u64> {
 
 fn export(volume: &mut Section<'_, '_>) -> VolumeNbd {
     let value = volume.get("nbd");
-    let label = format!("{}.nbd", volume.label);
+    let prefix = format!("{}nbd.", volume.prefix);
     let sheet: &mut Sheet = volume.sheet;
     let mut section = Section::new(sheet, "volume.nbd", value);
-    section.label = label;
+    section.prefix = prefix;
     let config = VolumeNbd {
         export: section.flag("export").unwrap_or(true),
         description: description(&mut section),

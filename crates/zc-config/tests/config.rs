@@ -83,6 +83,8 @@ fn the_effective_file_reads_back() {
     assert_eq!(config.cache.region_size, RegionSize::Bytes(1 << 20));
     assert_eq!(config.cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.cache.compression_level, 7);
+    let listed = strange.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
+    assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.volumes[0].nbd.description, "tab\tand 'quotes'");
 }
 
@@ -127,9 +129,9 @@ fn a_reload_names_every_change_and_what_is_live() {
         r#"cache.weu_size "2 MiB" "1 MiB" false"#,
         r#"cache.compression "lz4" "zlib" true"#,
         "cache.compression_level - 6 true",
-        r#"volume "example".mode "write-through" "write-around" true"#,
-        r#"volume "example".compression "lz4" "zlib" true"#,
-        r#"volume "example".compression_level - 6 true"#,
+        r#"volume "example": mode "write-through" "write-around" true"#,
+        r#"volume "example": compression "lz4" "zlib" true"#,
+        r#"volume "example": compression_level - 6 true"#,
         r#"log.level "info" "debug" true"#,
     ];
     assert_eq!(said, expected);
@@ -186,7 +188,7 @@ fn one_file_by_two_names_is_a_conflict() {
     assert_eq!(
         said,
         vec![
-            "t.toml:8: volume \"b\".origin: /dev/disk/x is the same file as volume \"a\".origin, /dev/sdb",
+            "t.toml:8: volume \"b\": origin: /dev/disk/x is the same file as volume \"a\": origin, /dev/sdb",
             "t.toml:13: control.socket: /c-link is the same file as cache.path, /c",
         ]
     );

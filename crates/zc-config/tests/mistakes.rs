@@ -71,7 +71,7 @@ fn mistakes_in_sizes_and_numbers_of_the_cache() {
         ("regions_active_max = 4", "3: cache.regions_active_max: 4 is not between 8 and 512"),
         (
             "region_size = \"3 MiB\"",
-            "3: cache.region_size: \"3 MiB\" is neither \"auto\" nor a power of two between 128 KiB and 1 TiB",
+            "3: cache.region_size: \"3 MiB\" is neither \"auto\" nor a power of two between 1 MiB and 1 TiB",
         ),
     ];
     for (lines, expected) in cases {
@@ -129,7 +129,7 @@ fn mistakes_in_a_volume() {
         ),
         ("admission = 2", "6: volume.admission: 2 is not one of always, second-touch, never"),
         (again, "7: volume.name: there is a volume named \"v\" already"),
-        (same_origin, "8: volume \"w\".origin: /./o is used already, as volume \"v\".origin"),
+        (same_origin, "8: volume \"w\": origin: /./o is used already, as volume \"v\": origin"),
         ("[[volume]]\norigin = \"/o2\"", "6: volume.name: it is missing; every volume has one"),
         (
             "[[volume]]\nname = \"w\"",
@@ -177,7 +177,7 @@ fn mistakes_in_the_other_sections() {
             "[nbd]\nidle_timeout = \"1 h\"",
             "7: nbd.idle_timeout: closing idle connections is not available in this version yet",
         ),
-        ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\".origin"),
+        ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\": origin"),
         (&long, "7: control.socket: 108 bytes are too long for a Unix socket, 107 fit"),
         (
             "[log]\nlevel = \"loud\"",
