@@ -1,5 +1,7 @@
 //! Log lines on standard error, with a filter that can be changed while the daemon runs.
 
+use std::io::IsTerminal;
+
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt, reload};
@@ -8,7 +10,10 @@ use zc_engine::SetLogLevel;
 /// Starts logging; gives the function that changes the filter.
 pub(crate) fn start(level: &str) -> Result<SetLogLevel, String> {
     let (filter, handle) = reload::Layer::new(parse(level)?);
-    let lines = fmt::layer().with_writer(std::io::stderr).with_target(false);
+    let lines = fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     tracing_subscriber::registry().with(filter).with(lines).try_init().map_err(|error| error.to_string())?;
     Ok(Box::new(move |level| handle.reload(parse(level)?).map_err(|error| error.to_string())))
 }

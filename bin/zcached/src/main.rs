@@ -71,9 +71,9 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Arguments::command(), "zcached", &mut std::io::stdout());
             Ok(())
         }
-        Some(Verb::Man) => {
-            clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout()).context("cannot write the page")
-        }
+        Some(Verb::Man) => clap_mangen::Man::new(Arguments::command())
+            .render(&mut std::io::stdout())
+            .context("cannot write the page"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

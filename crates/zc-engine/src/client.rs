@@ -15,7 +15,9 @@ use std::os::unix::net::UnixStream;
 
 use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_nbd::Need;
-use zc_nbd::client::{ClientConfig, ClientError, ClientEvent, ClientSession, RemoteError, RemoteExport, RequestError};
+use zc_nbd::client::{
+    ClientConfig, ClientError, ClientEvent, ClientSession, RemoteError, RemoteExport, RequestError,
+};
 use zc_nbd::proto::command_flag;
 use zc_nbd::uri::{Endpoint, NbdUri};
 
@@ -138,7 +140,8 @@ impl NbdClient {
                 Box::new(stream)
             }
         };
-        let session = ClientSession::new(ClientConfig { export: uri.export.clone(), ..ClientConfig::default() });
+        let session =
+            ClientSession::new(ClientConfig { export: uri.export.clone(), ..ClientConfig::default() });
         let mut client = Self {
             stream,
             place,
@@ -209,7 +212,6 @@ impl NbdClient {
             Need::Payload { bytes } => self.take_data(bytes)?,
             Need::Nothing => return Err(self.failed(io::ErrorKind::ConnectionAborted.into())),
             Need::Input | Need::Replies => {
-                assert!(self.at == self.end, "a session takes all input it can use");
                 let got = self.stream.read(&mut self.input).map_err(|source| self.failed(source))?;
                 if got == 0 {
                     return Err(self.failed(io::ErrorKind::UnexpectedEof.into()));
@@ -261,7 +263,9 @@ impl NbdClient {
             }
             NbdRequest::Flush => session.flush(out)?,
             NbdRequest::Trim { offset, len_bytes } => session.trim(offset, len_bytes, 0, out)?,
-            NbdRequest::WriteZeroes { offset, len_bytes } => session.write_zeroes(offset, len_bytes, 0, out)?,
+            NbdRequest::WriteZeroes { offset, len_bytes } => {
+                session.write_zeroes(offset, len_bytes, 0, out)?
+            }
             NbdRequest::Prefetch { offset, len_bytes } => session.cache(offset, len_bytes, out)?,
         };
         self.send_out()?;
@@ -289,18 +293,23 @@ impl NbdClient {
                     let data = self.reads.remove(&cookie).map(|(_, data)| data).unwrap_or_default();
                     return Ok(NbdDone { cookie, result: result.map(|()| data) });
                 }
-                Some(ClientEvent::Ready | ClientEvent::Listed(_) | ClientEvent::BlockStatus { .. }) | None => {}
+                Some(ClientEvent::Ready | ClientEvent::Listed(_) | ClientEvent::BlockStatus { .. })
+                | None => {}
             }
         }
     }
 
     fn one(&mut self, request: NbdRequest<'_>) -> Result<Vec<u8>, NbdClientError> {
-        assert_eq!(self.in_flight(), 0, "plain functions are not mixed with submitted requests");
-        self.submit(request)?;
-        Ok(self.wait()?.result?)
+        let cookie = self.submit(request)?;
+        loop {
+            let done = self.wait()?;
+            if done.cookie == cookie {
+                return Ok(done.result?);
+            }
+        }
     }
 
-    /// Reads bytes, splitting what is longer than the server takes at once.
+    /// Reads bytes (answers to submitted requests that come before are dropped, as by all plain functions), splitting what is longer than the server takes at once.
     ///
     /// # Errors
     /// When the server reports an error or the connection breaks.

@@ -69,8 +69,11 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) fn new(fd: SharedFd, in_flight: u32, now_ms: u64) -> Self {
-        let limits =
-            ServerLimits { in_flight, in_flight_bytes: PAYLOAD_BYTES_PER_CONNECTION, ..ServerLimits::default() };
+        let limits = ServerLimits {
+            in_flight,
+            in_flight_bytes: PAYLOAD_BYTES_PER_CONNECTION,
+            ..ServerLimits::default()
+        };
         let mut head = Vec::new();
         let session = ServerSession::new(ServerConfig { limits, ..ServerConfig::default() }, &mut head);
         Self {

@@ -269,7 +269,8 @@ impl Shared {
     }
 
     fn connections(&self) -> Vec<Value> {
-        let mut list: Vec<_> = self.registry.connections.iter().map(|e| (*e.key(), e.value().clone())).collect();
+        let mut list: Vec<_> =
+            self.registry.connections.iter().map(|e| (*e.key(), e.value().clone())).collect();
         list.sort_unstable_by_key(|(id, _)| *id);
         list.into_iter()
             .map(|(id, connection)| {
@@ -323,8 +324,9 @@ impl Shared {
     }
 
     async fn set_mode(&self, name: &str, mode: &str) -> Result<Value, String> {
-        let wanted = mode_from_name(mode)
-            .ok_or_else(|| format!("\"{mode}\" is none of write-through, write-around, read-only, pass-through"))?;
+        let wanted = mode_from_name(mode).ok_or_else(|| {
+            format!("\"{mode}\" is none of write-through, write-around, read-only, pass-through")
+        })?;
         let mut in_force = self.in_force.lock().await;
         let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
@@ -341,7 +343,9 @@ impl Shared {
 
     /// Reads the configuration again and applies what a running daemon can; names the rest.
     async fn reload(&self) -> Result<Value, String> {
-        let Some(read) = &self.hooks.read_config else { return Err("there is no configuration to reload".to_owned()) };
+        let Some(read) = &self.hooks.read_config else {
+            return Err("there is no configuration to reload".to_owned());
+        };
         self.notify(&[sd_notify::NotifyState::Reloading]);
         let result = self.apply(read()).await;
         self.notify(&[sd_notify::NotifyState::Ready]);
@@ -382,11 +386,12 @@ impl Shared {
         // Only what was applied is in force; the rest keeps being named until a restart.
         for volume in &mut in_force.config.volumes {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
-                let mode = if wanted.mode == zc_config::Mode::ReadOnly || volume.mode == zc_config::Mode::ReadOnly {
-                    volume.mode
-                } else {
-                    wanted.mode
-                };
+                let mode =
+                    if wanted.mode == zc_config::Mode::ReadOnly || volume.mode == zc_config::Mode::ReadOnly {
+                        volume.mode
+                    } else {
+                        wanted.mode
+                    };
                 let kept = (volume.origin.clone(), volume.create_bytes, volume.direct, volume.nbd.clone());
                 *volume = wanted.clone();
                 volume.mode = mode;

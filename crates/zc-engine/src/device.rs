@@ -28,7 +28,15 @@ impl Shard {
             Action::ReadExtents { op, source: Source::Memory(weu), parts, .. } => {
                 self.read_from_memory(op, weu, &parts);
             }
-            Action::ReadExtents { op, source: Source::Device, slot, start_bytes, len_bytes, parts, urgent } => {
+            Action::ReadExtents {
+                op,
+                source: Source::Device,
+                slot,
+                start_bytes,
+                len_bytes,
+                parts,
+                urgent,
+            } => {
                 let offset = self.device.geometry.slot_offset(slot) + u64::from(start_bytes);
                 let memory = self.buffers.memory(usize_from_u32(len_bytes));
                 let pending = ExtentsPending { op, start_bytes, parts, urgent };
@@ -51,7 +59,11 @@ impl Shard {
             }
             Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
                 let offset = self.device.geometry.checkpoint_block_offset(area, first_block);
-                self.write_block(Pending::Device { op }, offset, &checkpoint_blocks(first_block, sequence, &records));
+                self.write_block(
+                    Pending::Device { op },
+                    offset,
+                    &checkpoint_blocks(first_block, sequence, &records),
+                );
             }
             Action::CommitCheckpoint { op, area, header } => {
                 let offset = self.device.geometry.checkpoint[area & 1];
@@ -106,7 +118,8 @@ impl Shard {
             self.submit(operation, Pending::Device { op });
             return;
         }
-        let pieces: Vec<_> = [(0, data_end), (header_at, header_bytes)].into_iter().filter(|piece| piece.1 > 0).collect();
+        let pieces: Vec<_> =
+            [(0, data_end), (header_at, header_bytes)].into_iter().filter(|piece| piece.1 > 0).collect();
         let join = self.joins.begin(op, pieces.len());
         for (start_bytes, len_bytes) in pieces {
             let segments = vec![Segment::whole(self.buffers.read(slice(weu, start_bytes, len_bytes)))];
@@ -130,7 +143,12 @@ impl Shard {
     }
 
     /// Pages are here: decode them, here if that is quick, else by the workers.
-    pub(crate) fn extents_arrived(&mut self, read: ExtentsPending, result: io::Result<usize>, operation: Operation) {
+    pub(crate) fn extents_arrived(
+        &mut self,
+        read: ExtentsPending,
+        result: io::Result<usize>,
+        operation: Operation,
+    ) {
         let ExtentsPending { op, start_bytes, parts, urgent } = read;
         if let Err(error) = self.device_result(result) {
             self.events.push_back(Event::ExtentsRead { op, result: Err(error) });
@@ -165,7 +183,12 @@ impl Shard {
         }
     }
 
-    pub(crate) fn part_decoded(&mut self, read: u64, part: usize, result: Result<(), zc_format::ExtentError>) {
+    pub(crate) fn part_decoded(
+        &mut self,
+        read: u64,
+        part: usize,
+        result: Result<(), zc_format::ExtentError>,
+    ) {
         let Some(entry) = self.reads.get_mut(&read) else { panic!("extents read {read} has ended") };
         if entry.decoded(part, result)
             && let Some(entry) = self.reads.remove(&read)
@@ -213,7 +236,8 @@ impl Shard {
             self.read_tail(op, slot, len_bytes, true);
             return;
         }
-        let header = WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes).ok().map(Box::new);
+        let header =
+            WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes).ok().map(Box::new);
         self.events.push_back(Event::HeaderRead { op, result: Ok(header) });
     }
 }

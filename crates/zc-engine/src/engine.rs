@@ -63,7 +63,8 @@ impl Engine {
         let Opened { parts, closer, control_socket, volumes } = startup::open(config, options.cold)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
-        let addresses: Vec<String> = parts.listeners.iter().map(|listener| listener.address.clone()).collect();
+        let addresses: Vec<String> =
+            parts.listeners.iter().map(|listener| listener.address.clone()).collect();
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
         let shard = std::thread::Builder::new()

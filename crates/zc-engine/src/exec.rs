@@ -36,11 +36,12 @@ impl Shard {
     /// How the reads were served that this event ended: the path under which their latency is booked.
     pub(crate) fn classify_reads(&mut self, before: ReadCounts) {
         let now = self.read_counts();
-        self.read_path = match (now.hits > before.hits, now.misses > before.misses, now.partial > before.partial) {
-            (true, false, false) => Path::Hit,
-            (false, _, false) => Path::Miss,
-            _ => Path::Mixed,
-        };
+        self.read_path =
+            match (now.hits > before.hits, now.misses > before.misses, now.partial > before.partial) {
+                (true, false, false) => Path::Hit,
+                (false, _, false) => Path::Miss,
+                _ => Path::Mixed,
+            };
     }
 
     /// Carries out actions in order; `actions` is empty afterwards.
@@ -60,7 +61,9 @@ impl Shard {
                 | Action::OriginFlush { .. }
                 | Action::OriginTrim { .. }
                 | Action::OriginZero { .. } => self.origin_action(action),
-                Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => self.reduce_action(action),
+                Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => {
+                    self.reduce_action(action);
+                }
                 Action::Intent { record } => self.intent.append(record),
                 Action::IntentTrim { records } => self.intent.trim(records, self.journal_written),
                 Action::IntentReady => self.intent.make_valid(),
@@ -72,7 +75,13 @@ impl Shard {
         }
     }
 
-    fn place(&mut self, weu: zc_core::BufId, offset_bytes: u32, header: &zc_format::ExtentHeader, payload: BufSlice) {
+    fn place(
+        &mut self,
+        weu: zc_core::BufId,
+        offset_bytes: u32,
+        header: &zc_format::ExtentHeader,
+        payload: BufSlice,
+    ) {
         let bytes = self.buffers.read(payload);
         let len_bytes = zc_format::EXTENT_HEADER_BYTES + payload.len_bytes;
         let mut place = self.buffers.write(BufSlice { buf: weu, start_bytes: offset_bytes, len_bytes });
@@ -100,9 +109,11 @@ impl Shard {
             Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua } => {
                 (op, volume, OriginRequest::Trim { offset: offset_bytes, len: len_bytes, fua })
             }
-            Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua } => {
-                (op, volume, OriginRequest::WriteZeroes { offset: offset_bytes, len: len_bytes, no_hole, fua })
-            }
+            Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua } => (
+                op,
+                volume,
+                OriginRequest::WriteZeroes { offset: offset_bytes, len: len_bytes, no_hole, fua },
+            ),
             other => unreachable!("{other:?} is not for an origin"),
         };
         let step = self.volume_mut(volume).origin.start(request);
@@ -202,11 +213,11 @@ impl Shard {
         let Completion { user, result, operation, accepted } = completion;
         match self.tokens.take(user) {
             Pending::Wake => self.woken(),
-            Pending::Accept { listener } => self.accepted(listener, result, accepted),
-            Pending::Receive { conn } => self.received(conn, result, operation),
+            Pending::Accept { listener } => self.accepted(listener, &result, accepted),
+            Pending::Receive { conn } => self.received(conn, &result, operation),
             Pending::Send { conn } => {
                 drop(operation);
-                self.sent(conn, result);
+                self.sent(conn, &result);
             }
             Pending::Origin { op, volume, job } => {
                 let step = self.volume_mut(volume).origin.advance(job, result, operation);
@@ -254,4 +265,3 @@ impl Shard {
 pub(crate) fn slice(buf: zc_core::BufId, start_bytes: u32, len_bytes: u32) -> BufSlice {
     BufSlice { buf, start_bytes, len_bytes }
 }
-

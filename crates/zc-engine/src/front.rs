@@ -156,7 +156,14 @@ impl Shard {
         }
     }
 
-    fn add_client(&mut self, conn: u64, volume: VolumeId, request: Request, body: Body, charge_bytes: u64) -> u64 {
+    fn add_client(
+        &mut self,
+        conn: u64,
+        volume: VolumeId,
+        request: Request,
+        body: Body,
+        charge_bytes: u64,
+    ) -> u64 {
         self.next_number += 1;
         let id = self.next_number;
         self.budget_bytes += charge_bytes;
@@ -193,7 +200,8 @@ impl Shard {
     pub(crate) fn range_granted(&mut self, id: u64) {
         let client = self.client(id);
         let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
-        let (offset, length, is_trim) = (request.offset(), request.length(), request.command() == Command::Trim);
+        let (offset, length, is_trim) =
+            (request.offset(), request.length(), request.command() == Command::Trim);
         let Body::Change(change) = &mut client.body else { unreachable!("only changes have ranges") };
         let last = change.end - SECTOR;
         let mut sectors = vec![change.start];
@@ -279,7 +287,7 @@ impl Shard {
     pub(crate) fn part_done(&mut self, req: ReqId, result: Result<(), ErrorKind>, path: Path) {
         let Some(id) = self.parts.remove(&req) else { panic!("{req:?} was answered twice") };
         let client = self.client(id);
-        client.error = client.error.or(result.err());
+        client.error = client.error.or_else(|| result.err());
         client.parts_left -= 1;
         if client.parts_left > 0 {
             return;
@@ -292,7 +300,9 @@ impl Shard {
         let path = match &client.body {
             Body::Read { .. } => Some(path),
             Body::Change(_) => Some(Path::Write),
-            Body::Plain => client.request.as_ref().filter(|r| r.command() == Command::Flush).map(|_| Path::Flush),
+            Body::Plain => {
+                client.request.as_ref().filter(|r| r.command() == Command::Flush).map(|_| Path::Flush)
+            }
         };
         let started_ns = client.started_ns;
         if let Some(path) = path {
@@ -304,7 +314,9 @@ impl Shard {
 
     /// Answers, gives the range back and lets go.
     fn answer(&mut self, id: u64) {
-        let Some(mut client) = self.clients.remove(&id) else { panic!("client request {id} is answered twice") };
+        let Some(mut client) = self.clients.remove(&id) else {
+            panic!("client request {id} is answered twice")
+        };
         self.budget_bytes -= client.charge_bytes;
         if let Body::Change(change) = &client.body
             && change.start < change.end

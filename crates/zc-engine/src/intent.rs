@@ -78,7 +78,8 @@ pub(crate) fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<
         return None;
     }
     // A record cut off by the kill was never acted upon.
-    let records: Option<_> = records.chunks_exact(RECORD_BYTES).map(|bytes| Record::decode(bytes).ok()).collect();
+    let records: Option<_> =
+        records.chunks_exact(RECORD_BYTES).map(|bytes| Record::decode(bytes).ok()).collect();
     Some((journal, records?))
 }
 
@@ -93,7 +94,10 @@ impl IntentLog {
         let file = match begin() {
             Ok(file) => Some(file),
             Err(error) => {
-                tracing::warn!("no intent log at {}: {error}; a killed daemon restarts as after a power cut", path.display());
+                tracing::warn!(
+                    "no intent log at {}: {error}; a killed daemon restarts as after a power cut",
+                    path.display()
+                );
                 None
             }
         };
@@ -230,7 +234,11 @@ mod tests {
         log.write_out();
         let file = File::options().write(true).open(&path).unwrap();
         file.set_len(HEADER + 2 * RECORD + 5).unwrap();
-        assert_eq!(read(&path, &OWNER), Some((JournalSeq(0), vec![record(1), record(2)])), "a cut-off record is not there");
+        assert_eq!(
+            read(&path, &OWNER),
+            Some((JournalSeq(0), vec![record(1), record(2)])),
+            "a cut-off record is not there"
+        );
         log.remove();
         assert!(!path.exists());
     }

@@ -20,10 +20,8 @@ use crate::error::EngineError;
 pub(crate) struct Listener {
     pub(crate) fd: SharedFd,
     pub(crate) is_tcp: bool,
-    /// For people.
+    /// As an NBD URI, with the port that a TCP socket got.
     pub(crate) address: String,
-    /// The bound address of a TCP socket: the port may have been 0.
-    pub(crate) tcp: Option<SocketAddr>,
     /// Removed when the listener goes.
     _path: Option<SocketPath>,
 }
@@ -48,7 +46,6 @@ impl Listener {
             fd: Arc::new(OwnedFd::from(listener)),
             is_tcp: true,
             address: format!("nbd://{bound}"),
-            tcp: Some(bound),
             _path: None,
         })
     }
@@ -57,7 +54,7 @@ impl Listener {
         let (listener, guard) = bind_unix(path)?;
         let address = format!("nbd+unix:///?socket={}", path.display());
         let fd = Arc::new(OwnedFd::from(listener));
-        Ok(Self { fd, is_tcp: false, address, tcp: None, _path: Some(guard) })
+        Ok(Self { fd, is_tcp: false, address, _path: Some(guard) })
     }
 }
 
@@ -75,7 +72,7 @@ pub(crate) fn bind_unix(path: &Path) -> Result<(UnixListener, SocketPath), Engin
             }
             _ => {
                 let text = format!("cannot listen on {}: another server does already", path.display());
-                return Err(EngineError::Refused(text));
+                return Err(EngineError::InUse(text));
             }
         }
     }
@@ -110,6 +107,7 @@ mod tests {
     #[test]
     fn tcp_tells_the_port_it_got() {
         let listener = Listener::tcp("127.0.0.1:0".parse().unwrap()).unwrap();
-        assert_ne!(listener.tcp.unwrap().port(), 0);
+        let port = listener.address.rsplit_once(':').unwrap().1;
+        assert_ne!(port.parse::<u16>().unwrap(), 0);
     }
 }

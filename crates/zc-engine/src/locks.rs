@@ -65,6 +65,7 @@ impl RangeLocks {
     }
 
     /// Whether nothing is granted (then nothing waits either).
+    #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.granted.is_empty()
     }

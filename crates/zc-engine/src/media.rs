@@ -21,7 +21,10 @@ impl Media for FileMedia<'_> {
     }
 
     fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind> {
-        assert!(data.len().is_multiple_of(usize_from_u32(BLOCK_BYTES)), "metadata comes in whole blocks");
+        debug_assert!(
+            data.len().is_multiple_of(usize_from_u32(BLOCK_BYTES)),
+            "metadata comes in whole blocks"
+        );
         self.0.write_blocking(offset_bytes, &AlignedBuf::from(data)).map_err(|error| error.kind())
     }
 

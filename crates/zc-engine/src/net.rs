@@ -38,7 +38,7 @@ impl Shard {
         }
     }
 
-    pub(crate) fn accepted(&mut self, listener: usize, result: io::Result<usize>, socket: Option<OwnedFd>) {
+    pub(crate) fn accepted(&mut self, listener: usize, result: &io::Result<usize>, socket: Option<OwnedFd>) {
         if !self.stopping.is_running() {
             return;
         }
@@ -79,11 +79,11 @@ impl Shard {
         self.touched.push(conn);
     }
 
-    pub(crate) fn received(&mut self, id: u64, result: io::Result<usize>, operation: Operation) {
+    pub(crate) fn received(&mut self, id: u64, result: &io::Result<usize>, operation: Operation) {
         let now_ms = self.clock.now_ms();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let bytes = match result {
-            Ok(bytes) if bytes > 0 => bytes,
+            Ok(bytes) if *bytes > 0 => *bytes,
             // End of stream or a broken connection: nothing will come any more, nobody will read a reply.
             _ => {
                 conn.received(0, operation);
@@ -99,7 +99,7 @@ impl Shard {
         self.touch(id);
     }
 
-    pub(crate) fn sent(&mut self, id: u64, result: io::Result<usize>) {
+    pub(crate) fn sent(&mut self, id: u64, result: &io::Result<usize>) {
         let now_ms = self.clock.now_ms();
         let Some(conn) = self.conns.get_mut(&id) else { return };
         conn.sent();
@@ -188,7 +188,9 @@ impl Shard {
                 }
             }
             ServerEvent::Request(request) => {
-                let Some(volume) = conn.volume else { unreachable!("requests come after the export was chosen") };
+                let Some(volume) = conn.volume else {
+                    unreachable!("requests come after the export was chosen")
+                };
                 self.begin_request(id, volume, request);
             }
             ServerEvent::WriteBegin(request) => self.expect_payload(id, request),
@@ -252,7 +254,8 @@ impl Shard {
         let late = |conn: &Conn| {
             let owes = conn.payload.is_some() || (short && conn.unsent_bytes() > 0);
             let age_ms = now_ms.saturating_sub(conn.progress_ms);
-            let handshake_late = conn.volume.is_none() && now_ms.saturating_sub(conn.accepted_ms) > handshake_ms;
+            let handshake_late =
+                conn.volume.is_none() && now_ms.saturating_sub(conn.accepted_ms) > handshake_ms;
             !conn.dead && (handshake_late || (owes && age_ms > CLIENT_PATIENCE_MS))
         };
         let stuck: Vec<u64> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();

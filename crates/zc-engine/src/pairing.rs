@@ -204,7 +204,12 @@ mod tests {
         State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
     }
 
-    fn verdict(table: &VolumeTable, state: &State, identity: Identity, cold: bool) -> Result<Paired, EngineError> {
+    fn verdict(
+        table: &VolumeTable,
+        state: &State,
+        identity: Identity,
+        cold: bool,
+    ) -> Result<Paired, EngineError> {
         let known = Known { cache_path: Path::new("/cache"), table, session: 9, state, cold };
         let path = Path::new("/srv/new.img");
         let candidate = Candidate { name: "v", path, identity: Some(identity), region_bytes: 7 << 20 };
@@ -251,14 +256,16 @@ mod tests {
             assert!(text.contains(part), "{text}");
         }
         assert!(error.is_refusal());
-        assert!(verdict(&table(5), &state(9, true, 5), other, true).is_ok());
+        verdict(&table(5), &state(9, true, 5), other, true).unwrap();
     }
 
     #[test]
     fn a_new_volume_gets_a_number_that_was_never_used() {
         let (table, state) = (table(5), State::default());
-        let known = Known { cache_path: Path::new("/c"), table: &table, session: 9, state: &state, cold: false };
-        let candidate = |name| Candidate { name, path: Path::new("/x"), identity: Some(FILE), region_bytes: 9 };
+        let known =
+            Known { cache_path: Path::new("/c"), table: &table, session: 9, state: &state, cold: false };
+        let candidate =
+            |name| Candidate { name, path: Path::new("/x"), identity: Some(FILE), region_bytes: 9 };
         let candidates = ["a", "b", "c", "d", "e"].map(candidate);
         let ids: Vec<_> = pair(&known, &candidates).unwrap().iter().map(|paired| paired.id.0).collect();
         assert_eq!(ids, [0, 1, 2, 3, 5]);

@@ -106,9 +106,13 @@ impl Joins {
     }
 
     /// Books the end of a part; the outcome of the whole when it was the last.
-    pub(crate) fn ended(&mut self, join: u64, result: Result<(), ErrorKind>) -> Option<(OpId, Result<(), ErrorKind>)> {
+    pub(crate) fn ended(
+        &mut self,
+        join: u64,
+        result: Result<(), ErrorKind>,
+    ) -> Option<(OpId, Result<(), ErrorKind>)> {
         let Some(entry) = self.table.get_mut(&join) else { panic!("join {join} has ended") };
-        entry.error = entry.error.or(result.err());
+        entry.error = entry.error.or_else(|| result.err());
         entry.left -= 1;
         if entry.left > 0 {
             return None;

@@ -13,8 +13,13 @@ use crate::error::EngineError;
 /// What a path leads to.
 #[derive(Debug, PartialEq, Eq)]
 enum Place {
-    File { dev: u64, inode: u64 },
-    Device { rdev: u64 },
+    File {
+        dev: u64,
+        inode: u64,
+    },
+    Device {
+        rdev: u64,
+    },
     /// Nothing yet: the name in its directory.
     Missing(PathBuf),
 }
@@ -24,9 +29,12 @@ fn place(path: &Path) -> Place {
         Ok(metadata) if metadata.file_type().is_block_device() => Place::Device { rdev: metadata.rdev() },
         Ok(metadata) => Place::File { dev: metadata.dev(), inode: metadata.ino() },
         Err(_) => {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let parent = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty())
+                .unwrap_or_else(|| Path::new("."));
             let parent = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
-            Place::Missing(path.file_name().map_or(parent.clone(), |name| parent.join(name)))
+            Place::Missing(path.file_name().map_or_else(|| parent.clone(), |name| parent.join(name)))
         }
     }
 }

@@ -39,7 +39,10 @@ impl fmt::Debug for Scratch {
 }
 
 impl Scratch {
-    #[expect(clippy::unused_self, reason = "hashing belongs to the same working memory, though it needs none today")]
+    #[expect(
+        clippy::unused_self,
+        reason = "hashing belongs to the same working memory, though it needs none today"
+    )]
     pub(crate) fn hash(&self, bytes: &[u8], kind: FingerprintKind) -> Facts {
         Facts::Hashed(if zc_reduce::is_zero(bytes) {
             Digest::Zero
@@ -93,7 +96,9 @@ mod tests {
         let mut scratch = Scratch::default();
         for codec in [Codec::Lz4, Codec::Zlib(3), Codec::Zstd(1)] {
             let mut out = vec![0; 8192];
-            let Facts::Compressed(Some(len)) = scratch.compress(&raw, codec, &mut out) else { panic!("{codec:?}") };
+            let Facts::Compressed(Some(len)) = scratch.compress(&raw, codec, &mut out) else {
+                panic!("{codec:?}")
+            };
             let payload = &out[..usize_from_u32(len)];
             for (skip, len) in [(0, 8192), (0, 512), (4096, 4096), (7680, 512)] {
                 let mut dest = vec![0; len];

@@ -280,7 +280,9 @@ mod tests {
                 Outcome::Facts { op: OpId(2), facts: Facts::Hashed(digest) } => {
                     assert_eq!(digest, zc_cache::seam::Digest::Zero);
                 }
-                Outcome::Facts { op: OpId(3), facts: Facts::Compressed(Some(bytes)) } => assert!(bytes < 1000),
+                Outcome::Facts { op: OpId(3), facts: Facts::Compressed(Some(bytes)) } => {
+                    assert!(bytes < 1000);
+                }
                 _ => panic!("an unexpected result"),
             }
         }

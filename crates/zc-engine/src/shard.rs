@@ -212,6 +212,7 @@ impl Shard {
         let mut actions = Vec::new();
         self.manager.begin(self.clock.now_ms(), &mut actions);
         self.carry_out(&mut actions);
+        self.events.push_back(Event::Tick { now_ms: self.clock.now_ms() });
         self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
         for listener in 0..self.listeners.len() {
             self.accept(listener);

@@ -10,15 +10,14 @@
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use zc_cache::CacheManager;
-use zc_cache::config::VolumeConfig;
+use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
 use zc_config::{Config, SizeOrShare};
 use zc_core::{FingerprintKind, JournalSeq, usize_from_u64};
-use zc_format::{
-    Geometry, PlanOptions, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable,
-};
+use zc_format::{Geometry, PlanOptions, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
 use zc_io::{BlockFile, EventFd, FileKind, OpenOptions};
 use zc_origin::{Origin, OriginOptions};
 
@@ -38,6 +37,9 @@ use crate::state_dir::{State, StateDir, VolumeState};
 
 /// A cache file of which this much is zero was never used.
 const BLANK_BYTES: u64 = 1 << 20;
+/// How often, and after which pause, something that is in use is tried again: 1.5 s together.
+const IN_USE_ATTEMPTS: u32 = 30;
+const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything that was opened.
 pub(crate) struct Opened {
@@ -53,11 +55,44 @@ struct Sockets {
     control: (UnixListener, SocketPath),
 }
 
-/// Opens everything.
-pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
-    let clock = Clock::new();
+/// What was opened and judged without beginning a session.
+struct Prepared {
+    origins: Vec<Option<Origin>>,
+    sizes: Vec<u64>,
+    file: BlockFile,
+    superblock: Superblock,
+    manager_config: ManagerConfig,
+    state: Arc<StateDir>,
+    paired: Vec<Paired>,
+    sockets: Sockets,
+}
+
+/// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
+/// last operations of its ring have ended, a moment after the process is gone.
+fn prepare_patiently(config: &Config, cold: bool) -> Result<Prepared, EngineError> {
+    let mut attempts = IN_USE_ATTEMPTS;
+    loop {
+        match prepare(config, cold) {
+            Err(error) if error.is_in_use() && attempts > 0 => {
+                attempts -= 1;
+                pause();
+            }
+            result => return result,
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the kernel tells nobody when it has closed the files of a killed process"
+)]
+fn pause() {
+    std::thread::sleep(IN_USE_PAUSE);
+}
+
+fn prepare(config: &Config, cold: bool) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
-    let mut origins = open_existing_origins(config)?;
+    let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
     let file = open_cache(config, sizes.iter().sum())?;
     let superblock = find_or_format(config, &file)?;
@@ -68,8 +103,15 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     let state = Arc::new(StateDir::open(&config.cache.state_dir, &superblock.uuid)?);
     let paired = judge(config, &superblock, &table, &state.snapshot(), &origins, &sizes, cold)?;
     let sockets = bind(config)?;
-    create_origins(config, &mut origins)?;
+    Ok(Prepared { origins, sizes, file, superblock, manager_config, state, paired, sockets })
+}
 
+/// Opens everything.
+pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
+    let clock = Clock::new();
+    let Prepared { mut origins, sizes, file, superblock, manager_config, state, paired, sockets } =
+        prepare_patiently(config, cold)?;
+    create_origins(config, &mut origins)?;
     let session = begin_session(&file, &superblock, &state, cold)?;
     let stamps = record_pairing(config, &file, &session, &state, &origins, &paired)?;
     let registry = Arc::new(Registry::default());
@@ -158,7 +200,9 @@ fn create_origins(config: &Config, origins: &mut [Option<Origin>]) -> Result<(),
 fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>, EngineError> {
     let sector = u64::from(zc_core::SECTOR_BYTES);
     let size = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
-        let bytes = origin.as_ref().map_or(volume.create_bytes.unwrap_or(0), Origin::len_bytes) / sector * sector;
+        let bytes = origin.as_ref().map_or_else(|| volume.create_bytes.unwrap_or(0), Origin::len_bytes)
+            / sector
+            * sector;
         if bytes > 0 {
             return Ok(bytes);
         }
@@ -269,8 +313,7 @@ fn judge(
     sizes: &[u64],
     cold: bool,
 ) -> Result<Vec<Paired>, EngineError> {
-    let known =
-        Known { cache_path: &config.cache.path, table, session: superblock.session, state, cold };
+    let known = Known { cache_path: &config.cache.path, table, session: superblock.session, state, cold };
     let mut candidates = Vec::new();
     for ((volume, origin), size) in config.volumes.iter().zip(origins).zip(sizes) {
         candidates.push(Candidate {
@@ -326,7 +369,9 @@ fn begin_session(
     let opened = cache_startup::open(&mut FileMedia(file), &options, &mut |record| records.push(*record))
         .map_err(|error| EngineError::Refused(format!("{}: {error}", file.path().display())))?;
     if let Some(reason) = &opened.distrust {
-        tracing::warn!("the cache's mappings are not believed: {reason}; stored contents still serve to share");
+        tracing::warn!(
+            "the cache's mappings are not believed: {reason}; stored contents still serve to share"
+        );
     } else if !opened.start.intact {
         let regions = opened.start.active_regions.len();
         tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");
@@ -355,7 +400,8 @@ fn record_pairing(
     origins: &[Option<Origin>],
     paired: &[Paired],
 ) -> Result<Vec<(String, u64)>, EngineError> {
-    let mut table = VolumeTable { sequence: session.volumes.sequence + 1, records: session.volumes.records.clone() };
+    let mut table =
+        VolumeTable { sequence: session.volumes.sequence + 1, records: session.volumes.records.clone() };
     let mut entries = Vec::new();
     for ((volume, origin), paired) in config.volumes.iter().zip(origins).zip(paired) {
         let Some(origin) = origin else { unreachable!("missing origins were created") };
@@ -388,7 +434,11 @@ fn record_pairing(
         // A volume that is not served may be written elsewhere: it is forgotten, and cold when it returns.
         state.volumes = entries.into_iter().collect();
     })?;
-    Ok(paired.iter().zip(&config.volumes).map(|(paired, volume)| (volume.name.clone(), paired.stamp)).collect())
+    Ok(paired
+        .iter()
+        .zip(&config.volumes)
+        .map(|(paired, volume)| (volume.name.clone(), paired.stamp))
+        .collect())
 }
 
 fn absolute(path: &Path) -> std::path::PathBuf {

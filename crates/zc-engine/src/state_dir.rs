@@ -65,19 +65,20 @@ pub(crate) fn hex(uuid: &[u8; 16]) -> String {
 impl StateDir {
     /// Opens the state of a cache; a cache that was never seen has an empty one. Creates the directory.
     pub(crate) fn open(dir: &Path, uuid: &[u8; 16]) -> Result<Self, EngineError> {
-        std::fs::create_dir_all(dir)
-            .map_err(|source| EngineError::io(format!("cannot create the state directory {}", dir.display()), source))?;
+        std::fs::create_dir_all(dir).map_err(|source| {
+            EngineError::io(format!("cannot create the state directory {}", dir.display()), source)
+        })?;
         let path = dir.join(format!("{}.json", hex(uuid)));
         let fail = |source| EngineError::io(format!("cannot read {}", path.display()), source);
         let state = match std::fs::read(&path) {
             Ok(bytes) => parse(&bytes).map_err(|reason| {
-                let text = format!(
-                    "{}: {reason}; remove the file to start with a cold cache",
-                    path.display()
-                );
+                let text =
+                    format!("{}: {reason}; remove the file to start with a cold cache", path.display());
                 EngineError::Refused(text)
             })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => State { version: VERSION, ..State::default() },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                State { version: VERSION, ..State::default() }
+            }
             Err(error) => return Err(fail(error)),
         };
         Ok(Self { path, state: Mutex::new(state) })
@@ -131,7 +132,7 @@ fn replace(path: &Path, state: &State) -> io::Result<()> {
     file.write_all(&serde_json::to_vec_pretty(state)?)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
-    let dir = path.parent().unwrap_or(Path::new("."));
+    let dir = path.parent().unwrap_or_else(|| Path::new("."));
     File::open(dir)?.sync_all()
 }
 

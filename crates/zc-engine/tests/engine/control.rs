@@ -31,7 +31,9 @@ fn bad_commands_are_answered_and_the_next_one_works() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);
     let mut control = rig.control();
-    for bad in ["", "x", "{}", r#"{"cmd":"fly"}"#, r#"{"cmd":"stop","now":1}"#, r#"{"cmd":"set-mode","volume":"v"}"#] {
+    for bad in
+        ["", "x", "{}", r#"{"cmd":"fly"}"#, r#"{"cmd":"stop","now":1}"#, r#"{"cmd":"set-mode","volume":"v"}"#]
+    {
         let answer = control.ask(bad);
         assert_eq!(answer["ok"], false, "{bad}: {answer}");
     }

@@ -1,6 +1,8 @@
 //! The engine in process, over real files, a Unix socket and its own client.
+#![expect(clippy::unwrap_used, reason = "tests")]
 
 mod control;
+mod faults;
+mod restart;
 mod rig;
 mod serving;
-mod restart;

@@ -30,7 +30,10 @@ fn a_cold_start_believes_nothing_and_serves_everything() {
     assert!(engine.registry().volumes.get("v").unwrap().cold_reason.is_some());
     assert!(engine.stop().unwrap());
     let engine = rig.start(&["v"]);
-    assert!(engine.registry().volumes.get("v").unwrap().cold_reason.is_none(), "trusted again after a clean stop");
+    assert!(
+        engine.registry().volumes.get("v").unwrap().cold_reason.is_none(),
+        "trusted again after a clean stop"
+    );
     drop(engine);
 }
 
@@ -79,8 +82,7 @@ fn two_engines_do_not_share_a_cache() {
     let engine = rig.start(&["v"]);
     let error = rig.try_start(&["v"], false).unwrap_err().to_string();
     assert!(error.contains("lock"), "{error}");
-    let other = rig.config(&["w"]);
-    let mut other_config = other.clone();
+    let mut other_config = rig.config(&["w"]);
     other_config.control.socket = rig.path("other.sock");
     other_config.nbd.unix.clear();
     let options = zc_engine::EngineOptions::default();
