@@ -1,3 +1,68 @@
 //! Operate and inspect zcached.
+//!
+//! Job: the command line of an operator. `check`, `dump` and `format` work on a cache file or device while no daemon
+//! has it; the other commands talk to a running daemon over its control socket.
+//!
+//! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
+//! the standard output, complaints to the standard error. Exit status: 0 done and nothing wrong, 1 something is wrong,
+//! 2 the command could not be carried out.
+//!
+//! What it does not do: repair. A daemon that finds damage treats it as a miss; `format` starts over.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod cli;
+mod offline;
+mod online;
+mod text;
+mod units;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+
+/// Exit status of a command that could not be carried out, as clap uses it for a wrong command line.
+const EXIT_FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let mut out = std::io::stdout().lock();
+    let result = run(&cli.command, &mut out).and_then(|code| {
+        out.flush()?;
+        Ok(code)
+    });
+    match result {
+        Ok(code) => code,
+        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            let complaint = writeln!(std::io::stderr(), "zcctl: {error:#}");
+            complaint.map_or(ExitCode::FAILURE, |()| ExitCode::from(EXIT_FAILED))
+        }
+    }
+}
+
+/// The reader of our output had enough, as `head` does.
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Check(args) => offline::check::run(args, out),
+        Command::Dump(args) => offline::dump::run(args, out),
+        Command::Format(args) => offline::format::run(args, out),
+        Command::Online(command) => online::run(command, out),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "zcctl", &mut script);
+            out.write_all(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut &mut *out)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

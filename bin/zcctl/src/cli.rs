@@ -1,0 +1,178 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::units::parse_size;
+
+/// Where a daemon with the default configuration listens.
+pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
+
+/// Operate and inspect zcached.
+#[derive(Debug, Parser)]
+#[command(name = "zcctl", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Verify a cache file or device that no daemon has open. Exit status: 0 clean, 1 damaged, 2 not possible.
+    Check(CheckArgs),
+    /// Show what a structure of a cache file or device says.
+    Dump(DumpArgs),
+    /// Make an empty cache of a file or device. What is there is lost.
+    Format(FormatArgs),
+    #[command(flatten)]
+    Online(Online),
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, in roff.
+    Man,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// Cache file or device.
+    pub(crate) path: PathBuf,
+    /// Read every stored extent, too, and verify its header and checksum.
+    #[arg(long)]
+    pub(crate) data: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What `dump` shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Structure {
+    /// Identity, layout and state.
+    Superblock,
+    /// The volumes and the origins they are paired with.
+    Volumes,
+    /// The regions marked as being written.
+    Regions,
+    /// Records of the newest checkpoint.
+    Checkpoint,
+    /// Records of the journal after the newest checkpoint.
+    Journal,
+    /// The header of one write-evict unit; needs its slot number.
+    Weu,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DumpArgs {
+    /// What to show.
+    #[arg(value_enum)]
+    pub(crate) structure: Structure,
+    /// Cache file or device.
+    pub(crate) path: PathBuf,
+    /// Slot number, for `weu`.
+    #[arg(long, value_name = "N", required_if_eq("structure", "weu"))]
+    pub(crate) slot: Option<u32>,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Fingerprint functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Fingerprint {
+    /// 256 bits; equal fingerprints share content.
+    Blake3,
+    /// 160 bits; bytes are compared before content is shared.
+    Sha1,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FormatArgs {
+    /// Cache file or device; a missing file is created with `--size`.
+    pub(crate) path: PathBuf,
+    /// Bytes to use, such as "10 GiB"; default is the size of what is there.
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) size: Option<u64>,
+    /// Size of a write-evict unit, a power of two from 32 KiB to 4 MiB.
+    #[arg(long, value_parser = parse_size, default_value = "2 MiB")]
+    pub(crate) weu_size: u64,
+    /// Size of an extent, a power of two from 4 KiB to 128 KiB.
+    #[arg(long, value_parser = parse_size, default_value = "8 KiB")]
+    pub(crate) extent_size: u64,
+    /// Fingerprint function.
+    #[arg(long, value_enum, default_value = "blake3")]
+    pub(crate) fingerprint: Fingerprint,
+    /// A name for people, at most 64 bytes.
+    #[arg(long, default_value = "")]
+    pub(crate) label: String,
+    /// Also if there is a cache, or anything else, already.
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Where the daemon is and how to show its answer.
+#[derive(Debug, Args)]
+pub(crate) struct Daemon {
+    /// The daemon's control socket.
+    #[arg(long, default_value = SOCKET_DEFAULT)]
+    pub(crate) socket: PathBuf,
+    /// Print the daemon's answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Online {
+    /// Show a running daemon's cache, volumes and addresses.
+    Status(Daemon),
+    /// Show a running daemon's counters.
+    Stats {
+        #[command(flatten)]
+        daemon: Daemon,
+        /// Show them again and again, every so many seconds.
+        #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
+              value_parser = clap::value_parser!(u16).range(1..))]
+        watch: Option<u16>,
+    },
+    /// Show who is connected to a running daemon.
+    Connections(Daemon),
+    /// Have a running daemon read its configuration again.
+    Reload(Daemon),
+    /// Stop a running daemon in order.
+    Stop(Daemon),
+    /// Change a volume's mode until the next reload or start.
+    SetMode {
+        /// Name of the volume.
+        volume: String,
+        /// write-through, write-around, read-only or pass-through.
+        #[arg(value_parser = ["write-through", "write-around", "read-only", "pass-through"])]
+        mode: String,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_and_slots_are_parsed() {
+        let cli =
+            Cli::try_parse_from(["zcctl", "format", "x", "--size", "3 GiB", "--weu-size", "512K"]).unwrap();
+        let Command::Format(args) = cli.command else { panic!("format") };
+        assert_eq!((args.size, args.weu_size, args.extent_size), (Some(3 << 30), 512 << 10, 8 << 10));
+        // A slot is needed.
+        Cli::try_parse_from(["zcctl", "dump", "weu", "x"]).unwrap_err();
+        Cli::try_parse_from(["zcctl", "set-mode", "a", "write-back"]).unwrap_err();
+    }
+}

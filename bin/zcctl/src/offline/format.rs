@@ -1,0 +1,116 @@
+//! `zcctl format`: an empty cache.
+//!
+//! Invariants: the file or device is locked first, so a running daemon's cache is refused; what is not blank is
+//! overwritten with `--force` only.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use zc_cache::startup::{self, Media, StartError};
+use zc_core::{
+    ErrorKind, FingerprintKind, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64,
+};
+use zc_format::{Geometry, PlanOptions};
+use zc_io::{AlignedBuf, BlockFile, OpenOptions};
+
+use crate::cli::{Fingerprint, FormatArgs};
+use crate::units::size;
+
+/// So much at the start must be zero for a file or device to count as unused.
+const BLANK_BYTES: u64 = 1 << 20;
+
+/// A file or device for `zc_cache`, limited to a size.
+struct FileMedia<'a> {
+    file: &'a BlockFile,
+    len_bytes: u64,
+}
+
+impl Media for FileMedia<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+        let bytes = self.file.read_blocking(offset_bytes, buf.len()).map_err(|error| error.kind())?;
+        buf.copy_from_slice(&bytes);
+        Ok(())
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind> {
+        self.file.write_blocking(offset_bytes, &AlignedBuf::from(data)).map_err(|error| error.kind())
+    }
+
+    fn flush(&mut self) -> Result<(), ErrorKind> {
+        self.file.sync_blocking().map_err(|error| error.kind())
+    }
+}
+
+pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let options = OpenOptions { direct: false, write: true, create_len: args.size };
+    let file = BlockFile::open(&args.path, options)?;
+    let have = file.len_bytes();
+    let wanted = args.size.unwrap_or(have);
+    if wanted > have {
+        bail!("{} has {}, {} are asked for", args.path.display(), size(have), size(wanted));
+    }
+    if !args.force {
+        refuse_used(&file)?;
+    }
+    let block = u64::from(BLOCK_BYTES);
+    let device_bytes = wanted / block * block;
+    let geometry = Geometry::plan(&PlanOptions {
+        device_bytes,
+        weu_bytes: u32::try_from(args.weu_size).unwrap_or(u32::MAX),
+        extent_bytes: u32::try_from(args.extent_size).unwrap_or(u32::MAX),
+        align_bytes: 0,
+        journal_blocks: None,
+    })?;
+    let options = startup::FormatOptions {
+        geometry,
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        fingerprint_kind: match args.fingerprint {
+            Fingerprint::Blake3 => FingerprintKind::Blake3,
+            Fingerprint::Sha1 => FingerprintKind::Sha1,
+        },
+        label: args.label.clone(),
+        now_unix_s: now_unix_s(),
+    };
+    let mut media = FileMedia { file: &file, len_bytes: have };
+    let superblock = startup::format(&mut media, &options)
+        .with_context(|| format!("cannot format {}", args.path.display()))?;
+    let geometry = &superblock.geometry;
+    writeln!(
+        out,
+        "{}: an empty cache of {}: {} write-evict units of {}, extents of {}",
+        args.path.display(),
+        size(geometry.device_bytes),
+        geometry.slots,
+        size(u64::from(geometry.weu_bytes)),
+        size(u64::from(geometry.extent_bytes)),
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn refuse_used(file: &BlockFile) -> anyhow::Result<()> {
+    let place = file.path().display();
+    let mut media = FileMedia { file, len_bytes: file.len_bytes() };
+    match startup::read_superblock(&mut media) {
+        Err(StartError::NotACache) => {}
+        Ok(_) => bail!("{place} is a cache already; --force makes an empty one of it"),
+        Err(error) => bail!("{place}: {error}; --force makes an empty cache of it"),
+    }
+    let chunk = usize_from_u32(BLOCK_BYTES);
+    let head = usize_from_u64(file.len_bytes().min(BLANK_BYTES)) / chunk * chunk;
+    let bytes = file.read_blocking(0, head)?;
+    if let Some(at) = bytes.iter().position(|&byte| byte != 0) {
+        bail!("{place} holds something (byte {} is not zero); --force destroys it", u64_from_usize(at));
+    }
+    Ok(())
+}
+
+#[expect(clippy::disallowed_methods, reason = "when a cache is formatted is told by the machine's clock")]
+fn now_unix_s() -> u64 {
+    let now = std::time::SystemTime::now();
+    now.duration_since(std::time::SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

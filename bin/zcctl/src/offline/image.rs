@@ -1,0 +1,235 @@
+//! A cache device opened for looking, and its metadata as found.
+//!
+//! Job: read superblock copies, volume tables, region maps, checkpoints and the journal, with what is wrong with each.
+//! Invariants: never writes; shares a lock, so a daemon's cache is refused; sizes come from a validated geometry.
+//! What it does not do: judge. `check` says what is a problem, `dump` shows.
+
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u64};
+use zc_format::recover::{Choice, JournalReplay, ReplayEnd, newest_superblock};
+use zc_format::{
+    Access, BLOCK, CheckpointHeader, FormatError, Geometry, JournalBlock, REGION_MAP_BYTES, Record,
+    RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+};
+use zc_io::{AlignedBuf, BlockFile, IoError, OpenOptions};
+
+/// An open image.
+#[derive(Debug)]
+pub(crate) struct Image {
+    file: BlockFile,
+    /// What the copies of the superblock say; the newest is what counts.
+    pub(crate) superblocks: Choice<Superblock>,
+    /// The newest superblock.
+    pub(crate) superblock: Superblock,
+    /// Copies of the superblock that are older than the newest.
+    pub(crate) older_superblocks: Vec<usize>,
+}
+
+/// A structure with two copies: each decoded, damaged, unreadable or never written.
+#[derive(Debug)]
+pub(crate) enum Found<T> {
+    /// Valid.
+    Valid(T),
+    /// All zero.
+    Blank,
+    /// Not valid.
+    Damaged(FormatError),
+    /// The device did not give it.
+    Unreadable(String),
+}
+
+impl<T> Found<T> {
+    pub(crate) const fn valid(&self) -> Option<&T> {
+        if let Self::Valid(value) = self { Some(value) } else { None }
+    }
+
+    fn of(read: Result<AlignedBuf, IoError>, decode: impl FnOnce(&[u8]) -> Result<T, FormatError>) -> Self {
+        match read {
+            Err(error) => Self::Unreadable(error.to_string()),
+            Ok(bytes) => match decode(&bytes) {
+                Ok(value) => Self::Valid(value),
+                Err(_) if bytes.iter().all(|&byte| byte == 0) => Self::Blank,
+                Err(fault) => Self::Damaged(fault),
+            },
+        }
+    }
+}
+
+/// The valid one with the larger sequence, and its number.
+pub(crate) fn newest<T>(copies: &[Found<T>; 2], sequence: impl Fn(&T) -> u64) -> Option<(&T, usize)> {
+    let valid = copies.iter().enumerate().filter_map(|(copy, found)| Some((found.valid()?, copy)));
+    valid.max_by_key(|(value, _)| sequence(value))
+}
+
+/// Record blocks of a checkpoint area.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// All that could be read, in order.
+    pub(crate) records: Vec<Record>,
+    /// Blocks that are not valid, with why.
+    pub(crate) bad_blocks: Vec<(u64, String)>,
+}
+
+/// The journal from the newest checkpoint on.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    /// The blocks that continue each other.
+    pub(crate) blocks: Vec<JournalBlock>,
+    /// The first number that was not replayed.
+    pub(crate) next: JournalSeq,
+    /// Why it ended there.
+    pub(crate) end: Option<ReplayEnd>,
+    /// A block further on that belongs to the same journal: what lies between is damaged.
+    pub(crate) beyond: Option<JournalSeq>,
+}
+
+impl Image {
+    /// Opens a cache.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is in use, or has no valid superblock.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let options = OpenOptions { direct: false, write: false, create_len: None };
+        let file = BlockFile::open(path, options)?;
+        let len = file.len_bytes();
+        let mut superblocks = probe(&file, len);
+        let size = superblocks.newest.as_ref().map(|(superblock, _)| superblock.geometry.device_bytes);
+        let block = u64::from(BLOCK_BYTES);
+        if size.is_some_and(|size| size < len / block * block) {
+            // The device has grown: the copies at the end are where it ended when it was formatted.
+            superblocks = probe(&file, size.unwrap_or(len));
+        }
+        let Some((superblock, _)) = superblocks.newest.clone() else {
+            let faults: Vec<String> =
+                superblocks.faults.iter().map(|(copy, fault)| format!("copy {copy}: {fault}")).collect();
+            bail!("{}: no valid superblock ({})", path.display(), faults.join("; "));
+        };
+        let older_superblocks = older(&file, &superblock);
+        Ok(Self { file, superblocks, superblock, older_superblocks })
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.superblock.geometry
+    }
+
+    /// Size of the file or device.
+    pub(crate) const fn len_bytes(&self) -> u64 {
+        self.file.len_bytes()
+    }
+
+    pub(crate) fn read(&self, offset_bytes: u64, len_bytes: usize) -> Result<AlignedBuf, IoError> {
+        self.file.read_blocking(offset_bytes, len_bytes)
+    }
+
+    pub(crate) fn volume_tables(&self) -> [Found<VolumeTable>; 2] {
+        let len = usize_from_u64(VOLUME_TABLE_BYTES);
+        let copy = |copy: usize| {
+            let offset = self.geometry().volume_table[copy];
+            Found::of(self.read(offset, len), |bytes| VolumeTable::decode(bytes, copy))
+        };
+        [copy(0), copy(1)]
+    }
+
+    pub(crate) fn region_maps(&self) -> [Found<RegionMap>; 2] {
+        let len = usize_from_u64(REGION_MAP_BYTES);
+        let copy = |copy: usize| {
+            let offset = self.geometry().region_map[copy];
+            Found::of(self.read(offset, len), |bytes| RegionMap::decode(bytes, copy))
+        };
+        [copy(0), copy(1)]
+    }
+
+    pub(crate) fn checkpoints(&self) -> [Found<CheckpointHeader>; 2] {
+        let blocks = self.geometry().checkpoint_blocks;
+        let area = |area: usize| {
+            let offset = self.geometry().checkpoint[area];
+            Found::of(self.read(offset, BLOCK), |bytes| CheckpointHeader::decode(bytes, area, blocks))
+        };
+        [area(0), area(1)]
+    }
+
+    pub(crate) fn checkpoint_records(&self, header: &CheckpointHeader, area: usize) -> Records {
+        let mut found = Records::default();
+        for block in 0..header.blocks {
+            match self.read(self.geometry().checkpoint_block_offset(area, block), BLOCK) {
+                Err(error) => found.bad_blocks.push((block, error.to_string())),
+                Ok(bytes) => match decode_checkpoint_block(&bytes, header.sequence, block) {
+                    Ok(records) => found.records.extend(records),
+                    Err(fault) => found.bad_blocks.push((block, fault.to_string())),
+                },
+            }
+        }
+        found
+    }
+
+    /// Follows the journal from `start`.
+    pub(crate) fn journal(&self, start: JournalSeq) -> anyhow::Result<Journal> {
+        let ring = self.geometry().journal_blocks;
+        let mut replay = JournalReplay::new(start, ring, self.superblock.created_unix_s);
+        let mut blocks = Vec::new();
+        while let Some(wanted) = replay.wanted() {
+            let bytes = self.journal_block(wanted)?;
+            blocks.extend(replay.feed(&bytes));
+        }
+        let (next, end) = (replay.next(), replay.end());
+        let session = blocks.last().map_or(self.superblock.created_unix_s, |block| block.session);
+        let beyond = self.journal_beyond(start, next, session)?;
+        Ok(Journal { blocks, next, end, beyond })
+    }
+
+    fn journal_block(&self, sequence: JournalSeq) -> anyhow::Result<AlignedBuf> {
+        let offset = self.geometry().journal_block_offset(sequence);
+        self.read(offset, BLOCK).with_context(|| format!("journal block {sequence}"))
+    }
+
+    /// Looks through the rest of this round of the ring for a block that continues the journal after a gap.
+    fn journal_beyond(
+        &self,
+        start: JournalSeq,
+        next: JournalSeq,
+        session: u64,
+    ) -> anyhow::Result<Option<JournalSeq>> {
+        let end = start.0.saturating_add(self.geometry().journal_blocks);
+        for sequence in next.0.saturating_add(1)..end {
+            let sequence = JournalSeq(sequence);
+            let bytes = self.journal_block(sequence)?;
+            if JournalBlock::decode(&bytes, sequence).is_ok_and(|block| block.session >= session) {
+                return Ok(Some(sequence));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn superblock_bytes(file: &BlockFile, size: u64) -> Vec<(usize, AlignedBuf)> {
+    let offsets = Superblock::offsets(size).into_iter().enumerate().take(SUPERBLOCK_COPIES);
+    // What cannot be read is as good as zeros.
+    offsets
+        .map(|(copy, offset)| {
+            (copy, file.read_blocking(offset, BLOCK).unwrap_or_else(|_| AlignedBuf::new(BLOCK)))
+        })
+        .collect()
+}
+
+fn probe(file: &BlockFile, size: u64) -> Choice<Superblock> {
+    let copies = superblock_bytes(file, size);
+    newest_superblock(copies.iter().map(|(copy, bytes)| (*copy, &bytes[..])), Access::Read)
+}
+
+fn older(file: &BlockFile, newest: &Superblock) -> Vec<usize> {
+    superblock_bytes(file, newest.geometry.device_bytes)
+        .iter()
+        .filter(|(copy, bytes)| {
+            Superblock::decode_for(bytes, *copy, Access::Read)
+                .is_ok_and(|found| found.sequence < newest.sequence)
+        })
+        .map(|(copy, _)| *copy)
+        .collect()
+}
+
+/// Bytes of a number of blocks.
+pub(crate) fn blocks_bytes(blocks: usize) -> u64 {
+    u64_from_usize(blocks) * u64::from(BLOCK_BYTES)
+}

@@ -1,0 +1,124 @@
+//! What a check found.
+
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::text;
+use crate::units::count;
+
+/// Problems listed one by one; the rest is counted.
+const LISTED_MAX: usize = 100;
+
+/// What kind of structure a problem is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Class {
+    Superblock,
+    VolumeTable,
+    RegionMap,
+    Checkpoint,
+    Journal,
+    WeuHeader,
+    Extent,
+    Device,
+}
+
+impl Class {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Superblock => "superblock",
+            Self::VolumeTable => "volume-table",
+            Self::RegionMap => "region-map",
+            Self::Checkpoint => "checkpoint",
+            Self::Journal => "journal",
+            Self::WeuHeader => "weu-header",
+            Self::Extent => "extent",
+            Self::Device => "device",
+        }
+    }
+}
+
+/// One problem.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) class: Class,
+    pub(crate) text: String,
+}
+
+/// The result of a check.
+#[derive(Debug, Default)]
+pub(crate) struct Report {
+    /// Something is damaged, missing or contradicts something else.
+    pub(crate) problems: Vec<Problem>,
+    /// Problems beyond the listed ones.
+    pub(crate) unlisted: u64,
+    /// Worth knowing, but what a crash may leave behind.
+    pub(crate) notes: Vec<String>,
+    /// What was looked at, by name.
+    pub(crate) counts: Vec<(&'static str, u64)>,
+}
+
+impl Report {
+    pub(crate) fn problem(&mut self, class: Class, text: String) {
+        if self.problems.len() < LISTED_MAX {
+            self.problems.push(Problem { class, text });
+        } else {
+            self.unlisted += 1;
+        }
+    }
+
+    pub(crate) fn note(&mut self, text: String) {
+        if self.notes.len() < LISTED_MAX {
+            self.notes.push(text);
+        }
+    }
+
+    pub(crate) fn count(&mut self, name: &'static str, value: u64) {
+        self.counts.push((name, value));
+    }
+
+    pub(crate) const fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    fn problems_total(&self) -> u64 {
+        zc_core::u64_from_usize(self.problems.len()) + self.unlisted
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let problems: Vec<Value> = self
+            .problems
+            .iter()
+            .map(|problem| json!({"class": problem.class.name(), "text": problem.text}))
+            .collect();
+        let counts: serde_json::Map<String, Value> =
+            self.counts.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect();
+        json!({
+            "clean": self.is_clean(),
+            "problems_total": self.problems_total(),
+            "problems": problems,
+            "notes": self.notes,
+            "counts": counts,
+        })
+    }
+
+    pub(crate) fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let rows: Vec<(&str, String)> =
+            self.counts.iter().map(|(name, value)| (*name, count(*value))).collect();
+        text::pairs(out, &rows)?;
+        for note in &self.notes {
+            writeln!(out, "note: {}", text::clean(note))?;
+        }
+        for problem in &self.problems {
+            writeln!(out, "PROBLEM [{}] {}", problem.class.name(), text::clean(&problem.text))?;
+        }
+        if self.unlisted > 0 {
+            writeln!(out, "... and {} more problems", count(self.unlisted))?;
+        }
+        match self.problems_total() {
+            0 => writeln!(out, "clean: no problems found"),
+            1 => writeln!(out, "DAMAGED: 1 problem found"),
+            total => writeln!(out, "DAMAGED: {} problems found", count(total)),
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Damage of each class is reported as that class, and a sound cache as clean.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use clap::Parser;
+use tempfile::TempDir;
+use zc_core::{
+    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot,
+    u64_from_usize,
+};
+use zc_format::damage::{Damage, Effect, Image as Target, Place, apply};
+use zc_format::{
+    CheckpointHeader, ExtentHeader, JournalBlock, OriginIdentity, OriginKind, Record, RegionMap, Superblock,
+    VolumeRecord, VolumeTable, WeuEntry, WeuHeader, encode_checkpoint_block,
+};
+
+use super::check::check;
+use super::image::Image;
+use super::report::{Class, Report};
+use crate::cli::{Cli, Command};
+
+const PAYLOAD: [u8; 100] = [0x5a; 100];
+
+/// A cache with one volume, two checkpoints, a journal, and WEUs in slots 0 (from the checkpoint) and 1 (from the
+/// journal).
+struct Cache {
+    _dir: TempDir,
+    path: PathBuf,
+    superblock: Superblock,
+}
+
+fn run(args: &[&str]) -> (u8, String) {
+    let cli = Cli::try_parse_from(std::iter::once(&"zcctl").chain(args)).unwrap();
+    let mut out = Vec::new();
+    let code = match crate::run(&cli.command, &mut out) {
+        Ok(code) if code == std::process::ExitCode::SUCCESS => 0,
+        Ok(_) => 1,
+        Err(error) => {
+            out = format!("{error:#}").into_bytes();
+            2
+        }
+    };
+    (code, String::from_utf8(out).unwrap())
+}
+
+fn format(path: &Path, more: &[&str]) -> (u8, String) {
+    let mut args = vec!["format", path.to_str().unwrap(), "--weu-size", "32 KiB", "--extent-size", "4 KiB"];
+    args.extend(more);
+    run(&args)
+}
+
+impl Cache {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cache.img");
+        assert_eq!(format(&path, &["--size", "1 MiB"]).0, 0);
+        let superblock = Image::open(&path).unwrap().superblock;
+        let cache = Self { _dir: dir, path, superblock };
+        cache.fill();
+        cache
+    }
+
+    fn put(&self, offset: u64, data: &[u8]) {
+        File::options().write(true).open(&self.path).unwrap().write_all_at(data, offset).unwrap();
+    }
+
+    fn session(&self) -> u64 {
+        self.superblock.session + 1
+    }
+
+    fn fill(&self) {
+        let geometry = &self.superblock.geometry;
+        self.put_superblock(true);
+        let origin =
+            OriginIdentity { kind: OriginKind::File, dev: 1, inode: 2, len_bytes: 1 << 20, mtime_ns: 3 };
+        let volume = VolumeRecord {
+            id: VolumeId(0),
+            name: "vm".to_owned(),
+            size_bytes: 1 << 20,
+            region_bytes: 1 << 20,
+            origin,
+            stamp: 9,
+        };
+        for copy in 0..2 {
+            let step = 2 + u64_from_usize(copy);
+            let table = VolumeTable { sequence: step, records: vec![volume.clone()] };
+            self.put(geometry.volume_table[copy], &table.encode(copy));
+            let regions = vec![RegionKey { volume: VolumeId(0), region: 0 }];
+            let map = RegionMap {
+                sequence: step,
+                session: self.session(),
+                journal_required: JournalSeq(4),
+                regions,
+            };
+            self.put(geometry.region_map[copy], &map.encode(copy));
+            self.put_checkpoint(copy, step);
+        }
+        for sequence in 4..7 {
+            let records = if sequence == 4 { vec![sealed(1)] } else { vec![Record::Zero { key: key(9) }] };
+            self.put_journal(sequence, 3, records);
+        }
+        self.put_weu(0, 1);
+        self.put_weu(1, 1);
+    }
+
+    fn put_superblock(&self, clean: bool) {
+        let sequence = self.superblock.sequence + 1;
+        let superblock = Superblock { clean, sequence, session: self.session(), ..self.superblock.clone() };
+        for (copy, offset) in Superblock::offsets(1 << 20).into_iter().enumerate() {
+            self.put(offset, &superblock.encode(copy));
+        }
+    }
+
+    fn put_checkpoint(&self, area: usize, sequence: u64) {
+        let header = CheckpointHeader {
+            sequence,
+            session: self.session(),
+            journal_start: JournalSeq(4),
+            blocks: 1,
+            records: 1,
+            weu_seq_next: WeuSeq(10),
+            region_map_sequence: 2,
+        };
+        let geometry = &self.superblock.geometry;
+        self.put(
+            geometry.checkpoint_block_offset(area, 0),
+            &encode_checkpoint_block(sequence, 0, &[sealed(0)]),
+        );
+        self.put(geometry.checkpoint[area], &header.encode(area));
+    }
+
+    fn put_journal(&self, sequence: u64, region_map_sequence: u64, records: Vec<Record>) {
+        let block = JournalBlock {
+            sequence: JournalSeq(sequence),
+            session: self.session(),
+            region_map_sequence,
+            records,
+        };
+        self.put(self.superblock.geometry.journal_block_offset(block.sequence), &block.encode());
+    }
+
+    fn put_weu(&self, slot: u32, generation: u32) {
+        let entry = WeuEntry {
+            key: key(u64::from(slot)),
+            offset_bytes: 0,
+            stored_bytes: 100,
+            codec: Codec::Lz4,
+            fingerprint: Fingerprint([7; 32]),
+        };
+        let weu = WeuHeader {
+            slot: WeuSlot(slot),
+            generation: Generation(generation),
+            weu_seq: WeuSeq(u64::from(slot)),
+            session: self.session(),
+            entries: vec![entry],
+        };
+        let extent = ExtentHeader {
+            slot: weu.slot,
+            generation: weu.generation,
+            weu_seq: weu.weu_seq,
+            stored_bytes: 100,
+            raw_bytes: 4096,
+            key: entry.key,
+            codec: entry.codec,
+            fingerprint: entry.fingerprint,
+        };
+        let mut bytes = vec![0; 192];
+        extent.seal(0, &PAYLOAD, &mut bytes);
+        let offset = self.superblock.geometry.slot_offset(weu.slot);
+        self.put(offset, &bytes);
+        let mut tail = vec![0; zc_core::usize_from_u32(WeuHeader::encoded_bytes(1))];
+        weu.encode_into(&mut tail);
+        self.put(offset + (32 << 10) - u64_from_usize(tail.len()), &tail);
+    }
+
+    fn damage(&self, place: Place, effect: Effect) {
+        let plan = Damage::At(place, effect).plan(&self.superblock.geometry, 1);
+        assert!(!plan.is_empty(), "{place}");
+        let open = || OnDisk(File::options().read(true).write(true).open(&self.path).unwrap());
+        apply(&plan, &mut open(), &mut open()).unwrap();
+    }
+
+    fn check(&self) -> Report {
+        check(&Image::open(&self.path).unwrap(), true).unwrap()
+    }
+
+    /// The classes of all problems, each once.
+    fn classes(&self) -> Vec<Class> {
+        let mut classes: Vec<Class> = self.check().problems.iter().map(|problem| problem.class).collect();
+        classes.sort_unstable();
+        classes.dedup();
+        classes
+    }
+}
+
+struct OnDisk(File);
+
+impl Target for OnDisk {
+    type Error = std::io::Error;
+
+    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), Self::Error> {
+        self.0.read_exact_at(buf, offset_bytes)
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), Self::Error> {
+        self.0.write_all_at(data, offset_bytes)
+    }
+
+    fn truncate(&mut self, len_bytes: u64) -> Result<(), Self::Error> {
+        self.0.set_len(len_bytes)
+    }
+}
+
+fn key(extent: u64) -> ExtentKey {
+    ExtentKey { volume: VolumeId(0), extent: ExtentNo(extent) }
+}
+
+fn sealed(slot: u32) -> Record {
+    let weu_seq = WeuSeq(u64::from(slot));
+    Record::SlotSealed { slot: WeuSlot(slot), generation: Generation(1), weu_seq, header_bytes: 4096 }
+}
+
+#[test]
+fn a_sound_cache_is_clean_and_everything_was_looked_at() {
+    let cache = Cache::new();
+    let report = cache.check();
+    assert!(report.is_clean() && report.notes.is_empty(), "{report:?}");
+    for count in [("volumes", 1), ("WEUs in use", 2), ("extents verified", 2), ("journal blocks", 3)] {
+        assert!(report.counts.contains(&count), "{count:?} in {report:?}");
+    }
+    let path = cache.path.to_str().unwrap();
+    assert_eq!(run(&["check", path]).0, 0);
+}
+
+#[test]
+fn a_new_cache_is_clean() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cache.img");
+    format(&path, &["--size", "1 MiB"]);
+    let report = check(&Image::open(&path).unwrap(), true).unwrap();
+    assert!(report.is_clean() && report.notes.is_empty(), "{report:?}");
+}
+
+#[test]
+fn each_kind_of_damage_is_reported_as_its_class() {
+    let cases = [
+        (Place::Superblock(1), Class::Superblock),
+        (Place::VolumeTable(0), Class::VolumeTable),
+        (Place::RegionMap(0), Class::RegionMap),
+        (Place::CheckpointHeader(0), Class::Checkpoint),
+        (Place::CheckpointBlock { area: 1, block: 0 }, Class::Checkpoint),
+        (Place::JournalBlock(JournalSeq(4)), Class::Journal),
+        (Place::JournalBlock(JournalSeq(5)), Class::Journal),
+        (Place::WeuHeader(WeuSlot(1)), Class::WeuHeader),
+        (Place::InlineHeader(WeuSlot(0)), Class::Extent),
+        (Place::ExtentBody(WeuSlot(0)), Class::Extent),
+    ];
+    for (place, class) in cases {
+        for effect in [Effect::Flip, Effect::Zero] {
+            let cache = Cache::new();
+            cache.damage(place, effect);
+            let classes = cache.classes();
+            assert!(classes.contains(&class), "{effect:?} of {place}: {classes:?}");
+            // Losing the newest checkpoint's or journal's records takes the slots they told of out of sight.
+            assert!(classes.iter().all(|found| *found == class), "{effect:?} of {place}: {classes:?}");
+            assert_eq!(run(&["check", cache.path.to_str().unwrap(), "--data"]).0, 1, "{place}");
+        }
+    }
+}
+
+#[test]
+fn payload_damage_is_seen_with_data_only() {
+    let cache = Cache::new();
+    cache.damage(Place::ExtentBody(WeuSlot(0)), Effect::Flip);
+    let path = cache.path.to_str().unwrap();
+    assert_eq!((run(&["check", path]).0, run(&["check", path, "--data"]).0), (0, 1));
+}
+
+#[test]
+fn a_slot_of_another_generation_is_a_problem_unless_a_crash_explains_it() {
+    let cache = Cache::new();
+    cache.put_weu(0, 2);
+    assert_eq!(cache.classes(), [Class::WeuHeader], "newer than a clean stop knows");
+    cache.put_superblock(false);
+    let report = cache.check();
+    assert!(report.is_clean() && report.notes.len() == 2, "{report:?}");
+    cache.put_weu(0, 0);
+    assert_eq!(cache.classes(), [Class::WeuHeader], "rolled back");
+}
+
+#[test]
+fn a_retired_slot_is_not_looked_at() {
+    let cache = Cache::new();
+    let retired = Record::SlotRetired { slot: WeuSlot(1), generation: Generation(1) };
+    cache.put_journal(7, 3, vec![retired]);
+    cache.damage(Place::WeuHeader(WeuSlot(1)), Effect::Flip);
+    assert_eq!(cache.classes(), []);
+}
+
+#[test]
+fn a_lost_region_map_and_a_record_of_no_slot_are_problems() {
+    let cache = Cache::new();
+    cache.put_journal(7, 4, vec![]);
+    assert_eq!(cache.classes(), [Class::RegionMap]);
+    let cache = Cache::new();
+    cache.put_journal(7, 3, vec![sealed(100_000)]);
+    assert_eq!(cache.classes(), [Class::Journal]);
+}
+
+#[test]
+fn a_cut_off_device_is_a_problem_and_something_else_is_an_error() {
+    let cache = Cache::new();
+    File::options().write(true).open(&cache.path).unwrap().set_len(512 << 10).unwrap();
+    let classes = cache.classes();
+    assert!(classes.contains(&Class::Device), "{classes:?}");
+    std::fs::write(&cache.path, vec![1; 1 << 20]).unwrap();
+    let (code, text) = run(&["check", cache.path.to_str().unwrap()]);
+    assert!(code == 2 && text.contains("no valid superblock"), "{text}");
+    assert_eq!(run(&["check", "/nonexistent"]).0, 2);
+}
+
+#[test]
+fn json_says_what_text_says() {
+    let cache = Cache::new();
+    cache.damage(Place::WeuHeader(WeuSlot(0)), Effect::Flip);
+    let (_, text) = run(&["check", cache.path.to_str().unwrap(), "--json"]);
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(value["clean"], false);
+    assert_eq!(value["problems"][0]["class"], "weu-header");
+}
+
+#[test]
+fn dumps_show_every_structure() {
+    let cache = Cache::new();
+    let path = cache.path.to_str().unwrap();
+    let cases = [
+        ("superblock", "extent_bytes", "4096"),
+        ("volumes", "vm", "\"file\""),
+        ("regions", "journal_required", "\"region\": 0"),
+        ("checkpoint", "slot-sealed", "\"slot\": 0"),
+        ("journal", "zero", "\"extent\": 9"),
+    ];
+    for (structure, human, json) in cases {
+        let (code, text) = run(&["dump", structure, path]);
+        assert!(code == 0 && text.contains(human), "{text}");
+        let (_, text) = run(&["dump", structure, path, "--json"]);
+        assert!(text.contains(json), "{text}");
+        let _value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    }
+    let (_, text) = run(&["dump", "weu", path, "--slot", "1"]);
+    assert!(text.contains("codec=lz4") && text.contains("generation"), "{text}");
+    assert_eq!(run(&["dump", "weu", path, "--slot", "9999"]).0, 2);
+    assert_eq!(run(&["dump", "weu", path, "--slot", "2"]).0, 2, "an empty slot");
+}
+
+#[test]
+fn format_refuses_what_is_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cache.img");
+    assert_eq!(format(&path, &["--size", "1 MiB"]).0, 0);
+    let (code, text) = format(&path, &[]);
+    assert!(code == 2 && text.contains("is a cache already"), "{text}");
+    assert_eq!(format(&path, &["--force"]).0, 0);
+    std::fs::write(&path, vec![1; 1 << 20]).unwrap();
+    let (code, text) = format(&path, &[]);
+    assert!(code == 2 && text.contains("holds something"), "{text}");
+    let (code, text) = format(&path, &["--size", "2 MiB"]);
+    assert!(code == 2 && text.contains("1.0 MiB"), "{text}");
+    assert_eq!(format(&dir.path().join("none"), &[]).0, 2, "a missing file needs a size");
+}
+
+#[test]
+fn a_cache_in_use_is_refused() {
+    let cache = Cache::new();
+    let options = zc_io::OpenOptions { direct: false, write: true, create_len: None };
+    let _daemon = zc_io::BlockFile::open(&cache.path, options).unwrap();
+    let (code, text) = run(&["check", cache.path.to_str().unwrap()]);
+    assert!(code == 2 && text.contains("cache.img"), "{text}");
+}
+
+#[test]
+fn completions_and_manual_are_made() {
+    assert!(run(&["completions", "bash"]).1.contains("_zcctl"));
+    assert!(run(&["man"]).1.contains(".TH zcctl"));
+    let Command::Man = Cli::try_parse_from(["zcctl", "man"]).unwrap().command else { panic!("man") };
+}

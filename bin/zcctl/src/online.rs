@@ -1,0 +1,289 @@
+//! Commands to a running daemon over its control socket: one JSON object per line there, one back.
+//!
+//! Invariants: an answer is bounded in size and waited for a bounded time; its text is escaped before it is shown.
+//! What it does not do: start a daemon. See `crates/zc-engine/CONTROL.md` for the protocol.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use crate::cli::{Daemon, Online};
+use crate::text;
+use crate::units::{count, duration, ratio, share, size};
+
+/// Longest answer taken.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// A daemon that does not answer for so long hangs.
+const ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match command {
+        Online::Status(daemon) => one(daemon, &json!({"cmd": "status"}), status, out)?,
+        Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
+        Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
+        Online::Stop(daemon) => {
+            one(daemon, &json!({"cmd": "stop"}), |_, out| Ok(writeln!(out, "stopping")?), out)?
+        }
+        Online::SetMode { volume, mode, daemon } => {
+            let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
+            let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is {mode} now")?);
+            one(daemon, &request, done, out)?;
+        }
+        Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
+        Online::Stats { daemon, watch: Some(seconds) } => {
+            watch(daemon, *seconds, out)?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn one(
+    daemon: &Daemon,
+    request: &Value,
+    show: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let answer = ask(&daemon.socket, request)?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+        return Ok(());
+    }
+    show(&answer, out)
+}
+
+/// Asks until interrupted.
+fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<()> {
+    loop {
+        if !daemon.json {
+            // Home, and clear what is below.
+            write!(out, "\u{1b}[H\u{1b}[J")?;
+        }
+        one(daemon, &json!({"cmd": "stats"}), stats, out)?;
+        out.flush()?;
+        let pause = rustix::event::Timespec { tv_sec: i64::from(seconds), tv_nsec: 0 };
+        rustix::event::poll(&mut [], Some(&pause)).context("cannot wait")?;
+    }
+}
+
+/// One request, one answer.
+///
+/// # Errors
+/// When nobody listens, the answer is no answer, or the daemon says no.
+pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
+    let place = socket.display();
+    let stream = UnixStream::connect(socket).with_context(|| {
+        format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
+    })?;
+    stream.set_read_timeout(Some(ANSWER_WAIT))?;
+    writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
+    let mut line = String::new();
+    let mut input = BufReader::new((&stream).take(ANSWER_BYTES_MAX));
+    input.read_line(&mut line).with_context(|| format!("the daemon at {place} does not answer"))?;
+    let answer: Value =
+        serde_json::from_str(&line).with_context(|| format!("what answers at {place} is no zcached"))?;
+    if answer["ok"] != json!(true) {
+        bail!("{}", text::clean(answer["error"].as_str().unwrap_or("the daemon refuses without a reason")));
+    }
+    Ok(answer)
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn string(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
+}
+
+fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let cache = &answer["cache"];
+    let state = if cache["healthy"] == json!(true) {
+        "healthy".to_owned()
+    } else {
+        format!("OUT OF ORDER: {}", string(&cache["fault"]))
+    };
+    let loaded = cache["index_loaded_ms"].as_u64();
+    let listening: Vec<String> = answer["listening"].as_array().into_iter().flatten().map(string).collect();
+    writeln!(out, "zcached {}", text::clean(&string(&answer["version"])))?;
+    text::pairs(
+        out,
+        &[
+            ("process", string(&answer["pid"])),
+            ("up", duration(number(&answer["uptime_ms"]))),
+            ("cache", string(&cache["path"])),
+            ("state", state),
+            (
+                "index",
+                loaded.map_or_else(|| "loading".to_owned(), |ms| format!("complete after {}", duration(ms))),
+            ),
+            ("listening", listening.join(", ")),
+            ("connections", string(&answer["connections"])),
+        ],
+    )?;
+    let row = |volume: &Value| {
+        let info = &volume["info"];
+        let cold = info["cold_reason"].as_str().map(|why| format!("started cold: {why}")).unwrap_or_default();
+        vec![
+            string(&volume["name"]),
+            size(number(&info["size_bytes"])),
+            string(&info["mode"]),
+            string(&info["origin"]),
+            cold,
+        ]
+    };
+    let rows: Vec<Vec<String>> = answer["volumes"].as_array().into_iter().flatten().map(row).collect();
+    writeln!(out)?;
+    Ok(text::table(out, &["volume", "size", "mode", "origin", ""], &rows)?)
+}
+
+fn connections(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |connection: &Value| {
+        vec![string(&connection["id"]), string(&connection["export"]), string(&connection["listener"])]
+    };
+    let rows: Vec<Vec<String>> = answer["connections"].as_array().into_iter().flatten().map(row).collect();
+    Ok(text::table(out, &["connection", "export", "listener"], &rows)?)
+}
+
+fn reloaded(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let list = |value: &Value| {
+        let keys: Vec<String> = value.as_array().into_iter().flatten().map(string).collect();
+        if keys.is_empty() { "-".to_owned() } else { keys.join(", ") }
+    };
+    let rows = [("applied", list(&answer["applied"])), ("needs a restart", list(&answer["needs_restart"]))];
+    Ok(text::pairs(out, &rows)?)
+}
+
+fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let m = |name: &str| number(&answer["manager"][name]);
+    let (hits, misses) =
+        (m("extent_hits_device") + m("extent_hits_memory") + m("extent_hits_zero"), m("extent_misses"));
+    let stored = m("insert_stored");
+    let found = stored + m("insert_duplicates") + m("insert_zero");
+    let written = m("weu_bytes_written")
+        + m("journal_bytes_written")
+        + m("checkpoint_bytes_written")
+        + m("region_map_bytes_written");
+    let ram: u64 =
+        answer["ram_bytes"].as_object().into_iter().flatten().map(|(_, value)| number(value)).sum();
+    let rows = [
+        ("up", duration(number(&answer["uptime_ms"]))),
+        ("reads", format!("{} ({})", count(m("reads")), size(m("read_bytes")))),
+        ("writes", format!("{} ({})", count(m("writes")), size(m("write_bytes")))),
+        (
+            "hit ratio",
+            format!(
+                "{} of {} extent reads",
+                share(hits, hits + misses + m("extent_joins")),
+                count(hits + misses + m("extent_joins"))
+            ),
+        ),
+        (
+            "  device, memory, zero",
+            ["extent_hits_device", "extent_hits_memory", "extent_hits_zero"]
+                .map(|name| count(m(name)))
+                .join(", "),
+        ),
+        (
+            "inserted",
+            format!(
+                "{} ({} stored, {} duplicates, {} zero)",
+                count(found),
+                count(stored),
+                count(m("insert_duplicates")),
+                count(m("insert_zero"))
+            ),
+        ),
+        ("deduplication", ratio(found, stored)),
+        ("compression", ratio(m("stored_raw_bytes"), m("stored_bytes"))),
+        ("evictions", format!("{} write-evict units", count(m("evictions")))),
+        ("cache device written", size(written)),
+        ("verification failed", count(m("failed_hits"))),
+        ("mappings", format!("{} of {}", count(m("file_index_len")), count(m("file_index_capacity")))),
+        ("RAM of indexes", size(ram)),
+    ];
+    text::pairs(out, &rows)?;
+    writeln!(out)?;
+    let row = |path: &str| {
+        let latency = &answer["latency"][path];
+        let us = |name: &str| format!("{:.0}", latency[name].as_f64().unwrap_or(0.0));
+        vec![
+            path.to_owned(),
+            count(number(&latency["count"])),
+            us("mean_us"),
+            us("p50_us"),
+            us("p99_us"),
+            us("p999_us"),
+            us("max_us"),
+        ]
+    };
+    let rows: Vec<Vec<String>> = ["hit", "miss", "mixed", "write", "flush"].into_iter().map(row).collect();
+    Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    /// Answers one request with a line; returns the request.
+    fn with_daemon(answer: &'static str, request: &Value) -> (anyhow::Result<Value>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            line
+        });
+        let result = ask(&path, request);
+        (result, daemon.join().unwrap())
+    }
+
+    #[test]
+    fn requests_are_lines_and_refusals_are_errors() {
+        let (answer, asked) = with_daemon("{\"ok\":true,\"pid\":7}\n", &json!({"cmd": "status"}));
+        assert_eq!((answer.unwrap()["pid"].as_u64(), asked.as_str()), (Some(7), "{\"cmd\":\"status\"}\n"));
+        let (answer, _) = with_daemon("{\"ok\":false,\"error\":\"no such \\u001b volume\"}\n", &json!({}));
+        assert_eq!(answer.unwrap_err().to_string(), "no such \u{fffd} volume");
+        let (answer, _) = with_daemon("HTTP/1.1 400\r\n", &json!({}));
+        assert!(answer.unwrap_err().to_string().contains("no zcached"));
+        assert!(
+            ask(Path::new("/nonexistent/x.sock"), &json!({})).unwrap_err().to_string().contains("--socket")
+        );
+    }
+
+    #[test]
+    fn counters_become_ratios() {
+        let answer = json!({
+            "uptime_ms": 1500, "ram_bytes": {"files": 1024, "prints": 1024},
+            "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
+                "insert_duplicates": 4, "stored_raw_bytes": 300, "stored_bytes": 100},
+            "latency": {"hit": {"count": 3, "p50_us": 12.4}},
+        });
+        let mut out = Vec::new();
+        stats(&answer, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in ["75.0 % of 4 extent reads", "3.00 : 1", "2.0 KiB", "1.5 s", "12"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_sick_cache_is_called_so() {
+        let answer = json!({"version": "1", "cache": {"healthy": false, "fault": "I/O error"},
+            "volumes": [{"name": "a", "info": {"size_bytes": 1 << 30, "mode": "write-through"}}]});
+        let mut out = Vec::new();
+        status(&answer, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains("OUT OF ORDER: I/O error") && text.contains("1.0 GiB"), "{text}");
+    }
+}

@@ -1,0 +1,54 @@
+//! Plain text for terminals: aligned rows, escaped foreign text.
+//!
+//! What it does not do: colours, or measure wide characters.
+
+use std::io::{self, Write};
+
+/// Foreign text without control characters.
+pub(crate) fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Names and values, two columns.
+pub(crate) fn pairs(out: &mut dyn Write, rows: &[(&str, String)]) -> io::Result<()> {
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    for (name, value) in rows {
+        writeln!(out, "  {name:width$}  {}", clean(value))?;
+    }
+    Ok(())
+}
+
+/// Rows under a heading; the first column is left-aligned, the others right-aligned.
+pub(crate) fn table(out: &mut dyn Write, heading: &[&str], rows: &[Vec<String>]) -> io::Result<()> {
+    let mut widths: Vec<usize> = heading.iter().map(|cell| cell.chars().count()).collect();
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let heading: Vec<String> = heading.iter().map(|&cell| cell.to_owned()).collect();
+    for row in std::iter::once(&heading).chain(rows) {
+        let mut line = String::from("  ");
+        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let width = *width;
+            let cell = clean(cell);
+            line += &if column == 0 { format!("{cell:width$}") } else { format!("  {cell:>width$}") };
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_align_and_foreign_text_is_harmless() {
+        let mut out = Vec::new();
+        table(&mut out, &["name", "n"], &[vec!["a\u{1b}[31m".to_owned(), "10".to_owned()]]).unwrap();
+        pairs(&mut out, &[("x", "1".to_owned()), ("long", "2".to_owned())]).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "  name     n\n  a\u{fffd}[31m  10\n  x     1\n  long  2\n");
+    }
+}
