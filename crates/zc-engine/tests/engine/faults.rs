@@ -18,10 +18,11 @@ fn rot_on_the_cache_device_costs_hits_and_never_bytes() {
     rig.client("v").write(0, &data).unwrap();
     assert!(engine.stop().unwrap());
     let engine = rig.start(&["v"]);
+    while engine.stats().unwrap().index_loaded_ms.is_none() {}
     // Past the metadata, one byte of every 4 KiB.
     let cache = OpenOptions::new().read(true).write(true).open(rig.path("cache.img")).unwrap();
     let len = cache.metadata().unwrap().len();
-    for offset in (4 << 20..len - (1 << 20)).step_by(4096) {
+    for offset in (3 << 19..len - (1 << 20)).step_by(4096) {
         let mut byte = [0];
         cache.read_exact_at(&mut byte, offset + 2048).unwrap();
         cache.write_all_at(&[byte[0] ^ 0x10], offset + 2048).unwrap();
@@ -61,7 +62,9 @@ fn requests_beyond_the_end_and_hostile_bytes_hurt_nobody_else() {
     let engine = rig.start(&["v"]);
     let mut good = rig.client("v");
     assert!(good.submit(NbdRequest::Read { offset: VOLUME_BYTES, len_bytes: 1 }).is_err());
-    for bytes in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 70_000], b"\0\0\0\x03IHAVEOPT\0\0\0\x01\xff\xff\xff\xff"] {
+    for bytes in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0xff; 70_000], b"\0\0\0\x03IHAVEOPT\0\0\0\x01\xff\xff\xff\xff"]
+    {
         let mut socket = UnixStream::connect(rig.path("nbd.sock")).unwrap();
         // The server may close before it has taken everything.
         let _sent = socket.write_all(bytes);
