@@ -46,7 +46,14 @@ pub(crate) struct Load {
 }
 
 impl CacheManager {
-    /// Replays one record; in the order checkpoint, journal, intent log, before [`CacheManager::begin`].
+    /// Replays a record of the intent log, after those of checkpoint and journal. The journal lacks it, so that it is
+    /// recorded again.
+    pub fn replay_intent(&mut self, record: &Record) {
+        self.replay(record);
+        self.replayed_intents.push(*record);
+    }
+
+    /// Replays one record of checkpoint, then journal, before [`CacheManager::begin`].
     pub fn replay(&mut self, record: &Record) {
         match *record {
             Record::SlotSealed { slot, generation, weu_seq, header_bytes } => {
@@ -119,6 +126,9 @@ impl CacheManager {
         core::mem::swap(&mut self.out, actions);
         self.now_ms = now_ms;
         self.last_write_ms = now_ms;
+        for record in core::mem::take(&mut self.replayed_intents) {
+            self.record(record);
+        }
         self.install_replayed();
         if self.fresh {
             for slot in 0..self.slots.len() {

@@ -160,6 +160,7 @@ pub struct CacheManager {
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
     pub(crate) load: Option<Load>,
+    pub(crate) replayed_intents: Vec<Record>,
     pub(crate) mapping_trusted: bool,
     pub(crate) intact: bool,
     pub(crate) fresh: bool,
@@ -177,8 +178,8 @@ pub struct CacheManager {
 }
 
 impl CacheManager {
-    /// A manager for an opened cache. Then come [`CacheManager::replay`] for each record of checkpoint, journal and
-    /// intent log, and [`CacheManager::begin`].
+    /// A manager for an opened cache. Then come [`CacheManager::replay`] for each record of checkpoint and journal,
+    /// [`CacheManager::replay_intent`] for those of the intent log of an intact start, and [`CacheManager::begin`].
     ///
     /// # Panics
     /// When the geometry names more slots than an index location can.
@@ -257,6 +258,7 @@ impl CacheManager {
             health: Health::Good,
             errors: ErrorRuns::default(),
             load: Some(Load::default()),
+            replayed_intents: Vec::new(),
             mapping_trusted: start.mapping_trusted,
             intact: start.intact,
             fresh: start.fresh,

@@ -210,14 +210,13 @@ impl CacheManager {
             }
             self.drop_prefetched(key);
             self.remember_written(key);
+            // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
+            let old = self.forget(key);
             if let Some(staged) = self.staging.get_mut(&key) {
                 staged.write_begins(id, sectors);
                 staged.touched_ms = self.now_ms;
-            } else {
-                let old = self.forget(key);
-                if stage && len < self.extent_bytes {
-                    self.stage(id, key, old, sectors);
-                }
+            } else if stage && len < self.extent_bytes {
+                self.stage(id, key, old, sectors);
             }
         }
         let op = self.op(OpKind::Piece(id));
