@@ -7,6 +7,7 @@
 //! What it does not do: go to the background or write a pid file; a service manager does both better.
 
 mod logging;
+mod quickstart;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    Quickstart(quickstart::QuickstartArgs),
     /// Print completions for a shell
     Completions {
         /// Which shell
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
     let result = match arguments.verb {
         None => return daemon(&arguments.run),
         Some(Verb::CheckConfig { file, json }) => return check_config(&file, json),
+        Some(Verb::Quickstart(args)) => return quick(&args),
         Some(Verb::Completions { shell }) => {
             clap_complete::generate(shell, &mut Arguments::command(), "zcached", &mut std::io::stdout());
             Ok(())
@@ -86,6 +89,17 @@ fn fail(code: u8, text: &str) -> ExitCode {
     // Without a standard error there is nobody to tell.
     let _told = writeln!(std::io::stderr(), "zcached: {text}");
     ExitCode::from(code)
+}
+
+fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
+    // What goes wrong is told by the report; log lines would run into it.
+    if let Err(error) = logging::start("error") {
+        return fail(FAILURE, &error);
+    }
+    match quickstart::run(args, &mut std::io::stdout()) {
+        Ok(code) => code,
+        Err(error) => fail(FAILURE, &format!("{error:#}")),
+    }
 }
 
 fn check_config(file: &Path, json: bool) -> ExitCode {

@@ -1,0 +1,194 @@
+//! `zcached quickstart`: a cache with real data in one directory, measured, then served.
+//!
+//! Job: gather input, make two volumes of it that are nearly equal, store them through the daemon's own NBD front end,
+//! read them back twice and compare every byte, report, and go on serving. A second start finds the cache warm.
+//!
+//! Invariants: nothing outside the directory is written, and in it only files that quickstart made (a marker in the
+//! generated configuration tells). What it measures is measured at the client.
+//!
+//! What it does not do: stand for a benchmark. Origins are files on the same machine and often in its page cache, so a
+//! miss costs less here than on a disk.
+
+mod args;
+mod input;
+mod place;
+mod report;
+mod traffic;
+mod volumes;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail, ensure};
+use zc_config::Config;
+use zc_engine::{Engine, EngineOptions, Hooks, ShardStats};
+
+pub(crate) use args::QuickstartArgs;
+use input::Gathered;
+use place::Place;
+use report::{Line, Phase};
+use traffic::Bars;
+use volumes::Volume;
+
+/// Less input than this makes no cache worth looking at.
+const INPUT_BYTES_MIN: u64 = 16 << 20;
+
+/// Runs it all; 0 when everything read was right.
+pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let place = Place::open(&args.dir)?;
+    let warm = place.is_complete();
+    ensure!(
+        !(warm && !args.input.is_empty()),
+        "{} holds volumes already; take another --dir for other input, or delete it",
+        place.dir().display()
+    );
+    writeln!(out, "\nzcached quickstart in {}\n", place.dir().display())?;
+    let bars = Bars::new();
+    if !warm {
+        place.clear()?;
+        let gathered = input::gather(&args.input, &place.source(), &bars)?;
+        if gathered.image_bytes < INPUT_BYTES_MIN {
+            place.clear()?;
+            bail!(
+                "the input is {} only; quickstart needs at least {} (name more with --input)",
+                report::size(gathered.image_bytes),
+                report::size(INPUT_BYTES_MIN)
+            );
+        }
+        say_input(&gathered, out)?;
+    }
+    let image_bytes = std::fs::metadata(place.source())
+        .with_context(|| format!("cannot read {}", place.source().display()))?
+        .len();
+    let port = place::free_port()?;
+    let config = place.write_config(image_bytes, port)?;
+    writeln!(
+        out,
+        "  volumes  a and b, {} each; they differ in {} of their blocks\n  cache    {}, a third of both volumes\n",
+        report::size(image_bytes),
+        report::percent(volumes::differing_share(image_bytes)),
+        report::size(place::cache_bytes(image_bytes)),
+    )?;
+    out.flush()?;
+    let config = Config::load(&config)?;
+    let engine = start(&config, &place)?;
+    let session = Session { engine: &engine, place: &place, image_bytes, bars: &bars };
+    let result = if warm { session.again(out) } else { session.first(out) };
+    if let Err(error) = result {
+        let stopped = engine.stats().is_none();
+        drop(engine);
+        return if stopped { Err(error.context("stopped before the end")) } else { Err(error) };
+    }
+    if !args.exit {
+        report::attach(&place, port, out)?;
+        out.flush()?;
+        engine.wait()?;
+    } else if !engine.stop()? {
+        bail!("the cache device could not be left in a clean state");
+    }
+    writeln!(out, "\nStopped. The next start in this directory finds the cache warm.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn start(config: &Config, place: &Place) -> anyhow::Result<Engine> {
+    let options = EngineOptions { cold: false, signals: true };
+    Engine::start(config, options, Hooks::default())
+        .with_context(|| format!("cannot start in {}", place.dir().display()))
+}
+
+fn say_input(gathered: &Gathered, out: &mut dyn Write) -> anyhow::Result<()> {
+    let roots: Vec<String> = gathered.roots.iter().map(|root| root.display().to_string()).collect();
+    writeln!(
+        out,
+        "  input    {} files, {}, from {}",
+        gathered.files,
+        report::size(gathered.image_bytes),
+        roots.join(" ")
+    )?;
+    Ok(())
+}
+
+/// A running engine and what it serves.
+struct Session<'a> {
+    engine: &'a Engine,
+    place: &'a Place,
+    image_bytes: u64,
+    bars: &'a Bars,
+}
+
+impl Session<'_> {
+    fn stats(&self) -> anyhow::Result<ShardStats> {
+        self.engine.stats().context("the engine has ended")
+    }
+
+    fn volumes(&self) -> anyhow::Result<[Volume; 2]> {
+        let open = |name| Volume::open(name, &self.place.source(), self.image_bytes);
+        Ok([open("a")?, open("b")?])
+    }
+
+    fn connect(&self, volume: &Volume) -> anyhow::Result<zc_engine::NbdClient> {
+        let socket = path_text(&self.place.nbd_socket())?;
+        let endpoint = zc_nbd::uri::Endpoint::Unix { socket };
+        let uri = zc_nbd::uri::NbdUri { endpoint, export: volume.name().to_owned() };
+        Ok(zc_engine::NbdClient::connect(&uri)?)
+    }
+
+    /// Stores both volumes, reads them twice.
+    fn first(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let mut lines = vec![self.phase(Phase::Store)?];
+        for phase in [Phase::FirstRead, Phase::SecondRead] {
+            lines.push(self.phase(phase)?);
+        }
+        self.place.mark_complete()?;
+        report::passes(&lines, out)?;
+        report::verified(&lines, out)?;
+        report::reduction(&self.stats()?, self.image_bytes * 2, place::cache_bytes(self.image_bytes), out)
+    }
+
+    /// Reads once from a cache of an earlier start.
+    fn again(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        let lines = vec![self.phase(Phase::WarmRead)?];
+        report::passes(&lines, out)?;
+        report::verified(&lines, out)?;
+        let cold: Vec<String> = self
+            .engine
+            .registry()
+            .volumes
+            .iter()
+            .filter_map(|volume| volume.cold_reason.as_ref().map(|why| format!("{}: {why}", volume.key())))
+            .collect();
+        report::restart(&self.stats()?, &cold, out)
+    }
+
+    fn phase(&self, phase: Phase) -> anyhow::Result<Line> {
+        let before = self.stats()?;
+        let mut traffic = traffic::Traffic::new(self.bars, phase.name(), self.image_bytes * 2);
+        for volume in self.volumes()? {
+            let mut client = self.connect(&volume)?;
+            let done = match phase {
+                Phase::Store => traffic.store(&mut client, &volume),
+                _ => traffic.read(&mut client, &volume),
+            };
+            done.with_context(|| format!("{} of volume {} failed", phase.name(), volume.name()))?;
+            client.disconnect()?;
+        }
+        let measured = traffic.finish();
+        if phase == Phase::Store {
+            self.settle()?;
+        }
+        Ok(Line { phase, measured, before, after: self.stats()? })
+    }
+
+    /// Waits until nothing waits for the reduce workers.
+    fn settle(&self) -> anyhow::Result<()> {
+        while self.stats()?.driver.reduce_jobs_waiting > 0 {
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
+        }
+        Ok(())
+    }
+}
+
+fn path_text(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
+}

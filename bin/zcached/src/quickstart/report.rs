@@ -1,0 +1,253 @@
+//! The report of a quickstart.
+
+use std::io::Write;
+use std::time::Duration;
+
+use zc_core::limits::EXTENT_BYTES_DEFAULT;
+use zc_engine::ShardStats;
+
+use super::place::Place;
+use super::traffic::Measured;
+
+/// What was done to the volumes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Everything was written.
+    Store,
+    /// Everything was read for the first time.
+    FirstRead,
+    /// And once more.
+    SecondRead,
+    /// Everything was read after a restart.
+    WarmRead,
+}
+
+impl Phase {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Store => "store",
+            Self::FirstRead => "first read",
+            Self::SecondRead => "second read",
+            Self::WarmRead => "warm read",
+        }
+    }
+}
+
+/// A phase as measured by the client, with the engine's counters before and after.
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) phase: Phase,
+    pub(crate) measured: Measured,
+    pub(crate) before: ShardStats,
+    pub(crate) after: ShardStats,
+}
+
+/// "17.3 MiB".
+pub(crate) fn size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let fitting = units.iter().find(|(shift, _)| bytes >= f64::from(*shift).exp2());
+    fitting.map_or_else(
+        || format!("{bytes:.0} B"),
+        |(shift, name)| format!("{:.1} {name}", bytes / f64::from(*shift).exp2()),
+    )
+}
+
+/// "3.1 %" of a share from 0 to 1.
+pub(crate) fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn ratio(large: u64, small: u64) -> String {
+    if small == 0 { "-".to_owned() } else { format!("{:.2} : 1", large as f64 / small as f64) }
+}
+
+fn latency(sorted: &[Duration], permille: usize) -> String {
+    let at = (sorted.len() * permille / 1000).min(sorted.len().saturating_sub(1));
+    sorted.get(at).map_or_else(|| "-".to_owned(), |time| format!("{:.2} ms", time.as_secs_f64() * 1000.0))
+}
+
+fn counter(stats: &ShardStats, name: &str) -> u64 {
+    stats.manager.get(name).copied().unwrap_or(0)
+}
+
+impl Line {
+    fn rate(&self) -> String {
+        let seconds = self.measured.took.as_secs_f64().max(1e-9);
+        format!("{:.0} MiB/s", self.measured.bytes as f64 / f64::from(1 << 20) / seconds)
+    }
+
+    /// Extent reads that needed no origin, of all. What was read ahead came from the origin.
+    fn hit_ratio(&self) -> Option<f64> {
+        let grew = |name| counter(&self.after, name).saturating_sub(counter(&self.before, name));
+        let served = grew("extent_hits_device") + grew("extent_hits_memory") + grew("extent_hits_zero");
+        let all = served + grew("extent_misses") + grew("extent_joins");
+        let hits = served.saturating_sub(grew("prefetched_used"));
+        (all > 0 && self.phase != Phase::Store).then(|| hits as f64 / all as f64)
+    }
+}
+
+/// The table of passes.
+pub(crate) fn passes(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(
+        out,
+        "  {:12} {:>12} {:>10} {:>11} {:>11} {:>11}",
+        "", "throughput", "hit ratio", "p50", "p99", "p99.9"
+    )?;
+    for line in lines {
+        let [p50, p99, p999] = [500, 990, 999].map(|permille| latency(&line.measured.latencies, permille));
+        let hits = line.hit_ratio().map_or_else(|| "-".to_owned(), percent);
+        let (name, rate) = (line.phase.name(), line.rate());
+        writeln!(out, "  {name:12} {rate:>12} {hits:>10} {p50:>11} {p99:>11} {p999:>11}")?;
+    }
+    writeln!(out, "  (requests of 128 KiB, 8 in flight; latency as the client sees it)\n")?;
+    Ok(())
+}
+
+/// That what was read was right; a difference would have ended the run.
+pub(crate) fn verified(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
+    let read: u64 =
+        lines.iter().filter(|line| line.phase != Phase::Store).map(|line| line.measured.bytes).sum();
+    writeln!(
+        out,
+        "  verified           {} read and compared with the source: every byte is right",
+        size(read)
+    )?;
+    Ok(())
+}
+
+/// What reduction brought.
+pub(crate) fn reduction(
+    stats: &ShardStats,
+    volume_bytes: u64,
+    cache_bytes: u64,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let get = |name| counter(stats, name);
+    let stored = get("insert_stored");
+    let offered = stored + get("insert_duplicates") + get("insert_zero");
+    let mapped = get("file_index_len") * u64::from(EXTENT_BYTES_DEFAULT);
+    let written = get("weu_bytes_written")
+        + get("journal_bytes_written")
+        + get("checkpoint_bytes_written")
+        + get("region_map_bytes_written");
+    let rows = [
+        ("deduplication", format!("{} (extents cached to extents stored)", ratio(offered, stored))),
+        ("compression", ratio(get("stored_raw_bytes"), get("stored_bytes"))),
+        (
+            "effective capacity",
+            format!(
+                "{} of {} cached in {} ({})",
+                size(mapped),
+                size(volume_bytes),
+                size(cache_bytes),
+                ratio(mapped, cache_bytes)
+            ),
+        ),
+        ("evictions", format!("{} write-evict units", get("evictions"))),
+        (
+            "SSD bytes written",
+            format!("{} ({} of client writes)", size(written), percent(written as f64 / volume_bytes as f64)),
+        ),
+    ];
+    for (name, value) in rows {
+        writeln!(out, "  {name:18} {value}")?;
+    }
+    let skipped = get("insert_skipped");
+    if skipped > 0 {
+        writeln!(
+            out,
+            "  not inserted       {skipped} extents: clients never wait for the cache to be filled"
+        )?;
+    }
+    Ok(())
+}
+
+/// What a restart found.
+pub(crate) fn restart(stats: &ShardStats, cold: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
+    let loaded = stats.index_loaded_ms.map_or_else(|| "still loading".to_owned(), |ms| format!("{ms} ms"));
+    let read = stats.restart_bytes_read + counter(stats, "load_header_bytes");
+    writeln!(
+        out,
+        "  restart            index complete after {loaded}; {} of metadata read, {} mappings found",
+        size(read),
+        counter(stats, "load_mappings")
+    )?;
+    for reason in cold {
+        writeln!(out, "  started cold       {reason}")?;
+    }
+    Ok(())
+}
+
+/// How to use what is served now.
+pub(crate) fn attach(place: &Place, port: u16, out: &mut dyn Write) -> anyhow::Result<()> {
+    let socket = place.nbd_socket();
+    let (socket, control) = (socket.display(), place.control_socket());
+    writeln!(
+        out,
+        "\n  Serving until Ctrl-C. Try, in another terminal:\n\n\
+         \x20   zcctl status --socket {control}\n\
+         \x20   zcctl stats --watch --socket {control}\n\
+         \x20   nbdinfo --list nbd://127.0.0.1:{port}\n\
+         \x20   qemu-img info 'nbd+unix:///a?socket={socket}'\n\
+         \x20   qemu-io -f raw -c 'read 0 1M' 'nbd+unix:///b?socket={socket}'\n\
+         \x20   modprobe nbd && nbd-client -N a -unix {socket} /dev/nbd0   (as root)\n",
+        control = control.display(),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(counters: &[(&'static str, u64)]) -> ShardStats {
+        ShardStats { manager: counters.iter().copied().collect(), ..ShardStats::default() }
+    }
+
+    fn line(counters: &[(&'static str, u64)]) -> Line {
+        let latencies = (1..=1000).map(Duration::from_millis).collect();
+        let measured = Measured { bytes: 10 << 20, took: Duration::from_secs(2), latencies };
+        Line {
+            phase: Phase::FirstRead,
+            measured,
+            before: stats(&[("extent_misses", 5)]),
+            after: stats(counters),
+        }
+    }
+
+    #[test]
+    fn what_was_read_ahead_is_no_hit() {
+        let line = line(&[
+            ("extent_hits_device", 6),
+            ("extent_hits_memory", 2),
+            ("extent_misses", 7),
+            ("prefetched_used", 1),
+        ]);
+        assert_eq!(line.hit_ratio(), Some(0.7));
+        let mut out = Vec::new();
+        passes(&[line], &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in ["5 MiB/s", "70.0 %", "501.00 ms", "991.00 ms", "1000.00 ms"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_told() {
+        let stats = stats(&[
+            ("insert_stored", 50),
+            ("insert_duplicates", 50),
+            ("stored_raw_bytes", 300),
+            ("stored_bytes", 200),
+            ("file_index_len", 256),
+            ("weu_bytes_written", 1 << 20),
+        ]);
+        let mut out = Vec::new();
+        reduction(&stats, 4 << 20, 1 << 20, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        for part in ["2.00 : 1", "1.50 : 1", "2.0 MiB of 4.0 MiB cached in 1.0 MiB", "25.0 %"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+    }
+}
