@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, WeuSlot};
+use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, WeuSeq, WeuSlot};
 use zc_format::{Record, WeuEntry, WeuHeader};
 
 use crate::file_index::{Mapping, Place};
@@ -265,15 +265,30 @@ impl CacheManager {
         }
         match result {
             Ok(Some(header)) if self.believes(&header) => self.adopt_header(slot, &header, &late),
-            _ => {
-                // Nothing here, or not what checkpoint and journal say: whatever it was, it is void.
-                if self.slots.get(slot).generation.0 > 0 && !self.slots.get(slot).retired {
-                    let generation = self.slots.get(slot).generation;
-                    self.record(Record::SlotRetired { slot, generation });
-                }
-                self.slots.release(slot);
-            }
+            other => self.drop_unbelieved(slot, &other),
         }
+    }
+
+    /// Nothing in the slot, or not what checkpoint and journal say: whatever it was, it is void. What could not be
+    /// read now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that.
+    fn drop_unbelieved(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
+        let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
+        let weu_seq = WeuSeq(self.weu_seq_next);
+        let entry = self.slots.get_mut(slot);
+        let known = entry.state == SlotState::Unread { known: true };
+        if result.is_err() || known || found.is_some_and(|found| found > entry.generation) {
+            let newest = found.unwrap_or_default().max(entry.generation);
+            let generation = Generation(newest.0 + 1);
+            entry.generation = generation;
+            entry.weu_seq = weu_seq;
+            entry.tombstone = true;
+            self.weu_seq_next += 1;
+            self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 });
+        } else if entry.generation.0 > 0 && !entry.retired {
+            let generation = entry.generation;
+            self.record(Record::SlotRetired { slot, generation });
+        }
+        self.slots.release(slot);
     }
 
     fn believes(&self, header: &WeuHeader) -> bool {

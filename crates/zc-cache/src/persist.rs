@@ -364,12 +364,17 @@ impl CacheManager {
         }
         let before = zc_core::Generation(generation.0.saturating_sub(1));
         match slot.state {
-            SlotState::Sealed | SlotState::Unread { known: true } => into.push(Record::SlotSealed {
-                slot: id,
-                generation,
-                weu_seq: slot.weu_seq,
-                header_bytes: slot.header_bytes,
-            }),
+            state
+                if slot.tombstone
+                    || matches!(state, SlotState::Sealed | SlotState::Unread { known: true }) =>
+            {
+                into.push(Record::SlotSealed {
+                    slot: id,
+                    generation,
+                    weu_seq: slot.weu_seq,
+                    header_bytes: slot.header_bytes,
+                });
+            }
             SlotState::Open | SlotState::Writing => {
                 into.push(Record::SlotRetired { slot: id, generation: before });
             }

@@ -37,6 +37,8 @@ pub(crate) struct Slot {
     pub(crate) generation: Generation,
     /// The generation above is void on media too: only a later one may be believed.
     pub(crate) retired: bool,
+    /// Free, with generation and sequence that no WEU ever has: whatever header turns up in it is not believed.
+    pub(crate) tombstone: bool,
     pub(crate) weu_seq: WeuSeq,
     pub(crate) header_bytes: u32,
     pins: u32,
@@ -67,6 +69,7 @@ impl SlotTable {
             state: SlotState::Unread { known: false },
             generation: Generation(0),
             retired: false,
+            tombstone: false,
             weu_seq: WeuSeq(0),
             header_bytes: 0,
             pins: 0,
@@ -188,6 +191,7 @@ impl SlotTable {
                 entry.reuses_now += 1;
                 entry.state = SlotState::Open;
                 entry.retired = false;
+                entry.tombstone = false;
                 entry.generation = Generation(entry.generation.0 + 1);
                 entry.weu_seq = weu_seq;
                 entry.header_bytes = 0;
