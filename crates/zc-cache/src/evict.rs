@@ -67,6 +67,9 @@ impl CacheManager {
         self.stats.evictions_while_reading += u64::from(pinned || !self.hits.is_empty());
         self.policy.removed(slot);
         self.slots.begin_leaving(slot);
+        // From here on entries of the slot are dropped without a record each.
+        let generation = self.slots.get(slot).generation;
+        self.record(Record::SlotRetired { slot, generation });
         let hint_bytes = self.slots.get(slot).header_bytes;
         let op = self.op(OpKind::HeaderEvict(slot));
         self.out.push(Action::ReadHeader { op, slot, hint_bytes });
@@ -99,18 +102,12 @@ impl CacheManager {
             let op = self.op(OpKind::Discard(slot));
             self.out.push(Action::DiscardSlot { op, slot });
         } else {
-            self.slot_left(slot);
+            self.slots.release(slot);
         }
     }
 
-    pub(crate) fn discarded(&mut self, slot: WeuSlot, _result: Result<(), ErrorKind>) {
-        self.slot_left(slot);
-    }
-
-    /// The slot's contents are void; it may be reused.
-    pub(crate) fn slot_left(&mut self, slot: WeuSlot) {
-        let generation = self.slots.get(slot).generation;
-        self.record(Record::SlotRetired { slot, generation });
+    /// The slot may be reused, whether the device took the discard or not.
+    pub(crate) fn discarded(&mut self, slot: WeuSlot) {
         self.slots.release(slot);
     }
 

@@ -350,7 +350,7 @@ impl CacheManager {
     fn device_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
         match self.take_op(op) {
             OpKind::WeuWrite(slot) => self.weu_written(slot, result),
-            OpKind::Discard(slot) => self.discarded(slot, result),
+            OpKind::Discard(slot) => self.discarded(slot),
             kind => self.persist_done(kind, result),
         }
     }

@@ -242,7 +242,9 @@ impl CacheManager {
                 }
                 self.headers.remove(slot);
                 self.policy.removed(slot);
-                self.slot_left(slot);
+                let generation = self.slots.get(slot).generation;
+                self.record(Record::SlotRetired { slot, generation });
+                self.slots.release(slot);
                 self.out.push(Action::Note(Note::SlotDropped { slot }));
                 if self.write_errors_in_row(true) {
                     self.fail_cache(Purpose::WeuWrite, error);
