@@ -27,7 +27,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
         Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
         Online::Stop(daemon) => {
-            one(daemon, &json!({"cmd": "stop"}), |_, out| Ok(writeln!(out, "stopping")?), out)?
+            one(daemon, &json!({"cmd": "stop"}), |_, out| Ok(writeln!(out, "stopping")?), out)?;
         }
         Online::SetMode { volume, mode, daemon } => {
             let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});

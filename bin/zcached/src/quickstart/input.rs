@@ -140,6 +140,6 @@ mod tests {
             [1, 1, 0, 2, 2, 0]
         );
         assert_eq!((image[12_288], image[12_289], image.len()), (3, 0, 16 << 10));
-        assert!(gather(&[dir.path().join("none")], &target, &Bars::new()).is_err());
+        gather(&[dir.path().join("none")], &target, &Bars::new()).unwrap_err();
     }
 }

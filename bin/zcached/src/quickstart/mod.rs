@@ -33,13 +33,15 @@ use volumes::Volume;
 
 /// Less input than this makes no cache worth looking at.
 const INPUT_BYTES_MIN: u64 = 16 << 20;
+/// Starts tried while others take the port that was free.
+const START_TRIES: u32 = 5;
 
 /// Runs it all; 0 when everything read was right.
 pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let place = Place::open(&args.dir)?;
     let warm = place.is_complete();
     ensure!(
-        !(warm && !args.input.is_empty()),
+        !warm || args.input.is_empty(),
         "{} holds volumes already; take another --dir for other input, or delete it",
         place.dir().display()
     );
@@ -61,8 +63,6 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     let image_bytes = std::fs::metadata(place.source())
         .with_context(|| format!("cannot read {}", place.source().display()))?
         .len();
-    let port = place::free_port()?;
-    let config = place.write_config(image_bytes, port)?;
     writeln!(
         out,
         "  volumes  a and b, {} each; they differ in {} of their blocks\n  cache    {}, a third of both volumes\n",
@@ -71,8 +71,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
         report::size(place::cache_bytes(image_bytes)),
     )?;
     out.flush()?;
-    let config = Config::load(&config)?;
-    let engine = start(&config, &place)?;
+    let (engine, port) = start(&place, image_bytes)?;
     let session = Session { engine: &engine, place: &place, image_bytes, bars: &bars };
     let result = if warm { session.again(out) } else { session.first(out) };
     if let Err(error) = result {
@@ -91,10 +90,26 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-fn start(config: &Config, place: &Place) -> anyhow::Result<Engine> {
+/// Starts serving; gives the TCP port, too.
+fn start(place: &Place, image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
     let options = EngineOptions { cold: false, signals: true };
-    Engine::start(config, options, Hooks::default())
-        .with_context(|| format!("cannot start in {}", place.dir().display()))
+    let mut tries = START_TRIES;
+    loop {
+        tries -= 1;
+        let port = place::free_port()?;
+        let path = place.write_config(image_bytes, port)?;
+        let config = Config::load(&path)?;
+        let read_config = move || Config::load(&path).map_err(|error| error.to_string());
+        let hooks = Hooks { read_config: Some(Box::new(read_config)), ..Hooks::default() };
+        match Engine::start(&config, options, hooks) {
+            Ok(engine) => return Ok((engine, port)),
+            // Somebody else took the port in between.
+            Err(_) if tries > 0 && !place::is_free(port) => {}
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot start in {}", place.dir().display()));
+            }
+        }
+    }
 }
 
 fn say_input(gathered: &Gathered, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -39,8 +39,13 @@ pub(crate) const fn cache_bytes(image_bytes: u64) -> u64 {
 /// A TCP port of the loopback interface on which nobody listens.
 pub(crate) fn free_port() -> anyhow::Result<u16> {
     (PORT..PORT + PORTS_TRIED)
-        .find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok())
+        .find(|&port| is_free(port))
         .with_context(|| format!("no port from {PORT} to {} is free", PORT + PORTS_TRIED - 1))
+}
+
+/// Whether nobody listens on a port of the loopback interface.
+pub(crate) fn is_free(port: u16) -> bool {
+    TcpListener::bind(("127.0.0.1", port)).is_ok()
 }
 
 impl Place {

@@ -179,15 +179,21 @@ pub(crate) fn restart(stats: &ShardStats, cold: &[String], out: &mut dyn Write) 
     Ok(())
 }
 
+/// The `zcctl` beside this program if there is one: it need not be installed.
+fn zcctl() -> String {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("zcctl"));
+    beside.filter(|path| path.exists()).map_or_else(|| "zcctl".to_owned(), |path| path.display().to_string())
+}
+
 /// How to use what is served now.
 pub(crate) fn attach(place: &Place, port: u16, out: &mut dyn Write) -> anyhow::Result<()> {
     let socket = place.nbd_socket();
-    let (socket, control) = (socket.display(), place.control_socket());
+    let (socket, control, zcctl) = (socket.display(), place.control_socket(), zcctl());
     writeln!(
         out,
         "\n  Serving until Ctrl-C. Try, in another terminal:\n\n\
-         \x20   zcctl status --socket {control}\n\
-         \x20   zcctl stats --watch --socket {control}\n\
+         \x20   {zcctl} status --socket {control}\n\
+         \x20   {zcctl} stats --watch --socket {control}\n\
          \x20   nbdinfo --list nbd://127.0.0.1:{port}\n\
          \x20   qemu-img info 'nbd+unix:///a?socket={socket}'\n\
          \x20   qemu-io -f raw -c 'read 0 1M' 'nbd+unix:///b?socket={socket}'\n\
