@@ -1,0 +1,104 @@
+//! What a set of runs has seen: a fuzzer that never reaches a path proves nothing about it.
+
+use std::collections::BTreeMap;
+
+/// Things that must have happened in a full run.
+pub const REQUIRED: &[&str] = &[
+    "event Submit",
+    "event OriginDone",
+    "event DeviceDone",
+    "event ExtentsRead",
+    "event HeaderRead",
+    "event Hashed",
+    "event Compressed",
+    "event Compared",
+    "event Tick",
+    "event Configure",
+    "event Stop",
+    "power cuts",
+    "kills",
+    "clean stops",
+    "crashes while the index loads",
+    "crashes while stopping",
+    "starts by intent log",
+    "starts without trust",
+    "journal wraps",
+    "generation wraps",
+    "slots rolled back",
+    "bits rotted",
+    "device died",
+    "checkpoints",
+    "compares",
+    "compares_differed",
+    "device_read_errors",
+    "device_write_errors",
+    "duplicate_outlived_base",
+    "evictions",
+    "evictions_headerless",
+    "evictions_while_reading",
+    "extent_hits_memory",
+    "extent_hits_zero",
+    "extent_joins",
+    "failed_hits",
+    "file_index_evictions",
+    "hint_header_reads",
+    "insert_duplicates",
+    "insert_once_only",
+    "insert_skipped",
+    "insert_stale",
+    "load_distrusted",
+    "load_mappings",
+    "merges",
+    "prefetched_used",
+    "read_bypassed",
+    "read_hits",
+    "read_partial",
+    "region_mark_waits",
+    "region_room_waits",
+    "regions_retired",
+    "staged_dropped",
+    "staged_whole",
+    "sweep_passes",
+    "swept_entries",
+    "verified_hits",
+];
+
+/// Counts by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Coverage {
+    counts: BTreeMap<&'static str, u64>,
+}
+
+impl Coverage {
+    /// Counts one more.
+    pub(crate) fn note(&mut self, name: &'static str) {
+        self.add(name, 1);
+    }
+
+    /// Counts more.
+    pub(crate) fn add(&mut self, name: &'static str, count: u64) {
+        *self.counts.entry(name).or_default() += count;
+    }
+
+    /// Adds another run's counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (name, count) in &other.counts {
+            self.add(name, *count);
+        }
+    }
+
+    /// What had to happen and did not.
+    #[must_use]
+    pub fn missing(&self) -> Vec<&'static str> {
+        REQUIRED
+            .iter()
+            .copied()
+            .filter(|name| self.counts.get(name).is_none_or(|count| *count == 0))
+            .collect()
+    }
+
+    /// All counts by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        self.counts.iter().map(|(name, count)| (*name, *count))
+    }
+}

@@ -1,0 +1,153 @@
+//! One seed from format to the last read.
+
+use std::hash::{Hash as _, Hasher as _};
+
+use rand::RngExt as _;
+use zc_cache::config::Canary;
+
+use crate::coverage::Coverage;
+use crate::world::World;
+
+/// The deliberate bugs, with the guarantee that each breaks.
+pub const CANARIES: &[(&str, Canary)] = &[
+    ("g1-stale-fill", Canary::StaleFill),
+    ("g2-no-region-mark", Canary::NoRegionMark),
+    ("g3-trust-extent", Canary::TrustExtent),
+    ("g4-surface-cache-error", Canary::SurfaceCacheError),
+    ("g7-short-fingerprint", Canary::ShortFingerprint),
+];
+
+/// How to run a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Client requests.
+    pub ops: u64,
+    /// A deliberate bug.
+    pub canary: Option<Canary>,
+    /// Where every event and action goes, for people.
+    pub trace: Option<fn(&str)>,
+}
+
+/// A run without a violation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SeedReport {
+    /// Client requests.
+    pub ops: u64,
+    /// Hash over every event and every byte read: equal for equal seeds.
+    pub digest: u64,
+    /// What happened.
+    pub coverage: Coverage,
+}
+
+/// A broken guarantee.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violation {
+    /// The seed.
+    pub seed: u64,
+    /// Client requests before it.
+    pub op: u64,
+    /// What was seen.
+    pub text: String,
+}
+
+/// Runs one seed.
+///
+/// # Errors
+/// The first violation.
+///
+/// # Panics
+/// When the manager does: a broken invariant inside it.
+pub fn run_seed(seed: u64, options: &Options) -> Result<SeedReport, Violation> {
+    let mut world = World::new(seed, options);
+    let mut op = 0;
+    while op < options.ops && world.violation.is_none() {
+        op += u64::from(turn(&mut world));
+    }
+    end(&mut world);
+    if let Some(text) = world.violation.take() {
+        return Err(Violation { seed, op, text });
+    }
+    let coverage = world.finish();
+    let mut hasher = std::hash::DefaultHasher::new();
+    coverage.iter().for_each(|count| count.hash(&mut hasher));
+    world.digest.hash(&mut hasher);
+    Ok(SeedReport { ops: op, digest: hasher.finish(), coverage })
+}
+
+/// One thing happens. True if it was a new request.
+fn turn(world: &mut World) -> bool {
+    let width = world.rng.random_range(1..12);
+    match world.rng.random_range(0..1000) {
+        0..450 if world.in_flight() < width => {
+            world.random_request();
+            return true;
+        }
+        950..985 => world.tick(),
+        985..989 => world.rot(),
+        989..991 => idle(world),
+        991 => world.power_cut(),
+        992 => world.kill(),
+        993 if world.rng.random_bool(0.5) => world.stop_and_start(),
+        994 if world.rng.random_bool(0.2) => {
+            world.drain();
+            world.read_all();
+        }
+        _ => world.step(),
+    }
+    false
+}
+
+/// No client for a while.
+fn idle(world: &mut World) {
+    world.drain();
+    for _ in 0..world.rng.random_range(0..120) {
+        if world.is_busy() {
+            world.step();
+        } else {
+            world.tick();
+        }
+    }
+}
+
+/// Everything is read, after a clean stop once more.
+fn end(world: &mut World) {
+    world.drain();
+    world.read_all();
+    world.stop_and_start();
+    world.read_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: Options = Options { ops: 400, canary: None, trace: None };
+
+    #[test]
+    fn the_same_seed_gives_the_same_digest() {
+        for seed in [3, 4, 5] {
+            let first = run_seed(seed, &OPTIONS).unwrap();
+            assert_eq!(first, run_seed(seed, &OPTIONS).unwrap());
+        }
+        assert_ne!(run_seed(3, &OPTIONS).unwrap().digest, run_seed(4, &OPTIONS).unwrap().digest);
+    }
+
+    /// Seeds that found bugs. Sharing of seeds with versions before the fix is not promised, but costs nothing.
+    #[test]
+    fn seeds_that_found_bugs_stay_clean() {
+        for seed in [8, 54, 110, 1026, 1087] {
+            run_seed(seed, &Options { ops: 2000, ..OPTIONS }).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_canary_is_found() {
+        for (name, canary) in CANARIES {
+            let options = Options { ops: 2000, canary: Some(*canary), trace: None };
+            let found = (1..=20).any(|seed| {
+                std::panic::catch_unwind(|| run_seed(seed, &options)).is_ok_and(|outcome| outcome.is_err())
+            });
+            assert!(found, "{name} was not found in 20 seeds");
+        }
+    }
+}
