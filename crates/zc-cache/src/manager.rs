@@ -149,6 +149,8 @@ pub struct CacheManager {
     pub(crate) regions: Regions,
     pub(crate) map_write: Option<MapWrite>,
     pub(crate) map_sequence: u64,
+    /// Sequence of the newest map that is durable: what journal and checkpoint may vouch for.
+    pub(crate) map_durable: u64,
     pub(crate) map_copy: usize,
     pub(crate) map_stale: bool,
     pub(crate) retiring: Option<Retiring>,
@@ -247,6 +249,7 @@ impl CacheManager {
             regions: Regions::new(config.regions_active_max, start.active_regions),
             map_write: None,
             map_sequence: start.region_map_sequence,
+            map_durable: 0,
             map_copy: start.region_map_copy,
             map_stale: false,
             retiring: None,

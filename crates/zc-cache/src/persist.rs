@@ -118,7 +118,7 @@ impl CacheManager {
             let block = JournalBlock {
                 sequence,
                 session: self.session,
-                region_map_sequence: self.map_sequence,
+                region_map_sequence: self.map_durable,
                 records,
             };
             let op = self.op(OpKind::JournalWrite);
@@ -160,6 +160,7 @@ impl CacheManager {
     fn map_durable(&mut self) {
         if let Some(write) = self.map_write.take() {
             self.regions.map_is_durable(&write.keys);
+            self.map_durable = self.map_sequence;
         }
         self.start_marked_pieces();
     }
@@ -339,7 +340,7 @@ impl CacheManager {
                     blocks: run.blocks,
                     records: run.records,
                     weu_seq_next: zc_core::WeuSeq(self.weu_seq_next),
-                    region_map_sequence: self.map_sequence,
+                    region_map_sequence: self.map_durable,
                 };
                 let op = self.op(OpKind::CheckpointCommit);
                 self.out.push(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });

@@ -26,6 +26,7 @@ pub const REQUIRED: &[&str] = &[
     "generation wraps",
     "slots rolled back",
     "bits rotted",
+    "metadata rotted",
     "device died",
     "checkpoints",
     "compares",

@@ -61,7 +61,4 @@ impl Disk {
         self.base = 0;
         self.seen.clone_from(&self.durable);
     }
-
-    /// The process dies: what was written stays written.
-    pub(crate) fn kill(&mut self) {}
 }

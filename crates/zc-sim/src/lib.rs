@@ -14,6 +14,7 @@
 //! | cache, all | device dies: every operation fails from some moment on | G1, G2, G4 |
 //! | WEU slots | bit rot; a slot rolled back to earlier contents | G3: a miss, never wrong bytes |
 //! | WEU slots | read errors, also of headers at a start; write errors; writes that the device loses | G1, G3, G4 |
+//! | region map, checkpoint, journal | bit rot while the daemon is down | G2: noticed, mappings distrusted |
 //! | origin | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
 //! | any | a cut during recovery, and again | G1, G2 |
 //!

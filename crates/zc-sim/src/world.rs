@@ -176,9 +176,9 @@ impl World {
         let mut records = Vec::new();
         let options = OpenOptions {
             boot_id: [self.boot; 16],
-            cold: false,
+            cold: self.rng.random_bool(0.01),
             intent_session: self.intent_ready.then_some(self.session),
-            intent_journal: JournalSeq(0),
+            intent_journal: JournalSeq(self.newest_journal),
         };
         let opened = startup::open(&mut Raw(&mut self.cache), &options, &mut |r| records.push(*r));
         let opened = opened.expect("opens");
@@ -680,6 +680,17 @@ impl World {
         self.submit(volume, offset, len, kind, ClientKind::Clear { trim, fua });
     }
 
+    /// Metadata rots while nobody looks: a start must notice, not believe.
+    fn rot_metadata(&mut self) {
+        if !self.faults.rot || !self.rng.random_bool(0.2) {
+            return;
+        }
+        let at = self.rng.random_range(self.geometry.region_map[0]..self.geometry.slots_offset) as usize;
+        let byte = self.cache.seen[at] ^ (1 << self.rng.random_range(0..8));
+        self.cache.damage(at, &[byte]);
+        self.coverage.note("metadata rotted");
+    }
+
     fn gone(&mut self) {
         if let Some(manager) = self.manager.take() {
             if !manager.is_loaded() {
@@ -730,6 +741,7 @@ impl World {
         self.now += 1;
         self.cut_off();
         self.cache.power_cut(&mut self.rng);
+        self.rot_metadata();
         for origin in &mut self.origins {
             origin.power_cut(&mut self.rng);
         }
@@ -746,7 +758,7 @@ impl World {
         self.coverage.note("kills");
         self.now += 1;
         self.cut_off();
-        self.cache.kill();
+        self.rot_metadata();
         let now = self.now;
         self.oracles.iter_mut().for_each(|oracle| oracle.killed(now));
         self.gone();
