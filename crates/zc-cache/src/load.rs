@@ -1,7 +1,7 @@
 //! The way of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
 //! background while requests are served.
 //!
-//! A header is believed if its generation is not void and, where checkpoint or journal name the slot's WEU, it is
+//! A header is believed if it is of a session since the cache was formatted, its generation is not void and, where checkpoint or journal name the slot's WEU, it is
 //! that one: a slot that a device rolled back is told by this. Its base entries become mappings unless they are void,
 //! their region was marked when the last session was cut off, the volume is not trusted, or the extent was written
 //! since the start. What is distrusted is recorded as void, so that the next start does not believe it either. Its
@@ -293,6 +293,9 @@ impl CacheManager {
 
     fn believes(&self, header: &WeuHeader) -> bool {
         let slot = self.slots.get(header.slot);
+        if header.session < self.first_session {
+            return false;
+        }
         match slot.state {
             SlotState::Unread { known: true } => {
                 header.generation == slot.generation && header.weu_seq == slot.weu_seq && !slot.retired

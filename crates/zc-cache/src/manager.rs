@@ -107,6 +107,8 @@ pub struct CacheManager {
     pub(crate) extent_bytes: u32,
     pub(crate) now_ms: u64,
     pub(crate) session: u64,
+    /// Headers of sessions before it were written by an earlier cache on the device.
+    pub(crate) first_session: u64,
     pub(crate) weu_seq_next: u64,
     pub(crate) volumes: Map<VolumeId, Volume>,
 
@@ -213,6 +215,7 @@ impl CacheManager {
             extent_bytes,
             now_ms: 0,
             session: start.session,
+            first_session: start.first_session,
             weu_seq_next: start.weu_seq_next.0,
             volumes: Map::default(),
             files: FileIndex::new(shape, config.file_index_entries),

@@ -204,6 +204,21 @@ fn after_a_power_cut_only_marked_regions_are_cold() {
 }
 
 #[test]
+fn what_an_earlier_cache_left_on_the_device_is_not_believed() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 128 << 10));
+    world.stop();
+    let mut world = world.reformat();
+    world.origins.get_mut(&V).unwrap().fill(7);
+    world.stop();
+    let mut world = world.restart(true);
+    world.tick(1);
+    world.read(V, 0, 128 << 10);
+    assert_eq!(world.stat("read_hits"), 0);
+    world.stop();
+}
+
+#[test]
 fn a_damaged_extent_is_a_miss_and_heals() {
     let mut world = World::new(Shape::default());
     world.write(V, 0, &half(1, 128 << 10));

@@ -196,6 +196,20 @@ impl World {
         Self::start(device, geometry, config, volumes, origins, kind)
     }
 
+    /// Makes a new cache over the old one, of the same layout.
+    pub(crate) fn reformat(self) -> Self {
+        let Self { mut device, geometry, config, volumes, origins, kind, .. } = self;
+        let options = FormatOptions {
+            geometry: geometry.clone(),
+            uuid: [2; 16],
+            fingerprint_kind: kind,
+            label: String::new(),
+            now_unix_s: 0,
+        };
+        startup::format(&mut device, &options).unwrap();
+        Self::start(device, geometry, config, volumes, origins, kind)
+    }
+
     pub(crate) fn submit(
         &mut self,
         volume: VolumeId,
