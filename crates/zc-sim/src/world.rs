@@ -57,7 +57,10 @@ pub(crate) struct World {
     geometry: Geometry,
     config: ManagerConfig,
     pub(crate) volumes: Vec<VolumeConfig>,
+    /// Operations that have not taken effect.
     pending: Vec<(Action, u64)>,
+    /// Operations that have taken effect and whose end the manager has not heard of.
+    unheard: Vec<Event>,
     bufs: BTreeMap<BufId, Vec<u8>>,
     clients: BTreeMap<u64, Client>,
     next: u64,
@@ -146,6 +149,7 @@ impl World {
             config,
             volumes,
             pending: Vec::new(),
+            unheard: Vec::new(),
             bufs: BTreeMap::new(),
             clients: BTreeMap::new(),
             next: 1,
@@ -235,7 +239,7 @@ impl World {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        !self.pending.is_empty()
+        !self.pending.is_empty() || !self.unheard.is_empty()
     }
 
     fn slice(&self, s: BufSlice) -> Vec<u8> {
@@ -297,15 +301,26 @@ impl World {
         }
     }
 
-    /// Lets one operation end, chosen at random.
+    /// Lets one operation take effect or end, chosen at random: between the two anything may happen.
     pub(crate) fn step(&mut self) {
-        if self.pending.is_empty() {
+        let count = self.pending.len() + self.unheard.len();
+        if count == 0 {
             return;
         }
-        let index = self.rng.random_range(0..self.pending.len());
+        let index = self.rng.random_range(0..count);
+        if let Some(heard) = index.checked_sub(self.pending.len()) {
+            let event = self.unheard.swap_remove(heard);
+            self.event(event);
+            return;
+        }
         let (action, position) = self.pending.swap_remove(index);
         let event = self.perform(&action, position);
-        self.event(event);
+        if self.rng.random_bool(0.4) {
+            self.trace(|| format!("  effect of what ends as {event:?}"));
+            self.unheard.push(event);
+        } else {
+            self.event(event);
+        }
     }
 
     fn device_fails(&mut self, write: bool) -> bool {
@@ -705,6 +720,7 @@ impl World {
         }
         self.bufs.clear();
         self.clients.clear();
+        self.unheard.clear();
         self.stopped = None;
         // A device that died comes back with the machine.
         if self.faults.dies_at.is_some_and(|at| self.now > at) {
@@ -784,10 +800,10 @@ impl World {
                 self.power_cut();
                 return;
             }
-            if self.pending.is_empty() {
-                self.tick();
-            } else {
+            if self.is_busy() {
                 self.step();
+            } else {
+                self.tick();
             }
         }
         if self.violation.is_some() {
@@ -797,7 +813,7 @@ impl World {
             self.violation = Some("the manager does not stop".to_owned());
             return;
         };
-        if !self.bufs.is_empty() || !self.pending.is_empty() {
+        if !self.bufs.is_empty() || self.is_busy() {
             self.violation =
                 Some(format!("left over after the stop: {:?} {:?}", self.bufs.keys(), self.pending));
             return;
@@ -819,10 +835,10 @@ impl World {
             if self.clients.is_empty() || self.violation.is_some() {
                 return;
             }
-            if self.pending.is_empty() {
-                self.tick();
-            } else {
+            if self.is_busy() {
                 self.step();
+            } else {
+                self.tick();
             }
         }
         self.violation = Some(format!("{} requests are never answered", self.clients.len()));
