@@ -133,6 +133,7 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let mut manager = CacheManager::new(manager_config, for_manager, session.start);
     session.records.iter().for_each(|record| manager.replay(record));
+    session.intents.iter().for_each(|record| manager.replay_intent(record));
     drop(session.records);
     let event = EventFd::new()?;
     let fingerprint = superblock.fingerprint_kind;
@@ -345,6 +346,8 @@ struct Session {
     volume_table_copy: usize,
     start: cache_startup::StartState,
     records: Vec<Record>,
+    /// Records of the intent log that the journal lacks.
+    intents: Vec<Record>,
     intent: IntentLog,
     bytes_read: u64,
 }
@@ -376,9 +379,7 @@ fn begin_session(
         let regions = opened.start.active_regions.len();
         tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");
     }
-    if let Some((_, intents)) = intents.filter(|_| opened.start.intact) {
-        records.extend(intents);
-    }
+    let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
     let intent = IntentLog::create(&intent_path, owner(opened.superblock.session));
     Ok(Session {
         superblock: opened.superblock,
@@ -386,6 +387,7 @@ fn begin_session(
         volume_table_copy: opened.volume_table_copy,
         start: opened.start,
         records,
+        intents,
         intent,
         bytes_read: opened.bytes_read,
     })
