@@ -37,8 +37,8 @@ use crate::state_dir::{State, StateDir, VolumeState};
 
 /// A cache file of which this much is zero was never used.
 const BLANK_BYTES: u64 = 1 << 20;
-/// How often, and after which pause, something that is in use is tried again: 1.5 s together.
-const IN_USE_ATTEMPTS: u32 = 30;
+/// How often, and after which pause, something that is in use is tried again: 5 s together.
+const IN_USE_ATTEMPTS: u32 = 100;
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything that was opened.
@@ -134,7 +134,7 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     let mut manager = CacheManager::new(manager_config, for_manager, session.start);
     session.records.iter().for_each(|record| manager.replay(record));
     session.intents.iter().for_each(|record| manager.replay_intent(record));
-    drop(session.records);
+    drop((session.records, session.intents));
     let event = EventFd::new()?;
     let fingerprint = superblock.fingerprint_kind;
     let device = Device { file, geometry: superblock.geometry, fingerprint };
