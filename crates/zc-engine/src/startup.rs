@@ -109,6 +109,8 @@ fn prepare(config: &Config, cold: bool) -> Result<Prepared, EngineError> {
 /// Opens everything.
 pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     let clock = Clock::new();
+    // Without io_uring nothing works: better said now than by the data plane's thread.
+    zc_io::probe()?;
     let Prepared { mut origins, sizes, file, superblock, manager_config, state, paired, sockets } =
         prepare_patiently(config, cold)?;
     create_origins(config, &mut origins)?;
