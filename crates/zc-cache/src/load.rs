@@ -1,11 +1,12 @@
 //! The way of a restart: records of checkpoint, journal and intent log are replayed, then WEU headers are read in the
 //! background while requests are served.
 //!
-//! A header is believed if it is of a session since the cache was formatted, its generation is not void and, where checkpoint or journal name the slot's WEU, it is
-//! that one: a slot that a device rolled back is told by this. Its base entries become mappings unless they are void,
-//! their region was marked when the last session was cut off, the volume is not trusted, or the extent was written
-//! since the start. What is distrusted is recorded as void, so that the next start does not believe it either. Its
-//! fingerprints are indexed in any case: content proves itself.
+//! A header is believed if it was written since the cache was formatted, its generation is not void and, where
+//! checkpoint or journal name the slot's WEU, it is that one: a slot that a device rolled back is told by this. Its
+//! base entries become mappings unless they are void, their region was marked when the last session was cut off, the
+//! volume is not trusted, or the extent was written since the start. What is distrusted is recorded as void, so that
+//! the next start does not believe it either. Its fingerprints
+//! are indexed in any case: content proves itself.
 
 use std::collections::BTreeMap;
 
