@@ -19,11 +19,13 @@ mod daemon;
 mod data;
 mod programs;
 mod tools;
+mod world;
 
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
 pub use programs::{program, workspace};
 pub use tools::{python_nbd, require_tool, run_ok};
+pub use world::{MIB, World, read_file, same};
 
 /// A fresh directory that is removed when the guard is dropped. Set `ZC_KEEP_TMP` to look at what a test left.
 ///

@@ -34,9 +34,6 @@ pub struct ManagerConfig {
     pub regions_active_max: u32,
     /// Discard slots before reuse.
     pub discard: bool,
-    /// A deliberate bug, to prove that the tests can fail.
-    #[cfg(feature = "canary")]
-    pub canary: Option<Canary>,
 }
 
 /// How a volume treats writes and lookups.

@@ -248,7 +248,7 @@ impl CacheManager {
     /// The content's place in a slot whose header is at hand.
     fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
         #[cfg(feature = "canary")]
-        if self.cfg.canary == Some(crate::config::Canary::ShortFingerprint) {
+        if self.canary == Some(crate::config::Canary::ShortFingerprint) {
             return self.headers.find_short(slot, print);
         }
         let (generation, stored) = self.headers.find(slot, print)??;

@@ -104,6 +104,9 @@ pub(crate) struct Volume {
 #[derive(Debug)]
 pub struct CacheManager {
     pub(crate) cfg: ManagerConfig,
+    /// A deliberate bug, to prove that the tests can fail.
+    #[cfg(feature = "canary")]
+    pub(crate) canary: Option<crate::config::Canary>,
     pub(crate) extent_bytes: u32,
     pub(crate) now_ms: u64,
     pub(crate) session: u64,
@@ -279,11 +282,19 @@ impl CacheManager {
             out: Vec::new(),
             stats: Stats::default(),
             cfg: config,
+            #[cfg(feature = "canary")]
+            canary: None,
         };
         for volume in volumes {
             manager.add_volume(volume);
         }
         manager
+    }
+
+    /// Switches a deliberate bug on.
+    #[cfg(feature = "canary")]
+    pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
+        self.canary = canary;
     }
 
     /// Handles one event; appends what is to be done to `actions`.

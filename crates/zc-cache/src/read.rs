@@ -391,7 +391,7 @@ impl CacheManager {
                 for part in hit.parts {
                     self.drop_fetch(&part);
                     #[cfg(feature = "canary")]
-                    if self.cfg.canary == Some(crate::config::Canary::SurfaceCacheError) {
+                    if self.canary == Some(crate::config::Canary::SurfaceCacheError) {
                         part.waiters.iter().for_each(|waiter| self.read_part_done(waiter.read, Err(error)));
                         continue;
                     }
@@ -614,7 +614,7 @@ impl CacheManager {
         let admitted = fill.admitted.get(index).copied().unwrap_or(false);
         let holds = self.tracks.holds(&guard);
         #[cfg(feature = "canary")]
-        let holds = holds || self.cfg.canary == Some(crate::config::Canary::StaleFill);
+        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
         if !ok || !holds || (!admitted && !fill.prefetch) {
             self.stats.insert_stale += u64::from(ok && !holds);
             self.tracks.release(&guard);

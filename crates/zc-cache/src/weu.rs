@@ -65,7 +65,7 @@ impl CacheManager {
         let key = guard.key;
         let holds = self.tracks.holds(&guard);
         #[cfg(feature = "canary")]
-        let holds = holds || self.cfg.canary == Some(crate::config::Canary::StaleFill);
+        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
         if self.health != Health::Good {
             self.stats.insert_dropped += 1;
         } else if !holds {

@@ -170,7 +170,7 @@ impl CacheManager {
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let tracked = self.health == Health::Good;
         #[cfg(feature = "canary")]
-        let tracked = tracked && self.cfg.canary != Some(crate::config::Canary::NoRegionMark);
+        let tracked = tracked && self.canary != Some(crate::config::Canary::NoRegionMark);
         let volume = op.volume;
         if tracked && !self.regions.write_begins(volume, regions.clone()) {
             return false;

@@ -28,6 +28,7 @@ pub const REQUIRED: &[&str] = &[
     "bits rotted",
     "metadata rotted",
     "device died",
+    "origin errors",
     "checkpoints",
     "compares",
     "compares_differed",

@@ -16,10 +16,11 @@
 //! | WEU slots | read errors, also of headers at a start; write errors; writes that the device loses | G1, G3, G4 |
 //! | region map, checkpoint, journal | bit rot while the daemon is down | G2: noticed, mappings distrusted |
 //! | origin | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
+//! | origin | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
 //! | any | a cut during recovery, and again | G1, G2 |
 //!
 //! Not simulated: lost or misdirected writes of journal and region map (what they cost is stated in `FORMAT.md`),
-//! origin errors, slow devices.
+//! slow devices.
 //!
 //! What it does not do: measure anything, or know the daemon.
 #![forbid(unsafe_code)]
@@ -33,6 +34,7 @@ mod content;
 mod coverage;
 mod disk;
 mod oracle;
+mod origin;
 mod run;
 mod world;
 

@@ -27,6 +27,8 @@ pub(crate) struct Faults {
     pub(crate) read_errors: bool,
     pub(crate) write_errors: bool,
     pub(crate) lost_weus: bool,
+    /// Not of the cache device: of the origins.
+    pub(crate) origin_errors: bool,
     pub(crate) dies_at: Option<u64>,
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct World {
     kind: FingerprintKind,
     reducer: Reducer,
     options: Options,
-    coverage: Coverage,
+    pub(crate) coverage: Coverage,
     pub(crate) digest: u64,
     newest_journal: u64,
     pub(crate) violation: Option<String>,
@@ -123,7 +125,7 @@ impl World {
         })
         .expect("a layout");
         let kind = if rng.random_bool(0.25) { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 };
-        let config = random_config(&mut rng, geometry.clone(), kind, options.canary);
+        let config = random_config(&mut rng, geometry.clone(), kind);
         let volumes = random_volumes(&mut rng);
         let origins = volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect();
         let oracles = volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect();
@@ -203,6 +205,7 @@ impl World {
         self.intent_base = 0;
         self.intent_ready = false;
         let mut manager = CacheManager::new(self.config.clone(), self.volumes.clone(), opened.start);
+        manager.set_canary(self.options.canary);
         records.iter().for_each(|record| manager.replay(record));
         if by_intent {
             intents.iter().for_each(|record| manager.replay_intent(record));
@@ -242,14 +245,14 @@ impl World {
         !self.pending.is_empty() || !self.unheard.is_empty()
     }
 
-    fn slice(&self, s: BufSlice) -> Vec<u8> {
+    pub(crate) fn slice(&self, s: BufSlice) -> Vec<u8> {
         let at = s.start_bytes as usize;
         self.bufs.get(&s.buf).unwrap_or_else(|| panic!("{:?} is not there", s.buf))
             [at..at + s.len_bytes as usize]
             .to_vec()
     }
 
-    fn put(&mut self, s: BufSlice, data: &[u8]) {
+    pub(crate) fn put(&mut self, s: BufSlice, data: &[u8]) {
         let at = s.start_bytes as usize;
         let buf = self.bufs.get_mut(&s.buf).unwrap_or_else(|| panic!("{:?} is not there", s.buf));
         buf[at..at + s.len_bytes as usize].copy_from_slice(data);
@@ -343,39 +346,11 @@ impl World {
     #[expect(clippy::too_many_lines, reason = "one arm per action")]
     fn perform(&mut self, action: &Action, position: u64) -> Event {
         match action {
-            Action::OriginRead { op, volume, offset_bytes, dest } => {
-                let origin = &self.origins[usize::from(volume.0)].seen;
-                let start = (*offset_bytes as usize).min(origin.len());
-                let end = (start + dest.len_bytes as usize).min(origin.len());
-                let mut data = origin[start..end].to_vec();
-                data.resize(dest.len_bytes as usize, 0);
-                self.put(*dest, &data);
-                Event::OriginDone { op: *op, result: Ok(()) }
-            }
-            Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
-                let data = self.slice(*src);
-                let origin = &mut self.origins[usize::from(volume.0)];
-                origin.write(*offset_bytes as usize, &data);
-                if *fua {
-                    let position = origin.position();
-                    origin.flush(position);
-                }
-                Event::OriginDone { op: *op, result: Ok(()) }
-            }
-            Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua }
-            | Action::OriginZero { op, volume, offset_bytes, len_bytes, fua, .. } => {
-                let origin = &mut self.origins[usize::from(volume.0)];
-                origin.write(*offset_bytes as usize, &vec![0; *len_bytes as usize]);
-                if *fua {
-                    let position = origin.position();
-                    origin.flush(position);
-                }
-                Event::OriginDone { op: *op, result: Ok(()) }
-            }
-            Action::OriginFlush { op, volume } => {
-                self.origins[usize::from(volume.0)].flush(position);
-                Event::OriginDone { op: *op, result: Ok(()) }
-            }
+            Action::OriginRead { .. }
+            | Action::OriginWrite { .. }
+            | Action::OriginTrim { .. }
+            | Action::OriginZero { .. }
+            | Action::OriginFlush { .. } => self.perform_origin(action, position),
             Action::ReadExtents { op, source, slot, start_bytes, len_bytes, parts, .. } => {
                 if *source == Source::Device && self.device_fails(false) {
                     return Event::ExtentsRead { op: *op, result: Err(ErrorKind::Io) };
@@ -558,7 +533,7 @@ impl World {
         self.oracles.iter_mut().for_each(|oracle| oracle.oldest_read = oldest);
         let now = self.now;
         if let Err(error) = result {
-            self.violation = Some(format!("request {req:?} failed: {error} (G4)"));
+            self.refused(req, &client, error);
             return;
         }
         let first = client.offset / SECTOR;
@@ -598,6 +573,18 @@ impl World {
             }
             ClientKind::Flush => oracle.flushed(client.start),
             ClientKind::Hint => {}
+        }
+    }
+
+    /// A request failed: only the origin may be the reason. What it wrote, if anything, is uncertain.
+    fn refused(&mut self, req: ReqId, client: &Client, error: ErrorKind) {
+        if !self.faults.origin_errors {
+            self.violation = Some(format!("request {req:?} failed: {error} (G4)"));
+        }
+        if matches!(client.kind, ClientKind::Write { .. } | ClientKind::Clear { .. }) {
+            let first = client.offset / SECTOR;
+            let (oracle, now) = (&mut self.oracles[client.volume], self.now);
+            (first..first + client.len / SECTOR).for_each(|s| oracle.end_uncertain(s, client.start, now));
         }
     }
 
@@ -885,12 +872,7 @@ fn event_name(event: &Event) -> &'static str {
     }
 }
 
-fn random_config(
-    rng: &mut Pcg64Mcg,
-    geometry: Geometry,
-    kind: FingerprintKind,
-    canary: Option<Canary>,
-) -> ManagerConfig {
+fn random_config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> ManagerConfig {
     ManagerConfig {
         geometry,
         fingerprint: kind,
@@ -906,7 +888,6 @@ fn random_config(
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
-        canary,
     }
 }
 
@@ -935,6 +916,7 @@ fn random_faults(rng: &mut Pcg64Mcg) -> Faults {
             read_errors: rng.random_bool(0.3),
             write_errors: rng.random_bool(0.2),
             lost_weus: rng.random_bool(0.3),
+            origin_errors: rng.random_bool(0.2),
             dies_at: rng.random_bool(0.2).then(|| rng.random_range(500..6000)),
         }
     } else {

@@ -141,8 +141,6 @@ impl World {
             prefetch_max_bytes: shape.prefetch_max_bytes,
             regions_active_max: 16,
             discard: false,
-            #[cfg(feature = "canary")]
-            canary: None,
         };
         let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();

@@ -1,0 +1,162 @@
+//! What the programs say when something is wrong, and that nothing is touched then.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use serde_json::json;
+use std::path::Path;
+use std::process::{Command, Output};
+use zc_tests::{DataGen, MIB, World, program, read_file, run_ok, same};
+
+/// A daemon that must refuse: exit code 2, nothing on standard output, and each of `says` on one line.
+fn refuses(config: &Path, says: &[&str]) {
+    let mut command = Command::new(program("zcached"));
+    let output = command.arg("--config").arg(config).output().expect("cannot start zcached");
+    assert_refusal(&output, says);
+}
+
+fn assert_refusal(output: &Output, says: &[&str]) {
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(output.stdout.is_empty());
+    let lines: Vec<&str> =
+        text.lines().filter(|line| says.iter().all(|words| line.contains(words))).collect();
+    assert_eq!(lines.len(), 1, "one line with {says:?}: {text}");
+    assert!(!text.contains("panicked"), "{text}");
+}
+
+/// Both ways of reading a configuration refuse it alike, and make nothing.
+fn bad_config(world: &World, change: impl Fn(&str) -> String, says: &[&str]) {
+    let path = world.configure();
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    let changed = change(&text);
+    assert_ne!(text, changed, "the change finds its place");
+    std::fs::write(&path, changed).expect("cannot write the configuration");
+    refuses(&path, says);
+    let mut check = Command::new(program("zcached"));
+    assert_refusal(&check.arg("check-config").arg(&path).output().expect("cannot start zcached"), says);
+    for made in ["cache.img", "disk.img", "state", "control.sock", "nbd.sock"] {
+        assert!(!world.path(made).exists(), "{made} was made");
+    }
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_named_with_their_line() {
+    let world = World::new(16, 16);
+    let path = world.configure();
+    run_ok(Command::new(program("zcached")).arg("check-config").arg(&path));
+    bad_config(&world, |text| text.replace("weu_max_age", "weu_max_aeg"), &["zcached.toml:5", "weu_max_aeg"]);
+    bad_config(&world, |text| text.replace("16 MiB", "16 Mib"), &["zcached.toml:4", "16 Mib"]);
+    bad_config(&world, |text| text.replace("100 ms", "100 lightyears"), &["zcached.toml:5", "lightyears"]);
+    bad_config(
+        &world,
+        |text| text.replace("disk.img", "cache.img"),
+        &["zcached.toml", "cache.img", "same file"],
+    );
+    bad_config(&world, |text| text.replace("[control]", "[control"), &["zcached.toml:"]);
+    refuses(&world.path("no-such.toml"), &["no-such.toml"]);
+}
+
+#[test]
+fn a_missing_origin_is_an_error_and_nothing_is_made() {
+    let mut world = World::new(16, 16);
+    let origin = world.path("absent.img");
+    world.volumes[0].2 = format!("origin = \"{}\"\n", origin.display());
+    refuses(&world.configure(), &["absent.img"]);
+    assert!(!origin.exists() && !world.cache_file().exists());
+}
+
+#[test]
+fn a_second_daemon_on_the_same_cache_is_refused_and_the_first_goes_on() {
+    let world = World::new(16, 16);
+    let daemon = world.start();
+    let other = World::new(16, 16);
+    let text = std::fs::read_to_string(other.configure()).expect("it was written");
+    let (theirs, ours) = (other.cache_file(), world.cache_file());
+    let stolen = text.replace(&theirs.display().to_string(), &ours.display().to_string());
+    assert_ne!(text, stolen);
+    std::fs::write(other.path("zcached.toml"), stolen).expect("cannot write the configuration");
+    let mut second = Command::new(program("zcached"));
+    second.arg("--config").arg(other.path("zcached.toml"));
+    let output = second.output().expect("cannot start zcached");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(matches!(output.status.code(), Some(1 | 2)), "{said}");
+    assert!(said.contains("cache.img") && !said.contains("panicked"), "{said}");
+    world.connect("disk").write(0, &[1; 4096]).expect("the first daemon still serves");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_cache_of_another_origin_is_refused_and_nothing_is_touched() {
+    let mut world = World::new(16, 16);
+    let daemon = world.start();
+    world.connect("disk").write(0, &DataGen::new(1, 8192).mixed(512)).expect("write");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let other = world.path("other.img");
+    std::fs::write(&other, vec![3; usize::try_from(16 * MIB).expect("small")])
+        .expect("cannot make an origin");
+    world.volumes[0].2 = format!("origin = \"{}\"\n", other.display());
+    let before = [read_file(&world.cache_file()), read_file(&world.origin("disk")), read_file(&other)];
+    refuses(&world.configure(), &["belongs to another origin", "disk.img", "other.img"]);
+    let after = [read_file(&world.cache_file()), read_file(&world.origin("disk")), read_file(&other)];
+    for (before, after) in before.iter().zip(&after) {
+        same(after, before, "a file of a refused start");
+    }
+    // The right origin is still served, warm.
+    world.volumes[0].2.clear();
+    let daemon = world.start();
+    world.loaded();
+    assert!(world.counter("file_index_len") > 0);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_reload_changes_the_mode_and_names_what_it_cannot_change() {
+    let mut world = World::new(16, 16);
+    let daemon = world.start();
+    assert_eq!(world.status()["volumes"][0]["info"]["mode"], "write-through");
+    world.volumes[0].2 = "mode = \"write-around\"\n".to_owned();
+    let _config = world.configure();
+    daemon.signal(rustix::process::Signal::HUP);
+    world.stats_until("the mode changes", |_| world.status()["volumes"][0]["info"]["mode"] == "write-around");
+    world.cache.push_str("discard = true\n");
+    let _config = world.configure();
+    let answer = world.control(&json!({ "cmd": "reload" }));
+    assert!(answer["ok"] == true && answer["needs_restart"].to_string().contains("discard"), "{answer}");
+    let answer = world.control(&json!({ "cmd": "sing" }));
+    assert!(answer["ok"] == false && answer["error"].is_string(), "{answer}");
+    // A reload of a file with mistakes changes nothing and says why.
+    std::fs::write(world.path("zcached.toml"), "[cache]\npath = 7\n")
+        .expect("cannot write the configuration");
+    let answer = world.control(&json!({ "cmd": "reload" }));
+    assert!(answer["ok"] == false && answer["error"].to_string().contains(":2"), "{answer}");
+    world.connect("disk").write(0, &[1; 4096]).expect("it goes on serving");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn zcctl_shows_a_running_daemon_and_a_stopped_cache() {
+    let world = World::new(16, 16);
+    let daemon = world.start();
+    world.connect("disk").write(0, &DataGen::new(1, 8192).mixed(1024)).expect("write");
+    world.settled();
+    assert_eq!(world.zcctl("status")["volumes"][0]["name"], "disk");
+    assert!(world.zcctl("stats")["manager"]["insert_stored"].as_u64() > Some(0));
+    let mut text = Command::new(program("zcctl"));
+    let shown = run_ok(text.args(["stats", "--socket"]).arg(world.path("control.sock")));
+    assert!(!shown.stdout.is_empty());
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let zcctl = |arguments: &[&str]| {
+        let mut command = Command::new(program("zcctl"));
+        command.args(arguments).arg(world.cache_file()).output().expect("cannot start zcctl")
+    };
+    let check = zcctl(&["check", "--data"]);
+    assert_eq!(check.status.code(), Some(0), "{check:?}");
+    let dump = zcctl(&["dump", "--json", "--slot", "0", "weu"]);
+    assert_eq!(dump.status.code(), Some(0), "{dump:?}");
+    let header: serde_json::Value = serde_json::from_slice(&dump.stdout).expect("dump --json writes JSON");
+    assert!(header.is_object(), "{header}");
+    for structure in ["superblock", "volumes", "regions", "checkpoint", "journal"] {
+        let dump = zcctl(&["dump", "--json", structure]);
+        assert_eq!(dump.status.code(), Some(0), "{structure}: {dump:?}");
+    }
+}
