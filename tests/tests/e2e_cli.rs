@@ -50,7 +50,7 @@ fn mistakes_in_the_configuration_are_named_with_their_line() {
     bad_config(
         &world,
         |text| text.replace("disk.img", "cache.img"),
-        &["zcached.toml", "cache.img", "same file"],
+        &["zcached.toml:", "cache.img", "used already"],
     );
     bad_config(&world, |text| text.replace("[control]", "[control"), &["zcached.toml:"]);
     refuses(&world.path("no-such.toml"), &["no-such.toml"]);
@@ -61,7 +61,13 @@ fn a_missing_origin_is_an_error_and_nothing_is_made() {
     let mut world = World::new(16, 16);
     let origin = world.path("absent.img");
     world.volumes[0].2 = format!("origin = \"{}\"\n", origin.display());
-    refuses(&world.configure(), &["absent.img"]);
+    let output = Command::new(program("zcached")).arg("--config").arg(world.configure()).output();
+    let output = output.expect("cannot start zcached");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("absent.img: No such file"),
+        "it says which file"
+    );
     assert!(!origin.exists() && !world.cache_file().exists());
 }
 
