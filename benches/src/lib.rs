@@ -1,1 +1,4 @@
-//! Criterion benchmarks.
+//! Criterion benchmarks of the hot loops (`cargo bench -p zc-bench`), and programs under `src/bin` that show numbers
+//! too large for a test.
+//!
+//! Job: measure; assert nothing. Machines differ and are noisy: compare runs of one machine, interleaved.

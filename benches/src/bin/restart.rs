@@ -1,0 +1,239 @@
+//! Restart of a large cache, shown on a sparse image: `cargo run --release -p zc-bench --bin restart -- [DIR] [GIB]`.
+//!
+//! Makes a cache image of GIB GiB (default 1024) in DIR (default the working directory) whose slots hold headers full
+//! of raw 8 KiB extents and no data, then opens it as the daemon would and prints the time until requests could be
+//! served, the time until the index is complete, the bytes read and the RAM. The image takes about 0.8 % of its size
+//! on disk and is removed at the end.
+#![expect(clippy::print_stdout, reason = "it is a program for people")]
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use zc_cache::CacheManager;
+use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::seam::{Action, Event};
+use zc_cache::startup::{self, FormatOptions, Media};
+use zc_core::{
+    Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, VolumeId, WeuSeq,
+    WeuSlot,
+};
+use zc_format::{Geometry, PlanOptions, WeuEntry, WeuHeader};
+
+const GIB: u64 = 1 << 30;
+const EXTENT: u32 = 8 << 10;
+
+struct Image {
+    file: File,
+    len: u64,
+}
+
+impl Media for Image {
+    fn len_bytes(&self) -> u64 {
+        self.len
+    }
+    fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+        self.file.read_exact_at(buf, offset_bytes).map_err(|_| ErrorKind::Io)
+    }
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind> {
+        self.file.write_all_at(data, offset_bytes).map_err(|_| ErrorKind::Io)
+    }
+    fn flush(&mut self) -> Result<(), ErrorKind> {
+        self.file.sync_data().map_err(|_| ErrorKind::Io)
+    }
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let dir = args.next().map_or_else(|| PathBuf::from("."), PathBuf::from);
+    let gib: u64 = args.next().map_or(Ok(1024), |text| text.parse())?;
+    let path = dir.join("zcached-restart.img");
+    let outcome = show(&path, gib);
+    std::fs::remove_file(&path)?;
+    outcome
+}
+
+fn show(path: &Path, gib: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let len = gib * GIB;
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+    file.set_len(len)?;
+    let mut image = Image { file, len };
+    let geometry = Geometry::plan(&PlanOptions {
+        device_bytes: len,
+        weu_bytes: 2 << 20,
+        extent_bytes: EXTENT,
+        align_bytes: 0,
+        journal_blocks: None,
+    })?;
+    println!("image of {gib} GiB, {} slots of 2 MiB", geometry.slots);
+    let clock = now();
+    fill(&mut image, &geometry)?;
+    println!("headers written in {:.1} s", clock.elapsed().as_secs_f64());
+
+    let clock = now();
+    let mut records = Vec::new();
+    let opened =
+        startup::open(&mut image, &startup::OpenOptions::default(), &mut |record| records.push(*record))?;
+    let mut manager = CacheManager::new(config(&geometry), vec![volume(len)], opened.start);
+    records.iter().for_each(|record| manager.replay(record));
+    let mut actions = Vec::new();
+    manager.begin(0, &mut actions);
+    println!("first request could be served after {:.3} s", clock.elapsed().as_secs_f64());
+    let read = load(&mut manager, &image, &geometry, actions)?;
+    println!("index complete after {:.1} s", clock.elapsed().as_secs_f64());
+    let stats = manager.stats();
+    let ram: u64 = manager.ram_by_structure().iter().map(|(_, bytes)| bytes).sum();
+    println!(
+        "{} extents, {} MiB of headers + {} KiB of other metadata read, {} MiB of RAM, {:.2} bytes an extent",
+        stats.file_index_len,
+        read >> 20,
+        opened.bytes_read >> 10,
+        ram >> 20,
+        per(ram, stats.file_index_len),
+    );
+    if stats.file_index_len + stats.file_index_evictions != stats.load_mappings || stats.load_distrusted > 0 {
+        return Err("the index does not hold what the headers say".into());
+    }
+    Ok(())
+}
+
+/// Carries out the manager's header reads; anything else it asks for at a start succeeds at once.
+fn load(
+    manager: &mut CacheManager,
+    image: &Image,
+    geometry: &Geometry,
+    mut actions: Vec<Action>,
+) -> Result<u64, Box<dyn std::error::Error>> {
+    let mut read = 0;
+    let mut now_ms = 0;
+    while !manager.is_loaded() {
+        let mut events = Vec::new();
+        for action in actions.drain(..) {
+            match action {
+                Action::ReadHeader { op, slot, .. } => {
+                    let (header, bytes) = read_header(image, geometry, slot)?;
+                    read += bytes;
+                    events.push(Event::HeaderRead { op, result: Ok(Some(Box::new(header))) });
+                }
+                Action::WriteJournal { op, .. }
+                | Action::WriteRegionMap { op, .. }
+                | Action::WriteCheckpoint { op, .. }
+                | Action::CommitCheckpoint { op, .. }
+                | Action::FlushCache { op } => events.push(Event::DeviceDone { op, result: Ok(()) }),
+                Action::OriginFlush { op, .. } => events.push(Event::OriginDone { op, result: Ok(()) }),
+                _ => {}
+            }
+        }
+        now_ms += 1;
+        events.push(Event::Tick { now_ms });
+        events.into_iter().for_each(|event| manager.handle(event, &mut actions));
+    }
+    Ok(read)
+}
+
+fn read_header(
+    image: &Image,
+    geometry: &Geometry,
+    slot: WeuSlot,
+) -> Result<(WeuHeader, u64), Box<dyn std::error::Error>> {
+    let end = geometry.slot_offset(slot) + u64::from(geometry.weu_bytes);
+    let mut tail = vec![0; 16 << 10];
+    image.file.read_exact_at(&mut tail, end - (16 << 10))?;
+    let header = WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes)?;
+    Ok((header, 16 << 10))
+}
+
+/// Formats the image and writes a header into every slot, as after a clean stop.
+fn fill(image: &mut Image, geometry: &Geometry) -> Result<(), Box<dyn std::error::Error>> {
+    let superblock = startup::format(
+        image,
+        &FormatOptions {
+            geometry: geometry.clone(),
+            uuid: [7; 16],
+            fingerprint_kind: FingerprintKind::Blake3,
+            label: "restart".to_owned(),
+            now_unix_s: 0,
+        },
+    )?;
+    let step = EXTENT + zc_format::EXTENT_HEADER_BYTES;
+    let mut count = geometry.weu_bytes / step;
+    while count * step + WeuHeader::encoded_bytes(count) > geometry.weu_bytes {
+        count -= 1;
+    }
+    let mut tail = vec![0; zc_core::usize_from_u32(WeuHeader::encoded_bytes(count))];
+    for slot in 0..geometry.slots {
+        let entries = (0..count)
+            .map(|index| entry(u64::from(slot) * u64::from(count) + u64::from(index), index * step));
+        let header = WeuHeader {
+            slot: WeuSlot(slot),
+            generation: Generation(1),
+            weu_seq: WeuSeq((1 << 32) + u64::from(slot)),
+            session: superblock.session + 1,
+            entries: entries.collect(),
+        };
+        header.encode_into(&mut tail);
+        let end = geometry.slot_offset(WeuSlot(slot)) + u64::from(geometry.weu_bytes);
+        image.write(end - zc_core::u64_from_usize(tail.len()), &tail).map_err(|kind| kind.to_string())?;
+    }
+    let ended = zc_format::Superblock { session: superblock.session + 1, ..superblock };
+    startup::mark_clean(image, &ended)?;
+    Ok(())
+}
+
+fn entry(number: u64, offset_bytes: u32) -> WeuEntry {
+    let mut print = [0; 32];
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    print[..8].copy_from_slice(&(mixed ^ (mixed >> 29)).to_le_bytes());
+    WeuEntry {
+        key: ExtentKey { volume: VolumeId(0), extent: ExtentNo(number) },
+        offset_bytes,
+        stored_bytes: EXTENT,
+        codec: Codec::Raw,
+        fingerprint: Fingerprint(print),
+    }
+}
+
+fn volume(len: u64) -> VolumeConfig {
+    VolumeConfig {
+        id: VolumeId(0),
+        size_bytes: len,
+        region_bytes: 256 << 20,
+        mode: Mode::WriteThrough,
+        admission: Admission::Always,
+        dedup: true,
+        codec: Codec::Lz4,
+        index_share_percent: 100,
+        trusted: true,
+    }
+}
+
+fn config(geometry: &Geometry) -> ManagerConfig {
+    let extents = geometry.device_bytes / u64::from(EXTENT);
+    ManagerConfig {
+        geometry: geometry.clone(),
+        fingerprint: FingerprintKind::Blake3,
+        file_index_entries: extents,
+        fingerprint_index_entries: extents,
+        generation_bits: 8,
+        read_buffer_bytes: 4 << 20,
+        staging_bytes: 8 << 20,
+        insert_bytes_max: 32 << 20,
+        weu_max_age_ms: 10_000,
+        journal_delay_ms: 50,
+        prefetch_threshold_bytes: 256 << 10,
+        prefetch_max_bytes: 128 << 10,
+        regions_active_max: 128,
+        discard: false,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the program's one clock")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with two digits")]
+fn per(bytes: u64, count: u64) -> f64 {
+    bytes as f64 / count.max(1) as f64
+}
