@@ -2,3 +2,5 @@
 //! too large for a test.
 //!
 //! Job: measure; assert nothing. Machines differ and are noisy: compare runs of one machine, interleaved.
+
+pub mod driver;

@@ -1,0 +1,170 @@
+//! A driver without bytes: every operation of the manager is answered at once, with made-up facts. For measuring the
+//! manager's own work and memory.
+
+use zc_cache::CacheManager;
+use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
+use zc_cache::startup::StartState;
+use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, JournalSeq, ReqId, VolumeId, WeuSeq};
+use zc_format::{Geometry, PlanOptions};
+
+const EXTENT: u64 = 8192;
+
+/// Answers every action at once. `alike` extents hashed one after the other have the same contents.
+#[derive(Debug)]
+pub struct Driver {
+    /// The manager.
+    pub manager: CacheManager,
+    actions: Vec<Action>,
+    alike: u64,
+    hashed: u64,
+    next: u64,
+    now_ms: u64,
+}
+
+fn print(number: u64) -> Fingerprint {
+    let mut bytes = [0; 32];
+    let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    bytes[..8].copy_from_slice(&(mixed ^ (mixed >> 31)).to_le_bytes());
+    Fingerprint(bytes)
+}
+
+impl Driver {
+    /// A cache of `device_bytes` with room for `entries` in each index, over one large volume.
+    ///
+    /// # Panics
+    /// When the device is too small for a cache.
+    #[must_use]
+    pub fn new(device_bytes: u64, entries: u64, alike: u64) -> Self {
+        let geometry = Geometry::plan(&PlanOptions {
+            device_bytes,
+            weu_bytes: 2 << 20,
+            extent_bytes: 8192,
+            align_bytes: 0,
+            journal_blocks: None,
+        })
+        .unwrap_or_else(|error| panic!("no layout: {error}"));
+        let config = ManagerConfig {
+            geometry,
+            fingerprint: FingerprintKind::Blake3,
+            file_index_entries: entries,
+            fingerprint_index_entries: entries,
+            generation_bits: 8,
+            read_buffer_bytes: 0,
+            staging_bytes: 1 << 20,
+            insert_bytes_max: 32 << 20,
+            weu_max_age_ms: 1000,
+            journal_delay_ms: 50,
+            prefetch_threshold_bytes: 1 << 30,
+            prefetch_max_bytes: 0,
+            regions_active_max: 128,
+            discard: false,
+        };
+        let start = StartState {
+            session: 2,
+            first_session: 2,
+            fresh: true,
+            intact: true,
+            mapping_trusted: true,
+            active_regions: Vec::new(),
+            weu_seq_next: WeuSeq(2 << 32),
+            journal_next: JournalSeq(1),
+            journal_start: JournalSeq(1),
+            checkpoint_sequence: 1,
+            checkpoint_area: 0,
+            region_map_sequence: 1,
+            region_map_copy: 0,
+        };
+        let volume = VolumeConfig {
+            id: VolumeId(0),
+            size_bytes: 1 << 40,
+            region_bytes: 1 << 30,
+            mode: Mode::WriteThrough,
+            admission: Admission::Always,
+            dedup: true,
+            codec: Codec::Lz4,
+            index_share_percent: 100,
+            trusted: true,
+        };
+        let mut manager = CacheManager::new(config, vec![volume], start);
+        let mut actions = Vec::new();
+        manager.begin(0, &mut actions);
+        let mut driver = Self { manager, actions: Vec::new(), alike, hashed: 0, next: 1, now_ms: 0 };
+        driver.answer(actions);
+        driver
+    }
+
+    /// Reads one extent.
+    pub fn read(&mut self, extent: u64) {
+        self.next += 1;
+        if self.next.is_multiple_of(256) {
+            self.now_ms += 10;
+            let now_ms = self.now_ms;
+            self.event(Event::Tick { now_ms });
+        }
+        self.event(Event::Submit(Request {
+            req: ReqId(self.next),
+            volume: VolumeId(0),
+            offset_bytes: extent * EXTENT,
+            len_bytes: EXTENT,
+            kind: RequestKind::Read { buf: BufId(self.next) },
+        }));
+    }
+
+    fn event(&mut self, event: Event) {
+        let mut actions = core::mem::take(&mut self.actions);
+        self.manager.handle(event, &mut actions);
+        self.answer(actions);
+    }
+
+    fn answer(&mut self, mut actions: Vec<Action>) {
+        while let Some(event) = actions.iter().position(answerable).map(|at| actions.remove(at)) {
+            if let Some(event) = self.reply(event) {
+                self.manager.handle(event, &mut actions);
+            }
+        }
+        actions.clear();
+        self.actions = actions;
+    }
+
+    fn reply(&mut self, action: Action) -> Option<Event> {
+        Some(match action {
+            Action::OriginRead { op, .. } | Action::OriginFlush { op, .. } => {
+                Event::OriginDone { op, result: Ok(()) }
+            }
+            Action::ReadExtents { op, parts, .. } => {
+                Event::ExtentsRead { op, result: Ok(parts.iter().map(|_| Ok(())).collect()) }
+            }
+            Action::Hash { op, .. } => {
+                self.hashed += 1;
+                Event::Hashed { op, digest: Digest::Print(print(self.hashed / self.alike)) }
+            }
+            Action::Compress { op, .. } => Event::Compressed { op, stored_bytes: Some(4096) },
+            Action::WriteWeu { op, .. }
+            | Action::WriteJournal { op, .. }
+            | Action::WriteRegionMap { op, .. }
+            | Action::WriteCheckpoint { op, .. }
+            | Action::CommitCheckpoint { op, .. }
+            | Action::FlushCache { op } => Event::DeviceDone { op, result: Ok(()) },
+            Action::ReadHeader { op, .. } => Event::HeaderRead { op, result: Ok(None) },
+            _ => return None,
+        })
+    }
+}
+
+fn answerable(action: &Action) -> bool {
+    !matches!(
+        action,
+        Action::Reply { .. }
+            | Action::Alloc { .. }
+            | Action::Free { .. }
+            | Action::Copy { .. }
+            | Action::Zero { .. }
+            | Action::Place { .. }
+            | Action::Intent { .. }
+            | Action::IntentTrim { .. }
+            | Action::IntentReady
+            | Action::Note(_)
+            | Action::Stopped { .. }
+    )
+}

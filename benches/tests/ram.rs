@@ -1,0 +1,37 @@
+//! RAM per cached extent, counted by the allocator: everything the manager holds after ten million extents went through
+//! the real insertion path, divided by extents. The bounds are the project's: 16 bytes is the aim, 29 (the Nitro
+//! paper's fingerprint entry alone) must never be reached.
+#![expect(clippy::print_stdout, reason = "the figures are the point")]
+
+use std::alloc::System;
+
+use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
+use zc_bench::driver::Driver;
+
+#[global_allocator]
+static COUNTED: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Bytes held per extent, in thousandths.
+fn thousandths(extents: u64, alike: u64, device_bytes: u64, entries: u64) -> u64 {
+    let region = Region::new(COUNTED);
+    let mut driver = Driver::new(device_bytes, entries, alike);
+    (0..extents).for_each(|extent| driver.read(extent));
+    let change = region.change();
+    let held = change.bytes_allocated.saturating_sub(change.bytes_deallocated);
+    let cached = driver.manager.stats().file_index_len;
+    assert!(cached * 100 >= extents.min(entries) * 99, "{cached} of {extents} extents are cached");
+    let by_name: u64 = driver.manager.ram_by_structure().iter().map(|(_, bytes)| bytes).sum();
+    println!("{cached} extents: {held} bytes held, {by_name} of them by structures that grow with the cache");
+    zc_core::u64_from_usize(held) * 1000 / cached
+}
+
+#[test]
+fn ten_million_extents() {
+    let unique = thousandths(10_000_000, 1, 50 << 30, 10_000_000);
+    let half = thousandths(3_000_000, 2, 16 << 30, 3_000_000);
+    // The cap: room for a fifth of what comes. The indexes stay at their size, old mappings go.
+    let capped = thousandths(3_000_000, 1, 16 << 30, 600_000);
+    println!("bytes per extent: unique {unique}, half duplicates {half}, at the cap {capped} (thousandths)");
+    assert!(unique < 16_000 && half < 16_000, "above the aim of 16 bytes");
+    assert!(capped < 29_000, "above the bound of 29 bytes");
+}
