@@ -84,6 +84,7 @@ impl Driver {
             dedup: true,
             codec: Codec::Lz4,
             index_share_percent: 100,
+            recipes: false,
             trusted: true,
         };
         let mut manager = CacheManager::new(config, vec![volume], start);

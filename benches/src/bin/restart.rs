@@ -204,6 +204,7 @@ fn volume(len: u64) -> VolumeConfig {
         dedup: true,
         codec: Codec::Lz4,
         index_share_percent: 100,
+        recipes: false,
         trusted: true,
     }
 }

@@ -79,6 +79,8 @@ pub struct VolumeConfig {
     pub codec: Codec,
     /// Share of its fingerprints that are indexed, in per cent, chosen by fingerprint.
     pub index_share_percent: u8,
+    /// The origin knows fingerprints of its contents and is asked for them (see [`crate::seam::Action::WantRecipe`]).
+    pub recipes: bool,
     /// Whether what the cache holds for it at start may be trusted (pairing with the origin held).
     pub trusted: bool,
 }

@@ -31,6 +31,7 @@ mod persist;
 mod policy;
 mod read;
 mod read_buffer;
+mod recipes;
 mod regions;
 mod slots;
 mod staging;

@@ -39,6 +39,7 @@ use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
 use crate::policy::{ReplacementPolicy, WeuLru};
 use crate::read::{Fill, Hit, Prefetched, ReadOp};
 use crate::read_buffer::ReadBuffer;
+use crate::recipes::Recipes;
 use crate::regions::Regions;
 use crate::seam::{Action, Event, MANAGER_BUF_BIT, RequestKind, Source};
 use crate::slots::SlotTable;
@@ -71,6 +72,7 @@ pub(crate) enum OpKind {
     Hash(u64),
     Compress(u64),
     Compare(u64),
+    Recipe(u64),
     HeaderLoad(WeuSlot),
     HeaderEvict(WeuSlot),
     HeaderPrints(WeuSlot),
@@ -136,6 +138,7 @@ pub struct CacheManager {
     pub(crate) write_streams: StreamTable,
     pub(crate) filter: CompressionFilter,
     pub(crate) seen: SeenFilter,
+    pub(crate) recipes: Recipes,
 
     pub(crate) reads: Map<u64, ReadOp>,
     pub(crate) hits: Map<u64, Hit>,
@@ -240,6 +243,7 @@ impl CacheManager {
             write_streams: streams(),
             filter: CompressionFilter::default(),
             seen: SeenFilter::new(SEEN_MAX),
+            recipes: Recipes::default(),
             reads: Map::default(),
             hits: Map::default(),
             fetching: Map::default(),
@@ -340,6 +344,10 @@ impl CacheManager {
             Event::Compared { op, equal } => match self.take_op(op) {
                 OpKind::Compare(job) => self.compared(job, equal),
                 other => panic!("comparison for {other:?}"),
+            },
+            Event::RecipeArrived { op, prints } => match self.take_op(op) {
+                OpKind::Recipe(id) => self.recipe_arrived(id, &prints),
+                other => panic!("recipe for {other:?}"),
             },
             Event::Tick { now_ms } => self.tick(now_ms),
             Event::Configure(volume) => self.configure(*volume),

@@ -180,10 +180,17 @@ impl CacheManager {
                     fill.waiters.push((waiter, false));
                     if fill.prefetch { cache = true } else { origin = true }
                 }
-                Found::Nothing => {
-                    missing.push(portion);
-                    origin = true;
-                }
+                Found::Nothing => match self.find_by_recipe(portion.key) {
+                    Some((mapping, place)) => {
+                        stored.push((place, mapping, portion));
+                        cache = true;
+                    }
+                    None => {
+                        self.want_recipe(portion.key);
+                        missing.push(portion);
+                        origin = true;
+                    }
+                },
             }
         }
         let op = self.reads.get_mut(&read).expect_held();

@@ -13,7 +13,7 @@
 //!   submission on; a driver that sends a read reply from one keeps its own hold on it.
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, OpId, ReqId, VolumeId, WeuSlot};
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentNo, Fingerprint, OpId, ReqId, VolumeId, WeuSlot};
 use zc_format::{
     CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, WeuHeader,
 };
@@ -126,6 +126,14 @@ pub enum Event {
         op: OpId,
         /// Whether the bytes are equal.
         equal: bool,
+    },
+    /// An [`Action::WantRecipe`] ended: fingerprints from its first extent on, under the cache's fingerprint function,
+    /// as far as they are known. Each is of contents that the extent had at some moment since the question.
+    RecipeArrived {
+        /// The operation.
+        op: OpId,
+        /// Fingerprints; shorter than asked for is fine, so is empty.
+        prints: Vec<Option<Fingerprint>>,
     },
     /// Time passed.
     Tick {
@@ -278,6 +286,18 @@ pub enum Action {
         parts: Vec<ExtentRead>,
         /// A client waits for it: goes before background work.
         urgent: bool,
+    },
+    /// Ask an origin for the fingerprints of extents (Nitro's recipes). Background work: no client waits for it. Only
+    /// for volumes configured with recipes; answered by [`Event::RecipeArrived`].
+    WantRecipe {
+        /// The operation.
+        op: OpId,
+        /// The volume.
+        volume: VolumeId,
+        /// First extent.
+        first: ExtentNo,
+        /// How many.
+        count: u32,
     },
     /// Read a slot's WEU header.
     ReadHeader {

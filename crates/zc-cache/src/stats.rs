@@ -107,6 +107,10 @@ stats! {
     prefetched_extents,
     /// Extents read ahead and then used.
     prefetched_used,
+    /// Runs of fingerprints asked of origins.
+    recipes_wanted,
+    /// Misses that a recipe turned into hits.
+    recipe_hits,
     /// WEUs written.
     weu_writes,
     /// Bytes written to the device for WEUs.

@@ -209,6 +209,7 @@ impl CacheManager {
                 self.release(buf);
             }
             self.drop_prefetched(key);
+            self.recipes.remove(&key);
             self.remember_written(key);
             // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
             let old = self.forget(key);

@@ -64,6 +64,10 @@ impl Shard {
                 Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => {
                     self.reduce_action(action);
                 }
+                // No origin of this version has recipes.
+                Action::WantRecipe { op, .. } => {
+                    self.events.push_back(Event::RecipeArrived { op, prints: Vec::new() });
+                }
                 Action::Intent { record } => self.intent.append(record),
                 Action::IntentTrim { records } => self.intent.trim(records, self.journal_written),
                 Action::IntentReady => self.intent.make_valid(),

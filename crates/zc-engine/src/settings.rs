@@ -113,6 +113,7 @@ pub(crate) fn volume_config(
         dedup: volume.dedup,
         codec: codec(volume.compression, volume.compression_level),
         index_share_percent: volume.index_share_percent,
+        recipes: false,
         trusted,
     }
 }

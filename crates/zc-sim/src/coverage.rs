@@ -10,6 +10,8 @@ pub const REQUIRED: &[&str] = &[
     "event ExtentsRead",
     "event HeaderRead",
     "event Hashed",
+    "event RecipeArrived",
+    "recipe_hits",
     "event Compressed",
     "event Compared",
     "event Tick",

@@ -401,6 +401,16 @@ impl World {
                     WeuHeader::decode(bytes, *slot, self.geometry.weu_bytes, self.geometry.extent_bytes);
                 Event::HeaderRead { op: *op, result: Ok(header.ok().map(Box::new)) }
             }
+            Action::WantRecipe { op, volume, first, count } => {
+                let extent = self.geometry.extent_bytes as usize;
+                let start = first.0 as usize * extent;
+                let origin = &self.origins[usize::from(volume.0)].seen;
+                let prints = origin[start..start + *count as usize * extent]
+                    .chunks(extent)
+                    .map(|bytes| Some(zc_reduce::fingerprint(self.kind, bytes)))
+                    .collect();
+                Event::RecipeArrived { op: *op, prints }
+            }
             Action::Hash { op, src } => {
                 let bytes = self.slice(*src);
                 let digest = if zc_reduce::is_zero(&bytes) {
@@ -864,6 +874,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::ExtentsRead { .. } => "event ExtentsRead",
         Event::HeaderRead { .. } => "event HeaderRead",
         Event::Hashed { .. } => "event Hashed",
+        Event::RecipeArrived { .. } => "event RecipeArrived",
         Event::Compressed { .. } => "event Compressed",
         Event::Compared { .. } => "event Compared",
         Event::Tick { .. } => "event Tick",
@@ -903,6 +914,7 @@ fn random_volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
             dedup: rng.random_bool(0.85),
             codec: [Codec::Lz4, Codec::Raw, Codec::Zstd(1), Codec::Zlib(1)][rng.random_range(0..4)],
             index_share_percent: if rng.random_bool(0.8) { 100 } else { 50 },
+            recipes: rng.random_bool(0.3),
             trusted: true,
         });
     }

@@ -299,3 +299,21 @@ fn an_incompressible_stream_is_stored_raw_and_hardly_tried() {
     assert!(again > 0, "compression resumes within 1 MiB");
     world.stop();
 }
+
+#[test]
+fn a_recipe_turns_a_miss_into_a_hit_without_the_origin() {
+    let mut world = World::new(Shape::default());
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    world.write(V, 0, &image);
+    world.tick(100);
+    world.origins.get_mut(&W).unwrap()[..image.len()].copy_from_slice(&image);
+    world.read(W, 0, EXTENT);
+    assert!(world.stat("recipes_wanted") > 0, "the first miss asks");
+    world.origin_reads.clear();
+    world.read(W, EXTENT, 63 * EXTENT);
+    assert!(world.origin_reads.is_empty(), "the recipe names contents that volume V has cached");
+    assert_eq!(world.stat("recipe_hits"), 63);
+    world.write(W, 2 * EXTENT, &half(999, 8192));
+    world.read(W, 2 * EXTENT, EXTENT);
+    world.stop();
+}

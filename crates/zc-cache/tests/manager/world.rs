@@ -76,6 +76,7 @@ pub(crate) fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
         dedup: true,
         codec: Codec::Lz4,
         index_share_percent: 100,
+        recipes: true,
         trusted: true,
     }
 }
@@ -371,6 +372,15 @@ impl World {
                 let (weu, extent) = (self.geometry.weu_bytes, self.geometry.extent_bytes);
                 let header = WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent).ok().map(Box::new);
                 events.push_back(Event::HeaderRead { op, result: Ok(header) });
+            }
+            Action::WantRecipe { op, volume, first, count } => {
+                let extent = u64::from(self.geometry.extent_bytes);
+                let bytes = self.origin(volume, first.0 * extent, u64::from(count) * extent).to_vec();
+                let prints = bytes
+                    .chunks(usize_from_u64(extent))
+                    .map(|bytes| Some(zc_reduce::fingerprint(self.kind, bytes)))
+                    .collect();
+                events.push_back(Event::RecipeArrived { op, prints });
             }
             Action::Hash { op, src } => {
                 let bytes = self.slice(src);
