@@ -86,6 +86,9 @@ impl CacheManager {
             }
             Record::Duplicate { key, slot, generation, offset_units, pages } => {
                 if self.slots.contains(slot) {
+                    // The WEU may be lost with the session that had it open. Its generation must not be given again:
+                    // this record would then name other content.
+                    self.adopt_generation(slot, generation);
                     let place = Place { slot, generation, offset_units, pages };
                     self.replayed(key, Some(Replayed::Duplicate(place)));
                 }

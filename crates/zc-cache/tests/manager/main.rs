@@ -317,3 +317,23 @@ fn a_recipe_turns_a_miss_into_a_hit_without_the_origin() {
     world.read(W, 2 * EXTENT, EXTENT);
     world.stop();
 }
+
+#[test]
+fn a_duplicate_of_a_unit_that_was_lost_never_names_the_next_one() {
+    let mut world = World::new(Shape::default());
+    let content = half(1, 8192);
+    world.write(V, 0, &content);
+    world.write(W, 0, &content);
+    world.tick(60);
+    assert_eq!(world.stat("insert_duplicates"), 1);
+    // The journal has the duplicate, the unit is still open: it is lost. Another one takes its slot.
+    let mut world = world.restart_killed();
+    world.tick(1);
+    world.write(V, 1 << 20, &half(2, 8192));
+    world.tick(60);
+    (0..50).for_each(|_| world.tick(100));
+    let mut world = world.restart_killed();
+    world.tick(1);
+    world.read(W, 0, EXTENT);
+    world.stop();
+}

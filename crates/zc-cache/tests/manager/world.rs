@@ -148,17 +148,36 @@ impl World {
         Self::start(device, geometry, config, volumes, origins, shape.kind)
     }
 
+    /// The process dies: no region is distrusted, the open WEU is lost.
+    pub(crate) fn restart_killed(self) -> Self {
+        let session = self.superblock.session;
+        let Self { device, geometry, config, volumes, origins, kind, .. } = self;
+        let options = OpenOptions { intent_session: Some(session), ..OpenOptions::default() };
+        Self::start_with(device, geometry, config, volumes, origins, kind, &options)
+    }
+
     fn start(
-        mut device: Memory,
+        device: Memory,
         geometry: Geometry,
         config: ManagerConfig,
         volumes: Vec<VolumeConfig>,
         origins: BTreeMap<VolumeId, Vec<u8>>,
         kind: FingerprintKind,
     ) -> Self {
+        Self::start_with(device, geometry, config, volumes, origins, kind, &OpenOptions::default())
+    }
+
+    fn start_with(
+        mut device: Memory,
+        geometry: Geometry,
+        config: ManagerConfig,
+        volumes: Vec<VolumeConfig>,
+        origins: BTreeMap<VolumeId, Vec<u8>>,
+        kind: FingerprintKind,
+        options: &OpenOptions,
+    ) -> Self {
         let mut records = Vec::new();
-        let opened =
-            startup::open(&mut device, &OpenOptions::default(), &mut |record| records.push(*record)).unwrap();
+        let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
         let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
         records.iter().for_each(|record| manager.replay(record));
         let mut actions = Vec::new();
