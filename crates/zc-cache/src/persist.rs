@@ -379,6 +379,10 @@ impl CacheManager {
             SlotState::Open | SlotState::Writing => {
                 into.push(Record::SlotRetired { slot: id, generation: before });
             }
+            // A unit of this generation may turn up when its header is read; what came before it is void.
+            SlotState::Unread { known: false } if !slot.retired && before.0 > 0 => {
+                into.push(Record::SlotRetired { slot: id, generation: before });
+            }
             SlotState::Unread { known: false } if !slot.retired => {}
             _ if generation.0 == 0 => {}
             _ => into.push(Record::SlotRetired { slot: id, generation }),
