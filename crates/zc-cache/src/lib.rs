@@ -33,6 +33,7 @@ mod read;
 mod read_buffer;
 mod recipes;
 mod regions;
+mod residency;
 mod slots;
 mod staging;
 mod stats;
@@ -49,4 +50,5 @@ pub mod index {
 }
 
 pub use manager::CacheManager;
+pub use residency::{RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use stats::Stats;

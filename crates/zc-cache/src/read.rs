@@ -96,7 +96,7 @@ pub(crate) struct Fill {
 #[derive(Debug)]
 pub(crate) struct Prefetched {
     src: BufSlice,
-    guard: Guard,
+    pub(crate) guard: Guard,
 }
 
 enum Found {

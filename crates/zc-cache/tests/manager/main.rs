@@ -5,6 +5,7 @@ mod world;
 
 use world::{Shape, V, W, World, half};
 use zc_cache::seam::RequestKind;
+use zc_cache::{RESIDENCY_EXTENTS_MAX, Residency};
 use zc_core::FingerprintKind;
 
 const EXTENT: u64 = 8 << 10;
@@ -335,5 +336,36 @@ fn a_duplicate_of_a_unit_that_was_lost_never_names_the_next_one() {
     let mut world = world.restart_killed();
     world.tick(1);
     world.read(W, 0, EXTENT);
+    world.stop();
+}
+
+#[test]
+fn residency_tells_cached_zero_and_origin_apart() {
+    let mut world = World::new(Shape { slots: 6, weu_bytes: 64 << 10, ..Shape::default() });
+    let state_of = |world: &World, offset: u64, len: u64| {
+        let mut runs = Vec::new();
+        world.manager.residency(V, offset, len, &mut runs);
+        runs.iter().map(|run| (run.len_bytes, run.residency)).collect::<Vec<_>>()
+    };
+    world.write(V, 0, &half(1, 24 << 10));
+    world.write(V, 24 << 10, &vec![0; 16 << 10]);
+    world.tick(1000);
+    let expected =
+        [(24 << 10, Residency::Cached), (16 << 10, Residency::Zero), (24 << 10, Residency::OriginOnly)];
+    assert_eq!(state_of(&world, 0, 64 << 10), expected);
+    assert_eq!(state_of(&world, 4096 + 512, 1024), [(1024, Residency::Cached)]);
+    // A part of an extent that is rewritten: those sectors are staged, the others still held, both at once not yet.
+    world.write(V, 4096, &half(2, 512));
+    assert_eq!(state_of(&world, 0, 4096), [(4096, Residency::Cached)]);
+    assert_eq!(state_of(&world, 4096, 512), [(512, Residency::Cached)]);
+    assert_eq!(state_of(&world, 0, 8192), [(8192, Residency::OriginOnly)]);
+    let far = RESIDENCY_EXTENTS_MAX * EXTENT;
+    assert_eq!(state_of(&world, 64 << 10, 2 * far), [(far, Residency::OriginOnly)], "a bounded answer");
+    // Evicted content is the origin's alone.
+    for at in 1..30 {
+        world.write(V, at * (128 << 10), &half(100 + at, 128 << 10));
+        world.tick(500);
+    }
+    assert_eq!(state_of(&world, 0, 8 << 10), [(8 << 10, Residency::OriginOnly)]);
     world.stop();
 }

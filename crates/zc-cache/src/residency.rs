@@ -1,0 +1,112 @@
+//! What the cache holds of a range, for people and tools (block status).
+//!
+//! Job: tell runs of a volume apart: content held by the cache, zeros known to it, and what only the origin has.
+//!
+//! Invariants: looking changes nothing (no recency, no counter, no clean-up), takes a bounded number of steps, and the
+//! runs have no gap. An extent written in part is told as a read of the same range would find it. The answer is a
+//! moment's: a later write or eviction may change it.
+//!
+//! What it does not do: ask the device whether the content is still whole, or the origin for holes.
+
+use zc_core::{BufId, BufSlice, ExtentKey, VolumeId};
+
+use crate::config::Mode;
+use crate::file_index::Mapping;
+use crate::manager::CacheManager;
+use crate::persist::Health;
+use crate::read::{portions, sector_range};
+use crate::staging::OldCopy;
+
+/// Extents looked at in one call; the answer covers less than was asked for when it takes more.
+pub const RESIDENCY_EXTENTS_MAX: u64 = 1 << 14;
+
+/// Where the current content of a piece of a volume can be had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Residency {
+    /// From the origin alone.
+    OriginOnly,
+    /// From the cache, device or memory.
+    Cached,
+    /// The cache knows that it reads as zeros.
+    Zero,
+}
+
+/// A piece of a volume in one state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResidencyRun {
+    /// Its length in bytes, at least 1.
+    pub len_bytes: u64,
+    /// Its state.
+    pub residency: Residency,
+}
+
+impl CacheManager {
+    /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
+    /// [`RESIDENCY_EXTENTS_MAX`] extents, so that the runs may cover less than was asked for, but at least one extent.
+    /// A cache that is not in use (failed, or the volume in pass-through) holds nothing.
+    pub fn residency(
+        &self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u64,
+        runs: &mut Vec<ResidencyRun>,
+    ) {
+        let in_use = self.health == Health::Good
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough);
+        if !in_use {
+            push(runs, len_bytes, Residency::OriginOnly);
+            return;
+        }
+        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.extent_bytes);
+        let Ok(len_bytes) = u32::try_from(len_bytes.min(bound_bytes)) else {
+            unreachable!("the bound is at most 2 GiB")
+        };
+        // Positions only; there is no buffer behind it.
+        let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
+        for portion in portions(volume, offset_bytes, range, self.extent_bytes) {
+            let state = self.residency_of(portion.key, portion.skip_bytes, portion.len_bytes);
+            push(runs, portion.len_bytes.into(), state);
+        }
+    }
+
+    /// The same order of places as a read looks through.
+    fn residency_of(&self, key: ExtentKey, skip_bytes: u32, len_bytes: u32) -> Residency {
+        if let Some(staged) = self.staging.get(&key) {
+            let sectors = sector_range(skip_bytes, len_bytes);
+            if staged.valid.contains(sectors.clone()) {
+                return Residency::Cached;
+            }
+            let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
+            return match staged.old {
+                OldCopy::Held(mapping) if untouched => self.residency_of_mapping(mapping),
+                _ => Residency::OriginOnly,
+            };
+        }
+        if self.prefetched.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
+            return Residency::Cached;
+        }
+        match self.files.get(key).map(|mapping| self.residency_of_mapping(mapping)) {
+            Some(Residency::OriginOnly) | None => {}
+            Some(known) => return known,
+        }
+        if self.inserting(key).is_some() { Residency::Cached } else { Residency::OriginOnly }
+    }
+
+    fn residency_of_mapping(&self, mapping: Mapping) -> Residency {
+        match mapping {
+            Mapping::Zero => Residency::Zero,
+            Mapping::Base(place) | Mapping::Duplicate(place) if self.slots.is_live(&place) => {
+                Residency::Cached
+            }
+            Mapping::Base(_) | Mapping::Duplicate(_) => Residency::OriginOnly,
+        }
+    }
+}
+
+fn push(runs: &mut Vec<ResidencyRun>, len_bytes: u64, residency: Residency) {
+    match runs.last_mut() {
+        Some(last) if last.residency == residency => last.len_bytes += len_bytes,
+        _ if len_bytes > 0 => runs.push(ResidencyRun { len_bytes, residency }),
+        _ => {}
+    }
+}
