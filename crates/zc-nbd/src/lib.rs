@@ -24,7 +24,7 @@
 //! | `SET_META_CONTEXT`, `BLOCK_STATUS`, any contexts the driver names | yes | yes |
 //! | `EXTENDED_HEADERS` | yes, off by default: tried with qemu 10.0 only, not with libnbd | same |
 //! | `BLOCK_STATUS_PAYLOAD` | no: refused with `EINVAL` | no |
-//! | `STARTTLS` | no: `ERR_UNSUP` | no |
+//! | `STARTTLS` (off, allowed, required; rights per export) | yes | no |
 //! | `READ` with holes, `DF`, error chunks with text | yes | yes |
 //! | `WRITE`, `FLUSH`, `FUA`, `TRIM`, `CACHE`, `DISC` | yes | yes |
 //! | `WRITE_ZEROES` with `NO_HOLE`, `FAST_ZERO` | yes | yes |

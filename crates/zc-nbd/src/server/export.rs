@@ -10,12 +10,37 @@ use crate::proto::limits::{BLOCK_MIN_BYTES_MAX, CONTEXTS_MAX, PAYLOAD_BYTES_MAX}
 use crate::proto::tx_flag;
 use crate::wire::{HeaderStyle, ServerEntry};
 
-/// The exports of a server. The empty name means the default export, by convention the first.
+/// The exports of a server, as one connection sees them. The empty name means the default export, by convention
+/// the first.
+///
+/// The session asks the catalog anew at every option, so a driver passes a catalog that knows the connection: a
+/// borrowed view of the exports, the client's address and, once TLS is up, the name in its certificate. Rights per
+/// client are then [`ExportCatalog::access`].
 pub trait ExportCatalog {
     /// The export of that name, if there is one.
     fn lookup(&self, name: &str) -> Option<ExportInfo>;
-    /// Every export a client may see.
+    /// Every export. The session leaves out those that [`ExportCatalog::access`] does not grant at the time.
     fn list(&self) -> Vec<ServerEntry>;
+    /// What this client may do with the export of that canonical name. Asked with every option that names an export,
+    /// so the answer may become another one when TLS has shown who the client is.
+    fn access(&self, name: &str) -> Access {
+        let _ = name;
+        Access::Granted
+    }
+}
+
+/// What a client may do with an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Access {
+    /// Use it.
+    #[default]
+    Granted,
+    /// Use it over TLS only: before, it is not listed, and `INFO` and `GO` are answered `ERR_TLS_REQD`.
+    OverTls,
+    /// The client may learn that it exists but not use it: `ERR_POLICY`, and not listed.
+    Denied,
+    /// For this client it does not exist: `ERR_UNKNOWN`, and not listed.
+    Hidden,
 }
 
 /// A table of exports in order; the first is the default one.

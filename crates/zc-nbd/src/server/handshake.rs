@@ -4,15 +4,20 @@
 //!
 //! Invariants: an option's data is always consumed before the next header is read, whatever the answer.
 //!
-//! What it does not do: TLS; `STARTTLS` is answered `ERR_UNSUP`.
+//! What it does not do: TLS itself, only its negotiation.
 
-use super::{CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, Step};
+use super::{
+    Access, CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, Step, TlsMode,
+};
 use crate::proto::limits::OPTION_DRAIN_BYTES_MAX;
 use crate::proto::{handshake_flag, info, option, reply};
 use crate::wire::{
     ExportNameReply, GoRequest, HeaderStyle, InfoReply, MetaContextReply, MetaRequest, OptionHeader,
     OptionReplyHeader,
 };
+
+/// Plain bytes where only TLS may follow.
+const PLAINTEXT: CloseReason = CloseReason::Rule("plain bytes follow STARTTLS, which could be injected");
 
 /// Greeting flags of this server.
 pub(super) const OFFERED_FLAGS: u16 = handshake_flag::FIXED_NEWSTYLE | handshake_flag::NO_ZEROES;
@@ -23,6 +28,10 @@ type Refused = (u32, &'static str);
 const SHUTDOWN: Refused = (reply::ERR_SHUTDOWN, "the server is shutting down");
 const NO_SUCH_EXPORT: Refused = (reply::ERR_UNKNOWN, "no export of that name");
 const NO_DATA_ALLOWED: Refused = (reply::ERR_INVALID, "this option takes no data");
+const TLS_REQUIRED: Refused = (reply::ERR_TLS_REQD, "TLS must be started first");
+const NEEDS_TLS: Refused = (reply::ERR_POLICY, "the export is served over TLS only");
+const FORBIDDEN: Refused = (reply::ERR_POLICY, "this client may not use the export");
+const TOO_LONG: Refused = (reply::ERR_TOO_BIG, "the option's data is too long");
 const MALFORMED: Refused = (reply::ERR_INVALID, "the option's data is malformed");
 
 impl ServerSession {
@@ -36,6 +45,12 @@ impl ServerSession {
             return self.close(CloseReason::Rule("the client set a handshake flag that was not offered"));
         }
         self.no_zeroes = flags & u32::from(handshake_flag::NO_ZEROES) != 0;
+        if flags & u32::from(handshake_flag::FIXED_NEWSTYLE) == 0 {
+            if self.tls == TlsMode::Required {
+                return self.close(CloseReason::Rule("TLS is required and the client is too old for it"));
+            }
+            self.tls = TlsMode::Off;
+        }
         self.phase = Phase::Options;
         Step::Again
     }
@@ -62,6 +77,13 @@ impl ServerSession {
         self.options_seen = self.options_seen.saturating_add(1);
         if self.options_seen > self.config.limits.options {
             return self.close(CloseReason::Limit("too many options in one handshake"));
+        }
+        if header.option == option::STARTTLS
+            && header.length == 0
+            && self.may_start_tls()
+            && !input.is_empty()
+        {
+            return self.close(PLAINTEXT);
         }
         let mut buffer = core::mem::take(&mut self.partial);
         let step = self.answer_option(header.option, &buffer[OptionHeader::BYTES..], catalog, out);
@@ -96,9 +118,48 @@ impl ServerSession {
             self.phase = Phase::SkipOption { option, left };
             return Step::Wait;
         }
-        refuse(option, (reply::ERR_TOO_BIG, "the option's data is too long"), out);
         self.phase = Phase::Options;
+        match option {
+            option::ABORT => return self.abort(out),
+            option::STARTTLS => refuse(option, NO_DATA_ALLOWED, out),
+            _ if self.is_tls_missing() => refuse(option, TLS_REQUIRED, out),
+            _ => refuse(option, TOO_LONG, out),
+        }
         Step::Again
+    }
+
+    /// Whether every option but STARTTLS and ABORT must be refused.
+    fn is_tls_missing(&self) -> bool {
+        self.tls == TlsMode::Required && !self.secured
+    }
+
+    fn may_start_tls(&self) -> bool {
+        self.tls != TlsMode::Off && !self.secured
+    }
+
+    fn abort(&mut self, out: &mut Vec<u8>) -> Step {
+        OptionReplyHeader::encode_with(option::ABORT, reply::ACK, &[], out);
+        self.close(CloseReason::Aborted)
+    }
+
+    fn start_tls(&mut self, data: &[u8], out: &mut Vec<u8>) -> Step {
+        let refused = if !data.is_empty() {
+            NO_DATA_ALLOWED
+        } else if self.secured {
+            (reply::ERR_INVALID, "TLS is started already")
+        } else if self.tls == TlsMode::Off {
+            (reply::ERR_UNSUP, "this server has no TLS")
+        } else {
+            OptionReplyHeader::encode_with(option::STARTTLS, reply::ACK, &[], out);
+            self.phase = Phase::StartTls;
+            return Step::Again;
+        };
+        refuse(option::STARTTLS, refused, out);
+        Step::Again
+    }
+
+    pub(super) fn step_start_tls(&mut self, input: &[u8]) -> Step {
+        if input.is_empty() { Step::Wait } else { self.close(PLAINTEXT) }
     }
 
     fn answer_option(
@@ -112,15 +173,21 @@ impl ServerSession {
             return self.export_name(data, catalog, out);
         }
         if number == option::ABORT {
-            OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
-            return self.close(CloseReason::Aborted);
+            return self.abort(out);
+        }
+        if number == option::STARTTLS {
+            return self.start_tls(data, out);
+        }
+        if self.is_tls_missing() {
+            refuse(number, TLS_REQUIRED, out);
+            return Step::Again;
         }
         if self.shutting_down {
             refuse(number, SHUTDOWN, out);
             return Step::Again;
         }
         let answer = match number {
-            option::LIST => list(data, catalog, out),
+            option::LIST => self.list(data, catalog, out),
             option::INFO | option::GO => match self.describe(number, data, catalog, out) {
                 Ok(export) => {
                     OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
@@ -132,8 +199,6 @@ impl ServerSession {
             option::EXTENDED_HEADERS => self.extended_headers(data),
             option::LIST_META_CONTEXT => self.list_meta(data, catalog, out),
             option::SET_META_CONTEXT => self.set_meta(data, catalog, out),
-            option::STARTTLS if !data.is_empty() => Err(NO_DATA_ALLOWED),
-            option::STARTTLS => Err((reply::ERR_UNSUP, "this server has no TLS")),
             _ => Err((reply::ERR_UNSUP, "the option is unknown or not offered")),
         };
         match answer {
@@ -159,8 +224,13 @@ impl ServerSession {
             Ok(name) => name,
             Err(error) => return self.close(error.into()),
         };
-        let Some(export) = catalog.lookup(&name) else {
-            return self.close(CloseReason::UnknownExport(name));
+        if self.is_tls_missing() {
+            return self.close(CloseReason::Rule("EXPORT_NAME before TLS, which is required"));
+        }
+        let export = match self.find(&name, catalog) {
+            Ok(export) => export,
+            Err(NO_SUCH_EXPORT) => return self.close(CloseReason::UnknownExport(name)),
+            Err((_, text)) => return self.close(CloseReason::Rule(text)),
         };
         let reply = ExportNameReply { size_bytes: export.size_bytes, flags: export.tx_flags(self.style) };
         reply.encode(!self.no_zeroes, out);
@@ -176,7 +246,7 @@ impl ServerSession {
         out: &mut Vec<u8>,
     ) -> Result<(ExportInfo, String), Refused> {
         let request = GoRequest::decode(data).map_err(|_| MALFORMED)?;
-        let export = catalog.lookup(&request.export).ok_or(NO_SUCH_EXPORT)?;
+        let export = self.find(&request.export, catalog)?;
         let mut replies =
             vec![InfoReply::Export { size_bytes: export.size_bytes, flags: export.tx_flags(self.style) }];
         let asked = |kind| request.infos.contains(&kind);
@@ -282,27 +352,54 @@ impl ServerSession {
             return Err((reply::ERR_INVALID, "structured replies must be negotiated first"));
         }
         let request = MetaRequest::decode(data).map_err(|_| MALFORMED)?;
-        let export = catalog.lookup(&request.export).ok_or(NO_SUCH_EXPORT)?;
+        // TLS_REQD is for INFO and GO only (proto.md: SELECTIVETLS).
+        let policy = |refused| if refused == TLS_REQUIRED { NEEDS_TLS } else { refused };
+        let export = self.find(&request.export, catalog).map_err(policy)?;
         Ok((request, export))
+    }
+
+    /// The export of that name, if this client may use it now.
+    fn find(&self, name: &str, catalog: &(impl ExportCatalog + ?Sized)) -> Result<ExportInfo, Refused> {
+        let export = catalog.lookup(name).ok_or(NO_SUCH_EXPORT)?;
+        match catalog.access(&export.name) {
+            Access::Granted => Ok(export),
+            Access::OverTls if self.secured => Ok(export),
+            Access::OverTls if self.tls == TlsMode::Off => Err(NEEDS_TLS),
+            Access::OverTls => Err(TLS_REQUIRED),
+            Access::Denied => Err(FORBIDDEN),
+            Access::Hidden => Err(NO_SUCH_EXPORT),
+        }
+    }
+
+    fn list(
+        &self,
+        data: &[u8],
+        catalog: &(impl ExportCatalog + ?Sized),
+        out: &mut Vec<u8>,
+    ) -> Result<(), Refused> {
+        if !data.is_empty() {
+            return Err(NO_DATA_ALLOWED);
+        }
+        let mut body = Vec::new();
+        for entry in catalog.list() {
+            let shown = match catalog.access(&entry.name) {
+                Access::Granted => true,
+                Access::OverTls => self.secured,
+                Access::Denied | Access::Hidden => false,
+            };
+            if shown {
+                body.clear();
+                entry.encode(&mut body);
+                OptionReplyHeader::encode_with(option::LIST, reply::SERVER, &body, out);
+            }
+        }
+        Ok(())
     }
 }
 
 /// Whether `query` is a namespace of `name` with its colon, such as `base:`.
 fn is_namespace_of(query: &str, name: &str) -> bool {
     query.ends_with(':') && name.starts_with(query)
-}
-
-fn list(data: &[u8], catalog: &(impl ExportCatalog + ?Sized), out: &mut Vec<u8>) -> Result<(), Refused> {
-    if !data.is_empty() {
-        return Err(NO_DATA_ALLOWED);
-    }
-    let mut body = Vec::new();
-    for entry in catalog.list() {
-        body.clear();
-        entry.encode(&mut body);
-        OptionReplyHeader::encode_with(option::LIST, reply::SERVER, &body, out);
-    }
-    Ok(())
 }
 
 fn put_context(number: u32, id: u32, name: &str, out: &mut Vec<u8>) {

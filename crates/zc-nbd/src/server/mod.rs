@@ -12,19 +12,25 @@
 //!    the data of a READ follows its header on the wire and never passes through the session. A driver that gathers
 //!    output notes the output's length after each header as the place where data goes between.
 //!
+//! STARTTLS: after its ACK went to the output [`ServerSession::next_event`] returns `None`, [`ServerSession::need`] is
+//! [`Need::Replies`] and [`ServerSession::tls_due`] is true. The driver sends the output in plain, starts TLS with the
+//! next bytes of the socket and, once it is up, calls [`ServerSession::tls_started`]; from then on it feeds decrypted
+//! bytes. If the TLS handshake fails it closes the connection. Bytes that a client sent in plain behind STARTTLS
+//! close the connection: they could be an injection that would otherwise count as sent over TLS.
+//!
 //! Invariants: the session buffers at most one header or one option ([`ServerLimits::option_data_bytes`]); requests
 //! in flight and their payload bytes are bounded; each request is answered exactly once (a [`Request`] is consumed
 //! by its reply); a refused WRITE's payload is read past; nothing a client sends makes it panic.
 //!
-//! What it does not do: time. Handshake and idle limits belong to the driver, as do TLS and the fencing of a dead
-//! connection's writes.
+//! What it does not do: time. Handshake and idle limits belong to the driver, as do TLS itself and the fencing of a
+//! dead connection's writes.
 
 mod export;
 mod handshake;
 mod reply;
 mod transmission;
 
-pub use export::{BlockSizes, ExportCatalog, ExportFlags, ExportInfo};
+pub use export::{Access, BlockSizes, ExportCatalog, ExportFlags, ExportInfo};
 pub use reply::{HoleForm, ReadFailure, ReadReply};
 pub use transmission::{Command, Request};
 
@@ -60,11 +66,25 @@ impl Default for ServerLimits {
     }
 }
 
+/// Whether a server offers TLS. Constant over one connection (proto.md, "Server-side requirements").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum TlsMode {
+    /// No TLS: `STARTTLS` is answered `ERR_UNSUP` (proto.md: NOTLS).
+    #[default]
+    Off,
+    /// At the client's choice, and required for exports with [`Access::OverTls`] (proto.md: SELECTIVETLS).
+    Allowed,
+    /// Required: before TLS every option but `STARTTLS` and `ABORT` is refused (proto.md: FORCEDTLS).
+    Required,
+}
+
 /// What a server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerConfig {
     /// Bounds.
     pub limits: ServerLimits,
+    /// Offer TLS.
+    pub tls: TlsMode,
     /// Offer structured replies.
     pub structured: bool,
     /// Offer extended headers. Off by default: tried with qemu 10.0 only, not with libnbd.
@@ -73,7 +93,7 @@ pub struct ServerConfig {
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { limits: ServerLimits::default(), structured: true, extended: false }
+        Self { limits: ServerLimits::default(), tls: TlsMode::Off, structured: true, extended: false }
     }
 }
 
@@ -124,6 +144,8 @@ enum Phase {
         option: u32,
         left: u32,
     },
+    /// STARTTLS was acknowledged: the driver sends that and starts TLS.
+    StartTls,
     Requests,
     /// The driver takes a WRITE's payload.
     Payload {
@@ -154,6 +176,9 @@ pub struct ServerSession {
     shutting_down: bool,
     options_seen: u32,
     no_zeroes: bool,
+    /// What of `config.tls` holds for this client: TLS needs fixed newstyle.
+    tls: TlsMode,
+    secured: bool,
     style: HeaderStyle,
     /// Export name and contexts of the last successful `SET_META_CONTEXT`.
     meta: Option<(String, Vec<(u32, String)>)>,
@@ -175,6 +200,8 @@ impl ServerSession {
             shutting_down: false,
             options_seen: 0,
             no_zeroes: false,
+            tls: config.tls,
+            secured: false,
             style: HeaderStyle::Simple,
             meta: None,
             export: None,
@@ -201,6 +228,7 @@ impl ServerSession {
                 Phase::ClientFlags => self.step_client_flags(input),
                 Phase::Options => self.step_option(input, catalog, out),
                 Phase::SkipOption { .. } => self.step_skip_option(input, out),
+                Phase::StartTls => self.step_start_tls(input),
                 Phase::Requests => self.step_request(input, out),
                 Phase::SkipPayload { .. } => self.step_skip_payload(input, out),
                 Phase::Payload { .. } => Step::Wait,
@@ -223,6 +251,7 @@ impl ServerSession {
         match self.phase {
             Phase::Ended => Need::Nothing,
             Phase::Payload { left } => Need::Payload { bytes: left },
+            Phase::StartTls => Need::Replies,
             _ if self.paused => Need::Replies,
             _ => Need::Input,
         }
@@ -260,6 +289,32 @@ impl ServerSession {
         let request = self.settle(request);
         let refusal = Refusal { cookie: request.cookie, offset: request.offset, code, text };
         self.phase = Phase::SkipPayload { left, refusal };
+    }
+
+    /// Whether the session waits for the driver to send the output in plain, start TLS and call
+    /// [`ServerSession::tls_started`].
+    #[must_use]
+    pub const fn tls_due(&self) -> bool {
+        matches!(self.phase, Phase::StartTls)
+    }
+
+    /// Says that TLS is up: from now on the session is fed decrypted bytes. What was negotiated in plain is forgotten;
+    /// the options seen still count.
+    ///
+    /// # Panics
+    /// If no TLS is due: a bug of the driver.
+    pub fn tls_started(&mut self) {
+        assert!(self.tls_due(), "TLS was started although the client did not ask for it");
+        self.phase = Phase::Options;
+        self.secured = true;
+        self.style = HeaderStyle::Simple;
+        self.meta = None;
+    }
+
+    /// Whether the bytes come over TLS.
+    #[must_use]
+    pub const fn is_secured(&self) -> bool {
+        self.secured
     }
 
     /// From now on options and new requests are answered with the protocol's "shutting down" errors; requests in

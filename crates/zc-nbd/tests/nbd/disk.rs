@@ -2,10 +2,10 @@
 
 use zc_nbd::proto::{BASE_ALLOCATION, STATE_HOLE, STATE_ZERO, tx_flag};
 use zc_nbd::server::{
-    BlockSizes, CloseReason, Command, ExportFlags, ExportInfo, HoleForm, Request, ServerConfig, ServerEvent,
-    ServerSession,
+    Access, BlockSizes, CloseReason, Command, ExportCatalog, ExportFlags, ExportInfo, HoleForm, Request,
+    ServerConfig, ServerEvent, ServerSession,
 };
-use zc_nbd::wire::StatusExtent;
+use zc_nbd::wire::{ServerEntry, StatusExtent};
 use zc_nbd::{ErrorCode, Need};
 
 pub(crate) const SIZE: u64 = 1 << 20;
@@ -63,10 +63,33 @@ pub(crate) const FIRST_FLAGS: u16 = tx_flag::HAS_FLAGS
     | tx_flag::SEND_CACHE
     | tx_flag::SEND_FAST_ZERO;
 
+/// The exports as one client may see them.
+struct View<'a> {
+    exports: &'a [ExportInfo],
+    access: &'a [(&'static str, Access)],
+}
+
+impl ExportCatalog for View<'_> {
+    fn lookup(&self, name: &str) -> Option<ExportInfo> {
+        self.exports.lookup(name)
+    }
+
+    fn list(&self) -> Vec<ServerEntry> {
+        self.exports.list()
+    }
+
+    fn access(&self, name: &str) -> Access {
+        let rule = self.access.iter().find(|(export, _)| *export == name);
+        rule.map_or_else(|| self.exports.access(name), |(_, access)| *access)
+    }
+}
+
 /// A server that carries requests out at once on `disk`.
 pub(crate) struct Server {
     pub(crate) session: ServerSession,
     pub(crate) exports: Vec<ExportInfo>,
+    /// What the client may do with exports, if not everything.
+    pub(crate) access: Vec<(&'static str, Access)>,
     pub(crate) disk: Vec<u8>,
     pub(crate) out: Vec<u8>,
     pub(crate) log: Vec<String>,
@@ -84,6 +107,7 @@ impl Server {
         Self {
             session,
             exports: catalog(),
+            access: Vec::new(),
             disk,
             out,
             log: Vec::new(),
@@ -105,8 +129,8 @@ impl Server {
                 let (request, data) = self.write.take().unwrap();
                 self.carry_out(request, &data);
             }
-            let exports: &[ExportInfo] = &self.exports;
-            match self.session.next_event(&mut input, exports, &mut self.out) {
+            let view = View { exports: &self.exports, access: &self.access };
+            match self.session.next_event(&mut input, &view, &mut self.out) {
                 None => break,
                 Some(ServerEvent::Attached { token }) => self.log.push(format!("attached {token}")),
                 Some(ServerEvent::Request(request)) => self.carry_out(request, &[]),

@@ -15,6 +15,8 @@ mod loopback;
 #[cfg(test)]
 mod raw;
 #[cfg(test)]
+mod tls_rules;
+#[cfg(test)]
 mod transmission_rules;
 #[cfg(test)]
 mod wire_round_trip;
