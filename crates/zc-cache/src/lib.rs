@@ -29,6 +29,7 @@ mod load;
 mod manager;
 mod persist;
 mod policy;
+mod probe;
 mod read;
 mod read_buffer;
 mod recipes;

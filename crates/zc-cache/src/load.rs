@@ -18,7 +18,7 @@ use crate::insert::stored_of;
 use crate::manager::CacheManager;
 use crate::manager::OpKind;
 use crate::persist::Health;
-use crate::seam::{Action, Note};
+use crate::seam::Action;
 use crate::slots::SlotState;
 
 /// Headers being read at once.
@@ -142,6 +142,7 @@ impl CacheManager {
             self.load_ended();
         }
         self.pump_load();
+        self.pump_probes();
         self.pump_persist();
         core::mem::swap(&mut self.out, actions);
     }
@@ -181,6 +182,7 @@ impl CacheManager {
 
     fn install(&mut self, key: ExtentKey, mapping: Mapping) {
         self.stats.load_mappings += 1;
+        self.probes.loaded(key, mapping);
         if let Some((other, evicted)) = self.files.insert(key, mapping) {
             self.stats.file_index_evictions += 1;
             self.void(other, evicted);
@@ -251,7 +253,6 @@ impl CacheManager {
             .collect();
         by_age.sort_unstable();
         by_age.into_iter().for_each(|(_, slot)| self.policy.touched(slot));
-        self.out.push(Action::Note(Note::IndexLoaded { extents: self.files.len() }));
         self.out.push(Action::IntentReady);
     }
 
@@ -331,7 +332,9 @@ impl CacheManager {
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes });
         }
         for (key, place) in late {
-            if place.generation == header.generation
+            if !self.trusts(*key) {
+                self.record(Record::Unmap { key: *key });
+            } else if place.generation == header.generation
                 && self.files.get(*key).is_none()
                 && !self.was_written(*key)
             {

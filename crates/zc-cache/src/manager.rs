@@ -37,6 +37,7 @@ use crate::journal::Journal;
 use crate::load::Load;
 use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
 use crate::policy::{ReplacementPolicy, WeuLru};
+use crate::probe::Probes;
 use crate::read::{Fill, Hit, Prefetched, ReadOp};
 use crate::read_buffer::ReadBuffer;
 use crate::recipes::Recipes;
@@ -87,6 +88,11 @@ pub(crate) enum OpKind {
     CheckpointCommit,
     CheckpointCommitFlush,
     Distrust,
+    VolumeDistrust,
+    ProbeOrigin(u64),
+    ProbeRead(u64),
+    ProbeCompare(u64),
+    ProbeHash(u64),
     StopFlush,
 }
 
@@ -115,6 +121,8 @@ pub struct CacheManager {
     /// Headers of sessions before it were written by an earlier cache on the device.
     pub(crate) first_session: u64,
     pub(crate) weu_seq_next: u64,
+    /// Units of this session have this sequence or a later one.
+    pub(crate) weu_seq_first: u64,
     pub(crate) volumes: Map<VolumeId, Volume>,
 
     pub(crate) files: FileIndex,
@@ -170,6 +178,7 @@ pub struct CacheManager {
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
     pub(crate) load: Option<Load>,
+    pub(crate) probes: Probes,
     pub(crate) replayed_intents: Vec<Record>,
     pub(crate) mapping_trusted: bool,
     pub(crate) intact: bool,
@@ -223,6 +232,7 @@ impl CacheManager {
             session: start.session,
             first_session: start.first_session,
             weu_seq_next: start.weu_seq_next.0,
+            weu_seq_first: start.weu_seq_next.0,
             volumes: Map::default(),
             files: FileIndex::new(shape, config.file_index_entries),
             prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
@@ -271,6 +281,7 @@ impl CacheManager {
             health: Health::Good,
             errors: ErrorRuns::default(),
             load: Some(Load::default()),
+            probes: Probes::default(),
             replayed_intents: Vec::new(),
             mapping_trusted: start.mapping_trusted,
             intact: start.intact,
@@ -325,6 +336,7 @@ impl CacheManager {
                 OpKind::Hit(hit) => self.hit_done(hit, result),
                 OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
                 OpKind::CompareRead(job) => self.compare_read_done(job, result),
+                OpKind::ProbeRead(id) => self.probe_ours_read(id, result),
                 other => panic!("extents read for {other:?}"),
             },
             Event::HeaderRead { op, result } => match self.take_op(op) {
@@ -335,6 +347,7 @@ impl CacheManager {
             },
             Event::Hashed { op, digest } => match self.take_op(op) {
                 OpKind::Hash(job) => self.hashed(job, digest),
+                OpKind::ProbeHash(id) => self.probe_hashed(id, digest),
                 other => panic!("hash for {other:?}"),
             },
             Event::Compressed { op, stored_bytes } => match self.take_op(op) {
@@ -343,6 +356,7 @@ impl CacheManager {
             },
             Event::Compared { op, equal } => match self.take_op(op) {
                 OpKind::Compare(job) => self.compared(job, equal),
+                OpKind::ProbeCompare(id) => self.probe_ended(id, Some(equal)),
                 other => panic!("comparison for {other:?}"),
             },
             Event::RecipeArrived { op, prints } => match self.take_op(op) {
@@ -359,6 +373,7 @@ impl CacheManager {
         match self.take_op(op) {
             OpKind::Fill(fill) => self.fill_done(fill, result),
             OpKind::DirectRead(read) => self.read_part_done(read, result),
+            OpKind::ProbeOrigin(id) => self.probe_read(id, result.is_ok()),
             OpKind::Piece(write) => self.piece_done(write, result),
             OpKind::ClientFlush { req, volume, writes } => {
                 self.origin_flushed(volume, writes, result);
@@ -376,6 +391,7 @@ impl CacheManager {
         match self.take_op(op) {
             OpKind::WeuWrite(slot) => self.weu_written(slot, result),
             OpKind::Discard(slot) => self.discarded(slot),
+            OpKind::VolumeDistrust => {}
             kind => self.persist_done(kind, result),
         }
     }
@@ -393,6 +409,7 @@ impl CacheManager {
         self.keep_free_slots();
         self.pump_sweep();
         self.pump_load();
+        self.pump_probes();
         self.pump_persist();
         self.pump_stop();
         self.stats.gauges(&self.files, &self.prints, self.journal.used_blocks(), self.regions.len());
@@ -498,6 +515,9 @@ impl CacheManager {
     fn add_volume(&mut self, cfg: VolumeConfig) {
         assert!(cfg.region_bytes > 0, "a region has a size");
         let whole_extents = cfg.size_bytes / u64::from(self.extent_bytes);
+        // What is not believed is not loaded, so that there is nothing to compare.
+        let closed = self.load.is_some() && cfg.trusted && self.mapping_trusted;
+        self.probes.add(cfg.id, closed);
         self.volumes.insert(cfg.id, Volume { cfg, whole_extents, writes_ended: 0, writes_flushed: 0 });
     }
 

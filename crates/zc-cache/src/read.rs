@@ -235,15 +235,17 @@ impl CacheManager {
             });
         }
         match self.files.get(key) {
-            Some(Mapping::Zero) => return Found::Zero,
-            Some(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) => {
-                if self.slots.is_live(&place) {
-                    return Found::Stored(mapping, place);
-                }
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !self.slots.is_live(&place) => {
                 self.files.remove(key);
                 self.stats.swept_entries += 1;
             }
-            None => {}
+            Some(mapping) if self.is_past_gate(key.volume, mapping) => {
+                return match mapping {
+                    Mapping::Zero => Found::Zero,
+                    Mapping::Base(place) | Mapping::Duplicate(place) => Found::Stored(mapping, place),
+                };
+            }
+            Some(_) | None => {}
         }
         if let Some(src) = self.inserting(key) {
             return Found::Copy(src.part(portion.skip_bytes, portion.len_bytes));

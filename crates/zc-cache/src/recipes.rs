@@ -62,6 +62,10 @@ impl CacheManager {
         if !self.has_recipes(key.volume) || self.tracks.is_written(&key) || self.staging.get(&key).is_some() {
             return None;
         }
+        if self.is_mapped(key) {
+            // Its volume's sample has not been seen yet.
+            return None;
+        }
         let print = *self.recipes.prints.get(&key)?;
         let (slot, generation, stored) = self.found_since(&print)?;
         let place = self.place(slot, generation, stored);

@@ -85,7 +85,8 @@ impl CacheManager {
         if self.prefetched.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
             return Residency::Cached;
         }
-        match self.files.get(key).map(|mapping| self.residency_of_mapping(mapping)) {
+        let mapping = self.files.get(key).filter(|mapping| self.is_past_gate(key.volume, *mapping));
+        match mapping.map(|mapping| self.residency_of_mapping(mapping)) {
             Some(Residency::OriginOnly) | None => {}
             Some(known) => return known,
         }

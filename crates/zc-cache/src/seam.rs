@@ -469,7 +469,15 @@ pub enum Note {
         /// The slot.
         slot: WeuSlot,
     },
-    /// All headers are read; the index is complete.
+    /// The origin of a volume holds something else than what the cache stored in an earlier session: all that was
+    /// stored for the volume is forgotten.
+    OriginDiffers {
+        /// The volume.
+        volume: VolumeId,
+        /// Where it was seen.
+        extent: ExtentNo,
+    },
+    /// All headers are read, the samples are compared: the index is complete and all of it is served.
     IndexLoaded {
         /// Extents in the file index.
         extents: u64,

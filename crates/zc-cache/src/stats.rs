@@ -159,6 +159,10 @@ stats! {
     load_mappings,
     /// Mappings distrusted at the start.
     load_distrusted,
+    /// Mappings of earlier sessions that were compared with the origin.
+    probes,
+    /// Comparisons that found something else at the origin; the volume's older contents were forgotten.
+    probes_differed,
     /// Gauge: entries of the file index.
     file_index_len,
     /// Gauge: room of the file index.

@@ -266,6 +266,7 @@ impl CacheManager {
 
     /// Gives an extent a mapping and records what has to survive; the extent has none that can be served.
     pub(crate) fn map_extent(&mut self, key: ExtentKey, mapping: Mapping) {
+        debug_assert!(!self.is_mapped(key), "{key:?} has a mapping that was not made void");
         match mapping {
             Mapping::Base(_) => {}
             Mapping::Zero => self.record(Record::Zero { key }),

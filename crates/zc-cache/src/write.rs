@@ -217,6 +217,7 @@ impl CacheManager {
                 staged.write_begins(id, sectors);
                 staged.touched_ms = self.now_ms;
             } else if stage && len < self.extent_bytes {
+                let old = old.filter(|mapping| self.is_past_gate(volume, *mapping));
                 self.stage(id, key, old, sectors);
             }
         }

@@ -8,7 +8,7 @@
 //! What it does not do: device layout beyond asking the geometry (see `device`).
 
 use zc_cache::seam::{Action, Event, Note};
-use zc_core::{BufSlice, ErrorKind, OpId, VolumeId};
+use zc_core::{BufSlice, ErrorKind, ExtentNo, OpId, VolumeId};
 use zc_io::{Completion, Segment, Target};
 use zc_origin::{OriginRequest, Step};
 
@@ -172,7 +172,8 @@ impl Shard {
     }
 
     fn distrust(&mut self, op: OpId, volume: Option<VolumeId>) {
-        self.metrics.distrusts += 1;
+        // A volume alone is as good as new once what was stored for it is forgotten durably: at a clean stop.
+        self.metrics.distrusts += u64::from(volume.is_none());
         let state = std::sync::Arc::clone(&self.state);
         let name = volume.and_then(|id| self.volumes.get(&id)).map(|volume| volume.name.clone());
         let work = move || {
@@ -204,11 +205,23 @@ impl Shard {
                 }
             }
             Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
+            Note::OriginDiffers { volume, extent } => self.note_changed_origin(volume, extent),
             Note::IndexLoaded { extents } => {
                 let ms = self.clock.now_ms();
                 self.loaded_ms = Some(ms);
                 tracing::info!("index complete: {extents} extents, {ms} ms after the start");
             }
+        }
+    }
+
+    fn note_changed_origin(&mut self, volume: VolumeId, extent: ExtentNo) {
+        let name = self.volume_mut(volume).name.clone();
+        let reason = format!(
+            "its origin was written while the cache was not serving it: extent {extent} is not what was cached"
+        );
+        tracing::warn!("volume \"{name}\" starts cold: {reason}");
+        if let Some(mut info) = self.registry.volumes.get_mut(&name) {
+            info.cold_reason = Some(reason);
         }
     }
 

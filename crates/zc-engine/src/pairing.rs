@@ -5,7 +5,8 @@
 //! disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about identity
 //! the start is refused and nothing is touched, unless a cold start was asked for.
 //!
-//! What stays undetectable: a block device, or after an unclean stop a file, that somebody else wrote meanwhile.
+//! What stays undetectable: a block device, or after an unclean stop a file, that somebody else wrote meanwhile, unless
+//! the sample of extents that the manager compares with the origin meets a change.
 //!
 //! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
 //! and a crash before that makes the next start cold as well instead of half trusted.

@@ -4,8 +4,8 @@
 //! they belong together; bind the sockets; only then begin a session on the cache. A refusal up to that point leaves
 //! everything as it was, but for a cache file or origin that the configuration asked to be created.
 //!
-//! What it does not do: read WEU headers (the manager does while clients are served) or compare a sample of cached
-//! extents with the origin: the manager offers no such sample.
+//! What it does not do: read WEU headers or compare a sample of cached extents with the origin (the manager does both
+//! while clients are served).
 
 use std::os::unix::net::UnixListener;
 use std::path::Path;

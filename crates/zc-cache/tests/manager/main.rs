@@ -176,6 +176,7 @@ fn a_clean_restart_is_warm_for_bases_duplicates_and_zeros() {
     let mut world = world.restart(true);
     world.tick(1);
     assert!(world.manager.is_loaded());
+    world.origin_reads.clear();
     world.read(V, 0, 512 << 10);
     world.read(W, 0, 512 << 10);
     world.read(V, 1 << 20, 64 << 10);
@@ -196,6 +197,7 @@ fn after_a_power_cut_only_marked_regions_are_cold() {
     assert_eq!(marked, 1);
     let mut world = world.restart(false);
     world.tick(1);
+    world.origin_reads.clear();
     for at in 0..16 {
         world.read(V, at * (128 << 10), 128 << 10);
     }
@@ -367,5 +369,55 @@ fn residency_tells_cached_zero_and_origin_apart() {
         world.tick(500);
     }
     assert_eq!(state_of(&world, 0, 8 << 10), [(8 << 10, Residency::OriginOnly)]);
+    world.stop();
+}
+
+#[test]
+fn a_restart_compares_a_sample_with_the_origin_and_serves_hits() {
+    let mut world = World::new(Shape::default());
+    for at in 0..8 {
+        world.write(V, at * (128 << 10), &half(at, 128 << 10));
+    }
+    world.write(W, 0, &half(0, 128 << 10));
+    world.write(W, 1 << 20, &vec![0; 64 << 10]);
+    world.stop();
+    let mut world = world.restart(true);
+    world.tick(20);
+    world.origin_reads.clear();
+    assert!(world.stat("probes") >= 12, "{} compared", world.stat("probes"));
+    assert_eq!(world.stat("probes_differed"), 0);
+    world.origin_reads.clear();
+    world.read(V, 0, 1 << 20);
+    world.read(W, 0, 128 << 10);
+    world.read(W, 1 << 20, 64 << 10);
+    assert!(world.origin_reads.is_empty(), "{:?}", world.origin_reads);
+    world.stop();
+}
+
+#[test]
+fn an_origin_that_was_written_elsewhere_is_noticed_and_only_its_volume_forgotten() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 512 << 10));
+    world.write(W, 0, &half(2, 512 << 10));
+    world.write(W, 1 << 20, &half(1, 256 << 10));
+    let changed = half(77, 512 << 10);
+    world.stop();
+    world.origins.get_mut(&V).unwrap()[..512 << 10].copy_from_slice(&changed);
+    let mut world = world.restart(true);
+    world.tick(20);
+    assert_eq!(world.stat("probes_differed"), 1);
+    assert_eq!(world.read(V, 0, 512 << 10), changed);
+    world.origin_reads.clear();
+    world.read(W, 0, 512 << 10);
+    world.read(W, 1 << 20, 256 << 10);
+    assert!(world.origin_reads.is_empty(), "contents of V still serve W: {:?}", world.origin_reads);
+    world.tick(1000);
+    assert_eq!(world.read(V, 0, 512 << 10), changed);
+    assert!(world.origin_reads.is_empty(), "what was read is cached anew: {:?}", world.origin_reads);
+    // Also after the next start.
+    let mut world = world.restart_killed();
+    world.tick(20);
+    assert_eq!(world.stat("probes_differed"), 0);
+    assert_eq!(world.read(V, 0, 512 << 10), changed);
     world.stop();
 }

@@ -10,6 +10,7 @@ fn a_second_start_is_warm() {
     rig.client("v").write(0, &data).unwrap();
     assert!(engine.stop().unwrap());
     let engine = rig.start(&["v"]);
+    while engine.stats().unwrap().index_loaded_ms.is_none() {}
     let mut client = rig.client("v");
     assert_eq!(client.read(0, data.len()).unwrap(), data);
     let (hits, misses) = (counter(&engine, "extent_hits_device"), counter(&engine, "extent_misses"));

@@ -1,0 +1,261 @@
+//! A sample of what a restart found is compared with the origin before hits are served.
+//!
+//! Job: while WEU headers load, pick some mappings of each volume, read stored content and origin, compare. Until the
+//! sample of a volume has been seen, its *gate* is closed: what earlier sessions stored for it is not served. One
+//! difference, and everything that earlier sessions stored for the volume is forgotten: somebody wrote to the origin
+//! while the cache was not there.
+//!
+//! Invariants: a probe that a write overtook, or whose reads failed, says nothing; so does damage of the cache (it
+//! would be found at the hit). The sample is small and begins with the first headers, so that serving from the cache
+//! begins soon; a small change of an origin is likely to be missed. What is stored in this session is served at once.
+//!
+//! What it does not do: look at the identity of origins (the engine does, before anything is loaded).
+
+use std::collections::VecDeque;
+
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
+use zc_format::ExtentError;
+
+use crate::file_index::{Keep, Mapping, Place, SweepCursor};
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::{Action, Digest, ExtentRead, Note};
+use crate::tracks::{ExpectHeld, Guard};
+
+/// Mappings compared per volume.
+const SAMPLE: u32 = 32;
+/// Comparisons under way at once, all volumes together.
+const IN_FLIGHT_MAX: usize = 4;
+/// Every so many loaded mappings of a volume one is picked, twice as many after each quarter of the sample: the sample
+/// spans the first thousand extents, or all of a small cache.
+const FIRST_STRIDE: u64 = 8;
+
+/// Sampling of one volume.
+#[derive(Debug, Default)]
+struct Sample {
+    /// Mappings loaded.
+    loaded: u64,
+    /// The number of the mapping to pick next.
+    next: u64,
+    picked: u32,
+    /// Picked and not yet compared.
+    outstanding: u32,
+    open: bool,
+}
+
+/// A comparison under way.
+#[derive(Debug)]
+struct Probe {
+    mapping: Mapping,
+    guard: Guard,
+    /// What the origin has, and what the cache has, if it is stored.
+    theirs: BufId,
+    ours: Option<BufId>,
+    slot: Option<WeuSlot>,
+    reads_left: u32,
+    failed: bool,
+}
+
+/// The sampling of all volumes.
+#[derive(Debug, Default)]
+pub(crate) struct Probes {
+    samples: Map<VolumeId, Sample>,
+    picked: VecDeque<(ExtentKey, Mapping)>,
+    under_way: Map<u64, Probe>,
+    /// It was said that everything is loaded and may be served.
+    announced: bool,
+}
+
+impl Probes {
+    /// A volume whose earlier contents are to be sampled (`closed`), or not.
+    pub(crate) fn add(&mut self, volume: VolumeId, closed: bool) {
+        self.samples.insert(volume, Sample { open: !closed, ..Sample::default() });
+    }
+
+    pub(crate) fn is_open(&self, volume: VolumeId) -> bool {
+        self.samples.get(&volume).is_none_or(|sample| sample.open)
+    }
+
+    /// A mapping was loaded.
+    pub(crate) fn loaded(&mut self, key: ExtentKey, mapping: Mapping) {
+        let Some(sample) = self.samples.get_mut(&key.volume).filter(|sample| !sample.open) else { return };
+        if sample.picked < SAMPLE && sample.loaded == sample.next {
+            sample.picked += 1;
+            sample.outstanding += 1;
+            sample.next += FIRST_STRIDE << (4 * sample.picked / SAMPLE);
+            self.picked.push_back((key, mapping));
+        }
+        sample.loaded += 1;
+    }
+
+    fn ended(&mut self, volume: VolumeId) {
+        self.samples.get_mut(&volume).expect_held().outstanding -= 1;
+    }
+}
+
+impl CacheManager {
+    /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
+    pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping) -> bool {
+        self.probes.is_open(volume)
+            || match mapping {
+                Mapping::Zero => false,
+                Mapping::Base(place) | Mapping::Duplicate(place) => {
+                    self.slots.get(place.slot).weu_seq.0 >= self.weu_seq_first
+                }
+            }
+    }
+
+    /// Starts comparisons, opens gates.
+    pub(crate) fn pump_probes(&mut self) {
+        if self.stopping || self.health != Health::Good {
+            for (key, _) in core::mem::take(&mut self.probes.picked) {
+                self.probes.ended(key.volume);
+            }
+        }
+        while self.probes.under_way.len() < IN_FLIGHT_MAX
+            && let Some((key, mapping)) = self.probes.picked.pop_front()
+        {
+            self.begin_probe(key, mapping);
+        }
+        let loaded = self.load.is_none();
+        for sample in self.probes.samples.values_mut() {
+            sample.open |= sample.outstanding == 0 && (loaded || sample.picked == SAMPLE);
+        }
+        if loaded && !self.probes.announced && self.health == Health::Good {
+            self.probes.announced = self.probes.samples.values().all(|sample| sample.open);
+            if self.probes.announced {
+                self.out.push(Action::Note(Note::IndexLoaded { extents: self.files.len() }));
+            }
+        }
+    }
+
+    fn begin_probe(&mut self, key: ExtentKey, mapping: Mapping) {
+        let guard = if self.files.get(key) == Some(mapping) { self.tracks.guard(key) } else { None };
+        let Some(guard) = guard else { return self.probes.ended(key.volume) };
+        let place = match mapping {
+            Mapping::Zero => None,
+            Mapping::Base(place) | Mapping::Duplicate(place) if self.slots.is_live(&place) => Some(place),
+            Mapping::Base(_) | Mapping::Duplicate(_) => {
+                self.tracks.release(&guard);
+                return self.probes.ended(key.volume);
+            }
+        };
+        self.stats.probes += 1;
+        let id = self.number();
+        let theirs = self.alloc(self.extent_bytes);
+        let op = self.op(OpKind::ProbeOrigin(id));
+        let offset_bytes = key.extent.0 * u64::from(self.extent_bytes);
+        let dest = self.whole(theirs);
+        self.out.push(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
+        let ours = place.map(|place| self.read_ours(id, key, mapping, place));
+        let slot = place.map(|place| place.slot);
+        let reads_left = 1 + u32::from(ours.is_some());
+        self.probes
+            .under_way
+            .insert(id, Probe { mapping, guard, theirs, ours, slot, reads_left, failed: false });
+    }
+
+    fn whole(&self, buf: BufId) -> BufSlice {
+        BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes }
+    }
+
+    fn read_ours(&mut self, id: u64, key: ExtentKey, mapping: Mapping, place: Place) -> BufId {
+        let ours = self.alloc(self.extent_bytes);
+        self.slots.pin(place.slot);
+        let expected = self.expected(&mapping, &place, key);
+        let page = zc_core::limits::BLOCK_BYTES;
+        let start_bytes = expected.offset_bytes / page * page;
+        let source = self.source(place.slot);
+        let op = self.op(OpKind::ProbeRead(id));
+        self.hold_source(op, source);
+        let dest = self.whole(ours);
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot: place.slot,
+            start_bytes,
+            len_bytes: u32::from(place.pages) * page,
+            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
+            urgent: false,
+        });
+        ours
+    }
+
+    pub(crate) fn probe_ours_read(
+        &mut self,
+        id: u64,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+    ) {
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let slot = self.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
+        self.slots.unpin(slot);
+        self.probe_read(id, ok);
+    }
+
+    /// One of a probe's reads ended.
+    pub(crate) fn probe_read(&mut self, id: u64, ok: bool) {
+        let probe = self.probes.under_way.get_mut(&id).expect_held();
+        probe.reads_left -= 1;
+        probe.failed |= !ok;
+        if probe.reads_left > 0 {
+            return;
+        }
+        let (failed, theirs, ours) = (probe.failed, probe.theirs, probe.ours);
+        if failed {
+            return self.probe_ended(id, None);
+        }
+        let src = self.whole(theirs);
+        match ours {
+            Some(ours) => {
+                let (op, left) = (self.op(OpKind::ProbeCompare(id)), self.whole(ours));
+                self.out.push(Action::Compare { op, left, right: src });
+            }
+            None => {
+                let op = self.op(OpKind::ProbeHash(id));
+                self.out.push(Action::Hash { op, src });
+            }
+        }
+    }
+
+    pub(crate) fn probe_hashed(&mut self, id: u64, digest: Digest) {
+        self.probe_ended(id, Some(digest == Digest::Zero));
+    }
+
+    /// The comparison ended; `None`: without an answer.
+    pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>) {
+        let probe = self.probes.under_way.remove(&id).expect_held();
+        let key = probe.guard.key;
+        let counts = self.tracks.holds(&probe.guard) && self.files.get(key) == Some(probe.mapping);
+        self.tracks.release(&probe.guard);
+        self.release(probe.theirs);
+        if let Some(ours) = probe.ours {
+            self.release(ours);
+        }
+        self.probes.ended(key.volume);
+        if counts && equal == Some(false) {
+            self.stats.probes_differed += 1;
+            self.forget_volume(key);
+        }
+    }
+
+    /// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
+    fn forget_volume(&mut self, key: ExtentKey) {
+        let Some(volume) = self.volumes.get_mut(&key.volume) else { return };
+        if !core::mem::replace(&mut volume.cfg.trusted, false) {
+            return;
+        }
+        self.out.push(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
+        let op = self.op(OpKind::VolumeDistrust);
+        self.out.push(Action::Distrust { op, volume: Some(key.volume) });
+        let mut stored = Vec::new();
+        self.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
+            if other.volume == key.volume {
+                stored.push(other);
+            }
+            Keep::Yes
+        });
+        for other in stored {
+            self.forget(other);
+        }
+    }
+}
