@@ -22,8 +22,9 @@
 //! | `STRUCTURED_REPLY` | yes | yes |
 //! | `LIST_META_CONTEXT` | yes | no |
 //! | `SET_META_CONTEXT`, `BLOCK_STATUS`, any contexts the driver names | yes | yes |
-//! | `EXTENDED_HEADERS` | yes, off by default: tried with qemu 10.0 only, not with libnbd | same |
-//! | `BLOCK_STATUS_PAYLOAD` | no: refused with `EINVAL` | no |
+//! | `EXTENDED_HEADERS` (branch `extension-ext-header`; tried with libnbd 1.24 and qemu 11.1) | yes | yes |
+//! | `BLOCK_STATUS_PAYLOAD` | yes | yes |
+//! | contexts with more than 32 bits of status | no | passed on |
 //! | `STARTTLS` (off, allowed, required; rights per export) | yes | no |
 //! | `READ` with holes, `DF`, error chunks with text | yes | yes |
 //! | `WRITE`, `FLUSH`, `FUA`, `TRIM`, `CACHE`, `DISC` | yes | yes |

@@ -57,6 +57,8 @@ pub mod tx_flag {
     pub const SEND_CACHE: u16 = 1 << 10;
     /// The `FAST_ZERO` command flag is offered.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
+    /// `BLOCK_STATUS` takes a payload that names contexts (needs extended headers).
+    pub const BLOCK_STATUS_PAYLOAD: u16 = 1 << 12;
 }
 
 /// Options of the handshake.
@@ -214,6 +216,8 @@ pub mod limits {
     pub const OUTPUT_BYTES_DEFAULT: usize = 1 << 20;
     /// Most metadata contexts of one export.
     pub const CONTEXTS_MAX: usize = 16;
+    /// Longest payload of a `BLOCK_STATUS`: effect length and every context once.
+    pub const STATUS_PAYLOAD_BYTES_MAX: u64 = 8 + 4 * (CONTEXTS_MAX as u64);
     /// Most queries of one meta context option that are kept; more are an invalid option.
     pub const QUERIES_MAX: usize = 256;
     /// Most information requests of one `INFO`/`GO` that are looked at.

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use zc_nbd::wire::{
     BlockStatus, ChunkHeader, ErrorChunk, GoRequest, HeaderStyle, HoleChunk, InfoReply, MetaContextReply,
-    MetaRequest, RequestHeader, ServerEntry, WireError,
+    MetaRequest, RequestHeader, ServerEntry, StatusFilter, WireError,
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -13,6 +13,7 @@ fuzz_target!(|data: &[u8]| {
     stable(data, InfoReply::encode, InfoReply::decode);
     stable(data, ServerEntry::encode, ServerEntry::decode);
     stable(data, MetaContextReply::encode, MetaContextReply::decode);
+    stable(data, StatusFilter::encode, StatusFilter::decode);
     stable(data, |value: &HoleChunk, out| value.encode(out), HoleChunk::decode);
     for with_offset in [false, true] {
         stable(data, ErrorChunk::encode, |bytes| ErrorChunk::decode(with_offset, bytes));

@@ -38,7 +38,7 @@ pub struct ClientConfig {
     pub list: bool,
     /// Ask for structured replies.
     pub structured: bool,
-    /// Ask for extended headers first. Off by default: tried with qemu 10.0 only, not with libnbd.
+    /// Ask for extended headers first.
     pub extended: bool,
     /// Metadata contexts to ask for, at most 16.
     pub contexts: Vec<String>,
@@ -52,7 +52,7 @@ impl Default for ClientConfig {
             export: String::new(),
             list: false,
             structured: true,
-            extended: false,
+            extended: true,
             contexts: Vec::new(),
             in_flight: zc_core::usize_from_u32(limits::IN_FLIGHT_DEFAULT),
         }

@@ -17,8 +17,8 @@ pub(super) struct Pending {
     pub(super) error: Option<RemoteError>,
     /// Disjoint, sorted, merged ranges of a read that arrived.
     pieces: Vec<(u64, u64)>,
-    /// Contexts of a block status that arrived.
-    pub(super) contexts_seen: Vec<u32>,
+    /// Contexts of a block status that have not arrived.
+    pub(super) contexts_due: Vec<u32>,
     pub(super) content_chunks: u64,
 }
 
@@ -31,7 +31,7 @@ impl Pending {
             length,
             error: None,
             pieces: Vec::new(),
-            contexts_seen: Vec::new(),
+            contexts_due: Vec::new(),
             content_chunks: 0,
         }
     }

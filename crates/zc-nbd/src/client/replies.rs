@@ -147,12 +147,10 @@ impl ClientSession {
             }
             chunk::BLOCK_STATUS | chunk::BLOCK_STATUS_EXT => {
                 let BlockStatus { context, extents } = BlockStatus::decode(self.style, &body)?;
-                if pending.contexts_seen.contains(&context)
-                    || !self.contexts.iter().any(|(id, _)| *id == context)
-                {
+                let Some(at) = pending.contexts_due.iter().position(|due| *due == context) else {
                     return Err(ClientError::Rule("a block status names a context twice or unasked"));
-                }
-                pending.contexts_seen.push(context);
+                };
+                pending.contexts_due.swap_remove(at);
                 Ok(Step::Event(ClientEvent::BlockStatus { cookie, context, extents }))
             }
             kind => {
@@ -172,8 +170,7 @@ impl ClientSession {
         if result.is_ok() && pending.command == command::READ && !pending.is_covered() {
             return Err(ClientError::Rule("a read says success before all its data came"));
         }
-        let all_contexts = pending.contexts_seen.len() == self.contexts.len();
-        if result.is_ok() && pending.command == command::BLOCK_STATUS && !all_contexts {
+        if result.is_ok() && !pending.contexts_due.is_empty() {
             return Err(ClientError::Rule("a block status lacks a context"));
         }
         Ok(Step::Event(ClientEvent::Done { cookie, result }))

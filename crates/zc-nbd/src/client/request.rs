@@ -9,7 +9,7 @@
 use super::pending::Pending;
 use super::{ClientSession, Phase};
 use crate::proto::{command, command_flag, tx_flag};
-use crate::wire::{HeaderStyle, RequestHeader};
+use crate::wire::{HeaderStyle, RequestHeader, StatusFilter};
 
 /// Why a request was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +32,9 @@ pub enum RequestError {
     /// The export is read-only.
     #[error("NBD request: the export is read-only")]
     ReadOnly,
+    /// A context is not negotiated, repeated, or none is named.
+    #[error("NBD request: a context is not negotiated or named twice, or none is named")]
+    Context,
     /// The server does not offer the command or a flag.
     #[error("NBD request: the server does not offer this command or flag")]
     NotOffered,
@@ -121,7 +124,48 @@ impl ClientSession {
         flags: u16,
         out: &mut Vec<u8>,
     ) -> Result<u64, RequestError> {
-        self.request(command::BLOCK_STATUS, offset, length, flags, out)
+        let cookie = self.request(command::BLOCK_STATUS, offset, length, flags, out)?;
+        if let Some(pending) = self.pending.get_mut(&cookie) {
+            pending.contexts_due = self.contexts.iter().map(|(id, _)| *id).collect();
+        }
+        Ok(cookie)
+    }
+
+    /// As [`ClientSession::block_status`], of some of the negotiated contexts only, by their ids. Servers offer it
+    /// with [`tx_flag::BLOCK_STATUS_PAYLOAD`].
+    ///
+    /// # Errors
+    /// See [`RequestError`]; nothing was sent then.
+    pub fn block_status_of(
+        &mut self,
+        contexts: &[u32],
+        offset: u64,
+        length: u64,
+        flags: u16,
+        out: &mut Vec<u8>,
+    ) -> Result<u64, RequestError> {
+        let number = command::BLOCK_STATUS;
+        self.check(number, offset, length, flags)?;
+        let offered = self.export.as_ref().is_some_and(|export| export.offers(tx_flag::BLOCK_STATUS_PAYLOAD));
+        if !offered || self.style != HeaderStyle::Extended {
+            return Err(RequestError::NotOffered);
+        }
+        let is_known = |id: &u32| self.contexts.iter().any(|(known, _)| known == id);
+        let repeats = contexts.iter().enumerate().any(|(at, id)| contexts[..at].contains(id));
+        if contexts.is_empty() || repeats || !contexts.iter().all(is_known) {
+            return Err(RequestError::Context);
+        }
+        let filter = StatusFilter { length, contexts: contexts.to_vec() };
+        let payload = zc_core::u64_from_usize(StatusFilter::body_bytes(contexts.len()));
+        let cookie = self.take_cookie();
+        let flags_sent = flags | command_flag::PAYLOAD_LEN;
+        RequestHeader { flags: flags_sent, command: number, cookie, offset, length: payload }
+            .encode(self.style, out);
+        filter.encode(out);
+        let mut pending = Pending::new(number, flags, offset, length);
+        pending.contexts_due = filter.contexts;
+        self.pending.insert(cookie, pending);
+        Ok(cookie)
     }
 
     /// Says goodbye. Replies to requests in flight still come; no further request is sent.
@@ -146,14 +190,19 @@ impl ClientSession {
         out: &mut Vec<u8>,
     ) -> Result<u64, RequestError> {
         self.check(number, offset, length, flags)?;
-        let cookie = self.next_cookie;
-        self.next_cookie = cookie.wrapping_add(1);
+        let cookie = self.take_cookie();
         let extended_write = self.style == HeaderStyle::Extended && number == command::WRITE;
         let wire_flags = if extended_write { flags | command_flag::PAYLOAD_LEN } else { flags };
         let header = RequestHeader { flags: wire_flags, command: number, cookie, offset, length };
         header.encode(self.style, out);
         self.pending.insert(cookie, Pending::new(number, flags, offset, length));
         Ok(cookie)
+    }
+
+    fn take_cookie(&mut self) -> u64 {
+        let cookie = self.next_cookie;
+        self.next_cookie = cookie.wrapping_add(1);
+        cookie
     }
 
     fn check(&self, number: u16, offset: u64, length: u64, flags: u16) -> Result<(), RequestError> {

@@ -10,7 +10,7 @@ use super::{
     Access, CloseReason, ExportCatalog, ExportInfo, Phase, ServerEvent, ServerSession, Step, TlsMode,
 };
 use crate::proto::limits::OPTION_DRAIN_BYTES_MAX;
-use crate::proto::{handshake_flag, info, option, reply};
+use crate::proto::{handshake_flag, info, option, reply, tx_flag};
 use crate::wire::{
     ExportNameReply, GoRequest, HeaderStyle, InfoReply, MetaContextReply, MetaRequest, OptionHeader,
     OptionReplyHeader,
@@ -247,8 +247,11 @@ impl ServerSession {
     ) -> Result<(ExportInfo, String), Refused> {
         let request = GoRequest::decode(data).map_err(|_| MALFORMED)?;
         let export = self.find(&request.export, catalog)?;
-        let mut replies =
-            vec![InfoReply::Export { size_bytes: export.size_bytes, flags: export.tx_flags(self.style) }];
+        let mut flags = export.tx_flags(self.style);
+        if self.style == HeaderStyle::Extended && self.has_contexts_for(&request.export) {
+            flags |= tx_flag::BLOCK_STATUS_PAYLOAD;
+        }
+        let mut replies = vec![InfoReply::Export { size_bytes: export.size_bytes, flags }];
         let asked = |kind| request.infos.contains(&kind);
         if asked(info::NAME) {
             replies.push(InfoReply::Name(export.name.clone()));
@@ -270,6 +273,10 @@ impl ServerSession {
             OptionReplyHeader::encode_with(number, reply::INFO, &body, out);
         }
         Ok((export, request.export))
+    }
+
+    fn has_contexts_for(&self, name: &str) -> bool {
+        self.meta.as_ref().is_some_and(|(export, contexts)| export == name && !contexts.is_empty())
     }
 
     fn attach(&mut self, export: ExportInfo, asked_name: &str) -> Step {

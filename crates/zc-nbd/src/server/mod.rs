@@ -36,7 +36,7 @@ pub use transmission::{Command, Request};
 
 use crate::proto::limits;
 use crate::stream::Need;
-use crate::wire::{Greeting, HeaderStyle, WireError};
+use crate::wire::{Greeting, HeaderStyle, RequestHeader, WireError};
 use transmission::Refusal;
 
 /// Bounds of one connection.
@@ -87,13 +87,13 @@ pub struct ServerConfig {
     pub tls: TlsMode,
     /// Offer structured replies.
     pub structured: bool,
-    /// Offer extended headers. Off by default: tried with qemu 10.0 only, not with libnbd.
+    /// Offer extended headers.
     pub extended: bool,
 }
 
 impl Default for ServerConfig {
     fn default() -> Self {
-        Self { limits: ServerLimits::default(), tls: TlsMode::Off, structured: true, extended: false }
+        Self { limits: ServerLimits::default(), tls: TlsMode::Off, structured: true, extended: true }
     }
 }
 
@@ -150,6 +150,10 @@ enum Phase {
     /// The driver takes a WRITE's payload.
     Payload {
         left: u64,
+    },
+    /// Waiting for the payload of a BLOCK_STATUS.
+    StatusPayload {
+        header: RequestHeader,
     },
     /// Reading past the payload of a refused request.
     SkipPayload {
@@ -230,6 +234,7 @@ impl ServerSession {
                 Phase::SkipOption { .. } => self.step_skip_option(input, out),
                 Phase::StartTls => self.step_start_tls(input),
                 Phase::Requests => self.step_request(input, out),
+                Phase::StatusPayload { .. } => self.step_status_payload(input, out),
                 Phase::SkipPayload { .. } => self.step_skip_payload(input, out),
                 Phase::Payload { .. } => Step::Wait,
                 Phase::Ended => {

@@ -163,7 +163,9 @@ impl ServerSession {
 
     /// Answers a BLOCK_STATUS: `extents(id)` gives the consecutive extents of a negotiated context from the request's
     /// offset on. Neighbours of equal status are merged, empty ones dropped; the list is cut to one extent within the
-    /// request for REQ_ONE, else to the request's end and to 2^16 extents. No extents at all mean status 0.
+    /// request for REQ_ONE, else to the request's end and to 2^16 extents. No extents at all mean status 0. Contexts
+    /// that the request does not want are not asked for. Flags have 32 bits; lengths should be multiples of the
+    /// export's minimum block, as the request's range is.
     ///
     /// # Panics
     /// If the request is no BLOCK_STATUS.
@@ -177,14 +179,14 @@ impl ServerSession {
         let request = self.settle(request);
         let extended = self.style == HeaderStyle::Extended;
         let kind = if extended { chunk::BLOCK_STATUS_EXT } else { chunk::BLOCK_STATUS };
-        let status_bits = if extended { u64::MAX } else { u64::from(u32::MAX) };
-        let ids: Vec<u32> = self.contexts().iter().map(|(id, _)| *id).collect();
-        for (index, id) in ids.iter().enumerate() {
-            let list = tidy(extents(*id), &request, status_bits);
-            let body = zc_core::u64_from_usize(BlockStatus::body_bytes(self.style, list.len()));
-            let last = index + 1 == ids.len();
+        let mut wanted =
+            self.contexts().iter().map(|(id, _)| *id).filter(|id| request.wants_context(*id)).peekable();
+        while let Some(context) = wanted.next() {
+            let extents = tidy(extents(context), &request);
+            let body = zc_core::u64_from_usize(BlockStatus::body_bytes(self.style, extents.len()));
+            let last = wanted.peek().is_none();
             self.put_chunk(request.cookie, request.offset, kind, last, body, out);
-            BlockStatus { context: *id, extents: list }.encode(self.style, out);
+            BlockStatus { context, extents }.encode(self.style, out);
         }
     }
 
@@ -224,7 +226,7 @@ impl ServerSession {
 }
 
 /// Merges, drops and cuts extents so that they obey the protocol.
-fn tidy(extents: Vec<StatusExtent>, request: &Request, status_bits: u64) -> Vec<StatusExtent> {
+fn tidy(extents: Vec<StatusExtent>, request: &Request) -> Vec<StatusExtent> {
     let bound = if request.one_extent() { 1 } else { limits::EXTENTS_SENT_MAX };
     let mut list: Vec<StatusExtent> = Vec::new();
     let mut left = request.length;
@@ -233,7 +235,7 @@ fn tidy(extents: Vec<StatusExtent>, request: &Request, status_bits: u64) -> Vec<
         if length == 0 {
             continue;
         }
-        let flags = extent.flags & status_bits;
+        let flags = extent.flags & u64::from(u32::MAX);
         let full = list.len() == bound;
         match list.last_mut() {
             Some(last) if last.flags == flags => last.length += length,

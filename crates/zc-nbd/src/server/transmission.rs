@@ -9,7 +9,7 @@
 
 use super::{CloseReason, ExportInfo, Phase, ServerEvent, ServerSession, Step};
 use crate::proto::{ErrorCode, command, command_flag, limits};
-use crate::wire::{HeaderStyle, RequestHeader};
+use crate::wire::{HeaderStyle, RequestHeader, StatusFilter};
 
 /// Commands that reach the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +39,12 @@ pub struct Request {
     pub(super) cookie: u64,
     pub(super) offset: u64,
     pub(super) length: u64,
+    /// Bit n: the context with id n + 1 is asked for.
+    pub(super) contexts: u32,
 }
+
+/// [`Request::contexts`] of a request that does not choose.
+const EVERY_CONTEXT: u32 = u32::MAX;
 
 impl Request {
     /// What to do.
@@ -96,6 +101,15 @@ impl Request {
         self.flags & command_flag::REQ_ONE != 0
     }
 
+    /// `BLOCK_STATUS`: whether the context with this id is asked for. Those that are not need no extents.
+    #[must_use]
+    pub const fn wants_context(&self, id: u32) -> bool {
+        match id.checked_sub(1) {
+            Some(bit) if bit < u32::BITS => self.contexts & (1 << bit) != 0,
+            _ => false,
+        }
+    }
+
     /// Payload bytes the request keeps in memory while in flight.
     pub(super) const fn payload_bytes(&self) -> u64 {
         match self.command {
@@ -116,6 +130,8 @@ pub(super) struct Refusal {
 
 /// Why a request is refused: error and text for people.
 type Refused = (ErrorCode, &'static str);
+
+const BAD_FILTER: Refused = (ErrorCode::Inval, "the payload of a block status is malformed");
 
 impl ServerSession {
     pub(super) fn step_request(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
@@ -157,7 +173,24 @@ impl ServerSession {
             Ok(payload) => payload,
             Err(reason) => return self.close(reason),
         };
-        match self.check(header) {
+        let filtered = header.command == command::BLOCK_STATUS && payload > 0;
+        if filtered && payload <= limits::STATUS_PAYLOAD_BYTES_MAX {
+            self.phase = Phase::StatusPayload { header: *header };
+            return Step::Again;
+        }
+        let checked = if filtered { Err(BAD_FILTER) } else { self.check(header, EVERY_CONTEXT) };
+        self.conclude(header, checked, payload, out)
+    }
+
+    /// Refuses a request, answers it if it has nothing to do, or hands it to the driver. `payload` bytes follow.
+    fn conclude(
+        &mut self,
+        header: &RequestHeader,
+        checked: Result<Request, Refused>,
+        payload: u64,
+        out: &mut Vec<u8>,
+    ) -> Step {
+        match checked {
             Err((code, text)) => {
                 let refusal = Refusal { cookie: header.cookie, offset: header.offset, code, text };
                 self.phase = Phase::SkipPayload { left: payload, refusal };
@@ -177,6 +210,38 @@ impl ServerSession {
                 Step::Event(ServerEvent::Request(request))
             }
         }
+    }
+
+    /// The payload of a `BLOCK_STATUS`: the effect length and the contexts that are asked for.
+    pub(super) fn step_status_payload(&mut self, input: &mut &[u8], out: &mut Vec<u8>) -> Step {
+        let Phase::StatusPayload { header } = self.phase else { return Step::Again };
+        if !self.fill(input, zc_core::usize_from_u64(header.length)) {
+            return Step::Wait;
+        }
+        let checked = match StatusFilter::decode(&self.partial) {
+            Ok(filter) => self.context_bits(&filter.contexts).and_then(|bits| {
+                let length = filter.length;
+                self.check(&RequestHeader { length, ..header }, bits)
+            }),
+            Err(_) => Err(BAD_FILTER),
+        };
+        self.partial.clear();
+        self.phase = Phase::Requests;
+        self.conclude(&header, checked, 0, out)
+    }
+
+    /// The contexts of a filter as bits; unknown and repeated ones are refused.
+    fn context_bits(&self, ids: &[u32]) -> Result<u32, Refused> {
+        let mut bits = 0_u32;
+        for wanted in ids {
+            let known = self.contexts().iter().any(|(id, _)| id == wanted);
+            let bit = wanted.checked_sub(1).and_then(|bit| 1_u32.checked_shl(bit)).unwrap_or(0);
+            if !known || bits & bit != 0 {
+                return Err((ErrorCode::Inval, "a block status names a context twice or one not negotiated"));
+            }
+            bits |= bit;
+        }
+        Ok(bits)
     }
 
     /// Bytes that follow the header, whether the request is legal or not. A WRITE always has its payload: qemu 10.0
@@ -209,7 +274,7 @@ impl ServerSession {
         Step::Again
     }
 
-    fn check(&self, header: &RequestHeader) -> Result<Request, Refused> {
+    fn check(&self, header: &RequestHeader, contexts: u32) -> Result<Request, Refused> {
         let Some(export) = &self.export else {
             return Err((ErrorCode::Inval, "no export is attached"));
         };
@@ -220,6 +285,7 @@ impl ServerSession {
             cookie: header.cookie,
             offset: header.offset,
             length: header.length,
+            contexts,
         };
         if self.shutting_down {
             return Err((ErrorCode::Shutdown, "the server is shutting down"));
@@ -245,7 +311,7 @@ impl ServerSession {
         let structured = self.style != HeaderStyle::Simple;
         let (kind, on, flags) = match header.command {
             command::READ => (Command::Read, true, if structured { command_flag::DF } else { 0 }),
-            command::WRITE => (Command::Write, true, self.write_flags()),
+            command::WRITE => (Command::Write, true, self.payload_flag()),
             command::FLUSH => (Command::Flush, offered.flush, 0),
             command::TRIM => (Command::Trim, offered.trim, 0),
             command::CACHE => (Command::Cache, offered.cache, 0),
@@ -254,7 +320,8 @@ impl ServerSession {
                 (Command::WriteZeroes, offered.write_zeroes, command_flag::NO_HOLE | fast)
             }
             command::BLOCK_STATUS => {
-                (Command::BlockStatus, !self.contexts().is_empty(), command_flag::REQ_ONE)
+                let flags = command_flag::REQ_ONE | self.payload_flag();
+                (Command::BlockStatus, !self.contexts().is_empty(), flags)
             }
             _ => return Err((ErrorCode::Inval, "unknown command")),
         };
@@ -268,7 +335,7 @@ impl ServerSession {
         Ok(kind)
     }
 
-    fn write_flags(&self) -> u16 {
+    fn payload_flag(&self) -> u16 {
         if self.style == HeaderStyle::Extended { command_flag::PAYLOAD_LEN } else { 0 }
     }
 

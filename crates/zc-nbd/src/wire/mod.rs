@@ -17,6 +17,7 @@ pub use handshake::{
 };
 pub use transmission::{
     BlockStatus, ChunkHeader, ErrorChunk, HeaderStyle, HoleChunk, RequestHeader, SimpleReply, StatusExtent,
+    StatusFilter,
 };
 
 use crate::proto::limits::STRING_BYTES_MAX;

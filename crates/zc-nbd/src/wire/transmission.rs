@@ -6,7 +6,7 @@
 //! What it does not do: touch the payload of READ and WRITE, which never passes through this crate.
 
 use super::{Reader, WireError, len_u32};
-use crate::proto::limits::EXTENTS_MAX;
+use crate::proto::limits::{CONTEXTS_MAX, EXTENTS_MAX};
 use crate::proto::{
     EXTENDED_REPLY_MAGIC, EXTENDED_REQUEST_MAGIC, REQUEST_MAGIC, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC,
 };
@@ -356,5 +356,55 @@ impl BlockStatus {
             extents.push(StatusExtent { length, flags });
         }
         Ok(Self { context, extents })
+    }
+}
+
+/// Payload of a `BLOCK_STATUS` request with `PAYLOAD_LEN` (extended headers): the range's length and the contexts that
+/// are asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StatusFilter {
+    /// Length of the range.
+    pub length: u64,
+    /// Ids of contexts.
+    pub contexts: Vec<u32>,
+}
+
+impl StatusFilter {
+    /// Length on the wire with `contexts` contexts.
+    #[must_use]
+    pub const fn body_bytes(contexts: usize) -> usize {
+        8 + 4 * contexts
+    }
+
+    /// Appends the payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.length.to_be_bytes());
+        for context in &self.contexts {
+            out.extend_from_slice(&context.to_be_bytes());
+        }
+    }
+
+    /// Decodes the payload.
+    ///
+    /// # Errors
+    /// A length that is not 8 + 4n, no context, more than 16 contexts.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        const WHAT: &str = "a block status payload";
+        let mut reader = Reader::new(WHAT, bytes);
+        let length = reader.u64()?;
+        let ids = reader.rest();
+        let count = ids.len() / 4;
+        if !ids.len().is_multiple_of(4) || count == 0 || count > CONTEXTS_MAX {
+            return Err(WireError::Rule {
+                what: WHAT,
+                rule: "the number of contexts is not within 1 and 16",
+            });
+        }
+        let mut reader = Reader::new(WHAT, ids);
+        let mut contexts = Vec::with_capacity(count);
+        for _ in 0..count {
+            contexts.push(reader.u32()?);
+        }
+        Ok(Self { length, contexts })
     }
 }

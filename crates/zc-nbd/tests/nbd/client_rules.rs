@@ -146,7 +146,8 @@ fn go_falls_back_to_export_name_only_when_unsupported() {
     for (error, falls_back) in
         [(reply::ERR_UNSUP, true), (reply::ERR_UNKNOWN, false), (reply::ERR_TLS_REQD, false)]
     {
-        let mut talk = greet(ClientConfig { structured: false, ..ClientConfig::default() }, 3);
+        let mut talk =
+            greet(ClientConfig { structured: false, extended: false, ..ClientConfig::default() }, 3);
         assert_eq!(talk.asked(), option::GO);
         let got = talk.reply(option::GO, error, b"because");
         if falls_back {
@@ -160,7 +161,7 @@ fn go_falls_back_to_export_name_only_when_unsupported() {
 
 #[test]
 fn handshake_replies_that_do_not_fit_end_the_session() {
-    let config = || ClientConfig { structured: false, ..ClientConfig::default() };
+    let config = || ClientConfig { structured: false, extended: false, ..ClientConfig::default() };
     let cases: [(u32, u32, &[u8]); 6] = [
         (option::LIST, reply::ACK, &[]),
         (option::GO, reply::ACK, &[]),
@@ -194,7 +195,8 @@ fn handshake_replies_that_do_not_fit_end_the_session() {
 #[test]
 fn unasked_or_repeated_contexts_are_refused() {
     for names in [&["other:thing"][..], &["base:allocation", "base:allocation"]] {
-        let config = ClientConfig { contexts: vec!["base:allocation".to_owned()], ..ClientConfig::default() };
+        let contexts = vec!["base:allocation".to_owned()];
+        let config = ClientConfig { contexts, extended: false, ..ClientConfig::default() };
         let mut talk = greet(config, 3);
         talk.reply(option::STRUCTURED_REPLY, reply::ACK, &[]).unwrap();
         let mut last = Ok(None);
@@ -355,7 +357,7 @@ fn nothing_is_sent_that_the_server_did_not_offer() {
         client.flush(out).unwrap();
     }
     assert_eq!(client.flush(out), Err(RequestError::TooMany));
-    let mut talk = greet(ClientConfig { structured: false, ..ClientConfig::default() }, 3);
+    let mut talk = greet(ClientConfig { structured: false, extended: false, ..ClientConfig::default() }, 3);
     let flags = tx_flag::HAS_FLAGS | tx_flag::READ_ONLY;
     let export = info(&InfoReply::Export { size_bytes: 1 << 40, flags });
     talk.reply(option::GO, reply::INFO, &export).unwrap();

@@ -112,7 +112,8 @@ fn must_03_lengths_that_do_not_fit_are_invalid() {
 
 #[test]
 fn must_04_unknown_options_are_consumed_and_unsupported() {
-    let mut server = greeted();
+    let config = ServerConfig { extended: false, ..ServerConfig::default() };
+    let mut server = greeted_with(config, BOTH_FLAGS);
     for number in [0, option::STARTTLS + 1000, 4, u32::MAX] {
         assert_eq!(kinds(&ask(&mut server, number, &[7; 1000])), [reply::ERR_UNSUP]);
     }

@@ -141,8 +141,12 @@ fn every_command_works_in_every_style() {
 fn every_command(style: HeaderStyle, piece: usize) {
     let mut pair = Pair::new(style, "", piece);
     let export = pair.client.export().unwrap();
-    let df = if style == HeaderStyle::Simple { tx_flag::SEND_DF } else { 0 };
-    assert_eq!((export.size_bytes, export.flags), (SIZE, FIRST_FLAGS & !df));
+    let flags = match style {
+        HeaderStyle::Simple => FIRST_FLAGS & !tx_flag::SEND_DF,
+        HeaderStyle::Structured => FIRST_FLAGS,
+        HeaderStyle::Extended => FIRST_FLAGS | tx_flag::BLOCK_STATUS_PAYLOAD,
+    };
+    assert_eq!((export.size_bytes, export.flags), (SIZE, flags));
     assert_eq!(export.name.as_deref(), Some("first"));
     assert_eq!(export.description.as_deref(), Some("about first"));
     assert_eq!((export.min_bytes, export.preferred_bytes, export.max_bytes), (1, 4096, 32 << 20));
@@ -189,6 +193,23 @@ fn block_status(pair: &mut Pair, style: HeaderStyle, data: &[u8]) {
     assert_eq!(pair.extents[&(all, 1)], status(data));
     assert_eq!(pair.extents[&(one, 1)], status(data)[..1]);
     assert_eq!(pair.extents[&(all, 2)], [StatusExtent { length: 8192, flags: 0 }]);
+    let out = &mut pair.to_server;
+    let filtered = pair.client.block_status_of(&[2], 0, 8192, 0, out);
+    if style != HeaderStyle::Extended {
+        assert_eq!(filtered, Err(RequestError::NotOffered));
+        return;
+    }
+    for wrong in [&[][..], &[3], &[0], &[1, 1]] {
+        assert_eq!(pair.client.block_status_of(wrong, 0, 8192, 0, out), Err(RequestError::Context));
+    }
+    let both = pair.client.block_status_of(&[2, 1], 0, 8192, command_flag::REQ_ONE, out).unwrap();
+    pair.run();
+    let of = |pair: &Pair, cookie| {
+        (pair.extents.get(&(cookie, 1)).cloned(), pair.extents.get(&(cookie, 2)).cloned())
+    };
+    let mark = Some(vec![StatusExtent { length: 8192, flags: 0 }]);
+    assert_eq!(of(pair, filtered.unwrap()), (None, mark.clone()));
+    assert_eq!(of(pair, both), (Some(status(data)[..1].to_vec()), mark));
 }
 
 #[test]
@@ -214,7 +235,7 @@ fn errors_reach_the_client_with_text_where_the_style_has_it() {
 
 #[test]
 fn the_client_falls_back_when_the_server_lacks_options() {
-    let server = ServerConfig { structured: false, ..ServerConfig::default() };
+    let server = ServerConfig { structured: false, extended: false, ..ServerConfig::default() };
     let client = ClientConfig {
         extended: true,
         contexts: vec![BASE_ALLOCATION.to_owned()],

@@ -7,6 +7,8 @@ mod client_rules;
 #[cfg(test)]
 mod disk;
 #[cfg(test)]
+mod extended_rules;
+#[cfg(test)]
 mod handshake_rules;
 #[cfg(test)]
 mod hostile;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use zc_nbd::wire::{
     BlockStatus, ChunkHeader, ErrorChunk, ExportNameReply, GoRequest, Greeting, HeaderStyle, HoleChunk,
     InfoReply, MetaContextReply, MetaRequest, OptionHeader, OptionReplyHeader, RequestHeader, ServerEntry,
-    SimpleReply, StatusExtent, WireError,
+    SimpleReply, StatusExtent, StatusFilter, WireError,
 };
 
 const STYLES: [HeaderStyle; 3] = [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended];
@@ -97,6 +97,9 @@ proptest! {
             round_trip(&status, |v, out| v.encode(style, out), |bytes| BlockStatus::decode(style, bytes));
         }
         round_trip(&SimpleReply { error, cookie: longs.0 }, |v, out| v.encode(out), SimpleReply::decode);
+        let contexts = (0..=longs.1 % 16).map(|index| error.wrapping_add(u32::try_from(index).unwrap()));
+        let filter = StatusFilter { length: longs.0, contexts: contexts.collect() };
+        round_trip(&filter, StatusFilter::encode, StatusFilter::decode);
         let hole = HoleChunk { offset: longs.0, length: error };
         round_trip(&hole, |v, out| v.encode(out), HoleChunk::decode);
         let chunk = ErrorChunk { error, message, offset };
@@ -110,6 +113,7 @@ proptest! {
         stable(&bytes, InfoReply::encode, InfoReply::decode);
         stable(&bytes, ServerEntry::encode, ServerEntry::decode);
         stable(&bytes, MetaContextReply::encode, MetaContextReply::decode);
+        stable(&bytes, StatusFilter::encode, StatusFilter::decode);
         stable(&bytes, |v: &HoleChunk, out| v.encode(out), HoleChunk::decode);
         for with_offset in [false, true] {
             stable(&bytes, ErrorChunk::encode, |bytes| ErrorChunk::decode(with_offset, bytes));
