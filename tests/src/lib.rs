@@ -15,12 +15,14 @@
     reason = "test support: a failure here is a failed test, and its log belongs beside it"
 )]
 
+mod companion;
 mod daemon;
 mod data;
 mod programs;
 mod tools;
 mod world;
 
+pub use companion::{Companion, Word};
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
 pub use programs::{program, workspace};
