@@ -291,6 +291,7 @@ impl ServerSession {
     pub fn refuse_payload(&mut self, request: Request, code: crate::ErrorCode, text: &'static str) {
         let Phase::Payload { left } = self.phase else { panic!("no payload is due") };
         assert!(request.command() == Command::Write, "only a WRITE has a payload");
+        let code = reply::legal(&request, code);
         let request = self.settle(request);
         let refusal = Refusal { cookie: request.cookie, offset: request.offset, code, text };
         self.phase = Phase::SkipPayload { left, refusal };

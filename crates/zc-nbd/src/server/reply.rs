@@ -63,8 +63,10 @@ impl ServerSession {
         self.put_done(request.cookie, request.offset, request.command, out);
     }
 
-    /// Answers any request with an error. `text` reaches clients that negotiated structured replies.
+    /// Answers any request with an error. `text` reaches clients that negotiated structured replies. A code that the
+    /// protocol has for other commands only goes out as [`ErrorCode::Io`].
     pub fn reply_error(&mut self, request: Request, code: ErrorCode, text: &str, out: &mut Vec<u8>) {
+        let code = legal(&request, code);
         let request = self.settle(request);
         self.put_error(request.cookie, request.offset, code, text, out);
     }
@@ -151,6 +153,7 @@ impl ServerSession {
         out: &mut Vec<u8>,
     ) -> ReadFailure {
         let ReadReply { request, done } = reply;
+        let code = legal(&request, code);
         let committed = done > 0 && (self.is_contiguous(&request) || done == request.length);
         let request = self.settle(request);
         if committed {
@@ -223,6 +226,18 @@ impl ServerSession {
         self.put_chunk(cookie, offset, chunk::ERROR, true, zc_core::u64_from_usize(body.len()), out);
         out.extend_from_slice(&body);
     }
+}
+
+/// The code itself where the command may fail with it, else EIO: ENOTSUP belongs to FAST_ZERO, EOVERFLOW to lengths of
+/// commands without payload, ENOMEM to nobody (proto.md, "Error values").
+pub(super) const fn legal(request: &Request, code: ErrorCode) -> ErrorCode {
+    let fits = match code {
+        ErrorCode::NotSup => request.fast_zero(),
+        ErrorCode::Overflow => !matches!(request.command, Command::Write | Command::Flush),
+        ErrorCode::NoMem => false,
+        _ => true,
+    };
+    if fits { code } else { ErrorCode::Io }
 }
 
 /// Merges, drops and cuts extents so that they obey the protocol.

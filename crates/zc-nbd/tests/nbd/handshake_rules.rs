@@ -155,6 +155,13 @@ fn must_05_abort_is_acknowledged_even_with_data() {
 }
 
 #[test]
+fn must_05_abort_is_acknowledged_even_with_more_data_than_is_buffered() {
+    let mut server = greeted();
+    assert_eq!(kinds(&ask(&mut server, option::ABORT, &vec![0; 1 << 20])), [reply::ACK]);
+    assert_eq!(server.closed, Some(CloseReason::Aborted));
+}
+
+#[test]
 fn must_08_contexts_need_structured_replies() {
     let mut server = greeted();
     for number in [option::SET_META_CONTEXT, option::LIST_META_CONTEXT] {
@@ -196,6 +203,7 @@ fn must_08_a_namespace_is_a_wildcard_in_list_and_nothing_in_set() {
     assert_eq!(contexts(&mut server, set, &["base:"]), []);
     assert_eq!(contexts(&mut server, set, &[]), []);
     assert_eq!(contexts(&mut server, set, &["nosuch:thing", "x-test:mark"]), [(2, mark)]);
+    assert_eq!(contexts(&mut server, set, &["base:nosuch", "x-test:", "no colon", ":", ""]), []);
     assert_eq!(contexts(&mut server, set, &["base:allocation", "base:allocation"]), [(1, base)]);
 }
 
@@ -256,6 +264,31 @@ fn must_09_strings_are_utf8_without_nul_and_at_most_4096_bytes() {
         ask_raw(&mut server, option::EXPORT_NAME, &name);
         assert!(server.closed.is_some());
     }
+}
+
+#[test]
+fn must_08_a_later_set_replaces_an_earlier_one() {
+    let mut server = structured();
+    ask(&mut server, option::SET_META_CONTEXT, &meta_data("first", &["base:allocation", "x-test:mark"]));
+    ask(&mut server, option::SET_META_CONTEXT, &meta_data("first", &["x-test:mark"]));
+    ask(&mut server, option::GO, &go_data("first", &[]));
+    assert_eq!(server.session.contexts(), [(2, "x-test:mark".to_owned())]);
+    let mut server = structured();
+    ask(&mut server, option::SET_META_CONTEXT, &meta_data("first", &["base:allocation"]));
+    ask(&mut server, option::SET_META_CONTEXT, &meta_data("first", &[]));
+    ask(&mut server, option::GO, &go_data("first", &[]));
+    assert!(server.session.contexts().is_empty(), "zero queries select nothing");
+}
+
+#[test]
+fn must_08_at_most_16_contexts_are_served() {
+    let mut server = structured();
+    server.exports[0].contexts = (0..20).map(|number| format!("x-test:{number}")).collect();
+    let ids = |list: Vec<(u32, String)>| list.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    let names: Vec<String> = server.exports[0].contexts.clone();
+    let queries: Vec<&str> = names.iter().map(String::as_str).collect();
+    assert_eq!(ids(contexts(&mut server, option::SET_META_CONTEXT, &queries)), (1..=16).collect::<Vec<_>>());
+    assert_eq!(contexts(&mut server, option::LIST_META_CONTEXT, &[]).len(), 16);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Names begin with the rule of proto.md they check where there is one. What they do not do: sockets.
 
 #[cfg(test)]
+mod bytes;
+#[cfg(test)]
 mod client_rules;
 #[cfg(test)]
 mod disk;

@@ -56,25 +56,28 @@ pub(crate) fn go_data(export: &str, infos: &[u16]) -> Vec<u8> {
 
 /// A server with `export` attached in the given style and both contexts selected.
 pub(crate) fn attached(export: &str, style: HeaderStyle) -> Server {
-    let extended = style == HeaderStyle::Extended;
-    let mut server = greeted_with(ServerConfig { extended, ..ServerConfig::default() }, BOTH_FLAGS);
+    let mut server = greeted();
+    attach(&mut server, export, style);
+    server
+}
+
+pub(crate) fn attach(server: &mut Server, export: &str, style: HeaderStyle) {
     match style {
         HeaderStyle::Simple => {}
         HeaderStyle::Structured => {
-            assert_eq!(kinds(&ask(&mut server, option::STRUCTURED_REPLY, &[])), [reply::ACK]);
+            assert_eq!(kinds(&ask(server, option::STRUCTURED_REPLY, &[])), [reply::ACK]);
         }
         HeaderStyle::Extended => {
-            assert_eq!(kinds(&ask(&mut server, option::EXTENDED_HEADERS, &[])), [reply::ACK]);
+            assert_eq!(kinds(&ask(server, option::EXTENDED_HEADERS, &[])), [reply::ACK]);
         }
     }
     if style != HeaderStyle::Simple {
         let data = meta_data(export, &["base:allocation", "x-test:mark"]);
-        ask(&mut server, option::SET_META_CONTEXT, &data);
+        ask(server, option::SET_META_CONTEXT, &data);
     }
-    let replies = ask(&mut server, option::GO, &go_data(export, &[]));
+    let replies = ask(server, option::GO, &go_data(export, &[]));
     assert_eq!(kinds(&replies), [reply::INFO, reply::ACK]);
     server.log.clear();
-    server
 }
 
 pub(crate) fn meta_data(export: &str, queries: &[&str]) -> Vec<u8> {

@@ -4,7 +4,7 @@ use crate::disk::{SIZE, Server};
 use crate::raw::{Reply, attached, code, replies, request};
 use zc_nbd::proto::{chunk, command, command_flag};
 use zc_nbd::server::{
-    CloseReason, Command, ExportInfo, HoleForm, ReadFailure, Request, ServerConfig, ServerEvent,
+    CloseReason, Command, ExportFlags, ExportInfo, HoleForm, ReadFailure, Request, ServerConfig, ServerEvent,
     ServerLimits, ServerSession,
 };
 use zc_nbd::wire::{BlockStatus, HeaderStyle, HoleChunk, StatusExtent};
@@ -318,6 +318,53 @@ fn must_18_fast_zero_may_fail_with_enotsup() {
     assert_eq!(attempt(&mut server, style, command::WRITE_ZEROES, command_flag::FAST_ZERO, 0, 512), 95);
 }
 
+#[test]
+fn must_18_fast_zero_is_refused_where_it_is_not_offered() {
+    for style in STYLES {
+        let mut server = greeted_with_flags(style, |flags| flags.fast_zero = false);
+        assert_eq!(attempt(&mut server, style, command::WRITE_ZEROES, command_flag::FAST_ZERO, 0, 512), 22);
+        assert_eq!(attempt(&mut server, style, command::WRITE_ZEROES, command_flag::NO_HOLE, 0, 512), 0);
+        let mut server = greeted_with_flags(style, |flags| flags.fua = false);
+        assert_eq!(attempt(&mut server, style, command::WRITE, command_flag::FUA, 0, 512), 22);
+    }
+}
+
+/// "first" attached, with some of its flags changed.
+fn greeted_with_flags(style: HeaderStyle, change: impl Fn(&mut ExportFlags)) -> Server {
+    let mut server = crate::raw::greeted();
+    change(&mut server.exports[0].flags);
+    crate::raw::attach(&mut server, "first", style);
+    server
+}
+
+#[test]
+fn must_15_errors_of_other_commands_do_not_go_out() {
+    let fast = command_flag::FAST_ZERO;
+    let cases = [
+        (command::WRITE_ZEROES, fast, ErrorCode::NotSup, 95),
+        (command::WRITE_ZEROES, 0, ErrorCode::NotSup, 5),
+        (command::READ, 0, ErrorCode::NotSup, 5),
+        (command::READ, 0, ErrorCode::Overflow, 75),
+        (command::WRITE, 0, ErrorCode::Overflow, 5),
+        (command::WRITE, 0, ErrorCode::NoMem, 5),
+        (command::WRITE, 0, ErrorCode::NoSpc, 28),
+        (command::TRIM, 0, ErrorCode::Shutdown, 108),
+        (command::CACHE, 0, ErrorCode::Perm, 1),
+    ];
+    for style in STYLES {
+        for (number, flags, error, wanted) in cases {
+            let mut server = attached("first", style);
+            server.fail = Some(error);
+            assert_eq!(attempt(&mut server, style, number, flags, 0, 512), wanted, "{number} {error:?}");
+        }
+    }
+    let (mut session, request, mut out) = one_read(HeaderStyle::Structured, 0);
+    let reply = session.begin_read(request);
+    assert_eq!(session.fail_read(reply, ErrorCode::NoMem, "rot", &mut out), ReadFailure::Reported);
+    let wanted = Reply::Error { code: 5, text: "rot".to_owned(), done: true };
+    assert_eq!(replies(HeaderStyle::Structured, &out, 4096), [wanted]);
+}
+
 fn block_status(flags: u16, length: u64, extents: &[(u64, u64)]) -> Vec<BlockStatus> {
     let style = HeaderStyle::Structured;
     let mut server = attached("first", style);
@@ -407,6 +454,47 @@ fn must_21_a_stopping_server_fails_new_requests() {
         for number in RANGED {
             assert_eq!(attempt(&mut server, style, number, 0, 0, 512), 108);
         }
+    }
+}
+
+#[test]
+fn must_21_a_stopping_server_finishes_what_is_in_flight() {
+    for style in STYLES {
+        let mut server = attached("first", style);
+        let exports = server.exports.clone();
+        let message = whole(style, command::WRITE, 0, 0, 512);
+        let (head, payload) = message.split_at(message.len() - 100);
+        let (mut input, mut out) = (head, Vec::new());
+        let event = server.session.next_event(&mut input, exports.as_slice(), &mut out);
+        let Some(ServerEvent::WriteBegin(request)) = event else { panic!("{event:?}") };
+        server.session.take_payload(&mut input);
+        server.session.begin_shutdown();
+        assert_eq!(server.session.need(), Need::Payload { bytes: 100 });
+        assert_eq!(server.session.take_payload(&mut { payload }).len(), 100);
+        server.session.reply_done(request, &mut out);
+        let done = replies(style, &out, 0);
+        assert!(
+            matches!(done[..], [Reply::Simple(0) | Reply::Chunk { kind: 0, done: true, .. }]),
+            "{done:?}"
+        );
+        assert_eq!(attempt(&mut server, style, command::FLUSH, 0, 0, 0), 108);
+    }
+}
+
+#[test]
+fn must_22_a_payload_of_32_mib_is_no_attack() {
+    for style in STYLES {
+        let mut server = attached("huge", style);
+        let exports = server.exports.clone();
+        let flags = if style == HeaderStyle::Extended { command_flag::PAYLOAD_LEN } else { 0 };
+        let message = request(style, command::WRITE, flags, 0, 32 << 20);
+        let event = server.session.next_event(&mut message.as_slice(), exports.as_slice(), &mut Vec::new());
+        assert!(matches!(event, Some(ServerEvent::WriteBegin(_))), "{event:?}");
+        assert_eq!(server.session.need(), Need::Payload { bytes: 32 << 20 });
+        let mut server = attached("huge", style);
+        let message = request(style, command::READ, 0, 0, 32 << 20);
+        let event = server.session.next_event(&mut message.as_slice(), exports.as_slice(), &mut Vec::new());
+        assert!(matches!(event, Some(ServerEvent::Request(_))), "{event:?}");
     }
 }
 
