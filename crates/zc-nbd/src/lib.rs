@@ -9,7 +9,7 @@
 //! counts and lengths are bounded ([`proto::limits`], [`server::ServerLimits`]) and checked before anything is
 //! allocated; no input makes the crate panic. Misuse by the driver (answering with data outside the request) does.
 //!
-//! What it does not do: sockets, threads, clocks, retries, TLS.
+//! What it does not do: sockets, threads, clocks, retries, TLS records and certificates.
 //!
 //! | part of the protocol | server | client |
 //! | --- | --- | --- |
@@ -25,7 +25,7 @@
 //! | `EXTENDED_HEADERS` (branch `extension-ext-header`; tried with libnbd 1.24 and qemu 11.1) | yes | yes |
 //! | `BLOCK_STATUS_PAYLOAD` | yes | yes |
 //! | contexts with more than 32 bits of status | no | passed on |
-//! | `STARTTLS` (off, allowed, required; rights per export) | yes | no |
+//! | `STARTTLS` (off, allowed, required; rights per export) | yes | yes |
 //! | `READ` with holes, `DF`, error chunks with text | yes | yes |
 //! | `WRITE`, `FLUSH`, `FUA`, `TRIM`, `CACHE`, `DISC` | yes | yes |
 //! | `WRITE_ZEROES` with `NO_HOLE`, `FAST_ZERO` | yes | yes |
@@ -82,6 +82,8 @@
 //! assert_eq!(read, [0xda; 512]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+#![doc = include_str!("../RULES.md")]
 #![forbid(unsafe_code)]
 
 pub mod client;

@@ -12,7 +12,7 @@ pub enum Need {
         /// Bytes that are missing.
         bytes: u64,
     },
-    /// Nothing from the peer: answer requests or send output first, then call `next_event` again (servers only).
+    /// Nothing from the peer: answer requests, send output or start TLS first, then call `next_event` again.
     Replies,
     /// Nothing any more: the session is over or the peer has said it leaves.
     Nothing,

@@ -1,13 +1,13 @@
 //! The client's handshake.
 //!
-//! Job: one option at a time: extended headers, else structured replies, then metadata contexts, then `GO`, else
-//! `EXPORT_NAME`; or `LIST`.
+//! Job: one option at a time: TLS if wanted, extended headers, else structured replies, then metadata contexts, then
+//! `GO`, else `EXPORT_NAME`; or `LIST`. What fails for good is followed by `ABORT`.
 //!
 //! Invariants: a reply must name the option asked; replies per option and bytes per reply are bounded.
 //!
-//! What it does not do: TLS.
+//! What it does not do: TLS itself, only its negotiation.
 
-use super::{ClientError, ClientEvent, ClientSession, Phase, RemoteExport, Step, Stepped};
+use super::{ClientError, ClientEvent, ClientSession, ClientTls, Phase, RemoteExport, Step, Stepped};
 use crate::proto::limits::{CONTEXTS_MAX, OPTION_REPLIES_MAX, OPTION_REPLY_BYTES_MAX, PAYLOAD_BYTES_MAX};
 use crate::proto::{handshake_flag, info, option, reply};
 use crate::wire::{
@@ -41,13 +41,25 @@ impl ClientSession {
             if self.config.list {
                 return Err(ClientError::Rule("the server is too old to list its exports"));
             }
+            if self.config.tls == ClientTls::Required {
+                return Err(ClientError::Rule("the server is too old for TLS, which is required"));
+            }
             self.ask_export_name(out);
-        } else if self.config.list {
+        } else if self.config.tls == ClientTls::Never {
+            self.begin_haggling(out);
+        } else {
+            self.ask(option::STARTTLS, &[], out);
+        }
+        Ok(Step::Again)
+    }
+
+    /// What comes first once it is clear whether there is TLS.
+    pub(super) fn begin_haggling(&mut self, out: &mut Vec<u8>) {
+        if self.config.list {
             self.ask(option::LIST, &[], out);
         } else {
             self.ask_headers(out);
         }
-        Ok(Step::Again)
     }
 
     fn ask(&mut self, number: u32, data: &[u8], out: &mut Vec<u8>) {
@@ -127,6 +139,7 @@ impl ClientSession {
 
     fn option_done(&mut self, asked: u32, out: &mut Vec<u8>) -> Stepped {
         match asked {
+            option::STARTTLS => self.phase = Phase::StartTls,
             option::EXTENDED_HEADERS => {
                 self.style = HeaderStyle::Extended;
                 self.ask_contexts(out);
@@ -149,6 +162,7 @@ impl ClientSession {
     fn option_refused(&mut self, asked: u32, error: u32, body: &[u8], out: &mut Vec<u8>) -> Stepped {
         let hard = matches!(error, reply::ERR_TLS_REQD | reply::ERR_SHUTDOWN);
         match asked {
+            option::STARTTLS if !hard && self.config.tls == ClientTls::Preferred => self.begin_haggling(out),
             option::EXTENDED_HEADERS if !hard => self.ask_structured(out),
             option::STRUCTURED_REPLY if !hard => self.ask_go(out),
             option::SET_META_CONTEXT if !hard => {
@@ -160,7 +174,12 @@ impl ClientSession {
                 self.ask_export_name(out);
             }
             _ => {
-                let what = if asked == option::LIST { "to list its exports" } else { "the export" };
+                let what = match asked {
+                    option::LIST => "to list its exports",
+                    option::STARTTLS => "to start TLS",
+                    _ => "the export",
+                };
+                OptionHeader::encode_with(option::ABORT, &[], out);
                 let message = core::str::from_utf8(body).unwrap_or_default().to_owned();
                 return Err(ClientError::Refused { what, reply: error, message });
             }

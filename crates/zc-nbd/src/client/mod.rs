@@ -8,11 +8,16 @@
 //! [`ClientSession::take_payload`] cuts from the chunk at hand, then reads of at most [`Need::Payload`] bytes,
 //! reported by [`ClientSession::payload_received`]. A WRITE's payload is sent by the driver right behind the header.
 //!
+//! With [`ClientConfig::tls`] the session asks for TLS before anything else. When [`ClientSession::tls_due`] is true the
+//! driver sends the output in plain, starts TLS and calls [`ClientSession::tls_started`]; from then on it feeds
+//! decrypted bytes. A failed TLS handshake ends the connection. After an error the driver sends the output, which may
+//! hold an ABORT, and closes.
+//!
 //! Invariants: cookies are unique among requests in flight; a reply is believed only if it fits its request: known
 //! cookie, inside the range, no overlap, complete before it says success; lengths are capped before anything is
 //! buffered; after an error the session is over.
 //!
-//! What it does not do: reconnect, retry, split large requests, time.
+//! What it does not do: reconnect, retry, split large requests, time, TLS itself.
 
 mod handshake;
 mod pending;
@@ -29,6 +34,19 @@ use handshake::Negotiation;
 use pending::Pending;
 use replies::Chunk;
 
+/// Whether a client asks for TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum ClientTls {
+    /// It does not.
+    #[default]
+    Never,
+    /// It does and goes on in plain if the server refuses. Whoever sits between can make it so: no protection against
+    /// an active attacker.
+    Preferred,
+    /// It does and ends the session if the server refuses.
+    Required,
+}
+
 /// What a client wants of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientConfig {
@@ -36,6 +54,8 @@ pub struct ClientConfig {
     pub export: String,
     /// List the exports and leave, instead of attaching to one.
     pub list: bool,
+    /// Ask for TLS.
+    pub tls: ClientTls,
     /// Ask for structured replies.
     pub structured: bool,
     /// Ask for extended headers first.
@@ -51,6 +71,7 @@ impl Default for ClientConfig {
         Self {
             export: String::new(),
             list: false,
+            tls: ClientTls::Never,
             structured: true,
             extended: true,
             contexts: Vec::new(),
@@ -171,6 +192,8 @@ enum Phase {
     Greeting,
     /// Waiting for replies to this option.
     Option(u32),
+    /// STARTTLS was acknowledged: the driver starts TLS.
+    StartTls,
     ExportName {
         bytes: usize,
     },
@@ -204,6 +227,9 @@ pub struct ClientSession {
     contexts: Vec<(u32, String)>,
     pending: zc_core::Map<u64, Pending>,
     next_cookie: u64,
+    secured: bool,
+    /// The server has said that it shuts down.
+    stopping: bool,
 }
 
 impl ClientSession {
@@ -220,6 +246,8 @@ impl ClientSession {
             contexts: Vec::new(),
             pending: zc_core::Map::default(),
             next_cookie: 1,
+            secured: false,
+            stopping: false,
         }
     }
 
@@ -239,6 +267,8 @@ impl ClientSession {
                     let asked = *asked;
                     self.step_option(asked, input, out)
                 }
+                Phase::StartTls if input.is_empty() => Ok(Step::Wait),
+                Phase::StartTls => Err(ClientError::Rule("plain bytes follow the answer to STARTTLS")),
                 Phase::ExportName { bytes } => {
                     let bytes = *bytes;
                     self.step_export_name(bytes, input)
@@ -277,6 +307,7 @@ impl ClientSession {
     pub const fn need(&self) -> Need {
         match self.phase {
             Phase::Ended => Need::Nothing,
+            Phase::StartTls => Need::Replies,
             Phase::Payload { left, .. } if left > 0 => Need::Payload { bytes: left },
             _ => Need::Input,
         }
@@ -302,6 +333,36 @@ impl ClientSession {
         };
         assert!(bytes <= left, "more payload reported than is due");
         self.phase = Phase::Payload { left: left - bytes, finishes };
+    }
+
+    /// Whether the session waits for the driver to send the output in plain, start TLS and call
+    /// [`ClientSession::tls_started`].
+    #[must_use]
+    pub const fn tls_due(&self) -> bool {
+        matches!(self.phase, Phase::StartTls)
+    }
+
+    /// Says that TLS is up: from now on the session is fed decrypted bytes. Appends the next option to `out`.
+    ///
+    /// # Panics
+    /// If no TLS is due: a bug of the driver.
+    pub fn tls_started(&mut self, out: &mut Vec<u8>) {
+        assert!(self.tls_due(), "TLS was started although the server did not agree to it");
+        self.secured = true;
+        self.begin_haggling(out);
+    }
+
+    /// Whether the bytes come over TLS.
+    #[must_use]
+    pub const fn is_secured(&self) -> bool {
+        self.secured
+    }
+
+    /// Whether the server has answered a request with ESHUTDOWN: no more requests are sent, and
+    /// [`ClientSession::disconnect`] is due (proto.md, "Terminating the transmission phase").
+    #[must_use]
+    pub const fn server_is_stopping(&self) -> bool {
+        self.stopping
     }
 
     /// The export, once [`ClientEvent::Ready`] came.

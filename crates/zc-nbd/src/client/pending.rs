@@ -5,7 +5,9 @@
 //! What it does not do: decode.
 
 use super::{ClientError, RemoteError};
+use crate::proto::command_flag;
 use crate::proto::limits::READ_PIECES_MAX;
+use crate::wire::StatusExtent;
 
 /// A request without a final reply.
 #[derive(Debug)]
@@ -59,6 +61,25 @@ impl Pending {
         }
         if self.pieces.len() > READ_PIECES_MAX {
             return Err(ClientError::Rule("one read arrives in too many scattered pieces"));
+        }
+        Ok(())
+    }
+
+    /// Checks the extents of one context: one if one was asked for, cut to the request as some servers give more; else
+    /// only the last may reach beyond the request.
+    pub(super) fn check_extents(&self, extents: &mut [StatusExtent]) -> Result<(), ClientError> {
+        if self.flags & command_flag::REQ_ONE != 0 {
+            let [extent] = extents else {
+                return Err(ClientError::Rule("a block status has other than the one extent asked for"));
+            };
+            extent.length = extent.length.min(self.length);
+            return Ok(());
+        }
+        let before_last = extents.len().saturating_sub(1);
+        let lengths = extents.iter().take(before_last).map(|extent| extent.length);
+        let sum = lengths.fold(0_u64, u64::saturating_add);
+        if sum >= self.length {
+            return Err(ClientError::Rule("extents of a block status begin beyond the request"));
         }
         Ok(())
     }

@@ -146,7 +146,8 @@ impl ClientSession {
                 Ok(Step::Event(ClientEvent::ReadHole { cookie, offset, length }))
             }
             chunk::BLOCK_STATUS | chunk::BLOCK_STATUS_EXT => {
-                let BlockStatus { context, extents } = BlockStatus::decode(self.style, &body)?;
+                let BlockStatus { context, mut extents } = BlockStatus::decode(self.style, &body)?;
+                pending.check_extents(&mut extents)?;
                 let Some(at) = pending.contexts_due.iter().position(|due| *due == context) else {
                     return Err(ClientError::Rule("a block status names a context twice or unasked"));
                 };
@@ -166,6 +167,7 @@ impl ClientSession {
         let Some(pending) = self.pending.remove(&cookie) else {
             return Err(ClientError::Rule("a reply has no request"));
         };
+        self.stopping |= pending.error.as_ref().is_some_and(|error| error.code == ErrorCode::Shutdown);
         let result = pending.error.as_ref().map_or(Ok(()), |error| Err(error.clone()));
         if result.is_ok() && pending.command == command::READ && !pending.is_covered() {
             return Err(ClientError::Rule("a read says success before all its data came"));

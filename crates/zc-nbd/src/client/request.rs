@@ -17,6 +17,9 @@ pub enum RequestError {
     /// The handshake is not done, or the session is over.
     #[error("NBD request: the connection is not ready")]
     NotReady,
+    /// The server shuts down: [`ClientSession::disconnect`] is due.
+    #[error("NBD request: the server is shutting down; disconnect")]
+    Stopping,
     /// As many requests as configured are in flight.
     #[error("NBD request: too many requests are in flight; wait for a reply")]
     TooMany,
@@ -209,6 +212,9 @@ impl ClientSession {
         let Some(export) = &self.export else { return Err(RequestError::NotReady) };
         if matches!(self.phase, Phase::Ended) {
             return Err(RequestError::NotReady);
+        }
+        if self.stopping {
+            return Err(RequestError::Stopping);
         }
         if self.pending.len() >= self.config.in_flight {
             return Err(RequestError::TooMany);

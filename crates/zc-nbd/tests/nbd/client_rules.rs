@@ -10,35 +10,40 @@ use zc_nbd::{ErrorCode, Need};
 
 const ALL: u16 = 0x0fed | tx_flag::SEND_DF;
 
-struct Talk {
-    client: ClientSession,
-    out: Vec<u8>,
+pub(crate) struct Talk {
+    pub(crate) client: ClientSession,
+    pub(crate) out: Vec<u8>,
 }
 
 impl Talk {
-    fn new(config: ClientConfig) -> Self {
+    pub(crate) fn new(config: ClientConfig) -> Self {
         Self { client: ClientSession::new(config), out: Vec::new() }
     }
 
-    fn feed(&mut self, mut input: &[u8]) -> Result<Option<ClientEvent>, ClientError> {
+    pub(crate) fn feed(&mut self, mut input: &[u8]) -> Result<Option<ClientEvent>, ClientError> {
         self.client.next_event(&mut input, &mut self.out)
     }
 
-    fn reply(&mut self, number: u32, kind: u32, data: &[u8]) -> Result<Option<ClientEvent>, ClientError> {
+    pub(crate) fn reply(
+        &mut self,
+        number: u32,
+        kind: u32,
+        data: &[u8],
+    ) -> Result<Option<ClientEvent>, ClientError> {
         let mut bytes = Vec::new();
         OptionReplyHeader::encode_with(number, kind, data, &mut bytes);
         self.feed(&bytes)
     }
 
     /// The option the client asked last.
-    fn asked(&mut self) -> u32 {
+    pub(crate) fn asked(&mut self) -> u32 {
         let option = OptionHeader::decode(&self.out).unwrap().option;
         self.out.clear();
         option
     }
 }
 
-fn greet(config: ClientConfig, flags: u16) -> Talk {
+pub(crate) fn greet(config: ClientConfig, flags: u16) -> Talk {
     let mut talk = Talk::new(config);
     let mut bytes = Vec::new();
     Greeting { flags }.encode(&mut bytes);
@@ -55,7 +60,7 @@ fn info(info: &InfoReply) -> Vec<u8> {
 }
 
 /// An attached client of an export of 1 MiB with everything offered and one context with id 5.
-fn attached(style: HeaderStyle) -> Talk {
+pub(crate) fn attached(style: HeaderStyle) -> Talk {
     let config = ClientConfig {
         structured: style != HeaderStyle::Simple,
         extended: style == HeaderStyle::Extended,
@@ -80,7 +85,14 @@ fn attached(style: HeaderStyle) -> Talk {
     talk
 }
 
-fn chunk(style: HeaderStyle, kind: u16, done: bool, cookie: u64, offset: u64, body: &[u8]) -> Vec<u8> {
+pub(crate) fn chunk(
+    style: HeaderStyle,
+    kind: u16,
+    done: bool,
+    cookie: u64,
+    offset: u64,
+    body: &[u8],
+) -> Vec<u8> {
     let mut bytes = Vec::new();
     let length = u64::try_from(body.len()).unwrap();
     ChunkHeader { flags: u16::from(done), kind, cookie, offset, length }.encode(style, &mut bytes);
@@ -95,7 +107,7 @@ fn data(offset: u64, length: usize) -> Vec<u8> {
 }
 
 /// Feeds everything, taking payload, until the first error or the end; returns the events.
-fn drain(talk: &mut Talk, bytes: &[u8]) -> Result<Vec<ClientEvent>, ClientError> {
+pub(crate) fn drain(talk: &mut Talk, bytes: &[u8]) -> Result<Vec<ClientEvent>, ClientError> {
     let mut input = bytes;
     let mut events = Vec::new();
     loop {
@@ -340,6 +352,65 @@ fn must_19_block_status_names_each_context_once() {
     let bytes = [good, chunk(style, chunk::NONE, true, 1, 0, &[])].concat();
     let events = drain(&mut talk, &bytes).unwrap();
     assert_eq!(events[1], ClientEvent::Done { cookie: 1, result: Ok(()) });
+}
+
+#[test]
+fn must_19_extents_that_do_not_fit_the_request_are_refused() {
+    for style in [HeaderStyle::Structured, HeaderStyle::Extended] {
+        let kind = if style == HeaderStyle::Extended { chunk::BLOCK_STATUS_EXT } else { chunk::BLOCK_STATUS };
+        let answer = |flags, lengths: &[u64]| {
+            let mut talk = attached(style);
+            talk.client.block_status(512, 4096, flags, &mut talk.out).unwrap();
+            let extents = lengths.iter().map(|&length| StatusExtent { length, flags: 0 }).collect();
+            let mut body = Vec::new();
+            BlockStatus { context: 5, extents }.encode(style, &mut body);
+            drain(&mut talk, &chunk(style, kind, true, 1, 512, &body))
+        };
+        let most = u64::from(u32::MAX);
+        for good in [&[512][..], &[4095, most], &[most]] {
+            assert_eq!(answer(0, good).unwrap().len(), 2, "{good:?}");
+        }
+        for bad in [&[4096, 512][..], &[most, most, 1]] {
+            answer(0, bad).unwrap_err();
+        }
+        answer(command_flag::REQ_ONE, &[512, 512]).unwrap_err();
+        let events = answer(command_flag::REQ_ONE, &[5000]).unwrap();
+        let extents = vec![StatusExtent { length: 4096, flags: 0 }];
+        assert_eq!(events[0], ClientEvent::BlockStatus { cookie: 1, context: 5, extents });
+    }
+}
+
+#[test]
+fn unknown_reply_flags_are_ignored() {
+    let style = HeaderStyle::Structured;
+    let mut talk = attached(style);
+    talk.client.read(0, 10, 0, &mut talk.out).unwrap();
+    let mut bytes = Vec::new();
+    let header = ChunkHeader { flags: 0x8003, kind: chunk::OFFSET_DATA, cookie: 1, offset: 0, length: 18 };
+    header.encode(style, &mut bytes);
+    bytes.extend(data(0, 10));
+    let events = drain(&mut talk, &bytes).unwrap();
+    assert_eq!(events[1], ClientEvent::Done { cookie: 1, result: Ok(()) });
+}
+
+#[test]
+fn must_21_a_client_sends_nothing_more_to_a_stopping_server() {
+    for style in [HeaderStyle::Simple, HeaderStyle::Structured, HeaderStyle::Extended] {
+        let mut talk = attached(style);
+        talk.client.read(0, 10, 0, &mut talk.out).unwrap();
+        talk.client.flush(&mut talk.out).unwrap();
+        let mut bytes = Vec::new();
+        if style == HeaderStyle::Simple {
+            SimpleReply { error: 108, cookie: 1 }.encode(&mut bytes);
+        } else {
+            bytes = chunk(style, chunk::ERROR, true, 1, 0, &[0, 0, 0, 108, 0, 0]);
+        }
+        drain(&mut talk, &bytes).unwrap();
+        assert!(talk.client.server_is_stopping());
+        assert_eq!(talk.client.read(0, 10, 0, &mut talk.out), Err(RequestError::Stopping));
+        assert_eq!(talk.client.in_flight(), 1, "the flush may still be answered");
+        assert_eq!(talk.client.disconnect(&mut talk.out), Ok(()));
+    }
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use crate::disk::{FIRST_FLAGS, SIZE, Server, status};
 use proptest::prelude::*;
 use zc_core::Map;
-use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession, RemoteError, RequestError};
+use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession, ClientTls, RemoteError, RequestError};
 use zc_nbd::proto::{BASE_ALLOCATION, command_flag, tx_flag};
-use zc_nbd::server::{CloseReason, ServerConfig};
+use zc_nbd::server::{CloseReason, ServerConfig, TlsMode};
 use zc_nbd::wire::{HeaderStyle, StatusExtent};
 use zc_nbd::{ErrorCode, Need};
 
@@ -68,6 +68,10 @@ impl Pair {
             let down = self.server.sent();
             for piece in down.chunks(self.piece) {
                 self.client_feed(piece);
+            }
+            if self.client.tls_due() && self.server.session.tls_due() {
+                self.server.session.tls_started();
+                self.client.tls_started(&mut self.to_server);
             }
             if up.is_empty() && down.is_empty() && self.to_server.is_empty() {
                 return;
@@ -246,6 +250,32 @@ fn the_client_falls_back_when_the_server_lacks_options() {
     assert!(pair.ready);
     assert_eq!(pair.client.style(), HeaderStyle::Simple);
     assert_eq!(pair.read(0, 512, 0), vec![0; 512]);
+}
+
+#[test]
+fn client_and_server_agree_on_tls() {
+    use ClientTls::{Never, Preferred, Required};
+    let cases = [
+        (TlsMode::Off, Preferred, Some(false)),
+        (TlsMode::Allowed, Never, Some(false)),
+        (TlsMode::Allowed, Preferred, Some(true)),
+        (TlsMode::Allowed, Required, Some(true)),
+        (TlsMode::Required, Preferred, Some(true)),
+        (TlsMode::Required, Required, Some(true)),
+    ];
+    for (mode, wish, secured) in cases {
+        for list in [false, true] {
+            let server = ServerConfig { tls: mode, ..ServerConfig::default() };
+            let contexts = vec![BASE_ALLOCATION.to_owned()];
+            let client = ClientConfig { tls: wish, list, contexts, ..ClientConfig::default() };
+            let mut pair = Pair::with(server, client, 5);
+            pair.run();
+            assert_eq!(pair.ready.then_some(pair.client.is_secured()), secured.filter(|_| !list));
+            assert_eq!(pair.listed.len(), if list { 5 } else { 0 });
+            assert_eq!(Some(pair.server.session.is_secured()), secured, "{mode:?} {wish:?}");
+            assert_eq!(pair.client.contexts().len(), usize::from(!list));
+        }
+    }
 }
 
 #[test]

@@ -7,6 +7,8 @@ mod bytes;
 #[cfg(test)]
 mod client_rules;
 #[cfg(test)]
+mod client_tls;
+#[cfg(test)]
 mod disk;
 #[cfg(test)]
 mod extended_rules;
@@ -18,6 +20,8 @@ mod hostile;
 mod loopback;
 #[cfg(test)]
 mod raw;
+#[cfg(test)]
+mod rules_table;
 #[cfg(test)]
 mod tls_rules;
 #[cfg(test)]
