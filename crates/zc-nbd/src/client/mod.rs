@@ -389,6 +389,12 @@ impl ClientSession {
         self.pending.len()
     }
 
+    /// Bytes the session holds back: the beginning of a header, option reply or chunk.
+    #[must_use]
+    pub const fn buffered_bytes(&self) -> usize {
+        self.partial.len()
+    }
+
     fn fill(&mut self, input: &mut &[u8], wanted: usize) -> bool {
         crate::stream::fill(&mut self.partial, input, wanted)
     }

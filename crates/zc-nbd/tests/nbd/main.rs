@@ -13,6 +13,8 @@ mod disk;
 #[cfg(test)]
 mod extended_rules;
 #[cfg(test)]
+mod fuzz_bodies;
+#[cfg(test)]
 mod handshake_rules;
 #[cfg(test)]
 mod hostile;
