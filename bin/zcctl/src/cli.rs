@@ -40,6 +40,9 @@ pub(crate) enum Command {
 pub(crate) struct CheckArgs {
     /// Cache file or device.
     pub(crate) path: PathBuf,
+    /// The journal, if the cache keeps it in a file or on a device of its own.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// Read every stored extent, too, and verify its header and checksum.
     #[arg(long)]
     pub(crate) data: bool,
@@ -72,6 +75,9 @@ pub(crate) struct DumpArgs {
     pub(crate) structure: Structure,
     /// Cache file or device.
     pub(crate) path: PathBuf,
+    /// The journal, if the cache keeps it in a file or on a device of its own.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// Slot number, for `weu`.
     #[arg(long, value_name = "N", required_if_eq("structure", "weu"))]
     pub(crate) slot: Option<u32>,
@@ -96,6 +102,12 @@ pub(crate) struct FormatArgs {
     /// Bytes to use, such as "10 GiB"; default is the size of what is there.
     #[arg(long, value_parser = parse_size)]
     pub(crate) size: Option<u64>,
+    /// Keep the journal in this file or on this device; what is there is lost, too.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
+    /// Size of a journal file that does not exist yet; default is 1/256 of the cache.
+    #[arg(long, value_parser = parse_size, requires = "journal")]
+    pub(crate) journal_size: Option<u64>,
     /// Size of a write-evict unit, a power of two from 32 KiB to 4 MiB.
     #[arg(long, value_parser = parse_size, default_value = "2 MiB")]
     pub(crate) weu_size: u64,

@@ -24,15 +24,19 @@ use zc_core::{
     ErrorKind, FingerprintKind, JournalSeq, RegionKey, WeuSeq, limits, u64_from_usize, usize_from_u64,
 };
 use zc_format::{
-    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JournalBlock, REGION_MAP_BYTES, Record,
-    RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalBlock, JournalLabel,
+    REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable,
+    decode_checkpoint_block,
 };
 
+/// Blocks zeroed at once.
+const WIPE_BLOCKS: u64 = 256;
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;
 const BLOCK_BYTES: u64 = limits::BLOCK_BYTES as u64;
 
-/// A cache device, for metadata at start and stop; blocking.
+/// A cache device, for metadata at start and stop; blocking. Offsets from [`JOURNAL_DEVICE`] on are places on the
+/// journal device, if the cache has one; a flush is of both.
 pub trait Media {
     /// Size of the device in bytes.
     fn len_bytes(&self) -> u64;
@@ -66,6 +70,9 @@ pub enum StartError {
     /// There is one, but it cannot be used.
     #[error("the cache cannot be opened: {0}")]
     Format(FormatError),
+    /// The journal device is another cache's.
+    #[error("the journal device holds the journal of another cache, or of one that was here before")]
+    ForeignJournal,
     /// The device is smaller than the cache says.
     #[error("the device has {have_bytes} bytes, the cache on it needs {need_bytes}: it was truncated")]
     Truncated {
@@ -233,11 +240,13 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
     };
     write(media, geometry.checkpoint[0], &header.encode(0))?;
     write(media, geometry.checkpoint[1], &zeros)?;
-    write(media, geometry.journal_block_offset(JournalSeq(1)), &zeros)?;
+    if !geometry.has_journal_device() {
+        write(media, geometry.journal_block_offset(JournalSeq(1)), &zeros)?;
+    }
     flush(media)?;
     let superblock = Superblock {
         uuid: options.uuid,
-        features: Features::default(),
+        features: Features::of(geometry),
         geometry: geometry.clone(),
         fingerprint_kind: options.fingerprint_kind,
         sequence: 1,
@@ -248,8 +257,43 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
         created_unix_s: base,
         label: options.label.clone(),
     };
+    if geometry.has_journal_device() {
+        adopt_journal_device(media, &superblock)?;
+    }
     write_superblock(media, &superblock)?;
     Ok(superblock)
+}
+
+/// Makes a device the journal device of a cache: empties the ring, then says whose it is.
+fn adopt_journal_device<M: Media>(media: &mut M, superblock: &Superblock) -> Result<(), StartError> {
+    let ring = superblock.geometry.journal_blocks;
+    let zeros = vec![0; usize_from_u64(WIPE_BLOCKS * BLOCK_BYTES)];
+    // A label that was there vouches for nothing any more.
+    write(media, JOURNAL_DEVICE, &zeros[..BLOCK])?;
+    let mut block = 0;
+    while block < ring {
+        let count = WIPE_BLOCKS.min(ring - block);
+        let offset = JOURNAL_DEVICE + (1 + block) * BLOCK_BYTES;
+        write(media, offset, &zeros[..usize_from_u64(count * BLOCK_BYTES)])?;
+        block += count;
+    }
+    flush(media)?;
+    write(media, JOURNAL_DEVICE, &JournalLabel::of(superblock).encode())?;
+    flush(media)
+}
+
+/// Whether the journal device is the cache's; false for one that has no valid label.
+///
+/// # Errors
+/// When it is another's.
+fn is_own_journal<M: Media>(media: &mut M, superblock: &Superblock) -> Result<bool, StartError> {
+    let mut block = vec![0; BLOCK];
+    let label = media.read(JOURNAL_DEVICE, &mut block).ok().and_then(|()| JournalLabel::decode(&block).ok());
+    match label {
+        Some(label) if label == JournalLabel::of(superblock) => Ok(true),
+        Some(_) => Err(StartError::ForeignJournal),
+        None => Ok(false),
+    }
 }
 
 /// Opens a cache: reads superblock, volume table, region map, checkpoint and journal, then durably begins a session.
@@ -264,6 +308,9 @@ pub fn open<M: Media>(
     sink: &mut dyn FnMut(&Record),
 ) -> Result<Opened, StartError> {
     let (previous, bytes_read) = newest_superblock(media)?;
+    if previous.geometry.has_journal_device() && !is_own_journal(media, &previous)? {
+        adopt_journal_device(media, &previous)?;
+    }
     let geometry = previous.geometry.clone();
     let mut reader =
         Reader { media, geometry: &geometry, first_session: previous.created_unix_s, bytes_read };

@@ -7,8 +7,19 @@ use super::*;
 
 struct Memory {
     bytes: Vec<u8>,
+    /// The journal device.
+    journal: Vec<u8>,
     bad: Vec<u64>,
     writes_left: Option<u32>,
+}
+
+impl Memory {
+    fn at(&mut self, offset_bytes: u64) -> (&mut Vec<u8>, usize) {
+        match offset_bytes.checked_sub(JOURNAL_DEVICE) {
+            Some(offset_bytes) => (&mut self.journal, usize_from_u64(offset_bytes)),
+            None => (&mut self.bytes, usize_from_u64(offset_bytes)),
+        }
+    }
 }
 
 impl Media for Memory {
@@ -21,7 +32,8 @@ impl Media for Memory {
         if self.bad.iter().any(|bad| range.contains(bad)) {
             return Err(ErrorKind::Io);
         }
-        buf.copy_from_slice(&self.bytes[usize_from_u64(range.start)..usize_from_u64(range.end)]);
+        let (bytes, start) = self.at(offset_bytes);
+        buf.copy_from_slice(&bytes[start..start + buf.len()]);
         Ok(())
     }
 
@@ -29,8 +41,8 @@ impl Media for Memory {
         if let Some(left) = &mut self.writes_left {
             *left = left.checked_sub(1).ok_or(ErrorKind::Io)?;
         }
-        let start = usize_from_u64(offset_bytes);
-        self.bytes[start..start + data.len()].copy_from_slice(data);
+        let (bytes, start) = self.at(offset_bytes);
+        bytes[start..start + data.len()].copy_from_slice(data);
         Ok(())
     }
 
@@ -39,18 +51,30 @@ impl Media for Memory {
     }
 }
 
-fn formatted() -> (Memory, Geometry) {
-    let device_bytes = 2 << 20;
-    let geometry = Geometry::plan(&PlanOptions {
-        device_bytes,
+const DEVICE_BYTES: u64 = 2 << 20;
+const JOURNAL_BYTES: u64 = 512 << 10;
+
+fn plan() -> PlanOptions {
+    PlanOptions {
+        device_bytes: DEVICE_BYTES,
         weu_bytes: 32 << 10,
         extent_bytes: 4096,
         align_bytes: 0,
         journal_blocks: Some(4),
-    })
-    .unwrap();
-    let mut memory =
-        Memory { bytes: vec![0x5a; usize_from_u64(device_bytes)], bad: Vec::new(), writes_left: None };
+    }
+}
+
+fn formatted() -> (Memory, Geometry) {
+    formatted_as(Geometry::plan(&plan()).unwrap())
+}
+
+fn formatted_as(geometry: Geometry) -> (Memory, Geometry) {
+    let mut memory = Memory {
+        bytes: vec![0x5a; usize_from_u64(DEVICE_BYTES)],
+        journal: vec![0x5a; usize_from_u64(JOURNAL_BYTES)],
+        bad: Vec::new(),
+        writes_left: None,
+    };
     let options = FormatOptions {
         geometry: geometry.clone(),
         uuid: [7; 16],
@@ -166,7 +190,8 @@ fn any_three_superblocks_may_be_lost_and_a_session_cut_off_while_opening_is_not_
 
 #[test]
 fn another_device_and_a_shrunk_one_are_refused() {
-    let mut blank = Memory { bytes: vec![0; 1 << 20], bad: Vec::new(), writes_left: None };
+    let mut blank =
+        Memory { bytes: vec![0; 1 << 20], journal: Vec::new(), bad: Vec::new(), writes_left: None };
     assert!(matches!(open_it(&mut blank).0, Err(StartError::NotACache)));
     let (mut memory, geometry) = formatted();
     memory.bytes.truncate(usize_from_u64(geometry.device_bytes) - BLOCK);
@@ -188,4 +213,48 @@ fn formatting_again_never_reuses_session_numbers() {
     };
     assert_eq!(format(&mut memory, &options).unwrap().session, 1004);
     assert!(open_it(&mut memory).0.unwrap().start.fresh);
+}
+
+fn with_journal_device() -> (Memory, Geometry) {
+    formatted_as(Geometry::plan_with_journal_device(&plan(), JOURNAL_BYTES).unwrap())
+}
+
+#[test]
+fn a_journal_device_is_replayed_and_a_lost_one_costs_trust_only() {
+    let (mut memory, geometry) = with_journal_device();
+    let session = open_it(&mut memory).0.unwrap().superblock.session;
+    put_journal(&mut memory, &geometry, 1, session, 1);
+    put_journal(&mut memory, &geometry, 2, session, 1);
+    put_map(&mut memory, &geometry, 1, 2, 2);
+    let (opened, records) = open_it(&mut memory);
+    assert_eq!((opened.unwrap().distrust, records), (None, vec![record(1), record(2)]));
+    // Somebody put in another disk.
+    memory.journal.fill(0x5a);
+    let (opened, records) = open_it(&mut memory);
+    let lost = DistrustReason::Journal { next: JournalSeq(1), required: JournalSeq(2) };
+    assert_eq!((opened.unwrap().distrust, records), (Some(lost), Vec::new()));
+    assert!(memory.journal[BLOCK..].iter().all(|byte| *byte == 0), "wiped before it is used");
+}
+
+#[test]
+fn after_a_clean_stop_the_journal_device_may_be_new() {
+    let (mut memory, _) = with_journal_device();
+    let superblock = open_it(&mut memory).0.unwrap().superblock;
+    mark_clean(&mut memory, &superblock).unwrap();
+    memory.journal.fill(0);
+    let opened = open_it(&mut memory).0.unwrap();
+    assert!(opened.was_clean && opened.distrust.is_none());
+}
+
+#[test]
+fn another_caches_journal_device_is_refused_and_untouched() {
+    let (mut memory, geometry) = with_journal_device();
+    let mut other = read_superblock(&mut memory).unwrap();
+    other.uuid = [8; 16];
+    let label = JournalLabel::of(&other).encode();
+    memory.write(JOURNAL_DEVICE, &label).unwrap();
+    put_journal(&mut memory, &geometry, 1, 5000, 1);
+    let (journal, bytes) = (memory.journal.clone(), memory.bytes.clone());
+    assert_eq!(open_it(&mut memory).0.unwrap_err(), StartError::ForeignJournal);
+    assert!(memory.journal == journal && memory.bytes == bytes);
 }

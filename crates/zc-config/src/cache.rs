@@ -23,6 +23,8 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     let config = CacheConfig {
         path: section.required_path("path", "it names the file or block device of the cache"),
         size: section.size_or_share("size", &limits::CACHE_BYTES),
+        journal_path: section.path("journal_path").map(|path| path.value),
+        journal_bytes: journal_size(&mut section),
         state_dir: section
             .path("state_dir")
             .map_or_else(|| PathBuf::from(DEFAULT_STATE_DIR), |path| path.value),
@@ -58,6 +60,16 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     };
     section.finish();
     config
+}
+
+/// Without a journal path a size would be said of nothing.
+fn journal_size(section: &mut Section<'_, '_>) -> Option<u64> {
+    let bytes = section.size("journal_size", &limits::JOURNAL_BYTES)?;
+    if section.get("journal_path").is_none() {
+        let at = section.get("journal_size").map_or(section.at, |value| value.span().start);
+        section.mistake(at, "journal_size", "it is the size of a journal file, and there is no journal_path");
+    }
+    Some(bytes)
 }
 
 /// WEU and extent size. Both are powers of two, so an extent divides a WEU whenever it is smaller.

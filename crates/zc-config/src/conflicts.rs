@@ -54,6 +54,7 @@ fn named_files(config: &Config) -> Vec<(String, &Path)> {
         ("cache.path".to_owned(), config.cache.path.as_path()),
         ("cache.state_dir".to_owned(), config.cache.state_dir.as_path()),
     ];
+    files.extend(config.cache.journal_path.as_deref().map(|path| ("cache.journal_path".to_owned(), path)));
     files.extend(config.volumes.iter().map(|v| (volume_key(&v.name, "origin"), v.origin.as_path())));
     files.extend(config.nbd.unix.iter().map(|socket| ("nbd.unix".to_owned(), socket.as_path())));
     files.push(("control.socket".to_owned(), config.control.socket.as_path()));

@@ -136,6 +136,10 @@ pub struct CacheConfig {
     pub path: PathBuf,
     /// Size; a share is of the volumes' sizes. `None`: the size of what is at `path`.
     pub size: Option<SizeOrShare>,
+    /// File or block device for the journal alone; `None`: the journal is on the cache device.
+    pub journal_path: Option<PathBuf>,
+    /// Size of a journal file that does not exist yet; `None`: 1/256 of the cache.
+    pub journal_bytes: Option<u64>,
     /// Where pairing stamps and the intent log are kept.
     pub state_dir: PathBuf,
     /// Size of a WEU.

@@ -18,12 +18,6 @@ pub struct NotYet {
 
 /// Everything that is known by name and refused.
 pub const NOT_YET: &[NotYet] = &[
-    NotYet {
-        section: "cache",
-        key: "journal_path",
-        value: None,
-        what: "a journal outside the cache device is",
-    },
     NotYet { section: "volume", key: "mode", value: Some("write-back"), what: "\"write-back\" is" },
     NotYet { section: "nbd", key: "idle_timeout", value: None, what: "closing idle connections is" },
 ];

@@ -35,6 +35,8 @@ impl Config {
         };
         let mut rows = vec![("path", path(&cache.path))];
         rows.extend(cache.size.map(|size| ("size", text(&size.to_string()))));
+        rows.extend(cache.journal_path.as_deref().map(|place| ("journal_path", path(place))));
+        rows.extend(cache.journal_bytes.map(|bytes| ("journal_size", size(bytes))));
         rows.extend([
             ("state_dir", path(&cache.state_dir)),
             ("weu_size", size(cache.weu_bytes.into())),

@@ -108,8 +108,8 @@ fn mistakes_in_words_and_keys_of_the_cache() {
         ("colour = 3", "3: cache.colour: there is no such key"),
         ("extend_size = 3", "3: cache.extend_size: there is no such key; did you mean \"extent_size\"?"),
         (
-            "journal_path = \"/j\"",
-            "3: cache.journal_path: a journal outside the cache device is not available in this version yet",
+            "journal_size = \"1 MiB\"",
+            "3: cache.journal_size: it is the size of a journal file, and there is no journal_path",
         ),
     ];
     for (lines, expected) in cases {

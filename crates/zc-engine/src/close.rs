@@ -42,7 +42,8 @@ impl Closer {
             }
         })?;
         let place = shard.device.file.path().display();
-        cache_startup::mark_clean(&mut FileMedia(&shard.device.file), &self.superblock)
+        let mut media = FileMedia { cache: &shard.device.file, journal: shard.device.journal.as_ref() };
+        cache_startup::mark_clean(&mut media, &self.superblock)
             .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
         shard.intent.remove();
         Ok(())

@@ -69,11 +69,18 @@ impl Shard {
                 let offset = self.device.geometry.checkpoint[area & 1];
                 self.write_block(Pending::Device { op }, offset, &header.encode(area));
             }
-            Action::FlushCache { op } => {
-                let fd = SharedFd::clone(self.device.file.fd());
-                self.submit(Operation::Fsync { fd, datasync: true }, Pending::Device { op });
-            }
+            Action::FlushCache { op } => self.flush_cache(op),
             other => unreachable!("{other:?} is not for the cache device"),
+        }
+    }
+
+    /// A flush is of the journal device too: what was written before it is durable after it, wherever it is.
+    fn flush_cache(&mut self, op: OpId) {
+        let files = [Some(&self.device.file), self.device.journal.as_ref()];
+        let fds: Vec<_> = files.into_iter().flatten().map(|file| SharedFd::clone(file.fd())).collect();
+        let join = self.joins.begin(op, fds.len());
+        for fd in fds {
+            self.submit(Operation::Fsync { fd, datasync: true }, Pending::Joined { join });
         }
     }
 
@@ -83,7 +90,8 @@ impl Shard {
         let (used, rest) = memory.split_at_mut(bytes.len());
         used.copy_from_slice(bytes);
         rest.fill(0);
-        let operation = Operation::write(self.device.file.fd(), offset, memory);
+        let (file, offset) = self.device.at(offset);
+        let operation = Operation::write(file.fd(), offset, memory);
         self.submit(operation, pending);
     }
 

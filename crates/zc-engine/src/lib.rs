@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod buffers;
+mod cache_device;
 mod client;
 mod clock;
 mod close;

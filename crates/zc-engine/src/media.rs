@@ -2,20 +2,36 @@
 
 use zc_cache::startup::Media;
 use zc_core::{ErrorKind, limits::BLOCK_BYTES, usize_from_u32};
+use zc_format::JOURNAL_DEVICE;
 use zc_io::{AlignedBuf, BlockFile};
 
-/// A cache file or device.
+/// A cache file or device, and its journal's if that has one of its own.
 #[derive(Debug)]
-pub(crate) struct FileMedia<'a>(pub(crate) &'a BlockFile);
+pub(crate) struct FileMedia<'a> {
+    pub(crate) cache: &'a BlockFile,
+    pub(crate) journal: Option<&'a BlockFile>,
+}
+
+impl<'a> FileMedia<'a> {
+    /// What is at an address, and where there.
+    fn at(&self, offset_bytes: u64) -> Result<(&'a BlockFile, u64), ErrorKind> {
+        match offset_bytes.checked_sub(JOURNAL_DEVICE) {
+            None => Ok((self.cache, offset_bytes)),
+            // Without its journal device a cache has been refused, or is only looked at.
+            Some(offset_bytes) => Ok((self.journal.ok_or(ErrorKind::Invalid)?, offset_bytes)),
+        }
+    }
+}
 
 impl Media for FileMedia<'_> {
     fn len_bytes(&self) -> u64 {
-        self.0.len_bytes()
+        self.cache.len_bytes()
     }
 
     fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
         let whole = buf.len().next_multiple_of(usize_from_u32(BLOCK_BYTES));
-        let bytes = self.0.read_blocking(offset_bytes, whole).map_err(|error| error.kind())?;
+        let (file, offset_bytes) = self.at(offset_bytes)?;
+        let bytes = file.read_blocking(offset_bytes, whole).map_err(|error| error.kind())?;
         buf.copy_from_slice(&bytes[..buf.len()]);
         Ok(())
     }
@@ -25,10 +41,14 @@ impl Media for FileMedia<'_> {
             data.len().is_multiple_of(usize_from_u32(BLOCK_BYTES)),
             "metadata comes in whole blocks"
         );
-        self.0.write_blocking(offset_bytes, &AlignedBuf::from(data)).map_err(|error| error.kind())
+        let (file, offset_bytes) = self.at(offset_bytes)?;
+        file.write_blocking(offset_bytes, &AlignedBuf::from(data)).map_err(|error| error.kind())
     }
 
     fn flush(&mut self) -> Result<(), ErrorKind> {
-        self.0.sync_blocking().map_err(|error| error.kind())
+        for file in [Some(self.cache), self.journal].into_iter().flatten() {
+            file.sync_blocking().map_err(|error| error.kind())?;
+        }
+        Ok(())
     }
 }

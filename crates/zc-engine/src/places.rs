@@ -1,7 +1,7 @@
 //! Are the files of a configuration different files?
 //!
-//! Job: refuse, before anything is opened, a cache that is also an origin, or an origin of two volumes, under whatever
-//! names: symbolic links, hard links, several nodes of one device.
+//! Job: refuse, before anything is opened, a cache or journal that is also an origin, or an origin of two volumes, under
+//! whatever names: symbolic links, hard links, several nodes of one device.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -43,17 +43,21 @@ fn place(path: &Path) -> Place {
 pub(crate) fn check_distinct(config: &Config) -> Result<(), EngineError> {
     let mut seen: Vec<(String, &Path, Place)> =
         vec![("the cache".to_owned(), &config.cache.path, place(&config.cache.path))];
-    for volume in &config.volumes {
-        let here = place(&volume.origin);
-        let what = format!("the origin of volume \"{}\"", volume.name);
+    let journal = config.cache.journal_path.iter().map(|path| ("the journal".to_owned(), path.as_path()));
+    let origins = config
+        .volumes
+        .iter()
+        .map(|volume| (format!("the origin of volume \"{}\"", volume.name), volume.origin.as_path()));
+    for (what, path_here) in journal.chain(origins) {
+        let here = place(path_here);
         if let Some((other, path, _)) = seen.iter().find(|(_, _, other)| *other == here) {
             return Err(EngineError::Refused(format!(
                 "{what} ({}) is the same file or device as {other} ({})",
-                volume.origin.display(),
+                path_here.display(),
                 path.display()
             )));
         }
-        seen.push((what, &volume.origin, here));
+        seen.push((what, path_here, here));
     }
     Ok(())
 }

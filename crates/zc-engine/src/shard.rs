@@ -55,8 +55,20 @@ pub(crate) struct Volume {
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) file: BlockFile,
+    /// Where the journal is, if not in `file`.
+    pub(crate) journal: Option<BlockFile>,
     pub(crate) geometry: zc_format::Geometry,
     pub(crate) fingerprint: FingerprintKind,
+}
+
+impl Device {
+    /// What is at an address of the geometry, and where there.
+    pub(crate) fn at(&self, offset_bytes: u64) -> (&BlockFile, u64) {
+        match (&self.journal, offset_bytes.checked_sub(zc_format::JOURNAL_DEVICE)) {
+            (Some(journal), Some(offset_bytes)) => (journal, offset_bytes),
+            _ => (&self.file, offset_bytes),
+        }
+    }
 }
 
 /// Everything a shard starts with; made by `startup` on another thread.

@@ -15,19 +15,19 @@ use std::time::Duration;
 use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
-use zc_config::{Config, SizeOrShare};
-use zc_core::{FingerprintKind, JournalSeq, usize_from_u64};
-use zc_format::{Geometry, PlanOptions, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
-use zc_io::{BlockFile, EventFd, FileKind, OpenOptions};
+use zc_config::Config;
+use zc_core::{JournalSeq, usize_from_u64};
+use zc_format::{Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
+use zc_io::{BlockFile, EventFd};
 use zc_origin::{Origin, OriginOptions};
 
-use crate::clock::{Clock, unix_s};
+use crate::cache_device::CacheDevice;
+use crate::clock::Clock;
 use crate::close::Closer;
 use crate::commands::Mailbox;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
 use crate::listen::{Listener, SocketPath, bind_unix};
-use crate::media::FileMedia;
 use crate::pairing::{self, Candidate, Known, Paired};
 use crate::places::check_distinct;
 use crate::registry::{Registry, VolumeInfo};
@@ -35,8 +35,6 @@ use crate::settings;
 use crate::shard::{Device, ShardParts, Volume};
 use crate::state_dir::{State, StateDir, VolumeState};
 
-/// A cache file of which this much is zero was never used.
-const BLANK_BYTES: u64 = 1 << 20;
 /// How often, and after which pause, something that is in use is tried again: 5 s together.
 const IN_USE_ATTEMPTS: u32 = 100;
 const IN_USE_PAUSE: Duration = Duration::from_millis(50);
@@ -59,8 +57,7 @@ struct Sockets {
 struct Prepared {
     origins: Vec<Option<Origin>>,
     sizes: Vec<u64>,
-    file: BlockFile,
-    superblock: Superblock,
+    device: CacheDevice,
     manager_config: ManagerConfig,
     state: Arc<StateDir>,
     paired: Vec<Paired>,
@@ -94,16 +91,15 @@ fn prepare(config: &Config, cold: bool) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
     let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
-    let file = open_cache(config, sizes.iter().sum())?;
-    let superblock = find_or_format(config, &file)?;
-    check_fixed(config, &superblock)?;
+    let device = CacheDevice::open(config, sizes.iter().sum())?;
+    let superblock = &device.superblock;
     let manager_config =
         settings::manager_config(&config.cache, &superblock.geometry, superblock.fingerprint_kind)?;
-    let table = read_volume_table(&file, &superblock.geometry);
+    let table = read_volume_table(&device.file, &superblock.geometry);
     let state = Arc::new(StateDir::open(&config.cache.state_dir, &superblock.uuid)?);
-    let paired = judge(config, &superblock, &table, &state.snapshot(), &origins, &sizes, cold)?;
+    let paired = judge(config, superblock, &table, &state.snapshot(), &origins, &sizes, cold)?;
     let sockets = bind(config)?;
-    Ok(Prepared { origins, sizes, file, superblock, manager_config, state, paired, sockets })
+    Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
 }
 
 /// Opens everything.
@@ -111,11 +107,11 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     let clock = Clock::new();
     // Without io_uring nothing works: better said now than by the data plane's thread.
     zc_io::probe()?;
-    let Prepared { mut origins, sizes, file, superblock, manager_config, state, paired, sockets } =
+    let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
         prepare_patiently(config, cold)?;
     create_origins(config, &mut origins)?;
-    let session = begin_session(&file, &superblock, &state, cold)?;
-    let stamps = record_pairing(config, &file, &session, &state, &origins, &paired)?;
+    let session = begin_session(&device, &state, cold)?;
+    let stamps = record_pairing(config, &device, &session, &state, &origins, &paired)?;
     let registry = Arc::new(Registry::default());
     let mut volumes = Vec::new();
     // The first volume of the configuration is the default export.
@@ -138,8 +134,9 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     session.intents.iter().for_each(|record| manager.replay_intent(record));
     drop((session.records, session.intents));
     let event = EventFd::new()?;
+    let CacheDevice { file, journal, superblock } = device;
     let fingerprint = superblock.fingerprint_kind;
-    let device = Device { file, geometry: superblock.geometry, fingerprint };
+    let device = Device { file, journal, geometry: superblock.geometry, fingerprint };
     let parts = ShardParts {
         manager,
         device,
@@ -215,88 +212,6 @@ fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>,
     config.volumes.iter().zip(origins).map(size).collect()
 }
 
-fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineError> {
-    let cache = &config.cache;
-    let create_len = cache.size.map(|size| match size {
-        SizeOrShare::Bytes(bytes) => bytes,
-        SizeOrShare::Percent(percent) => volumes_bytes / 100 * percent,
-    });
-    if create_len.is_none() && !cache.path.exists() {
-        return Err(EngineError::Refused(format!(
-            "the cache {} does not exist and cache.size does not say how large it is to be",
-            cache.path.display()
-        )));
-    }
-    let options = OpenOptions { direct: cache.direct, write: true, create_len };
-    Ok(BlockFile::open(&cache.path, options)?)
-}
-
-/// The superblock of the cache; of a new one if the file is new or blank.
-fn find_or_format(config: &Config, file: &BlockFile) -> Result<Superblock, EngineError> {
-    let place = file.path().display();
-    match cache_startup::read_superblock(&mut FileMedia(file)) {
-        Ok(superblock) => Ok(superblock),
-        Err(cache_startup::StartError::NotACache) if is_blank(file)? => format(config, file),
-        Err(cache_startup::StartError::NotACache) => Err(EngineError::Refused(format!(
-            "{place} holds no cache, but something else; `zcctl format` makes a cache of it and destroys what is there"
-        ))),
-        Err(error) => Err(EngineError::Refused(format!("{place}: {error}"))),
-    }
-}
-
-fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
-    if file.kind() == FileKind::Block {
-        // A disk whose start is zero may still be somebody's: only an explicit format takes it.
-        return Ok(false);
-    }
-    let block = u64::from(zc_core::limits::BLOCK_BYTES);
-    let len = file.len_bytes().min(BLANK_BYTES) / block * block;
-    Ok(file.read_blocking(0, usize_from_u64(len))?.iter().all(|&byte| byte == 0))
-}
-
-fn format(config: &Config, file: &BlockFile) -> Result<Superblock, EngineError> {
-    let place = file.path().display();
-    let geometry = Geometry::plan(&PlanOptions {
-        device_bytes: file.len_bytes(),
-        weu_bytes: config.cache.weu_bytes,
-        extent_bytes: config.cache.extent_bytes,
-        align_bytes: 0,
-        journal_blocks: None,
-    })
-    .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
-    let options = cache_startup::FormatOptions {
-        geometry,
-        uuid: uuid::Uuid::new_v4().into_bytes(),
-        fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
-        label: String::new(),
-        now_unix_s: unix_s(),
-    };
-    tracing::info!("formatting {place} as a cache of {} bytes", options.geometry.device_bytes);
-    cache_startup::format(&mut FileMedia(file), &options)
-        .map_err(|error| EngineError::Refused(format!("{place}: {error}")))
-}
-
-/// What was chosen when the cache was formatted cannot be chosen again.
-fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineError> {
-    let (cache, geometry) = (&config.cache, &superblock.geometry);
-    let kind = |kind| if kind == FingerprintKind::Sha1 { "sha1" } else { "blake3" };
-    let wanted = settings::fingerprint_kind(cache.fingerprint);
-    let differs = if cache.extent_bytes != geometry.extent_bytes {
-        format!("extents of {} bytes, extent_size says {}", geometry.extent_bytes, cache.extent_bytes)
-    } else if cache.weu_bytes != geometry.weu_bytes {
-        format!("write units of {} bytes, weu_size says {}", geometry.weu_bytes, cache.weu_bytes)
-    } else if wanted != superblock.fingerprint_kind {
-        format!("{} fingerprints, fingerprint says {}", kind(superblock.fingerprint_kind), kind(wanted))
-    } else {
-        return Ok(());
-    };
-    Err(EngineError::Refused(format!(
-        "the cache {} was formatted with {differs}; change the configuration, or make a new cache with \
-         `zcctl format --force`",
-        cache.path.display()
-    )))
-}
-
 /// The newest volume table; an empty one if both copies are damaged (opening the cache will say so).
 fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
     let read = |(copy, offset): (usize, &u64)| {
@@ -354,12 +269,8 @@ struct Session {
     bytes_read: u64,
 }
 
-fn begin_session(
-    file: &BlockFile,
-    before: &Superblock,
-    state: &StateDir,
-    cold: bool,
-) -> Result<Session, EngineError> {
+fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<Session, EngineError> {
+    let (file, before) = (&device.file, &device.superblock);
     let boot_id = boot_id();
     let owner = |session| IntentOwner { uuid: before.uuid, boot_id, session };
     let intent_path = state.intent_path();
@@ -371,7 +282,7 @@ fn begin_session(
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };
     let mut records = Vec::new();
-    let opened = cache_startup::open(&mut FileMedia(file), &options, &mut |record| records.push(*record))
+    let opened = cache_startup::open(&mut device.media(), &options, &mut |record| records.push(*record))
         .map_err(|error| EngineError::Refused(format!("{}: {error}", file.path().display())))?;
     if let Some(reason) = &opened.distrust {
         tracing::warn!(
@@ -398,7 +309,7 @@ fn begin_session(
 /// Writes who belongs together: the volume table, then the state directory. Returns each volume's stamp on media.
 fn record_pairing(
     config: &Config,
-    file: &BlockFile,
+    device: &CacheDevice,
     session: &Session,
     state: &StateDir,
     origins: &[Option<Origin>],
@@ -429,8 +340,8 @@ fn record_pairing(
     }
     if table.records != session.volumes.records {
         let copy = 1 - (session.volume_table_copy & 1);
-        cache_startup::write_volume_table(&mut FileMedia(file), &session.superblock.geometry, &table, copy)
-            .map_err(|error| EngineError::Refused(format!("{}: {error}", file.path().display())))?;
+        cache_startup::write_volume_table(&mut device.media(), &session.superblock.geometry, &table, copy)
+            .map_err(|error| EngineError::Refused(format!("{}: {error}", device.file.path().display())))?;
     }
     state.update(|state| {
         state.session = session.superblock.session;

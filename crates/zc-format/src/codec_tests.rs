@@ -149,11 +149,24 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     assert_eq!(Superblock::decode(&with(u64::MAX, 0, 0), 0).unwrap().features.compat, u64::MAX);
     assert_eq!(Superblock::decode(&with(0, 1, 0), 0), Err(FormatError::ReadOnly));
     assert_eq!(Superblock::decode_for(&with(0, 1, 0), 0, Access::Read).unwrap().features.ro_compat, 1);
-    assert_eq!(Superblock::decode_for(&with(0, 0, 1), 0, Access::Read), Err(FormatError::Version));
+    assert_eq!(Superblock::decode_for(&with(0, 0, 2), 0, Access::Read), Err(FormatError::Version));
+    // A feature that is known, and that the layout contradicts.
+    let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
+    assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
     let mut newer = with(0, 0, 0);
     newer[4] = 2;
     Binding::copy(BlockType::Superblock, 0).seal(&mut newer);
     assert_eq!(Superblock::decode_for(&newer, 0, Access::Read), Err(FormatError::Version));
+}
+
+#[test]
+fn a_journal_label_is_read_back_and_damage_is_seen() {
+    let label = crate::JournalLabel::of(&samples::superblock());
+    let mut block = label.encode();
+    assert_eq!(crate::JournalLabel::decode(&block), Ok(label));
+    assert_eq!(crate::JournalLabel::decode(&[0; BLOCK]), Err(FormatError::Magic));
+    block[9] ^= 1;
+    assert_eq!(crate::JournalLabel::decode(&block), Err(FormatError::Checksum));
 }
 
 #[test]

@@ -42,6 +42,7 @@ pub(crate) enum BlockType {
     JournalBlock = 0x7a63_0006,
     WeuHeader = 0x7a63_0007,
     Extent = 0x7a63_0008,
+    JournalLabel = 0x7a63_0009,
 }
 
 /// What a checksum covers besides the stored bytes; the reader supplies it from what it expects.

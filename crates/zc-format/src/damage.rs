@@ -155,6 +155,8 @@ impl Place {
                 let exists = area < 2 && block < geometry.checkpoint_blocks.saturating_sub(1);
                 exists.then(|| (geometry.checkpoint_block_offset(area, block), BLOCK))
             }
+            // A journal device is not part of the image.
+            Self::JournalBlock(_) if geometry.has_journal_device() => None,
             Self::JournalBlock(sequence) => Some((geometry.journal_block_offset(sequence), BLOCK)),
             Self::WeuHeader(slot) => {
                 let end = slot_offset(slot)?.saturating_add(u64::from(geometry.weu_bytes));

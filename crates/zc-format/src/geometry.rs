@@ -34,6 +34,10 @@ const ALIGN_BYTES_MAX: u64 = 1 << 30;
 const SLOTS_LEAST: u32 = 2;
 /// A WEU has room for its header and some extents.
 const EXTENTS_PER_WEU_LEAST: u32 = 4;
+/// Addresses from here on are places on the journal device, if the journal is on a device of its own.
+pub const JOURNAL_DEVICE: u64 = 1 << 62;
+/// Where the ring begins there: behind the label.
+const JOURNAL_DEVICE_RING: u64 = JOURNAL_DEVICE + BLOCK;
 /// Bytes of an encoded geometry.
 pub(crate) const GEOMETRY_BYTES: usize = 128;
 
@@ -80,6 +84,14 @@ pub enum GeometryError {
         /// Extent size.
         extent_bytes: u32,
     },
+    /// The journal device is too small.
+    #[error("a journal device of {device_bytes} bytes is too small: it needs at least {needed_bytes}")]
+    JournalTooSmall {
+        /// Its size.
+        device_bytes: u64,
+        /// What is needed.
+        needed_bytes: u64,
+    },
     /// The device is too small for two WEUs.
     #[error("a cache of {device_bytes} bytes is too small: it needs at least {needed_bytes}")]
     TooSmall {
@@ -114,13 +126,40 @@ impl Geometry {
     /// # Errors
     /// When the sizes cannot be used or the device is too small.
     pub fn plan(options: &PlanOptions) -> Result<Self, GeometryError> {
+        Self::lay_out(options, None)
+    }
+
+    /// Plans the layout of a device whose journal is on a device of its own, of `journal_device_bytes`.
+    ///
+    /// # Errors
+    /// As [`Geometry::plan`], or when the journal device is too small.
+    pub fn plan_with_journal_device(
+        options: &PlanOptions,
+        journal_device_bytes: u64,
+    ) -> Result<Self, GeometryError> {
+        let blocks = (journal_device_bytes / BLOCK).saturating_sub(1).min(JOURNAL_BLOCKS_MAX);
+        if blocks < JOURNAL_BLOCKS_MIN {
+            let needed_bytes = JOURNAL_BLOCKS_MIN.saturating_add(1).saturating_mul(BLOCK);
+            return Err(GeometryError::JournalTooSmall { device_bytes: journal_device_bytes, needed_bytes });
+        }
+        Self::lay_out(options, Some(blocks))
+    }
+
+    /// The size that a journal device has if nothing else is said: what the journal would take on the cache device.
+    #[must_use]
+    pub fn journal_device_bytes(cache_bytes: u64) -> u64 {
+        let blocks = (cache_bytes / 256 / BLOCK).clamp(JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX);
+        blocks.saturating_add(1).saturating_mul(BLOCK)
+    }
+
+    fn lay_out(options: &PlanOptions, journal_device_blocks: Option<u64>) -> Result<Self, GeometryError> {
         let PlanOptions { device_bytes, weu_bytes, extent_bytes, .. } = *options;
         check_sizes(weu_bytes, extent_bytes)?;
-        let device_bytes = device_bytes.saturating_sub(device_bytes % BLOCK);
+        let device_bytes = device_bytes.saturating_sub(device_bytes % BLOCK).min(JOURNAL_DEVICE);
         let raw_extents = device_bytes.checked_div(u64::from(extent_bytes)).unwrap_or(0);
         let index_capacity = raw_extents.saturating_mul(ENTRIES_PER_RAW_EXTENT).clamp(64, INDEX_CAPACITY_MAX);
-        let journal_blocks = options
-            .journal_blocks
+        let journal_blocks = journal_device_blocks
+            .or(options.journal_blocks)
             .unwrap_or_else(|| (device_bytes / 256 / BLOCK).clamp(JOURNAL_BLOCKS_MIN, JOURNAL_BLOCKS_MAX))
             .max(JOURNAL_BLOCKS_LEAST);
         let checkpoint_blocks = checkpoint_blocks(device_bytes, weu_bytes, index_capacity);
@@ -134,7 +173,10 @@ impl Geometry {
         let volume_table = [area(VOLUME_TABLE_BYTES), area(VOLUME_TABLE_BYTES)];
         let region_map = [area(REGION_MAP_BYTES), area(REGION_MAP_BYTES)];
         let checkpoint = [area(checkpoint_bytes), area(checkpoint_bytes)];
-        let journal_offset = area(journal_blocks.saturating_mul(BLOCK));
+        let journal_offset = match journal_device_blocks {
+            Some(_) => JOURNAL_DEVICE_RING,
+            None => area(journal_blocks.saturating_mul(BLOCK)),
+        };
         let align = options.align_bytes.clamp(u64::from(weu_bytes), ALIGN_BYTES_MAX).next_power_of_two();
         let slots_offset = end.checked_next_multiple_of(align).unwrap_or(u64::MAX);
         let room = device_bytes.saturating_sub(END_BYTES).saturating_sub(slots_offset);
@@ -172,7 +214,13 @@ impl Geometry {
         self.slots_offset.saturating_add(u64::from(slot.0).saturating_mul(u64::from(self.weu_bytes)))
     }
 
-    /// First byte of the journal block with a sequence number.
+    /// Whether the journal is on a device of its own.
+    #[must_use]
+    pub const fn has_journal_device(&self) -> bool {
+        self.journal_offset >= JOURNAL_DEVICE
+    }
+
+    /// First byte of the journal block with a sequence number; from [`JOURNAL_DEVICE`] on if it is on that device.
     #[must_use]
     pub fn journal_block_offset(&self, sequence: JournalSeq) -> u64 {
         let position = sequence.0.checked_rem(self.journal_blocks).unwrap_or(0);
@@ -206,23 +254,27 @@ impl Geometry {
         let [table_a, table_b] = self.volume_table;
         let [map_a, map_b] = self.region_map;
         let [checkpoint_a, checkpoint_b] = self.checkpoint;
-        let areas = [
+        let before = [
             (table_a, VOLUME_TABLE_BYTES),
             (table_b, VOLUME_TABLE_BYTES),
             (map_a, REGION_MAP_BYTES),
             (map_b, REGION_MAP_BYTES),
             (checkpoint_a, checkpoint_bytes),
             (checkpoint_b, checkpoint_bytes),
-            (self.journal_offset, journal_bytes),
-            (self.slots_offset, slots_bytes),
-            (self.device_bytes.saturating_sub(END_BYTES), END_BYTES),
         ];
+        let journal = Some((self.journal_offset, journal_bytes)).filter(|_| !self.has_journal_device());
+        let after =
+            [(self.slots_offset, slots_bytes), (self.device_bytes.saturating_sub(END_BYTES), END_BYTES)];
         let mut end = END_BYTES;
-        for (offset, len) in areas {
+        for (offset, len) in before.into_iter().chain(journal).chain(after) {
             let fits = offset.is_multiple_of(BLOCK) && offset >= end && len > 0;
             end = offset.checked_add(len).filter(|_| fits).ok_or(GeometryError::Overlap)?;
         }
-        let counts = self.checkpoint_blocks >= 2
+        let journal_fits = !self.has_journal_device()
+            || (self.journal_offset == JOURNAL_DEVICE_RING && self.journal_blocks <= JOURNAL_BLOCKS_MAX);
+        let counts = journal_fits
+            && self.device_bytes <= JOURNAL_DEVICE
+            && self.checkpoint_blocks >= 2
             && self.journal_blocks >= JOURNAL_BLOCKS_LEAST
             && (SLOTS_LEAST..=limits::SLOTS_MAX).contains(&self.slots)
             && self.index_capacity <= INDEX_CAPACITY_MAX;

@@ -201,3 +201,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_journal_device_leaves_the_cache_device_to_the_rest() {
+    let inside = Geometry::plan(&options(1 << 30)).unwrap();
+    let geometry = Geometry::plan_with_journal_device(&options(1 << 30), 8 << 20).unwrap();
+    geometry.validate().unwrap();
+    let mut bytes = [0; GEOMETRY_BYTES];
+    geometry.encode(&mut bytes);
+    assert_eq!(Geometry::decode(&bytes).as_ref(), Ok(&geometry));
+    assert!(geometry.has_journal_device() && !inside.has_journal_device());
+    assert_eq!(geometry.journal_blocks, (8 << 20) / BLOCK - 1);
+    assert!(geometry.slots >= inside.slots);
+    let first = geometry.journal_block_offset(JournalSeq(geometry.journal_blocks));
+    assert_eq!(first - JOURNAL_DEVICE, BLOCK, "behind the label");
+    let last = geometry.journal_block_offset(JournalSeq(geometry.journal_blocks - 1));
+    assert_eq!(last - JOURNAL_DEVICE + BLOCK, 8 << 20);
+    for wrong in [JOURNAL_DEVICE, JOURNAL_DEVICE + 2 * BLOCK, u64::MAX - BLOCK + 1] {
+        assert!(Geometry { journal_offset: wrong, ..geometry.clone() }.validate().is_err());
+    }
+    assert!(Geometry { journal_blocks: u64::MAX / BLOCK, ..geometry.clone() }.validate().is_err());
+    let small = Geometry::plan_with_journal_device(&options(1 << 30), 64 * BLOCK);
+    assert_eq!(
+        small,
+        Err(GeometryError::JournalTooSmall { device_bytes: 64 * BLOCK, needed_bytes: 65 * BLOCK })
+    );
+    let least = Geometry::journal_device_bytes(0);
+    assert_eq!(Geometry::plan_with_journal_device(&options(1 << 30), least).unwrap().journal_blocks, 64);
+}

@@ -18,6 +18,7 @@ mod extent;
 mod geometry;
 #[cfg(test)]
 mod golden_tests;
+mod journal_label;
 mod record;
 pub mod recover;
 mod region_map;
@@ -30,7 +31,8 @@ mod weu;
 pub use checkpoint::CheckpointHeader;
 pub use crc::FormatError;
 pub use extent::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentError, ExtentHeader, VerifiedExtent};
-pub use geometry::{Geometry, GeometryError, PlanOptions};
+pub use geometry::{Geometry, GeometryError, JOURNAL_DEVICE, PlanOptions};
+pub use journal_label::JournalLabel;
 pub use record::{
     JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block, encode_checkpoint_block,
 };

@@ -70,6 +70,18 @@ pub struct Superblock {
     pub label: String,
 }
 
+impl Features {
+    /// In `incompat`: the journal is on a device of its own.
+    pub const EXTERNAL_JOURNAL: u64 = 1;
+
+    /// The features that a layout uses.
+    #[must_use]
+    pub const fn of(geometry: &Geometry) -> Self {
+        let incompat = if geometry.has_journal_device() { Self::EXTERNAL_JOURNAL } else { 0 };
+        Self { compat: 0, ro_compat: 0, incompat }
+    }
+}
+
 impl Superblock {
     /// Where the copies of a device of this size are; what it has beyond a multiple of 4096 bytes is not used. If a
     /// copy is found whose geometry has another size (the device has grown), the places that this gives for that size
@@ -124,7 +136,7 @@ impl Superblock {
         Binding::copy(BlockType::Superblock, copy).check(bytes)?;
         let uuid = r.array()?;
         let features = Features { compat: r.u64()?, ro_compat: r.u64()?, incompat: r.u64()? };
-        if version != VERSION || features.incompat != 0 {
+        if version != VERSION || features.incompat & !Features::EXTERNAL_JOURNAL != 0 {
             return Err(FormatError::Version);
         }
         if features.ro_compat != 0 && access == Access::Write {
@@ -134,6 +146,9 @@ impl Superblock {
         let (clean, fingerprint, distrusted) = (r.u8()?, r.u8()?, r.u8()?);
         r.take(5)?;
         let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?)?;
+        if geometry.has_journal_device() != (features.incompat & Features::EXTERNAL_JOURNAL != 0) {
+            return Err(FormatError::Field("journal_offset"));
+        }
         let label = core::str::from_utf8(r.take(LABEL_BYTES)?).map_err(|_| FormatError::Field("label"))?;
         Ok(Self {
             uuid,

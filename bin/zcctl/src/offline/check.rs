@@ -18,7 +18,7 @@ use crate::cli::CheckArgs;
 use crate::units::size;
 
 pub(crate) fn run(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let image = Image::open(&args.path)?;
+    let image = Image::open(&args.path, args.journal.as_deref())?;
     let report = check(&image, args.data)?;
     if args.json {
         writeln!(out, "{:#}", report.to_json())?;

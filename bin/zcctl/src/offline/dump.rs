@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{bail, ensure};
 use serde_json::{Value, json};
 use zc_core::{JournalSeq, WeuSlot};
-use zc_format::{OriginKind, Record, Superblock, VolumeRecord, WeuEntry};
+use zc_format::{JOURNAL_DEVICE, OriginKind, Record, Superblock, VolumeRecord, WeuEntry};
 
 use super::image::{Image, newest};
 use super::slots::read_header;
@@ -14,7 +14,7 @@ use crate::cli::{DumpArgs, Structure};
 use crate::text;
 
 pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let image = Image::open(&args.path)?;
+    let image = Image::open(&args.path, args.journal.as_deref())?;
     let value = match args.structure {
         Structure::Superblock => superblock(&image.superblock),
         Structure::Volumes => volumes(&image)?,
@@ -57,7 +57,8 @@ fn superblock(superblock: &Superblock) -> Value {
         "region_map": geometry.region_map,
         "checkpoint": geometry.checkpoint,
         "checkpoint_blocks": geometry.checkpoint_blocks,
-        "journal_offset": geometry.journal_offset,
+        "journal_device": geometry.has_journal_device(),
+        "journal_offset": geometry.journal_offset % JOURNAL_DEVICE,
         "journal_blocks": geometry.journal_blocks,
         "slots_offset": geometry.slots_offset,
         "index_capacity": geometry.index_capacity,

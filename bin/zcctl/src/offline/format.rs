@@ -11,7 +11,7 @@ use zc_cache::startup::{self, Media, StartError};
 use zc_core::{
     ErrorKind, FingerprintKind, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64,
 };
-use zc_format::{Geometry, PlanOptions};
+use zc_format::{Geometry, JOURNAL_DEVICE, PlanOptions};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use crate::cli::{Fingerprint, FormatArgs};
@@ -20,10 +20,20 @@ use crate::units::size;
 /// So much at the start must be zero for a file or device to count as unused.
 const BLANK_BYTES: u64 = 1 << 20;
 
-/// A file or device for `zc_cache`, limited to a size.
+/// A file or device for `zc_cache`, limited to a size, and its journal's.
 struct FileMedia<'a> {
     file: &'a BlockFile,
+    journal: Option<&'a BlockFile>,
     len_bytes: u64,
+}
+
+impl<'a> FileMedia<'a> {
+    fn at(&self, offset_bytes: u64) -> Result<(&'a BlockFile, u64), ErrorKind> {
+        match offset_bytes.checked_sub(JOURNAL_DEVICE) {
+            None => Ok((self.file, offset_bytes)),
+            Some(offset_bytes) => Ok((self.journal.ok_or(ErrorKind::Invalid)?, offset_bytes)),
+        }
+    }
 }
 
 impl Media for FileMedia<'_> {
@@ -32,17 +42,22 @@ impl Media for FileMedia<'_> {
     }
 
     fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
-        let bytes = self.file.read_blocking(offset_bytes, buf.len()).map_err(|error| error.kind())?;
+        let (file, offset_bytes) = self.at(offset_bytes)?;
+        let bytes = file.read_blocking(offset_bytes, buf.len()).map_err(|error| error.kind())?;
         buf.copy_from_slice(&bytes);
         Ok(())
     }
 
     fn write(&mut self, offset_bytes: u64, data: &[u8]) -> Result<(), ErrorKind> {
-        self.file.write_blocking(offset_bytes, &AlignedBuf::from(data)).map_err(|error| error.kind())
+        let (file, offset_bytes) = self.at(offset_bytes)?;
+        file.write_blocking(offset_bytes, &AlignedBuf::from(data)).map_err(|error| error.kind())
     }
 
     fn flush(&mut self) -> Result<(), ErrorKind> {
-        self.file.sync_blocking().map_err(|error| error.kind())
+        for file in [Some(self.file), self.journal].into_iter().flatten() {
+            file.sync_blocking().map_err(|error| error.kind())?;
+        }
+        Ok(())
     }
 }
 
@@ -57,15 +72,20 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if !args.force {
         refuse_used(&file)?;
     }
+    let journal = open_journal(args, wanted)?;
     let block = u64::from(BLOCK_BYTES);
     let device_bytes = wanted / block * block;
-    let geometry = Geometry::plan(&PlanOptions {
+    let plan = PlanOptions {
         device_bytes,
         weu_bytes: u32::try_from(args.weu_size).unwrap_or(u32::MAX),
         extent_bytes: u32::try_from(args.extent_size).unwrap_or(u32::MAX),
         align_bytes: 0,
         journal_blocks: None,
-    })?;
+    };
+    let geometry = match &journal {
+        Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes())?,
+        None => Geometry::plan(&plan)?,
+    };
     let options = startup::FormatOptions {
         geometry,
         uuid: uuid::Uuid::new_v4().into_bytes(),
@@ -76,7 +96,7 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         label: args.label.clone(),
         now_unix_s: now_unix_s(),
     };
-    let mut media = FileMedia { file: &file, len_bytes: have };
+    let mut media = FileMedia { file: &file, journal: journal.as_ref(), len_bytes: have };
     let superblock = startup::format(&mut media, &options)
         .with_context(|| format!("cannot format {}", args.path.display()))?;
     let geometry = &superblock.geometry;
@@ -92,14 +112,30 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
+fn open_journal(args: &FormatArgs, cache_bytes: u64) -> anyhow::Result<Option<BlockFile>> {
+    let Some(path) = &args.journal else { return Ok(None) };
+    let create_len = args.journal_size.unwrap_or_else(|| Geometry::journal_device_bytes(cache_bytes));
+    let options = OpenOptions { direct: false, write: true, create_len: Some(create_len) };
+    let journal = BlockFile::open(path, options)?;
+    if !args.force {
+        refuse_filled(&journal)?;
+    }
+    Ok(Some(journal))
+}
+
 fn refuse_used(file: &BlockFile) -> anyhow::Result<()> {
     let place = file.path().display();
-    let mut media = FileMedia { file, len_bytes: file.len_bytes() };
+    let mut media = FileMedia { file, journal: None, len_bytes: file.len_bytes() };
     match startup::read_superblock(&mut media) {
         Err(StartError::NotACache) => {}
         Ok(_) => bail!("{place} is a cache already; --force makes an empty one of it"),
         Err(error) => bail!("{place}: {error}; --force makes an empty cache of it"),
     }
+    refuse_filled(file)
+}
+
+fn refuse_filled(file: &BlockFile) -> anyhow::Result<()> {
+    let place = file.path().display();
     let chunk = usize_from_u32(BLOCK_BYTES);
     let head = usize_from_u64(file.len_bytes().min(BLANK_BYTES)) / chunk * chunk;
     let bytes = file.read_blocking(0, head)?;

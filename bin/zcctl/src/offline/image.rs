@@ -10,15 +10,20 @@ use anyhow::{Context, bail};
 use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u64};
 use zc_format::recover::{Choice, JournalReplay, ReplayEnd, newest_superblock};
 use zc_format::{
-    Access, BLOCK, CheckpointHeader, FormatError, Geometry, JournalBlock, REGION_MAP_BYTES, Record,
-    RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    Access, BLOCK, CheckpointHeader, FormatError, Geometry, JOURNAL_DEVICE, JournalBlock, JournalLabel,
+    REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable,
+    decode_checkpoint_block,
 };
 use zc_io::{AlignedBuf, BlockFile, IoError, OpenOptions};
+
+const JOURNAL_ELSEWHERE: &str =
+    "the cache keeps its journal on a device of its own: --journal has to name it";
 
 /// An open image.
 #[derive(Debug)]
 pub(crate) struct Image {
     file: BlockFile,
+    journal: Option<BlockFile>,
     /// What the copies of the superblock say; the newest is what counts.
     pub(crate) superblocks: Choice<Superblock>,
     /// The newest superblock.
@@ -86,13 +91,14 @@ pub(crate) struct Journal {
 }
 
 impl Image {
-    /// Opens a cache.
+    /// Opens a cache, and its journal if that is elsewhere and named.
     ///
     /// # Errors
-    /// When it cannot be opened, is in use, or has no valid superblock.
-    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+    /// When it cannot be opened, is in use, or has no valid superblock; when the journal is another cache's.
+    pub(crate) fn open(path: &Path, journal: Option<&Path>) -> anyhow::Result<Self> {
         let options = OpenOptions { direct: false, write: false, create_len: None };
         let file = BlockFile::open(path, options)?;
+        let journal = journal.map(|journal| BlockFile::open(journal, options)).transpose()?;
         let len = file.len_bytes();
         let mut superblocks = probe(&file, len);
         let size = superblocks.newest.as_ref().map(|(superblock, _)| superblock.geometry.device_bytes);
@@ -107,7 +113,10 @@ impl Image {
             bail!("{}: no valid superblock ({})", path.display(), faults.join("; "));
         };
         let older_superblocks = older(&file, &superblock);
-        Ok(Self { file, superblocks, superblock, older_superblocks })
+        if let Some(journal) = &journal {
+            check_label(journal, &superblock)?;
+        }
+        Ok(Self { file, journal, superblocks, superblock, older_superblocks })
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -181,7 +190,14 @@ impl Image {
 
     fn journal_block(&self, sequence: JournalSeq) -> anyhow::Result<AlignedBuf> {
         let offset = self.geometry().journal_block_offset(sequence);
-        self.read(offset, BLOCK).with_context(|| format!("journal block {sequence}"))
+        let read = match offset.checked_sub(JOURNAL_DEVICE) {
+            None => self.read(offset, BLOCK),
+            Some(offset) => {
+                let journal = self.journal.as_ref();
+                journal.context(JOURNAL_ELSEWHERE)?.read_blocking(offset, BLOCK)
+            }
+        };
+        read.with_context(|| format!("journal block {sequence}"))
     }
 
     /// Looks through the rest of this round of the ring for a block that continues the journal after a gap.
@@ -200,6 +216,18 @@ impl Image {
             }
         }
         Ok(None)
+    }
+}
+
+fn check_label(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<()> {
+    let place = journal.path().display();
+    if !superblock.geometry.has_journal_device() {
+        bail!("the cache keeps its journal inside; --journal {place} does not belong to it");
+    }
+    match JournalLabel::decode(&journal.read_blocking(0, BLOCK)?) {
+        Ok(label) if label == JournalLabel::of(superblock) => Ok(()),
+        Ok(_) => bail!("{place} is the journal of another cache"),
+        Err(fault) => bail!("{place} is no journal: {fault}"),
     }
 }
 

@@ -56,7 +56,7 @@ impl Cache {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cache.img");
         assert_eq!(format(&path, &["--size", "1 MiB"]).0, 0);
-        let superblock = Image::open(&path).unwrap().superblock;
+        let superblock = Image::open(&path, None).unwrap().superblock;
         let cache = Self { _dir: dir, path, superblock };
         cache.fill();
         cache
@@ -183,7 +183,7 @@ impl Cache {
     }
 
     fn check(&self) -> Report {
-        check(&Image::open(&self.path).unwrap(), true).unwrap()
+        check(&Image::open(&self.path, None).unwrap(), true).unwrap()
     }
 
     /// The classes of all problems, each once.
@@ -239,7 +239,7 @@ fn a_new_cache_is_clean() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cache.img");
     format(&path, &["--size", "1 MiB"]);
-    let report = check(&Image::open(&path).unwrap(), true).unwrap();
+    let report = check(&Image::open(&path, None).unwrap(), true).unwrap();
     assert!(report.is_clean() && report.notes.is_empty(), "{report:?}");
 }
 
@@ -385,4 +385,27 @@ fn completions_and_manual_are_made() {
     assert!(run(&["completions", "bash"]).1.contains("_zcctl"));
     assert!(run(&["man"]).1.contains(".TH zcctl"));
     let Command::Man = Cli::try_parse_from(["zcctl", "man"]).unwrap().command else { panic!("man") };
+}
+
+#[test]
+fn a_journal_elsewhere_has_to_be_named_and_has_to_be_the_right_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cache, journal) = (dir.path().join("cache.img"), dir.path().join("journal.img"));
+    let (cache_name, journal_name) = (cache.to_str().unwrap(), journal.to_str().unwrap());
+    let more = ["--size", "1 MiB", "--journal", journal_name, "--journal-size", "512 KiB"];
+    assert_eq!(format(&cache, &more).0, 0);
+    assert_eq!(std::fs::metadata(&journal).unwrap().len(), 512 << 10);
+    let (code, text) = run(&["check", cache_name]);
+    assert!(code == 2 && text.contains("--journal has to name it"), "{text}");
+    assert_eq!(run(&["check", cache_name, "--journal", journal_name]).0, 0);
+    assert_eq!(run(&["dump", "journal", cache_name, "--journal", journal_name, "--json"]).0, 0);
+    let (code, text) = run(&["dump", "superblock", cache_name, "--json"]);
+    assert!(code == 0 && text.contains("\"journal_device\": true"), "{text}");
+
+    let other = dir.path().join("other.img");
+    let (code, text) = format(&other, &more);
+    assert!(code == 2 && text.contains("holds something"), "{text}");
+    assert_eq!(format(&other, &[&more[..], &["--force"]].concat()).0, 0);
+    let (code, text) = run(&["check", cache_name, "--journal", journal_name]);
+    assert!(code == 2 && text.contains("the journal of another cache"), "{text}");
 }

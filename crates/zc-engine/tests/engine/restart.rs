@@ -104,3 +104,60 @@ fn what_was_fixed_at_format_is_not_changed_silently() {
     let error = rig.try_start(&["v"], false).unwrap_err();
     assert!(error.to_string().contains("holds no cache"), "{error}");
 }
+
+/// A rig whose journal is a file of its own.
+fn rig_with_journal() -> Rig {
+    let mut rig = Rig::new();
+    rig.cache = format!("journal_path = \"{}\"\njournal_size = \"1 MiB\"", rig.path("journal.img").display());
+    rig
+}
+
+#[test]
+fn a_journal_on_a_device_of_its_own_carries_duplicates_over_a_restart() {
+    let rig = rig_with_journal();
+    let data = content(&mut random(21), 1 << 20);
+    let engine = rig.start(&["v", "w"]);
+    rig.client("v").write(0, &data).unwrap();
+    rig.client("w").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    let journal = std::fs::read(rig.path("journal.img")).unwrap();
+    assert_eq!(journal.len(), 1 << 20);
+    assert!(journal[4096..].iter().any(|&byte| byte != 0), "the journal is written there");
+    let engine = rig.start(&["v", "w"]);
+    while engine.stats().unwrap().index_loaded_ms.is_none() {}
+    assert!(rig.client("w").read(0, data.len()).unwrap() == data);
+    assert_eq!(counter(&engine, "extent_misses"), 0);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn a_wrong_lost_or_short_journal_is_told_apart() {
+    let mut rig = rig_with_journal();
+    let data = content(&mut random(22), 1 << 20);
+    let engine = rig.start(&["v"]);
+    rig.client("v").write(0, &data).unwrap();
+    assert!(engine.stop().unwrap());
+    let path = rig.path("journal.img");
+    let good = std::fs::read(&path).unwrap();
+    let refusal = |rig: &Rig| rig.try_start(&["v"], false).err().unwrap().to_string();
+
+    std::fs::write(&path, vec![0x11; 1 << 20]).unwrap();
+    assert!(refusal(&rig).contains("holds something that is no journal"), "{}", refusal(&rig));
+    std::fs::write(&path, &good[..512 << 10]).unwrap();
+    assert!(refusal(&rig).contains("truncated"), "{}", refusal(&rig));
+    let other = rig_with_journal();
+    drop(other.start(&["v"]));
+    std::fs::copy(other.path("journal.img"), &path).unwrap();
+    assert!(refusal(&rig).contains("journal of another cache"), "{}", refusal(&rig));
+
+    // A new file after a clean stop loses nothing.
+    std::fs::remove_file(&path).unwrap();
+    let engine = rig.start(&["v"]);
+    while engine.stats().unwrap().index_loaded_ms.is_none() {}
+    assert!(rig.client("v").read(0, data.len()).unwrap() == data);
+    assert_eq!(counter(&engine, "extent_misses"), 0);
+    assert!(engine.stop().unwrap());
+
+    rig.cache.clear();
+    assert!(refusal(&rig).contains("journal_path does not say which"), "{}", refusal(&rig));
+}

@@ -21,7 +21,8 @@ fn bytes_come_back_from_memory_cache_and_origin() {
     let origin = std::fs::read(rig.path("v.img")).unwrap();
     assert_eq!(origin[1 << 20..5 << 20], data[..], "the origin is raw and has everything");
     assert!(counter(&engine, "read_hits") > 0);
-    assert!(counter(&engine, "weu_writes") > 0);
+    // Insertion goes on behind the requests.
+    while counter(&engine, "weu_writes") == 0 {}
     client.disconnect().unwrap();
     assert!(engine.stop().unwrap(), "a clean stop");
 }

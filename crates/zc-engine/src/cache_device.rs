@@ -1,0 +1,185 @@
+//! Opening the cache: its file or device, its journal's if that is elsewhere, its superblock.
+//!
+//! Job: open and lock both, find the cache on them or make one where nothing is, and refuse what does not belong
+//! together or is somebody else's, in one sentence.
+//!
+//! Invariants: only a blank regular file is formatted, or taken for a journal, without being told to: a disk whose
+//! start is zero may still be somebody's.
+//!
+//! What it does not do: begin a session (`startup` does).
+
+use zc_cache::startup as cache_startup;
+use zc_config::{Config, SizeOrShare};
+use zc_core::{FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
+use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
+use zc_io::{BlockFile, FileKind, OpenOptions};
+
+use crate::clock::unix_s;
+use crate::error::EngineError;
+use crate::media::FileMedia;
+use crate::settings;
+
+/// A file of which this much is zero was never used.
+const BLANK_BYTES: u64 = 1 << 20;
+
+/// A cache that can be begun on.
+#[derive(Debug)]
+pub(crate) struct CacheDevice {
+    pub(crate) file: BlockFile,
+    /// Where the journal is, if not in `file`.
+    pub(crate) journal: Option<BlockFile>,
+    pub(crate) superblock: Superblock,
+}
+
+impl CacheDevice {
+    /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of.
+    pub(crate) fn open(config: &Config, volumes_bytes: u64) -> Result<Self, EngineError> {
+        let file = open_cache(config, volumes_bytes)?;
+        let journal = open_journal(config, file.len_bytes())?;
+        let superblock = find_or_format(config, &file, journal.as_ref())?;
+        check_fixed(config, &superblock)?;
+        if let Some(journal) = &journal {
+            check_journal(journal, &superblock)?;
+        }
+        Ok(Self { file, journal, superblock })
+    }
+
+    pub(crate) fn media(&self) -> FileMedia<'_> {
+        FileMedia { cache: &self.file, journal: self.journal.as_ref() }
+    }
+}
+
+fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineError> {
+    let cache = &config.cache;
+    let create_len = cache.size.map(|size| match size {
+        SizeOrShare::Bytes(bytes) => bytes,
+        SizeOrShare::Percent(percent) => volumes_bytes / 100 * percent,
+    });
+    if create_len.is_none() && !cache.path.exists() {
+        return Err(EngineError::Refused(format!(
+            "the cache {} does not exist and cache.size does not say how large it is to be",
+            cache.path.display()
+        )));
+    }
+    let options = OpenOptions { direct: cache.direct, write: true, create_len };
+    Ok(BlockFile::open(&cache.path, options)?)
+}
+
+fn open_journal(config: &Config, cache_bytes: u64) -> Result<Option<BlockFile>, EngineError> {
+    let Some(path) = &config.cache.journal_path else { return Ok(None) };
+    let create_len =
+        config.cache.journal_bytes.unwrap_or_else(|| Geometry::journal_device_bytes(cache_bytes));
+    let options = OpenOptions { direct: config.cache.direct, write: true, create_len: Some(create_len) };
+    Ok(Some(BlockFile::open(path, options)?))
+}
+
+/// The superblock of the cache; of a new one if the file is new or blank.
+fn find_or_format(
+    config: &Config,
+    file: &BlockFile,
+    journal: Option<&BlockFile>,
+) -> Result<Superblock, EngineError> {
+    let place = file.path().display();
+    match cache_startup::read_superblock(&mut FileMedia { cache: file, journal }) {
+        Ok(superblock) => Ok(superblock),
+        Err(cache_startup::StartError::NotACache) if is_blank(file)? => format(config, file, journal),
+        Err(cache_startup::StartError::NotACache) => Err(EngineError::Refused(format!(
+            "{place} holds no cache, but something else; `zcctl format` makes a cache of it and destroys what is there"
+        ))),
+        Err(error) => Err(EngineError::Refused(format!("{place}: {error}"))),
+    }
+}
+
+fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
+    if file.kind() == FileKind::Block {
+        // A disk whose start is zero may still be somebody's: only an explicit format takes it.
+        return Ok(false);
+    }
+    let block = u64::from(BLOCK_BYTES);
+    let len = file.len_bytes().min(BLANK_BYTES) / block * block;
+    Ok(file.read_blocking(0, usize_from_u64(len))?.iter().all(|&byte| byte == 0))
+}
+
+/// Refuses a journal that is too small for the cache, or is not its own: a blank file in place of a lost one will do.
+fn check_journal(journal: &BlockFile, superblock: &Superblock) -> Result<(), EngineError> {
+    let place = journal.path().display();
+    let needed = (1 + superblock.geometry.journal_blocks) * u64::from(BLOCK_BYTES);
+    if journal.len_bytes() < needed {
+        let have = journal.len_bytes();
+        let text =
+            format!("the journal {place} has {have} bytes, the cache needs {needed}: it was truncated");
+        return Err(EngineError::Refused(text));
+    }
+    let label = JournalLabel::decode(&journal.read_blocking(0, BLOCK)?);
+    if label == Ok(JournalLabel::of(superblock)) {
+        return Ok(());
+    }
+    if label.is_err() && is_blank(journal)? {
+        tracing::warn!("the journal {place} is new: what the cache knows from a lost one starts cold");
+        return Ok(());
+    }
+    let what =
+        if label.is_ok() { "is the journal of another cache" } else { "holds something that is no journal" };
+    Err(EngineError::Refused(format!(
+        "{place} {what}; name the right one, or make a new cache with `zcctl format`"
+    )))
+}
+
+fn format(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Result<Superblock, EngineError> {
+    let place = file.path().display();
+    if let Some(journal) = journal
+        && !is_blank(journal)?
+    {
+        return Err(EngineError::Refused(format!(
+            "{} holds something; `zcctl format --journal` makes a journal of it and destroys what is there",
+            journal.path().display()
+        )));
+    }
+    let plan = PlanOptions {
+        device_bytes: file.len_bytes(),
+        weu_bytes: config.cache.weu_bytes,
+        extent_bytes: config.cache.extent_bytes,
+        align_bytes: 0,
+        journal_blocks: None,
+    };
+    let geometry = match journal {
+        Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes()),
+        None => Geometry::plan(&plan),
+    }
+    .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
+    let options = cache_startup::FormatOptions {
+        geometry,
+        uuid: uuid::Uuid::new_v4().into_bytes(),
+        fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
+        label: String::new(),
+        now_unix_s: unix_s(),
+    };
+    tracing::info!("formatting {place} as a cache of {} bytes", options.geometry.device_bytes);
+    cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
+        .map_err(|error| EngineError::Refused(format!("{place}: {error}")))
+}
+
+/// What was chosen when the cache was formatted cannot be chosen again.
+fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineError> {
+    let (cache, geometry) = (&config.cache, &superblock.geometry);
+    let kind = |kind| if kind == FingerprintKind::Sha1 { "sha1" } else { "blake3" };
+    let wanted = settings::fingerprint_kind(cache.fingerprint);
+    let differs = if cache.extent_bytes != geometry.extent_bytes {
+        format!("extents of {} bytes, extent_size says {}", geometry.extent_bytes, cache.extent_bytes)
+    } else if cache.weu_bytes != geometry.weu_bytes {
+        format!("write units of {} bytes, weu_size says {}", geometry.weu_bytes, cache.weu_bytes)
+    } else if wanted != superblock.fingerprint_kind {
+        format!("{} fingerprints, fingerprint says {}", kind(superblock.fingerprint_kind), kind(wanted))
+    } else if geometry.has_journal_device() && cache.journal_path.is_none() {
+        "a journal on a device of its own, journal_path does not say which".to_owned()
+    } else if !geometry.has_journal_device() && cache.journal_path.is_some() {
+        "its journal inside, journal_path names another place".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(EngineError::Refused(format!(
+        "the cache {} was formatted with {differs}; change the configuration, or make a new cache with \
+         `zcctl format --force`",
+        cache.path.display()
+    )))
+}

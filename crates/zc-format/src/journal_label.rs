@@ -1,0 +1,58 @@
+//! The label of a journal device: whose journal it holds (`FORMAT.md`, section 8.1).
+//!
+//! Job: encode and decode the first block of a device that holds nothing but a journal. What it does not do: decide
+//! what a missing or foreign label means for a start.
+
+use crate::bytes::{Reader, Writer};
+use crate::crc::{Binding, BlockType};
+use crate::{BLOCK, FormatError, Superblock};
+
+const MAGIC: [u8; 4] = *b"zcJl";
+
+/// Whose journal it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JournalLabel {
+    /// The cache's identity.
+    pub uuid: [u8; 16],
+    /// When the cache was formatted, in seconds since 1970.
+    pub created_unix_s: u64,
+    /// Blocks of the ring behind the label.
+    pub journal_blocks: u64,
+}
+
+impl JournalLabel {
+    /// The label of a cache's journal device.
+    #[must_use]
+    pub const fn of(superblock: &Superblock) -> Self {
+        Self {
+            uuid: superblock.uuid,
+            created_unix_s: superblock.created_unix_s,
+            journal_blocks: superblock.geometry.journal_blocks,
+        }
+    }
+
+    /// The block.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        let mut w = Writer::new(&mut block);
+        w.u32(0).put(&MAGIC).put(&self.uuid).u64(self.created_unix_s).u64(self.journal_blocks);
+        Binding::copy(BlockType::JournalLabel, 0).seal(&mut block);
+        block
+    }
+
+    /// Reads the block.
+    ///
+    /// # Errors
+    /// When it is no label or damaged.
+    pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+        let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
+        let mut r = Reader::new(bytes);
+        r.u32()?;
+        if r.array::<4>()? != MAGIC {
+            return Err(FormatError::Magic);
+        }
+        Binding::copy(BlockType::JournalLabel, 0).check(bytes)?;
+        Ok(Self { uuid: r.array()?, created_unix_s: r.u64()?, journal_blocks: r.u64()? })
+    }
+}
