@@ -67,6 +67,11 @@ impl Staging {
         self.entries.len() < self.max
     }
 
+    /// Whether room should be made now: completing an entry takes a device read, and a burst does not wait for it.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.entries.len() >= self.max / 4 * 3
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }

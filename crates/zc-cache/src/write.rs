@@ -249,7 +249,7 @@ impl CacheManager {
     /// Begins to collect a partly written extent.
     fn stage(&mut self, id: u64, key: ExtentKey, old: Option<Mapping>, sectors: core::ops::Range<u32>) {
         let whole = self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
-        if !self.staging.has_room() {
+        if self.staging.is_crowded() {
             self.make_staging_room();
         }
         if !whole || !self.staging.has_room() {
