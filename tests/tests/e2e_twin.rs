@@ -1,7 +1,7 @@
 //! Random mixed I/O through two connections to each of two volumes with shared content, against twins in memory.
 //!
 //! The cache is a quarter of one volume, so write units are evicted all the time. At the end volumes and raw origins
-//! equal the twins. `ZC_SEED` repeats a run, `ZC_TWIN_ROUNDS` lengthens it.
+//! equal the twins. `ZC_SEED` repeats a run, `ZC_TWIN_ROUNDS` or `ZC_TWIN_SECONDS` (of the daemon's clock) lengthens it.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
@@ -98,6 +98,11 @@ fn settle(client: &mut NbdClient, mut waiting: Vec<(u64, Expect)>) {
     }
 }
 
+/// A number from the environment.
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
 /// A trimmed range reads as something stable: what it reads as is what the twin takes over.
 fn trim(client: &mut NbdClient, twin: &mut [u8], random: &mut Rng) {
     let (offset, len) = range(random);
@@ -121,12 +126,14 @@ fn two_clients_of_two_volumes_see_what_twins_in_memory_hold() {
     world.volumes.push(("other".to_owned(), VOLUME_MIB * MIB, String::new()));
     let daemon = world.start();
     let mut random = rng(seed_from_env(20));
-    let rounds = std::env::var("ZC_TWIN_ROUNDS").map_or(600, |text| text.parse().expect("a number"));
+    let (rounds, least_ms) = (number("ZC_TWIN_ROUNDS", 600), number("ZC_TWIN_SECONDS", 0) * 1000);
     let size = usize::try_from(VOLUME_MIB * MIB).expect("small");
     let names = ["disk", "other"];
     let mut twins = [vec![0_u8; size], vec![0_u8; size]];
     let mut clients = names.map(|name| [world.connect(name), world.connect(name)]);
-    for round in 0..rounds {
+    let mut round = 0;
+    while round < rounds || world.stats()["uptime_ms"].as_u64() < Some(least_ms) {
+        round += 1;
         let volume = usize::from(random.random_bool(0.4));
         batch(&mut clients[volume], &mut twins[volume], &mut random);
         if round % 10 == 0 {
@@ -141,6 +148,7 @@ fn two_clients_of_two_volumes_see_what_twins_in_memory_hold() {
         world.origin_is(name, twin);
     }
     let manager = world.stats()["manager"].clone();
+    eprintln!("{round} rounds: {manager}");
     for happened in ["evictions", "extent_hits_device", "insert_duplicates", "insert_zero", "read_partial"] {
         assert!(manager[happened].as_u64() > Some(0), "no {happened}: {manager}");
     }
