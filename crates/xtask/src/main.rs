@@ -1,7 +1,7 @@
 //! `cargo xtask`: the development tasks that are more than one cargo command.
 //!
-//! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the criterion benchmarks;
-//! `soak` lets the simulator look for failing seeds for as long as you like.
+//! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
+//! `soak` lets the simulator look for failing seeds for as long as you like; `nbd-conformance` judges NBD servers.
 //!
 //! Invariants: output of the tools is streamed, never swallowed; a missing tool is an error and never a skipped
 //! check; nothing outside the target directory is changed except by `apt-get install`.
@@ -10,8 +10,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
+mod conformance;
 mod packages;
 mod run;
+mod servers;
 mod steps;
 
 use clap::{Parser, Subcommand};
@@ -30,9 +32,9 @@ struct Cli {
 enum Task {
     /// Install what the tests need, then run every check in order.
     Test(TestArgs),
-    /// Run the criterion benchmarks.
+    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers.
     Bench {
-        /// Passed on to criterion: a filter, `--save-baseline NAME`, ...
+        /// `nbd` and its options; or passed on to criterion: a filter, `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -45,6 +47,8 @@ enum Task {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         jobs: Option<u32>,
     },
+    /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
+    NbdConformance(conformance::Args),
 }
 
 /// What `cargo xtask test` runs and how.
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         Task::Test(args) => steps::test(&args),
         Task::Bench { args } => steps::bench(&args),
         Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
+        Task::NbdConformance(args) => conformance::conformance(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

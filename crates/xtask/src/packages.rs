@@ -28,7 +28,11 @@ const PACKAGES: &[Package] = &[
     Package { name: "libnbd-bin", proofs: &[Proof::Program("nbdinfo"), Proof::Program("nbdcopy")] },
     Package { name: "python3-libnbd", proofs: &[Proof::PythonModule("nbd")] },
     Package { name: "nbdkit", proofs: &[Proof::Program("nbdkit")] },
-    Package { name: "qemu-utils", proofs: &[Proof::Program("qemu-img"), Proof::Program("qemu-io")] },
+    Package {
+        name: "qemu-utils",
+        proofs: &[Proof::Program("qemu-img"), Proof::Program("qemu-io"), Proof::Program("qemu-nbd")],
+    },
+    Package { name: "nbd-server", proofs: &[Proof::Program("nbd-server")] },
     Package { name: "fio", proofs: &[Proof::Program("fio")] },
     Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs"), Proof::Program("e2fsck")] },
     Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },

@@ -34,6 +34,8 @@ pub(crate) enum Step {
     Unit,
     /// The simulator over a few hundred seeds, then its canaries.
     Simulation,
+    /// Our NBD server judged by the protocol document, and the table of that.
+    NbdConformance,
     /// The programs with real clients.
     EndToEnd,
 }
@@ -66,6 +68,7 @@ impl Step {
                 run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
                 run(&mut zcsim(&["fuzz", "--canaries"]))
             }
+            Self::NbdConformance => crate::conformance::check(),
             Self::EndToEnd => {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }
@@ -126,7 +129,7 @@ fn select(only: &[Step], skip: &[Step]) -> Vec<Step> {
 
 /// A table: step, seconds, how it ended. Steps that were not reached are in it too.
 fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
-    let mut table = format!("{:<12} {:>8}  result\n", "step", "seconds");
+    let mut table = format!("{:<15} {:>8}  result\n", "step", "seconds");
     for (index, step) in steps.iter().enumerate() {
         let (seconds, result) = match outcomes.get(index) {
             Some(outcome) => (
@@ -135,19 +138,33 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
             ),
             None => ("-".to_owned(), "not run"),
         };
-        table.push_str(&format!("{:<12} {seconds:>8}  {result}\n", step.name()));
+        table.push_str(&format!("{:<15} {seconds:>8}  {result}\n", step.name()));
     }
     let total: Duration = outcomes.iter().map(|outcome| outcome.took).sum();
-    table.push_str(&format!("{:<12} {:>8.1}", "total", total.as_secs_f64()));
+    table.push_str(&format!("{:<15} {:>8.1}", "total", total.as_secs_f64()));
     table
 }
 
-/// `cargo xtask bench`.
+/// `cargo xtask bench`: `nbd` compares the daemon with other servers, anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
-    run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
+    match args {
+        [first, rest @ ..] if first == "nbd" => {
+            // The programs look for each other beside their own executable.
+            let release = |verb: &str| {
+                let mut command = cargo();
+                command.args([verb, "--release", "--locked", "--package", "zc-bench"]);
+                command
+            };
+            run(release("build").args(["--package", "zcached"]))?;
+            run(release("run").args(["--bin", "bench-nbd", "--"]).args(rest))
+        }
+        _ => {
+            run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
+        }
+    }
 }
 
 /// `cargo xtask soak`: the release simulator, which prints its rate and stops at the first failing seed.

@@ -1,0 +1,144 @@
+//! TL: STARTTLS and the three modes of a server, as far as plain text can tell.
+
+use crate::case::{Case, must};
+use crate::stop::{Check, Stop, ensure};
+use crate::subject::Need;
+use crate::wire::{FIXED_NEWSTYLE, OPTION_REPLY, info_data, opt, option, rep, reply_name};
+
+const NOTLS: &str = "NOTLS mode";
+const FORCED: &str = "FORCEDTLS mode";
+const STARTTLS: &str = "NBD_OPT_STARTTLS";
+
+/// More plain text than any server sends after STARTTLS was acknowledged.
+const LEAK_BYTES_MAX: usize = 4096;
+
+pub(crate) const CASES: &[Case] = &[
+    must(
+        "TL-01",
+        NOTLS,
+        "STARTTLS is answered with an error that is not ERR_TLS_REQD",
+        &[Need::NoTls],
+        |subject| {
+            let mut conn = subject.haggle()?;
+            let allowed = [rep::POLICY, rep::UNSUP, rep::PLATFORM, rep::INVALID];
+            conn.option(opt::STARTTLS, &[])?.refused("STARTTLS", &allowed)?;
+            conn.still_haggles()
+        },
+    ),
+    must("TL-02", NOTLS, "no option is answered with ERR_TLS_REQD", &[Need::NoTls], |subject| {
+        let mut conn = subject.haggle()?;
+        for number in
+            [opt::UNKNOWN, opt::LIST, opt::INFO, opt::LIST_META, opt::STRUCTURED_REPLY, opt::EXTENDED]
+        {
+            let data = if number == opt::INFO { info_data(b"no such export", &[]) } else { Vec::new() };
+            let replies = conn.option(number, &data)?;
+            ensure(replies.last != rep::TLS_REQD, || {
+                format!("option {number} was answered with ERR_TLS_REQD")
+            })?;
+        }
+        Ok(())
+    }),
+    must("TL-03", STARTTLS, "STARTTLS with data is answered, and the data is consumed", &[], |subject| {
+        let mut conn = subject.haggle()?;
+        let replies = conn.option(opt::STARTTLS, b"please")?;
+        if replies.is_error() { conn.still_haggles() } else { Ok(()) }
+    }),
+    must("TL-04", FORCED, "STARTTLS is answered with ACK and nothing before it", &[Need::Tls], |subject| {
+        let replies = subject.haggle()?.option(opt::STARTTLS, &[])?;
+        ensure(replies.items.is_empty(), || "other replies come before the ACK".to_owned())?;
+        replies.acked("STARTTLS").map(drop)
+    }),
+    must(
+        "TL-05",
+        FORCED,
+        "options behind STARTTLS in plain text are not answered",
+        &[Need::Tls],
+        |subject| {
+            let mut bytes = option(opt::STARTTLS, &[]);
+            bytes.extend(option(opt::LIST, &[]));
+            bytes.extend(option(opt::ABORT, &[]));
+            let mut conn = subject.haggle()?;
+            conn.send(&bytes)?;
+            conn.replies(opt::STARTTLS)?.acked("STARTTLS")?;
+            conn.close_write()?;
+            no_plain_text(&conn.recv_to_end(LEAK_BYTES_MAX)?)
+        },
+    ),
+    must("TL-06", FORCED, "a TLS handshake that fails ends the session", &[Need::Tls], |subject| {
+        let mut conn = subject.haggle()?;
+        conn.option(opt::STARTTLS, &[])?.acked("STARTTLS")?;
+        conn.send(&[0x47; 512])?;
+        let rest = conn.recv_to_end(LEAK_BYTES_MAX)?;
+        no_plain_text(&rest)?;
+        ensure(rest.len() < LEAK_BYTES_MAX, || "the server goes on after a failed handshake".to_owned())
+    }),
+    must(
+        "TL-07",
+        FORCED,
+        "every option but STARTTLS and ABORT is answered with ERR_TLS_REQD",
+        &[Need::ForcedTls],
+        |subject| {
+            let mut conn = subject.haggle()?;
+            let info = info_data(subject.export().as_bytes(), &[]);
+            let options: [(u32, &[u8]); 8] = [
+                (opt::UNKNOWN, b""),
+                (opt::LIST, b""),
+                (opt::INFO, &info),
+                (opt::GO, &info),
+                (opt::STRUCTURED_REPLY, b""),
+                (opt::EXTENDED, b""),
+                (opt::LIST_META, b""),
+                (opt::SET_META, b""),
+            ];
+            for (number, data) in options {
+                let replies = conn.option(number, data)?;
+                ensure(replies.last == rep::TLS_REQD && replies.items.is_empty(), || {
+                    format!("option {number} was answered with {}", reply_name(replies.last))
+                })?;
+            }
+            conn.option(opt::ABORT, &[])?.acked("ABORT").map(drop)
+        },
+    ),
+    must("TL-08", FORCED, "EXPORT_NAME without TLS ends the session", &[Need::ForcedTls], |subject| {
+        let mut conn = subject.haggle()?;
+        conn.send(&option(opt::EXPORT_NAME, subject.export().as_bytes()))?;
+        conn.expect_closed("after EXPORT_NAME without TLS")
+    }),
+    must(
+        "TL-09",
+        "Server-side requirements",
+        "a client without FIXED_NEWSTYLE is not given TLS",
+        &[Need::Tls],
+        |subject| {
+            let mut conn = subject.connect()?;
+            ensure(conn.greeting()? & FIXED_NEWSTYLE != 0, || "FIXED_NEWSTYLE is not offered".to_owned())?;
+            conn.send(&[0; 4])?;
+            match conn.option(opt::STARTTLS, &[]) {
+                Ok(replies) => ensure(replies.is_error(), || "STARTTLS was accepted".to_owned()),
+                Err(Stop::Closed(_)) => Ok(()),
+                Err(other) => Err(other),
+            }
+        },
+    ),
+    must(
+        "TL-10",
+        "Server-side requirements",
+        "the mode is the same before and after refused options",
+        &[],
+        |subject| {
+            let mut conn = subject.haggle()?;
+            let first = conn.option(opt::UNKNOWN, &[])?.last;
+            conn.option(opt::LIST, b"x")?;
+            conn.info(&subject.no_export(), &[])?;
+            let second = conn.option(opt::UNKNOWN, &[])?.last;
+            ensure(first == second, || format!("{}, then {}", reply_name(first), reply_name(second)))
+        },
+    ),
+];
+
+/// What came after the ACK of STARTTLS is no answer to an option.
+fn no_plain_text(rest: &[u8]) -> Check {
+    let magic = OPTION_REPLY.to_be_bytes();
+    let leaked = rest.windows(magic.len()).any(|window| window == magic);
+    ensure(!leaked, || "an option was answered in plain text after STARTTLS was acknowledged".to_owned())
+}

@@ -1,0 +1,159 @@
+//! Runs the cases against one server.
+//!
+//! Invariants: cases run one after the other, each on connections of its own; a case that ends early says why.
+
+use crate::case::Case;
+use crate::cases;
+use crate::stop::Stop;
+use crate::subject::{Options, Subject};
+use crate::uri::Uri;
+
+/// How a case ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// As the document asks.
+    Pass,
+    /// Not as the document asks: what was seen, and the last bytes of both directions.
+    Fail {
+        /// What was seen.
+        why: String,
+        /// Lines of hexadecimal bytes, `C:` sent by the suite, `S:` by the server.
+        bytes: Vec<String>,
+    },
+    /// The server does not offer what the case is about.
+    NotApplicable(String),
+    /// The server could not be reached.
+    Error(String),
+}
+
+impl Outcome {
+    /// One word, as in the table and in JSON.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Fail { .. } => "FAIL",
+            Self::NotApplicable(_) => "n/a",
+            Self::Error(_) => "error",
+        }
+    }
+}
+
+/// A case and how it ended.
+#[derive(Debug)]
+pub struct Row {
+    /// The case.
+    pub case: &'static Case,
+    /// How it ended.
+    pub outcome: Outcome,
+}
+
+/// What the suite found on one server.
+#[derive(Debug)]
+pub struct Report {
+    /// One row per case that was run, in order.
+    pub rows: Vec<Row>,
+}
+
+/// How many cases ended in each way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Passed.
+    pub pass: usize,
+    /// Failed.
+    pub fail: usize,
+    /// Not applicable.
+    pub not_applicable: usize,
+    /// The server could not be reached.
+    pub error: usize,
+}
+
+impl Report {
+    /// How many cases ended in each way.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for row in &self.rows {
+            let count = match row.outcome {
+                Outcome::Pass => &mut counts.pass,
+                Outcome::Fail { .. } => &mut counts.fail,
+                Outcome::NotApplicable(_) => &mut counts.not_applicable,
+                Outcome::Error(_) => &mut counts.error,
+            };
+            *count += 1;
+        }
+        counts
+    }
+
+    /// No case failed and the server could always be reached.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        let counts = self.counts();
+        counts.fail == 0 && counts.error == 0
+    }
+}
+
+/// Why the suite could not run.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The server is not there.
+    #[error("the server cannot be tested: {0}")]
+    Unreachable(String),
+    /// No such case.
+    #[error("no case is called `{0}`; --list shows all")]
+    UnknownCase(String),
+}
+
+/// Runs the cases against the server at `uri`. A server that is gone after a case is not brought back.
+///
+/// # Errors
+/// The server cannot be reached, or a case of [`Options::only`] does not exist.
+pub fn run(uri: Uri, options: Options) -> Result<Report, RunError> {
+    run_and_revive(uri, options, &mut || {})
+}
+
+/// As [`run`]; calls `revive` when the server is gone after a case, which is told with that case.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_and_revive(uri: Uri, options: Options, revive: &mut dyn FnMut()) -> Result<Report, RunError> {
+    let cases = select(&options.only)?;
+    let subject = Subject::probe(uri, options).map_err(|stop| RunError::Unreachable(stop.to_string()))?;
+    subject.take_trace();
+    let mut rows = Vec::new();
+    for case in cases {
+        let mut outcome = outcome(&subject, case);
+        if let Outcome::Fail { why, .. } = &mut outcome
+            && subject.connect().is_err()
+        {
+            why.push_str("; afterwards the server cannot be reached");
+            revive();
+        }
+        rows.push(Row { case, outcome });
+    }
+    Ok(Report { rows })
+}
+
+fn select(only: &[String]) -> Result<Vec<&'static Case>, RunError> {
+    let all = cases::all();
+    let unknown = only.iter().find(|id| !all.iter().any(|case| case.id == id.as_str()));
+    if let Some(id) = unknown {
+        return Err(RunError::UnknownCase(id.clone()));
+    }
+    let wanted = |case: &&Case| only.is_empty() || only.iter().any(|id| id == case.id);
+    Ok(all.into_iter().filter(wanted).collect())
+}
+
+fn outcome(subject: &Subject, case: &Case) -> Outcome {
+    if let Some(why) = case.needs.iter().find_map(|need| subject.lacks(*need)) {
+        return Outcome::NotApplicable(why.to_owned());
+    }
+    let result = (case.run)(subject);
+    let bytes = subject.take_trace();
+    match result {
+        Ok(()) => Outcome::Pass,
+        Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
+        Err(Stop::Unreachable(why)) => Outcome::Error(why),
+        Err(stop @ (Stop::Fail(_) | Stop::Closed(_))) => Outcome::Fail { why: stop.to_string(), bytes },
+    }
+}

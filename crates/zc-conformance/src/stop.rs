@@ -1,0 +1,42 @@
+//! Why a case ends early.
+//!
+//! Job: tell a server's fault from a feature it does not offer and from a server that is not there.
+
+/// Why a case ended before its last line.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Stop {
+    /// The server did not do what the case asks for.
+    #[error("{0}")]
+    Fail(String),
+    /// The server closed the connection where an answer was due. Some cases allow that; elsewhere it is a failure.
+    #[error("the server closed the connection {0}")]
+    Closed(String),
+    /// The server does not offer what the case is about.
+    #[error("{0}")]
+    NotApplicable(String),
+    /// The server cannot be reached.
+    #[error("{0}")]
+    Unreachable(String),
+}
+
+/// The result of a case.
+pub(crate) type Check = Result<(), Stop>;
+
+/// A failure unless `holds`.
+pub(crate) fn ensure(holds: bool, why: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(Stop::Fail(why())) }
+}
+
+/// The case does not apply unless `holds`.
+pub(crate) fn applies(holds: bool, why: &str) -> Check {
+    if holds { Ok(()) } else { Err(Stop::NotApplicable(why.to_owned())) }
+}
+
+/// Takes a closed connection for an answer: `None`.
+pub(crate) fn or_closed<T>(result: Result<T, Stop>) -> Result<Option<T>, Stop> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(Stop::Closed(_)) => Ok(None),
+        Err(other) => Err(other),
+    }
+}
