@@ -81,6 +81,7 @@ pub(crate) struct ShardParts {
     pub(crate) intent: IntentLog,
     pub(crate) state: Arc<StateDir>,
     pub(crate) reduce_threads: u32,
+    pub(crate) busy_poll_us: u32,
     pub(crate) reduce_cpus: Vec<usize>,
     pub(crate) limits: FrontLimits,
     pub(crate) registry: Arc<Registry>,
@@ -143,7 +144,8 @@ pub(crate) struct Shard {
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS })?;
+        let ring =
+            Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS, ..RingOptions::default() })?;
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         Ok(Self {
             ring,

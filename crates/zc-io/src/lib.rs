@@ -26,6 +26,7 @@ mod in_use;
 mod ioctl;
 pub mod limits;
 mod operation;
+mod poll;
 mod pool;
 mod ring;
 #[cfg(test)]
