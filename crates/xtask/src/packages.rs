@@ -25,7 +25,15 @@ struct Package {
 
 /// What the end-to-end tests use.
 const PACKAGES: &[Package] = &[
-    Package { name: "libnbd-bin", proofs: &[Proof::Program("nbdinfo"), Proof::Program("nbdcopy")] },
+    Package {
+        name: "libnbd-bin",
+        proofs: &[
+            Proof::Program("nbdinfo"),
+            Proof::Program("nbdcopy"),
+            Proof::Program("nbddump"),
+            Proof::Program("nbdfuse"),
+        ],
+    },
     Package { name: "python3-libnbd", proofs: &[Proof::PythonModule("nbd")] },
     Package { name: "nbdkit", proofs: &[Proof::Program("nbdkit")] },
     Package {
@@ -35,6 +43,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "nbd-server", proofs: &[Proof::Program("nbd-server")] },
     Package { name: "fio", proofs: &[Proof::Program("fio")] },
     Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs"), Proof::Program("e2fsck")] },
+    Package { name: "mount", proofs: &[Proof::Program("mount"), Proof::Program("umount")] },
     Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
 ];

@@ -123,12 +123,14 @@ pub fn run_and_revive(uri: Uri, options: Options, revive: &mut dyn FnMut()) -> R
     let mut rows = Vec::new();
     for case in cases {
         let mut outcome = outcome(&subject, case);
-        if let Outcome::Fail { why, .. } = &mut outcome
-            && subject.connect().is_err()
+        // A server that is about to die may still take a connection; it sends no greeting on it.
+        if let Outcome::Fail { why, .. } | Outcome::Error(why) = &mut outcome
+            && subject.haggle().is_err()
         {
             why.push_str("; afterwards the server cannot be reached");
             revive();
         }
+        subject.take_trace();
         rows.push(Row { case, outcome });
     }
     Ok(Report { rows })

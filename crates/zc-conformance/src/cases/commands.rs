@@ -3,7 +3,7 @@
 use super::common::{commands, in_every_mode, pattern};
 use crate::case::{Case, format, must, should};
 use crate::session::{Mode, Request, Session};
-use crate::stop::{Check, Stop, ensure};
+use crate::stop::{Check, Stop, ensure, or_closed};
 use crate::subject::{Need, Subject};
 use crate::wire::{cflag, cmd, err, error_name};
 use zc_core::u64_from_usize;
@@ -315,28 +315,7 @@ pub(crate) const CASES: &[Case] = &[
         })
     }),
     must("TR-24", DISC, "requests in flight before DISC are handled", &[Need::Write], |subject| {
-        let unit = subject.unit();
-        in_every_mode(subject, |session| {
-            let data = pattern(24, unit);
-            let mut requests = Vec::new();
-            for number in 0..16 {
-                requests.push(session.number(Request::write((80 + number) * unit, data.clone())));
-            }
-            for request in &requests {
-                session.send(request)?;
-            }
-            session.send(&Request::new(cmd::DISC, 0, 0))?;
-            for (request, answer) in requests.iter().zip(session.answers(&requests)?) {
-                answer.succeeded(request)?;
-            }
-            session.conn.expect_closed("after DISC")?;
-            let mut after = subject.session(session.mode)?;
-            for number in 0..16 {
-                let found = after.read((80 + number) * unit, unit)?;
-                ensure(found == data, || format!("write {number} before DISC is not what is read"))?;
-            }
-            Ok(())
-        })
+        disconnect_in_flight(subject, false)
     }),
     must(
         "TR-25",
@@ -509,7 +488,41 @@ pub(crate) const CASES: &[Case] = &[
             Err(other) => Err(other),
         }
     }),
+    format("TR-39", DISC, "requests in flight before DISC are replied to", &[Need::Write], |subject| {
+        disconnect_in_flight(subject, true)
+    }),
 ];
+
+/// 16 writes and DISC in one go; afterwards another connection reads what was written. A server that need not reply
+/// may hang up at any time.
+fn disconnect_in_flight(subject: &Subject, replies: bool) -> Check {
+    let (unit, first) = (subject.unit(), subject.unit() * 80);
+    let seed = if replies { 39 } else { 24 };
+    in_every_mode(subject, |session| {
+        let data = pattern(seed, unit);
+        let mut requests = Vec::new();
+        for number in 0..16 {
+            requests.push(session.number(Request::write(first + number * unit, data.clone())));
+        }
+        let mut bytes: Vec<u8> = requests.iter().flat_map(|request| request.bytes(session.mode)).collect();
+        bytes.extend(Request::new(cmd::DISC, 0, 0).bytes(session.mode));
+        session.conn.send(&bytes)?;
+        let answers = session.answers(&requests);
+        let answers = if replies { Some(answers?) } else { or_closed(answers)? };
+        if let Some(answers) = answers {
+            for (request, answer) in requests.iter().zip(answers) {
+                answer.succeeded(request)?;
+            }
+            session.conn.expect_closed("after DISC")?;
+        }
+        let mut after = subject.session(session.mode)?;
+        for number in 0..16 {
+            let found = after.read(first + number * unit, unit)?;
+            ensure(found == data, || format!("write {number} before DISC is not what is read"))?;
+        }
+        Ok(())
+    })
+}
 
 fn write_and_read(session: &mut Session, offset: u64, data: &[u8]) -> Check {
     session.write(offset, data)?;

@@ -128,7 +128,7 @@ pub(crate) const CASES: &[Case] = &[
         |subject| {
             let mut conn = subject.haggle()?;
             let first = conn.option(opt::UNKNOWN, &[])?.last;
-            conn.option(opt::LIST, b"x")?;
+            conn.option(opt::LIST, &[])?;
             conn.info(&subject.no_export(), &[])?;
             let second = conn.option(opt::UNKNOWN, &[])?.last;
             ensure(first == second, || format!("{}, then {}", reply_name(first), reply_name(second)))

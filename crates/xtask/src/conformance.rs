@@ -1,0 +1,150 @@
+//! `cargo xtask nbd-conformance`: the suite of `zc-conformance` against one server or against all that we know.
+//!
+//! Invariants: without `--allow-writes` nothing is written to a server that was named with `--uri`; the exit code
+//! tells whether a case failed, of our server if several were judged.
+
+use crate::run::{cargo, run as run_command, workspace};
+use crate::servers::{Kind, Server};
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use std::time::Duration;
+use zc_conformance::table::{Column, differences, render};
+use zc_conformance::{Options, Report, TABLE, Uri, cases, report, run, run_and_revive};
+
+/// Where the table is, from the workspace's root.
+const TABLE_PATH: &str = "crates/zc-conformance/TABLE.md";
+
+/// What to run the suite against.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The server and its export: nbd://HOST:PORT/NAME or nbd+unix:///NAME?socket=PATH.
+    #[arg(long, value_name = "URI")]
+    uri: Option<Uri>,
+    /// A read-only export of the same server.
+    #[arg(long, value_name = "URI", requires = "uri")]
+    read_only_uri: Option<Uri>,
+    /// Overwrite the export's contents: without this every case that writes is not applicable.
+    #[arg(long, requires = "uri")]
+    allow_writes: bool,
+    /// Start and judge only this server (repeatable); the table is not written then.
+    #[arg(long, value_name = "SERVER", conflicts_with = "uri")]
+    server: Vec<Kind>,
+    /// Judge our server and compare with the table, as `cargo xtask test` does.
+    #[arg(long, conflicts_with_all = ["uri", "server", "only"])]
+    check: bool,
+    /// Run only this case (repeatable).
+    #[arg(long, value_name = "ID")]
+    only: Vec<String>,
+    /// Longest wait for any answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    timeout: u32,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+    /// Print the cases and run none.
+    #[arg(long)]
+    list: bool,
+}
+
+/// `cargo xtask nbd-conformance`.
+///
+/// # Errors
+/// A server cannot be started or reached, or a case failed, or the table is out of date.
+pub(crate) fn conformance(args: &Args) -> anyhow::Result<()> {
+    if args.list {
+        print!("{}", report::list(&cases()));
+        return Ok(());
+    }
+    if args.check {
+        return check();
+    }
+    let Some(uri) = &args.uri else { return judge_all(args) };
+    let read_only = args.read_only_uri.clone();
+    let found = run(uri.clone(), Options { writes: args.allow_writes, read_only, ..options(args) })?;
+    show(args, &found);
+    if !found.is_clean() {
+        bail!("the server does not conform");
+    }
+    Ok(())
+}
+
+/// Judges our own server and compares its column of the table.
+///
+/// # Errors
+/// A case failed, or the table says otherwise.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let args = Args {
+        uri: None,
+        read_only_uri: None,
+        allow_writes: false,
+        server: Vec::new(),
+        check: true,
+        only: Vec::new(),
+        timeout: 30,
+        json: false,
+        list: false,
+    };
+    let ours = judge(&args, Kind::Zcached)?;
+    print!("{}", report::text(&ours.report));
+    if !ours.report.is_clean() {
+        bail!("our server does not conform");
+    }
+    let differences = differences(TABLE, &ours);
+    if !differences.is_empty() {
+        bail!("{TABLE_PATH} is out of date; run `cargo xtask nbd-conformance`:\n{}", differences.join("\n"));
+    }
+    Ok(())
+}
+
+/// Judges the servers that we know; writes the table if it was all of them and every case.
+fn judge_all(args: &Args) -> anyhow::Result<()> {
+    let kinds = if args.server.is_empty() { Kind::value_variants() } else { args.server.as_slice() };
+    let mut columns = Vec::new();
+    for kind in kinds {
+        let column = judge(args, *kind)?;
+        if !args.json {
+            println!("==> {} {}", column.server, column.version);
+        }
+        show(args, &column.report);
+        columns.push(column);
+    }
+    if args.server.is_empty() && args.only.is_empty() {
+        std::fs::write(workspace().join(TABLE_PATH), render(&cases(), &columns))
+            .with_context(|| format!("cannot write {TABLE_PATH}"))?;
+        println!("wrote {TABLE_PATH}");
+    }
+    let ours = columns.iter().find(|column| column.server == Kind::Zcached.name());
+    if ours.is_some_and(|ours| !ours.report.is_clean()) {
+        bail!("our server does not conform");
+    }
+    Ok(())
+}
+
+/// Starts a server and runs the suite against it; one that a case brings down is started again.
+fn judge(args: &Args, kind: Kind) -> anyhow::Result<Column> {
+    if kind == Kind::Zcached {
+        run_command(cargo().args(["build", "--quiet", "--locked", "--package", "zcached"]))?;
+    }
+    let mut server = Server::start(kind)?;
+    let (uri, frozen) = server.uris();
+    let options = Options { writes: true, read_only: Some(frozen), ..options(args) };
+    let mut lost = None;
+    let report = run_and_revive(uri, options, &mut || lost = server.restart().err().or_else(|| lost.take()))?;
+    if let Some(error) = lost {
+        return Err(error.context(format!("{} went down and could not be started again", kind.name())));
+    }
+    Ok(Column { server: kind.name().to_owned(), version: kind.version()?, report })
+}
+
+fn options(args: &Args) -> Options {
+    let deadline = Duration::from_secs(args.timeout.into());
+    Options { deadline, only: args.only.clone(), ..Options::default() }
+}
+
+fn show(args: &Args, found: &Report) {
+    if args.json {
+        println!("{}", report::json(found));
+    } else {
+        print!("{}", report::text(found));
+    }
+}

@@ -1,0 +1,315 @@
+//! The NBD servers that the conformance suite is run against: ours and three others, each on files of its own.
+//!
+//! Invariants: every server ends with the value that started it; it listens on a Unix socket in a temporary folder,
+//! but for nbd-server, which gets a free port of 127.0.0.1 (on its Unix socket it serves one connection only); nothing
+//! outside of that folder is written.
+
+use anyhow::{Context, bail};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use zc_conformance::{Address, Uri};
+
+/// The size of every export: large enough for a payload of 32 MiB beside the small cases.
+const EXPORT_BYTES: u64 = 96 << 20;
+
+/// Where nbd-server writes its process id.
+const PID_FILE: &str = "nbd-server.pid";
+
+/// How often a server is asked whether it listens yet, and how long we pause in between.
+const ATTEMPTS: u32 = 400;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A server that we know how to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// Ours, from the folder that xtask itself was built into.
+    Zcached,
+    /// nbdkit with its file plugin.
+    Nbdkit,
+    /// qemu-nbd on a raw file.
+    QemuNbd,
+    /// The reference server.
+    NbdServer,
+}
+
+impl Kind {
+    /// As in the table.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Zcached => "zcached",
+            Self::Nbdkit => "nbdkit",
+            Self::QemuNbd => "qemu-nbd",
+            Self::NbdServer => "nbd-server",
+        }
+    }
+
+    /// What the program says of its version.
+    pub(crate) fn version(self) -> anyhow::Result<String> {
+        let output = Command::new(self.program()?)
+            .arg("--version")
+            .output()
+            .with_context(|| format!("cannot run {} --version", self.name()))?;
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&text);
+        let number = text.split_whitespace().find(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+        Ok(number.unwrap_or("of unknown version").trim_end_matches([',', '.']).to_owned())
+    }
+
+    fn program(self) -> anyhow::Result<PathBuf> {
+        if self != Self::Zcached {
+            return Ok(self.name().into());
+        }
+        let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+        Ok(own.with_file_name("zcached"))
+    }
+}
+
+/// The processes of one server. Dropping it ends them.
+#[derive(Debug)]
+pub(crate) struct Server {
+    kind: Kind,
+    folder: tempfile::TempDir,
+    children: Vec<Child>,
+    /// Where nbd-server listens.
+    port: u16,
+}
+
+impl Server {
+    /// Starts a server on new files and returns when it listens.
+    ///
+    /// # Errors
+    /// It cannot be started, or it ends or does not listen within 20 s.
+    pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
+        let mut server = Self { kind, folder, children: Vec::new(), port: free_port()? };
+        for name in ["disk", "frozen"] {
+            let path = server.path(&format!("{name}.img"));
+            let file =
+                std::fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+            file.set_len(EXPORT_BYTES).with_context(|| format!("cannot size {}", path.display()))?;
+        }
+        server.launch()?;
+        Ok(server)
+    }
+
+    /// Starts the processes again on the same files, after they ended.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+        self.stop();
+        self.launch()
+    }
+
+    /// The export that may be written, and the one that is read-only.
+    pub(crate) fn uris(&self) -> (Uri, Uri) {
+        let uri = |socket: &str, export: &str| Uri {
+            address: Address::Unix(self.path(socket)),
+            export: export.to_owned(),
+        };
+        let tcp = |export: &str| Uri {
+            address: Address::Tcp("127.0.0.1".to_owned(), self.port),
+            export: export.to_owned(),
+        };
+        match self.kind {
+            Kind::Zcached => (uri("nbd.sock", "disk"), uri("nbd.sock", "frozen")),
+            Kind::NbdServer => (tcp("disk"), tcp("frozen")),
+            Kind::Nbdkit => (uri("nbd.sock", ""), uri("frozen.sock", "")),
+            Kind::QemuNbd => (uri("nbd.sock", "disk"), uri("frozen.sock", "frozen")),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn launch(&mut self) -> anyhow::Result<()> {
+        match self.kind {
+            Kind::Zcached => self.launch_zcached(),
+            Kind::NbdServer => self.launch_nbd_server(),
+            Kind::Nbdkit => {
+                let (writable, frozen) =
+                    (nbdkit(self.folder.path(), "disk"), nbdkit(self.folder.path(), "frozen"));
+                self.spawn(writable, "nbd.sock")?;
+                self.spawn(frozen, "frozen.sock")
+            }
+            Kind::QemuNbd => {
+                let (writable, frozen) =
+                    (qemu_nbd(self.folder.path(), "disk"), qemu_nbd(self.folder.path(), "frozen"));
+                self.spawn(writable, "nbd.sock")?;
+                self.spawn(frozen, "frozen.sock")
+            }
+        }
+    }
+
+    fn launch_zcached(&mut self) -> anyhow::Result<()> {
+        let dir = self.folder.path().display();
+        let volume = |name: &str| format!("[[volume]]\nname = \"{name}\"\norigin = \"{dir}/{name}.img\"\n");
+        let text = format!(
+            "[cache]\npath = \"{dir}/cache.img\"\nsize = \"64 MiB\"\nstate_dir = \"{dir}/state\"\n\
+             {}{}nbd.read_only = true\n[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n\
+             [control]\nsocket = \"{dir}/control.sock\"\n",
+            volume("disk"),
+            volume("frozen"),
+        );
+        let config = self.path("zcached.toml");
+        std::fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
+        let mut command = Command::new(self.kind.program()?);
+        command.arg("--config").arg(config);
+        self.spawn(command, "nbd.sock")
+    }
+
+    /// nbd-server goes into the background by itself and writes its process id; in the foreground it serves one
+    /// connection only.
+    fn launch_nbd_server(&mut self) -> anyhow::Result<()> {
+        let dir = self.folder.path().display();
+        let text = format!(
+            "[generic]\nlistenaddr = 127.0.0.1\nport = {}\nallowlist = true\n\
+             [disk]\nexportname = {dir}/disk.img\nflush = true\nfua = true\ntrim = true\n\
+             [frozen]\nexportname = {dir}/frozen.img\nreadonly = true\n",
+            self.port
+        );
+        let config = self.path("nbd-server.conf");
+        std::fs::write(&config, text).with_context(|| format!("cannot write {}", config.display()))?;
+        let mut command = Command::new(self.kind.program()?);
+        command.arg("-C").arg(config).arg("-p").arg(self.path(PID_FILE));
+        let status = command.stdin(Stdio::null()).status().context("cannot start nbd-server")?;
+        if !status.success() {
+            bail!("nbd-server: {status}");
+        }
+        for _ in 0..ATTEMPTS {
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return Ok(());
+            }
+            pause();
+        }
+        bail!("nbd-server does not listen on port {}", self.port)
+    }
+
+    /// Ends the nbd-server that wrote its process id, if there is one.
+    fn stop_nbd_server(&self) {
+        let path = self.path(PID_FILE);
+        let Ok(text) = std::fs::read_to_string(&path) else { return };
+        if let Ok(id) = text.trim().parse::<u32>() {
+            // One that ended by itself is not there any more.
+            Command::new("kill").arg(id.to_string()).stderr(Stdio::null()).status().ok();
+        }
+        std::fs::remove_file(path).ok();
+    }
+
+    /// Starts a process and waits until it listens on `socket`.
+    fn spawn(&mut self, mut command: Command, socket: &str) -> anyhow::Result<()> {
+        let log_path = self.path("log");
+        let open = || std::fs::File::options().create(true).append(true).open(&log_path);
+        let (out, err) = (open().context("cannot open a log")?, open().context("cannot open a log")?);
+        command.stdin(Stdio::null()).stdout(out).stderr(err);
+        let child = command.spawn().with_context(|| format!("cannot start {}", self.kind.name()))?;
+        self.children.push(child);
+        let socket = self.path(socket);
+        for _ in 0..ATTEMPTS {
+            if UnixStream::connect(&socket).is_ok() {
+                return Ok(());
+            }
+            let child = self.children.last_mut().context("the child is in the list")?;
+            if let Some(status) = child.try_wait().context("cannot wait for a child")? {
+                bail!("{} ended at once ({status}):\n{}", self.kind.name(), log(&log_path));
+            }
+            pause();
+        }
+        bail!("{} does not listen on {}:\n{}", self.kind.name(), socket.display(), log(&log_path));
+    }
+
+    fn stop(&mut self) {
+        self.stop_nbd_server();
+        for mut child in self.children.drain(..) {
+            // One that ended by itself cannot be killed; reaping is what counts.
+            child.kill().ok();
+            child.wait().ok();
+        }
+        for socket in ["nbd.sock", "frozen.sock", "control.sock"] {
+            std::fs::remove_file(self.path(socket)).ok();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// nbdkit on `NAME.img`, read-only if that is `frozen`.
+fn nbdkit(folder: &Path, name: &str) -> Command {
+    let frozen = name == "frozen";
+    let mut command = Command::new("nbdkit");
+    command.args(["--foreground", "--unix"]).arg(folder.join(if frozen {
+        "frozen.sock"
+    } else {
+        "nbd.sock"
+    }));
+    if frozen {
+        command.arg("--readonly");
+    }
+    command.arg("file").arg(folder.join(format!("{name}.img")));
+    command
+}
+
+/// qemu-nbd on `NAME.img`, read-only if that is `frozen`.
+fn qemu_nbd(folder: &Path, name: &str) -> Command {
+    let frozen = name == "frozen";
+    let mut command = Command::new("qemu-nbd");
+    command.args(["--persistent", "--format=raw", "--discard=unmap", "--shared=32", "--export-name", name]);
+    command.arg("--socket").arg(folder.join(if frozen { "frozen.sock" } else { "nbd.sock" }));
+    if frozen {
+        command.arg("--read-only");
+    }
+    command.arg(folder.join(format!("{name}.img")));
+    command
+}
+
+fn log(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
+#[expect(clippy::disallowed_methods, reason = "another project's server does not tell when it listens")]
+fn pause() {
+    std::thread::sleep(PAUSE);
+}
+
+/// A port of 127.0.0.1 that was free a moment ago.
+fn free_port() -> anyhow::Result<u16> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).context("cannot find a free port")?;
+    Ok(listener.local_addr().context("cannot tell the port of a socket")?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_ends_at_once_is_an_error_with_its_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut server = Server { kind: Kind::Nbdkit, folder, children: Vec::new(), port: 0 };
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo no such file >&2; exit 3"]);
+        let error = server.spawn(command, "nbd.sock").unwrap_err().to_string();
+        assert!(error.contains("ended at once") && error.contains("no such file"), "{error}");
+    }
+
+    #[test]
+    fn a_server_ends_with_its_value() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = std::os::unix::net::UnixListener::bind(folder.path().join("nbd.sock")).unwrap();
+        let mut server = Server { kind: Kind::Nbdkit, folder, children: Vec::new(), port: 0 };
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        server.spawn(command, "nbd.sock").unwrap();
+        let pid = server.children[0].id();
+        drop(server);
+        drop(socket);
+        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    }
+}
