@@ -18,6 +18,7 @@
 mod companion;
 mod daemon;
 mod data;
+mod mount;
 mod programs;
 mod tools;
 mod world;
@@ -25,8 +26,9 @@ mod world;
 pub use companion::{Companion, Word};
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
+pub use mount::Mount;
 pub use programs::{program, workspace};
-pub use tools::{python_nbd, require_tool, run_ok};
+pub use tools::{bounded, python_nbd, require_tool, run_ok};
 pub use world::{MIB, World, read_file, same};
 
 /// A fresh directory that is removed when the guard is dropped. Set `ZC_KEEP_TMP` to look at what a test left.

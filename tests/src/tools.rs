@@ -6,6 +6,9 @@ use std::process::{Command, Output};
 /// Debian's own Python, whatever others come first on the search path: python3-libnbd is a module of this one.
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
+/// A client that runs longer than this hangs.
+const BOUND_SECONDS: &str = "180";
+
 /// The path of a program that the test cannot do without.
 ///
 /// # Panics
@@ -16,6 +19,17 @@ pub fn require_tool(name: &str) -> PathBuf {
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found = folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file());
     found.unwrap_or_else(|| panic!("{name} is not installed; `cargo xtask test --only packages` installs it"))
+}
+
+/// A program that the test cannot do without, ended if it takes longer than any test should.
+///
+/// # Panics
+/// It is not installed.
+#[must_use]
+pub fn bounded(name: &str) -> Command {
+    let mut command = Command::new(require_tool("timeout"));
+    command.args(["--kill-after=5", BOUND_SECONDS]).arg(require_tool(name));
+    command
 }
 
 /// A Python that has the `nbd` module, to be given `-c` and a program.
@@ -54,6 +68,11 @@ mod tests {
     fn a_program_that_is_there_is_found_and_runs() {
         let output = run_ok(Command::new(require_tool("sh")).args(["-c", "echo found"]));
         assert_eq!(output.stdout, b"found\n");
+    }
+
+    #[test]
+    fn a_bounded_program_runs_as_ever() {
+        assert_eq!(run_ok(bounded("echo").args(["-n", "--", "x"])).stdout, b"-- x");
     }
 
     #[test]

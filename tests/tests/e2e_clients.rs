@@ -3,11 +3,11 @@
 //! Each gets a daemon of its own with a small cache, uses it in full, and what it left is compared.
 
 use std::process::Command;
-use zc_tests::{DataGen, MIB, World, python_nbd, read_file, require_tool, run_ok, same};
+use zc_tests::{DataGen, MIB, World, bounded, python_nbd, read_file, require_tool, run_ok, same};
 
 /// Runs a tool to its end and returns its standard output.
 fn tool(name: &str, arguments: &[&str]) -> String {
-    let output = run_ok(Command::new(require_tool(name)).args(arguments));
+    let output = run_ok(bounded(name).args(arguments));
     String::from_utf8(output.stdout).unwrap_or_else(|_| panic!("{name} writes text"))
 }
 
@@ -75,7 +75,7 @@ fn qemu_img_converts_compares_and_maps() {
 fn qemu_io_writes_patterns_zeroes_discards_and_flushes() {
     let world = World::new(16, 32);
     let daemon = world.start();
-    let mut qemu = Command::new(require_tool("qemu-io"));
+    let mut qemu = bounded("qemu-io");
     qemu.args(["-f", "raw"]);
     let commands = [
         "write -P 0xa1 0 1M",
@@ -110,7 +110,7 @@ fn qemu_io_writes_patterns_zeroes_discards_and_flushes() {
 }
 
 #[test]
-fn fio_verifies_what_it_wrote() {
+fn fio_verifies_what_it_wrote_over_four_connections() {
     let world = World::new(16, 64);
     let daemon = world.start();
     let uri = format!("--uri={}", world.uri("disk"));
@@ -121,8 +121,11 @@ fn fio_verifies_what_it_wrote() {
         "--rw=randrw",
         "--bsrange=4k-64k",
         "--ba=4k",
-        "--size=64m",
-        "--io_size=96m",
+        "--numjobs=4",
+        "--thread",
+        "--size=16m",
+        "--offset_increment=16m",
+        "--io_size=24m",
         "--iodepth=16",
         "--verify=crc32c",
         "--verify_fatal=1",
@@ -133,10 +136,10 @@ fn fio_verifies_what_it_wrote() {
         "--verify_backlog=256",
         "--fsync=64",
     ];
-    let mut fio = Command::new(require_tool("fio"));
+    let mut fio = bounded("fio");
     let text = run_ok(fio.args(arguments).current_dir(world.path("")));
     let text = String::from_utf8_lossy(&text.stdout);
-    assert!(text.contains("err= 0"), "{text}");
+    assert_eq!(text.matches("err= 0").count(), 4, "{text}");
     assert!(world.counter("evictions") > 0, "the cache is smaller than what fio wrote");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
