@@ -144,8 +144,8 @@ pub(crate) struct Shard {
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let ring =
-            Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS, ..RingOptions::default() })?;
+        let poll_max = Duration::from_micros(parts.busy_poll_us.into());
+        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS, poll_max })?;
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         Ok(Self {
             ring,
