@@ -6,7 +6,7 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use zc_config::Config;
+use zc_config::{Config, canonical_conflicts};
 
 use crate::error::EngineError;
 
@@ -41,25 +41,10 @@ fn place(path: &Path) -> Place {
 
 /// Checks that all paths lead to different things.
 pub(crate) fn check_distinct(config: &Config) -> Result<(), EngineError> {
-    let mut seen: Vec<(String, &Path, Place)> =
-        vec![("the cache".to_owned(), &config.cache.path, place(&config.cache.path))];
-    let journal = config.cache.journal_path.iter().map(|path| ("the journal".to_owned(), path.as_path()));
-    let origins = config
-        .volumes
-        .iter()
-        .map(|volume| (format!("the origin of volume \"{}\"", volume.name), volume.origin.as_path()));
-    for (what, path_here) in journal.chain(origins) {
-        let here = place(path_here);
-        if let Some((other, path, _)) = seen.iter().find(|(_, _, other)| *other == here) {
-            return Err(EngineError::Refused(format!(
-                "{what} ({}) is the same file or device as {other} ({})",
-                path_here.display(),
-                path.display()
-            )));
-        }
-        seen.push((what, path_here, here));
+    match canonical_conflicts(config, |path| Some(place(path))).first() {
+        Some(conflict) => Err(EngineError::Refused(conflict.to_string())),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -84,7 +69,9 @@ mod tests {
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         for (cache, origin) in [("file", "hard"), ("soft", "hard"), ("new", "sub/../new")] {
             let error = check(dir.path(), cache, origin).unwrap_err();
-            assert!(error.is_refusal() && error.to_string().contains("same file"), "{error}");
+            let text = error.to_string();
+            assert!(error.is_refusal() && text.contains("same file"), "{text}");
+            assert!(text.contains("test.toml:6: volume \"v\": origin"), "where: {text}");
         }
         check(dir.path(), "new", "sub/new").unwrap();
         check(dir.path(), "file", "new").unwrap();
