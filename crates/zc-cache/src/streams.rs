@@ -53,7 +53,6 @@ pub(crate) struct StreamVerdict {
 #[derive(Debug)]
 struct Stream {
     id: StreamId,
-    volume: VolumeId,
     /// End of the bytes accessed without a gap.
     front: u64,
     /// Consecutive bytes accessed.
@@ -64,20 +63,33 @@ struct Stream {
     asked_end: u64,
     /// Size of the next read-ahead; 0 before the first.
     window_bytes: u64,
+}
+
+/// What finding a stream needs to know of it, apart from the rest: each random read looks at all of them.
+#[derive(Debug, Clone, Copy)]
+struct Mark {
+    volume: VolumeId,
+    established: bool,
+    front: u64,
+    /// End of what was accessed, gaps or not.
+    end: u64,
     used: u64,
+}
+
+impl Mark {
+    /// How far a request is from where the stream goes on; `None` when it is not part of the stream.
+    fn distance(&self, volume: VolumeId, start: u64, reach: u64) -> Option<u64> {
+        let near = self.volume == volume
+            && start <= self.end.saturating_add(reach)
+            && start.saturating_add(reach) >= self.front;
+        near.then(|| start.abs_diff(self.front).min(start.abs_diff(self.end)))
+    }
 }
 
 impl Stream {
     /// End of what was accessed, gaps or not.
     fn end(&self) -> u64 {
         self.pieces.last().map_or(self.front, |piece| piece.end)
-    }
-
-    /// How far a request is from where the stream goes on; `None` when it is not part of the stream.
-    fn distance(&self, start: u64, reach: u64) -> Option<u64> {
-        let end = self.end();
-        let near = start <= end.saturating_add(reach) && start.saturating_add(reach) >= self.front;
-        near.then(|| start.abs_diff(self.front).min(start.abs_diff(end)))
     }
 
     fn access(&mut self, range: Range<u64>, reach: u64) {
@@ -126,13 +138,15 @@ impl Stream {
 pub(crate) struct StreamTable {
     config: StreamConfig,
     streams: Vec<Stream>,
+    /// One per stream.
+    marks: Vec<Mark>,
     uses: u64,
 }
 
 impl StreamTable {
     /// An empty table.
     pub(crate) const fn new(config: StreamConfig) -> Self {
-        Self { config, streams: Vec::new(), uses: 0 }
+        Self { config, streams: Vec::new(), marks: Vec::new(), uses: 0 }
     }
 
     /// Takes note of a read.
@@ -162,44 +176,45 @@ impl StreamTable {
         self.uses += 1;
         let reach = len_bytes.saturating_mul(REORDER_REQUESTS).min(REACH_BYTES_MAX).max(len_bytes);
         let end = start.saturating_add(len_bytes);
-        let found = self.streams.iter().enumerate().filter(|(_, stream)| stream.volume == volume);
-        let nearest = found
-            .filter_map(|(index, stream)| Some((stream.distance(start, reach)?, index)))
+        let marks = self.marks.iter().enumerate();
+        let nearest = marks
+            .filter_map(|(index, mark)| Some((mark.distance(volume, start, reach)?, index)))
             .min_by_key(|(distance, _)| *distance);
         let index = match nearest {
             Some((_, index)) => {
                 self.streams[index].access(start..end, reach);
                 index
             }
-            None => self.start(volume, start..end),
+            None => self.start(start..end),
         };
-        let threshold_bytes = self.config.threshold_bytes;
         let stream = &mut self.streams[index];
-        stream.used = self.uses;
-        (stream.run_bytes >= threshold_bytes).then_some(stream)
+        let established = stream.run_bytes >= self.config.threshold_bytes;
+        let mark = Mark { volume, established, front: stream.front, end: stream.end(), used: self.uses };
+        if index == self.marks.len() {
+            self.marks.push(mark);
+        } else {
+            self.marks[index] = mark;
+        }
+        established.then_some(stream)
     }
 
-    /// Begins a stream, in place of another one if need be.
-    fn start(&mut self, volume: VolumeId, range: Range<u64>) -> usize {
+    /// Begins a stream, in place of another one if need be; its mark is the caller's to write.
+    fn start(&mut self, range: Range<u64>) -> usize {
         let stream = Stream {
             id: StreamId(self.uses),
-            volume,
             front: range.end,
             run_bytes: range.end - range.start,
             pieces: Vec::new(),
             asked_end: 0,
             window_bytes: 0,
-            used: self.uses,
         };
         if self.streams.len() < self.config.streams_max {
             self.streams.push(stream);
             return self.streams.len() - 1;
         }
-        let threshold = self.config.threshold_bytes;
-        let established = |stream: &Stream| stream.run_bytes >= threshold;
-        let crowded = self.streams.iter().filter(|s| established(s)).count() * 2 > self.streams.len();
-        let leaving = self.streams.iter().enumerate().filter(|(_, s)| established(s) == crowded);
-        let index = leaving.min_by_key(|(_, stream)| stream.used).map_or(0, |(index, _)| index);
+        let crowded = self.marks.iter().filter(|mark| mark.established).count() * 2 > self.marks.len();
+        let leaving = self.marks.iter().enumerate().filter(|(_, mark)| mark.established == crowded);
+        let index = leaving.min_by_key(|(_, mark)| mark.used).map_or(0, |(index, _)| index);
         self.streams[index] = stream;
         index
     }
