@@ -275,13 +275,18 @@ impl CacheManager {
     }
 
     /// Nothing in the slot, or not what checkpoint and journal say: whatever it was, it is void. What could not be
-    /// read now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that.
+    /// read now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that. After
+    /// a start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
+    /// nothing: a device that misread the header once may find it the next time.
     fn drop_unbelieved(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
         let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
         let weu_seq = WeuSeq(self.weu_seq_next);
         let entry = self.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
-        if result.is_err() || known || found.is_some_and(|found| found > entry.generation) {
+        let unsure = !(self.intact && self.mapping_trusted);
+        if known && entry.header_bytes == 0 {
+            entry.tombstone = true;
+        } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation) {
             let newest = found.unwrap_or_default().max(entry.generation);
             let generation = Generation(newest.0 + 1);
             entry.generation = generation;

@@ -6,7 +6,7 @@ mod world;
 use world::{Shape, V, W, World, half};
 use zc_cache::seam::RequestKind;
 use zc_cache::{RESIDENCY_EXTENTS_MAX, Residency};
-use zc_core::FingerprintKind;
+use zc_core::{FingerprintKind, WeuSlot};
 
 const EXTENT: u64 = 8 << 10;
 
@@ -227,7 +227,7 @@ fn a_damaged_extent_is_a_miss_and_heals() {
     world.write(V, 0, &half(1, 128 << 10));
     world.tick(1000);
     for slot in 0..16 {
-        world.slot_bytes(zc_core::WeuSlot(slot))[5000] ^= 1;
+        world.slot_bytes(WeuSlot(slot))[5000] ^= 1;
     }
     world.read(V, 0, 128 << 10);
     assert_eq!(world.stat("failed_hits"), 1);
@@ -338,6 +338,36 @@ fn a_duplicate_of_a_unit_that_was_lost_never_names_the_next_one() {
     let mut world = world.restart_killed();
     world.tick(1);
     world.read(W, 0, EXTENT);
+    world.stop();
+}
+
+#[test]
+fn a_header_that_was_misread_after_the_journal_was_lost_is_not_believed_later() {
+    let mut world = World::new(Shape::default());
+    // More units than the session in the middle reuses.
+    (0..512).for_each(|at| world.write(V, at * EXTENT, &half(at + 1000, 8192)));
+    (0..20).for_each(|_| world.tick(100));
+    // Nothing tells of the unit any more, and its header reads as something else, once.
+    world.wipe_history();
+    let kept: Vec<_> = (0..18).map(|slot| world.slot_bytes(WeuSlot(slot)).to_vec()).collect();
+    (0..18).for_each(|slot| world.slot_bytes(WeuSlot(slot)).fill(0x11));
+    let mut world = world.restart(false);
+    world.tick(1);
+    kept.iter().zip(0..).for_each(|(kept, slot)| world.slot_bytes(WeuSlot(slot)).copy_from_slice(kept));
+    (0..512).for_each(|at| world.write(V, at * EXTENT, &half(2, 512)));
+    for turn in 0.. {
+        world.write(W, turn % 4 * EXTENT, &half(turn + 9, 8192));
+        (0..2).for_each(|_| world.tick(60));
+        if world.stat("checkpoints") > 0 {
+            break;
+        }
+        assert!(turn < 80, "no checkpoint");
+    }
+    world.stop();
+    let mut world = world.restart(true);
+    world.tick(1);
+    (0..512).for_each(|at| drop(world.read(V, at * EXTENT, EXTENT)));
+    assert_eq!(world.stat("probes_differed"), 0);
     world.stop();
 }
 

@@ -285,6 +285,12 @@ impl World {
         self.manager.stats().named().into_iter().find(|(n, _)| *n == name).expect("a counter").1
     }
 
+    /// Checkpoints and journal are gone.
+    pub(crate) fn wipe_history(&mut self) {
+        let (start, end) = (self.geometry.checkpoint[0], self.geometry.slots_offset);
+        self.device.0[usize_from_u64(start)..usize_from_u64(end)].fill(0);
+    }
+
     pub(crate) fn slot_bytes(&mut self, slot: WeuSlot) -> &mut [u8] {
         let at = usize_from_u64(self.geometry.slot_offset(slot));
         &mut self.device.0[at..at + usize_from_u32(self.geometry.weu_bytes)]
