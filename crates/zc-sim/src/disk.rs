@@ -1,11 +1,29 @@
 //! A simulated device with a volatile write cache: what was written since the last flush may be lost, in any subset and
 //! torn at sector borders, when the power goes.
+//!
+//! A flush covers the writes that had *ended* when it was issued. Of those that were in flight then, or came later, it
+//! covers any.
+
+use std::collections::BTreeSet;
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
 
 /// Smallest piece that is written whole.
 const PIECE: usize = 512;
+/// What becomes unreadable at once.
+pub(crate) const PAGE: usize = 4096;
+
+/// A write that no flush has covered.
+#[derive(Debug, Clone)]
+struct Unflushed {
+    at: usize,
+    data: Vec<u8>,
+    /// Who waits for its end; taken when it ended.
+    owner: Option<u64>,
+    /// When it ended, in the disk's own time.
+    ended: u64,
+}
 
 /// The device.
 #[derive(Debug, Clone)]
@@ -13,31 +31,94 @@ pub(crate) struct Disk {
     /// What a read sees.
     pub(crate) seen: Vec<u8>,
     durable: Vec<u8>,
-    log: Vec<(usize, Vec<u8>)>,
-    base: u64,
+    log: Vec<Unflushed>,
+    clock: u64,
+    unreadable: BTreeSet<usize>,
 }
 
 impl Disk {
     pub(crate) fn new(len: usize) -> Self {
-        Self { seen: vec![0; len], durable: vec![0; len], log: Vec::new(), base: 0 }
-    }
-
-    pub(crate) fn write(&mut self, at: usize, data: &[u8]) {
-        self.seen[at..at + data.len()].copy_from_slice(data);
-        self.log.push((at, data.to_vec()));
-    }
-
-    /// Position in the order of writes: a flush issued now covers what was written before.
-    pub(crate) fn position(&self) -> u64 {
-        self.base + self.log.len() as u64
-    }
-
-    pub(crate) fn flush(&mut self, position: u64) {
-        let count = usize::try_from(position.saturating_sub(self.base)).unwrap_or(0).min(self.log.len());
-        for (at, data) in self.log.drain(..count) {
-            self.durable[at..at + data.len()].copy_from_slice(&data);
+        Self {
+            seen: vec![0; len],
+            durable: vec![0; len],
+            log: Vec::new(),
+            clock: 1,
+            unreadable: BTreeSet::new(),
         }
-        self.base += count as u64;
+    }
+
+    /// A write of operation `owner` takes effect; [`Disk::ended`] tells when it is over.
+    pub(crate) fn write(&mut self, at: usize, data: &[u8], owner: u64) {
+        self.put(at, data);
+        self.log.push(Unflushed { at, data: data.to_vec(), owner: Some(owner), ended: u64::MAX });
+    }
+
+    /// A write that is over at once.
+    pub(crate) fn write_now(&mut self, at: usize, data: &[u8]) {
+        self.put(at, data);
+        self.clock += 1;
+        self.log.push(Unflushed { at, data: data.to_vec(), owner: None, ended: self.clock });
+    }
+
+    fn put(&mut self, at: usize, data: &[u8]) {
+        self.seen[at..at + data.len()].copy_from_slice(data);
+        for page in at / PAGE..(at + data.len()).div_ceil(PAGE) {
+            self.unreadable.remove(&page);
+        }
+    }
+
+    /// The operation's writes are over.
+    pub(crate) fn ended(&mut self, owner: u64) {
+        self.clock += 1;
+        for write in self.log.iter_mut().filter(|write| write.owner == Some(owner)) {
+            write.owner = None;
+            write.ended = self.clock;
+        }
+    }
+
+    /// Nobody waits any more: whatever took effect is over.
+    pub(crate) fn all_ended(&mut self) {
+        self.clock += 1;
+        for write in self.log.iter_mut().filter(|write| write.owner.is_some()) {
+            write.owner = None;
+            write.ended = self.clock;
+        }
+    }
+
+    /// A flush is issued: what ended before this moment it must cover.
+    pub(crate) fn flush_issued(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// The flush that was issued at `issued` takes effect.
+    pub(crate) fn flush(&mut self, issued: u64, rng: &mut Pcg64Mcg) {
+        // From the last write to the first: what a covered write overwrites is covered too.
+        let mut covered = vec![false; self.seen.len().div_ceil(PIECE)];
+        let mut chosen = vec![false; self.log.len()];
+        for (index, write) in self.log.iter().enumerate().rev() {
+            let pieces = write.at / PIECE..(write.at + write.data.len()).div_ceil(PIECE);
+            chosen[index] =
+                write.ended < issued || rng.random_bool(0.5) || covered[pieces.clone()].contains(&true);
+            if chosen[index] {
+                covered[pieces].fill(true);
+            }
+        }
+        let mut chosen = chosen.into_iter();
+        let durable = &mut self.durable;
+        self.log.retain(|write| {
+            let covered = chosen.next() == Some(true);
+            if covered {
+                durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+            }
+            !covered
+        });
+    }
+
+    /// Everything becomes durable.
+    pub(crate) fn settle(&mut self) {
+        self.log.clear();
+        self.durable.clone_from(&self.seen);
     }
 
     /// Damage that no write made: it is there now and after a power cut.
@@ -46,19 +127,91 @@ impl Disk {
         self.durable[at..at + data.len()].copy_from_slice(data);
     }
 
+    /// A page cannot be read until it is written again.
+    pub(crate) fn make_unreadable(&mut self, at: usize) {
+        self.unreadable.insert(at / PAGE);
+    }
+
+    /// Whether a read would fail.
+    pub(crate) fn is_unreadable(&self, at: usize, len: usize) -> bool {
+        self.unreadable.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()
+    }
+
+    /// The whole device holds something else.
+    pub(crate) fn restore(&mut self, image: &[u8]) {
+        self.seen.copy_from_slice(image);
+        self.settle();
+        self.unreadable.clear();
+    }
+
     /// The power goes: each piece of each unflushed write is kept or lost.
     pub(crate) fn power_cut(&mut self, rng: &mut Pcg64Mcg) {
         let keep = [0.0, 0.5, 0.9, 1.0][rng.random_range(0..4)];
-        let piece = if rng.random_bool(0.5) { PIECE } else { 4096 };
-        for (at, data) in core::mem::take(&mut self.log) {
-            for (index, chunk) in data.chunks(piece).enumerate() {
+        let piece = if rng.random_bool(0.5) { PIECE } else { PAGE };
+        for write in core::mem::take(&mut self.log) {
+            for (index, chunk) in write.data.chunks(piece).enumerate() {
                 if rng.random_bool(keep) {
-                    let at = at + index * piece;
+                    let at = write.at + index * piece;
                     self.durable[at..at + chunk.len()].copy_from_slice(chunk);
                 }
             }
         }
-        self.base = 0;
         self.seen.clone_from(&self.durable);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng as _;
+
+    use super::*;
+
+    fn lose_all(disk: &Disk) -> Vec<u8> {
+        disk.durable.clone()
+    }
+
+    #[test]
+    fn a_flush_covers_what_ended_before_it_was_issued_and_anything_of_the_rest() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..64 {
+            let mut rng = Pcg64Mcg::seed_from_u64(seed);
+            let mut disk = Disk::new(4 * PIECE);
+            disk.write(0, &[1; PIECE], 7);
+            disk.ended(7);
+            disk.write(PIECE, &[2; PIECE], 8);
+            let issued = disk.flush_issued();
+            disk.ended(8);
+            disk.write(2 * PIECE, &[3; PIECE], 9);
+            disk.flush(issued, &mut rng);
+            let durable = lose_all(&disk);
+            assert_eq!(durable[0], 1);
+            seen.insert((durable[PIECE], durable[2 * PIECE]));
+        }
+        assert_eq!(seen.len(), 4);
+    }
+
+    #[test]
+    fn of_two_writes_of_one_place_the_later_is_never_durable_without_the_earlier() {
+        for seed in 0..64 {
+            let mut rng = Pcg64Mcg::seed_from_u64(seed);
+            let mut disk = Disk::new(PIECE);
+            disk.write(0, &[1; PIECE], 1);
+            disk.write(0, &[2; PIECE], 2);
+            disk.ended(2);
+            let issued = disk.flush_issued();
+            disk.flush(issued, &mut rng);
+            let issued = disk.flush_issued();
+            disk.flush(issued, &mut rng);
+            assert_eq!(lose_all(&disk)[0], 2);
+        }
+    }
+
+    #[test]
+    fn an_unreadable_page_heals_when_it_is_written() {
+        let mut disk = Disk::new(4 * PAGE);
+        disk.make_unreadable(PAGE + 5);
+        assert!(disk.is_unreadable(0, 2 * PAGE) && !disk.is_unreadable(0, PAGE));
+        disk.write_now(PAGE, &[1; PIECE]);
+        assert!(!disk.is_unreadable(0, 4 * PAGE));
     }
 }

@@ -6,21 +6,49 @@
 //!
 //! Invariants: one seed, one run: no clock, no thread, no I/O. A failing seed replays to the same event.
 //!
-//! # What may fail where, and what must still hold
-//! | zone | fault | must hold |
-//! |---|---|---|
-//! | cache, all | power cut: any subset of unflushed writes, torn at 512 or 4096 bytes | G1, G2 |
-//! | cache, all | process killed: what was in flight happens or not | G1, G2, nothing distrusted |
-//! | cache, all | device dies: every operation fails from some moment on | G1, G2, G4 |
-//! | WEU slots | bit rot; a slot rolled back to earlier contents | G3: a miss, never wrong bytes |
-//! | WEU slots | read errors, also of headers at a start; write errors; writes that the device loses | G1, G3, G4 |
-//! | region map, checkpoint, journal | bit rot while the daemon is down | G2: noticed, mappings distrusted |
-//! | origin | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
-//! | origin | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
-//! | any | a cut during recovery, and again | G1, G2 |
+//! # The atlas of faults
+//! What may happen where (each counted in [`Coverage`] and required of a full run), and what must hold all the same.
+//! *miss*: the extent comes from the origin. *cold*: no mapping is believed, stored contents still serve to share.
 //!
-//! Not simulated: lost or misdirected writes of journal and region map (what they cost is stated in `FORMAT.md`),
-//! slow devices.
+//! | fault | superblock | region map | checkpoint | journal | WEU body | WEU header |
+//! |---|---|---|---|---|---|---|
+//! | power cut: unflushed writes kept, lost or torn, 512 or 4096 bytes | older copy | older copy, or cold | older area | shorter | miss | miss |
+//! | the same inside a start, between any two of its I/Os, and again | older copy | untouched | untouched | untouched | untouched | untouched |
+//! | process killed: what is in flight happens or not | nothing distrusted, but for a lost intent log | | | | | |
+//! | bit rot | other copy | cold | older area or cold | shorter or cold | miss | miss |
+//! | unreadable or zeroed pages | other copy | cold | older area or cold | shorter or cold | miss | miss |
+//! | write lost, misdirected, or an old one repeated | older copy, told by the state directory | noticed if mentioned, **else not** | older area or cold | shorter or cold | miss | miss, also of the next start |
+//! | what a misdirected write hits | - | as bit rot | as bit rot | as bit rot | miss | miss |
+//! | slot rolled back as a whole | | | | | miss | not believed |
+//! | read that brings another place's bytes | - | - | - | - | miss | not believed, then or later |
+//! | write error, device full, in part written or not | - | pass-through | pass-through | pass-through | slot given up | slot given up |
+//! | flush error | | pass-through | pass-through | pass-through | | |
+//! | device dead, for a while or until the next start | - | pass-through | pass-through | pass-through | miss | miss |
+//! | operations of one zone stalled while others pass | - | writes wait | nobody waits | writes may wait | nobody waits (G8) | nobody waits |
+//! | the whole image replaced by one of an earlier session | cold: the state directory knows a later session | | | | | |
+//!
+//! | fault of an origin | must hold |
+//! |---|---|
+//! | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
+//! | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
+//! | a file written by somebody else while stopped (its change time tells) | that volume starts cold |
+//!
+//! A flush, of either device, covers the writes that had *ended* when it was issued, and any others. In all cases: G1,
+//! G2, G3, G7 for every byte read, and G4: no request fails unless its origin failed it or its volume is read-only.
+//!
+//! # What no write-through cache can tell
+//! The oracle accepts these and nothing else.
+//! - *A lost region map.* An update of the region map is acknowledged and flushed, but it is not on the medium, and the
+//!   power goes before the device keeps any journal block or checkpoint that mentions it (or it is replaced by its own
+//!   predecessor in the same place). Both copies are whole, all agrees, and the origin was written in a region that
+//!   nothing calls written. A judge that reads the medium with the codecs alone (`promise`) decides that this is so
+//!   before the start; such a start is then made cold, and counted. One mention on the medium, and the restart has to
+//!   notice by itself.
+//! - *Not simulated, as it is the same in kind*: a device that drops whole flushes (any of its promises may be the lost
+//!   region map); an image of the cache taken and put back *within* one session that was then cut off; a block device as
+//!   origin that is written elsewhere while stopped (only the sample that is compared at a start may meet the change);
+//!   damage that keeps a CRC-32C valid.
+//! - *Loss of all four superblocks, or of both volume tables*: there is no cache any more. It is formatted anew.
 //!
 //! What it does not do: measure anything, or know the daemon.
 #![forbid(unsafe_code)]
@@ -30,13 +58,20 @@
     reason = "a simulation over small devices: an assumption that breaks is a failed run, and says where"
 )]
 
+mod boot;
+mod clients;
 mod content;
 mod coverage;
+mod device;
 mod disk;
 mod oracle;
 mod origin;
+mod promise;
+mod reduce;
 mod run;
+mod setup;
 mod world;
+mod zone;
 
 pub use coverage::{Coverage, REQUIRED};
 pub use run::{CANARIES, Options, SeedReport, Violation, run_seed};

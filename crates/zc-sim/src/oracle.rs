@@ -55,6 +55,11 @@ impl Oracle {
         }
     }
 
+    /// It was refused: nothing was written.
+    pub(crate) fn withdraw(&mut self, sector: usize, issued: u64) {
+        self.sectors[sector].retain(|v| v.issued != issued || v.ended != u64::MAX);
+    }
+
     /// Versions overtaken by a later durable one are gone for good.
     fn prune(&mut self, sector: usize) {
         let versions = self.sectors[sector].clone();

@@ -2,16 +2,17 @@
 
 use rand::RngExt as _;
 use zc_cache::seam::{Action, Event};
-use zc_core::{ErrorKind, VolumeId};
+use zc_core::{ErrorKind, OpId, VolumeId};
 
+use crate::content;
 use crate::world::{SECTOR, World};
 
 /// Of an origin's operations, how many fail in a seed whose origins do.
 const ERROR_RATE: f64 = 0.01;
 
 impl World {
-    /// Carries out an operation of an origin. A flush covers what took effect before `position`.
-    pub(crate) fn perform_origin(&mut self, action: &Action, position: u64) -> Event {
+    /// Carries out an operation of an origin. A flush covers what had ended when it was issued.
+    pub(crate) fn perform_origin(&mut self, action: &Action, issued: u64) -> Event {
         let fails = self.faults.origin_errors && self.rng.random_bool(ERROR_RATE);
         if fails {
             self.coverage.note("origin errors");
@@ -31,18 +32,18 @@ impl World {
             }
             Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
                 let data = self.slice(*src);
-                self.store(*volume, *offset_bytes, &data, *fua, fails);
+                self.store(*op, *volume, *offset_bytes, &data, *fua, fails);
                 *op
             }
             Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua }
             | Action::OriginZero { op, volume, offset_bytes, len_bytes, fua, .. } => {
                 let zeros = vec![0; *len_bytes as usize];
-                self.store(*volume, *offset_bytes, &zeros, *fua, fails);
+                self.store(*op, *volume, *offset_bytes, &zeros, *fua, fails);
                 *op
             }
             Action::OriginFlush { op, volume } => {
                 if !fails {
-                    self.origins[usize::from(volume.0)].flush(position);
+                    self.origins[usize::from(volume.0)].flush(issued, &mut self.rng);
                 }
                 *op
             }
@@ -52,21 +53,45 @@ impl World {
     }
 
     /// Writes; when it fails, each sector or not.
-    fn store(&mut self, volume: VolumeId, offset_bytes: u64, data: &[u8], fua: bool, fails: bool) {
+    fn store(&mut self, op: OpId, volume: VolumeId, offset_bytes: u64, data: &[u8], fua: bool, fails: bool) {
         let origin = &mut self.origins[usize::from(volume.0)];
         let at = offset_bytes as usize;
         if fails {
             for (index, sector) in data.chunks(SECTOR).enumerate() {
                 if self.rng.random_bool(0.5) {
-                    origin.write(at + index * SECTOR, sector);
+                    origin.write(at + index * SECTOR, sector, op.0);
                 }
             }
             return;
         }
-        origin.write(at, data);
+        origin.write(at, data, op.0);
         if fua {
-            let position = origin.position();
-            origin.flush(position);
+            // It is durable with its end, and so is whatever it overwrote.
+            origin.ended(op.0);
+            let issued = origin.flush_issued();
+            origin.flush(issued, &mut self.rng);
         }
+    }
+
+    /// Somebody else writes to a file while it is not served: its change time tells.
+    pub(crate) fn write_behind_our_back(&mut self) {
+        let volume = self.rng.random_range(0..self.volumes.len());
+        let sectors = self.volumes[volume].size_bytes as usize / SECTOR;
+        for _ in 0..self.rng.random_range(1..40) {
+            let sector = self.rng.random_range(0..sectors);
+            self.now += 1;
+            self.next_content += 1;
+            let mut bytes = [0; SECTOR];
+            content::fill(self.next_content, &mut bytes);
+            self.origins[volume].write_now(sector * SECTOR, &bytes);
+            self.oracles[volume].issue(sector, self.next_content, self.now);
+            let started = self.now;
+            self.now += 1;
+            self.oracles[volume].end(sector, started, self.now, true);
+        }
+        self.origins[volume].settle();
+        self.oracles[volume].flushed(self.now);
+        self.distrusted[volume] = true;
+        self.coverage.note("origins changed while stopped");
     }
 }

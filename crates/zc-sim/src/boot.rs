@@ -1,0 +1,409 @@
+//! Starts, stops, kills and power cuts, and what the machine keeps beside the cache device: the state directory's
+//! session number and the intent log.
+//!
+//! A start may itself be cut off between any two of its I/Os, by a power cut or a kill, and again; so may the marking
+//! of a clean stop. While nobody serves it the device may be replaced by an older image of itself.
+
+use rand::RngExt as _;
+use zc_cache::CacheManager;
+use zc_cache::seam::{Action, Event};
+use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
+use zc_core::{ErrorKind, JournalSeq};
+use zc_format::Record;
+
+use crate::disk::Disk;
+use crate::world::{PATIENCE, World};
+
+/// I/Os of a start among which one is chosen to be the last.
+const START_IOS: u32 = 24;
+
+/// The state directory and the intent log.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    /// The newest session that the state directory knows.
+    pub(crate) session: u64,
+    pub(crate) intents: Vec<Record>,
+    forgotten: u64,
+    ready: bool,
+    lost: bool,
+    /// The session whose intents they are.
+    owner: u64,
+    /// The boot in which that session began.
+    owner_boot: u8,
+    boot: u8,
+    /// An older image of the cache device, with its session.
+    image: Option<(u64, Vec<u8>)>,
+}
+
+impl Files {
+    pub(crate) fn trim_intents(&mut self, records: u64) {
+        let count = usize::try_from(records - self.forgotten).expect("small");
+        self.intents.drain(..count);
+        self.forgotten = records;
+    }
+
+    pub(crate) fn intents_ready(&mut self) {
+        self.ready = !self.lost;
+    }
+
+    pub(crate) fn lose_intents(&mut self) {
+        self.lost = true;
+        self.ready = false;
+    }
+
+    /// Whether the intent log completes what that session left.
+    fn prove(&self, session: u64) -> bool {
+        self.ready && self.owner == session && self.owner_boot == self.boot
+    }
+
+    fn new_log(&mut self, owner: u64) -> Vec<Record> {
+        self.forgotten = 0;
+        self.ready = false;
+        self.lost = false;
+        self.owner = owner;
+        self.owner_boot = self.boot;
+        core::mem::take(&mut self.intents)
+    }
+}
+
+/// The cache device as a start sees it.
+pub(crate) struct Raw<'a> {
+    disk: &'a mut Disk,
+    /// I/Os after which it is cut off.
+    left: Option<u32>,
+    /// It was cut off: nothing that came back after that moment counts.
+    cut: bool,
+    /// It acknowledges writes and forgets them.
+    forgets: bool,
+}
+
+impl<'a> Raw<'a> {
+    pub(crate) fn whole(disk: &'a mut Disk) -> Self {
+        Self::new(disk, None, false)
+    }
+
+    fn new(disk: &'a mut Disk, left: Option<u32>, forgets: bool) -> Self {
+        Self { disk, left, cut: false, forgets }
+    }
+
+    fn step(&mut self) -> Result<(), ErrorKind> {
+        match &mut self.left {
+            Some(0) => {
+                self.cut = true;
+                Err(ErrorKind::Io)
+            }
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Media for Raw<'_> {
+    fn len_bytes(&self) -> u64 {
+        self.disk.seen.len() as u64
+    }
+    fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+        self.step()?;
+        let at = offset as usize;
+        if self.disk.is_unreadable(at, buf.len()) {
+            return Err(ErrorKind::Io);
+        }
+        buf.copy_from_slice(&self.disk.seen[at..at + buf.len()]);
+        Ok(())
+    }
+    fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), ErrorKind> {
+        self.step()?;
+        if !self.forgets {
+            self.disk.write_now(offset as usize, data);
+        }
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), ErrorKind> {
+        self.step()?;
+        self.disk.settle();
+        Ok(())
+    }
+}
+
+impl World {
+    /// Starts, however often it takes.
+    pub(crate) fn start(&mut self) {
+        self.swap_image();
+        let mut records = Vec::new();
+        let opened = loop {
+            records.clear();
+            match self.open(&mut records) {
+                None => self.cut_off_start("cut off while opening"),
+                Some(Ok(opened)) => break opened,
+                Some(Err(error)) => {
+                    // All copies of the superblock are damaged: a new cache.
+                    self.trace(|| format!("formatted anew: {error}"));
+                    self.coverage.note("formatted anew");
+                    self.promise.forget();
+                    self.files.session += 1;
+                    self.format();
+                }
+            }
+        };
+        self.serve(opened, &records);
+    }
+
+    /// Opens the cache; `None` if that was cut off.
+    fn open(&mut self, records: &mut Vec<Record>) -> Option<Result<Opened, StartError>> {
+        let before = match startup::read_superblock(&mut Raw::whole(&mut self.cache)) {
+            Ok(before) => before,
+            Err(error) => return Some(Err(error)),
+        };
+        if before.session < self.files.session {
+            self.coverage.note("older images noticed");
+            self.distrusted.fill(true);
+        }
+        let by_intent = self.files.prove(before.session) && !before.clean;
+        let broken = !by_intent && self.promise.is_broken_unseen(&self.cache.seen, &self.geometry);
+        if broken {
+            self.coverage.note("lost region maps that nothing tells of");
+        }
+        let options = OpenOptions {
+            boot_id: [self.files.boot; 16],
+            cold: broken || self.rng.random_bool(0.01),
+            intent_session: self.files.ready.then_some(self.files.owner),
+            intent_journal: JournalSeq(self.newest_journal),
+        };
+        let left = self.rng.random_bool(0.1).then(|| self.rng.random_range(0..START_IOS));
+        let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
+        let mut raw = Raw::new(&mut self.cache, left, forgets);
+        let opened = startup::open(&mut raw, &options, &mut |record| records.push(*record));
+        if raw.cut {
+            return None;
+        }
+        if opened.is_ok() && forgets {
+            self.coverage.note("writes lost: superblock");
+        }
+        Some(opened)
+    }
+
+    /// The start ends here: the power goes, or the process dies.
+    fn cut_off_start(&mut self, what: &'static str) {
+        self.trace(|| what.to_owned());
+        self.coverage.note(what);
+        self.now += 1;
+        if self.rng.random_bool(0.6) {
+            self.lose_power();
+        }
+        self.now += 1;
+    }
+
+    fn serve(&mut self, opened: Opened, records: &[Record]) {
+        self.trace(|| format!("started: {:?} distrust {:?}", opened.start, opened.distrust));
+        self.coverage.note("starts");
+        if opened.distrust.is_some() {
+            self.coverage.note("starts without trust");
+        }
+        let by_intent = opened.start.intact && !opened.was_clean;
+        if by_intent {
+            self.coverage.note("starts by intent log");
+        }
+        self.superblock = Some(opened.superblock);
+        self.files.session = opened.start.session;
+        let intents = self.files.new_log(opened.start.session);
+        for (volume, config) in self.volumes.iter_mut().enumerate() {
+            // Who is not served may be written elsewhere.
+            self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
+            self.distrusted[volume] |= !self.served[volume];
+            config.trusted = !self.distrusted[volume];
+        }
+        let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
+        let volumes = served.map(|(volume, _)| volume.clone()).collect();
+        let mut manager = CacheManager::new(self.config.clone(), volumes, opened.start);
+        manager.set_canary(self.canary);
+        records.iter().for_each(|record| manager.replay(record));
+        if by_intent {
+            intents.iter().for_each(|record| manager.replay_intent(record));
+        }
+        let mut actions = Vec::new();
+        manager.begin(self.now_ms, &mut actions);
+        self.manager = Some(manager);
+        self.carry_out(actions);
+    }
+
+    /// An image of the device is kept, or one that was kept takes its place.
+    fn swap_image(&mut self) {
+        if !self.faults.rollback {
+            return;
+        }
+        let older = self.files.image.as_ref().is_some_and(|(session, _)| *session < self.files.session);
+        if older && self.rng.random_bool(0.2) {
+            if let Some((_, image)) = self.files.image.take() {
+                self.cache.restore(&image);
+                self.promise.forget();
+                self.coverage.note("device rolled back");
+            }
+        } else if self.files.image.is_none() {
+            self.files.image = Some((self.files.session, self.cache.seen.clone()));
+        }
+    }
+
+    /// The session is over, one way or another.
+    pub(crate) fn gone(&mut self) {
+        if let Some(manager) = self.manager.take() {
+            if !manager.is_loaded() {
+                self.coverage.note("crashes while the index loads");
+            }
+            if let Some((_, to)) = self.faults.dead.filter(|(from, _)| self.now > *from) {
+                let came_back = to < self.now;
+                self.coverage.note(if came_back { "device gone and back" } else { "device died" });
+                self.faults.dead = None;
+            }
+            if !manager.is_healthy() {
+                self.coverage.note("sessions that ended without the cache");
+            }
+            for (name, value) in manager.stats().named() {
+                self.coverage.add(name, value);
+            }
+        }
+        self.bufs.clear();
+        self.clients.clear();
+        self.unheard.clear();
+        self.stopped = None;
+        self.stalled = None;
+        self.promise.session_over();
+        self.cache.all_ended();
+        self.origins.iter_mut().for_each(Disk::all_ended);
+    }
+
+    /// Some of what is in flight happens, wholly or in part, and nobody hears of it.
+    fn cut_off(&mut self) {
+        let pending = core::mem::take(&mut self.pending);
+        for (action, issued) in pending {
+            let writes = matches!(
+                action,
+                Action::OriginWrite { .. }
+                    | Action::OriginTrim { .. }
+                    | Action::OriginZero { .. }
+                    | Action::WriteWeu { .. }
+                    | Action::WriteJournal { .. }
+                    | Action::WriteRegionMap { .. }
+                    | Action::WriteCheckpoint { .. }
+                    | Action::CommitCheckpoint { .. }
+                    | Action::FlushCache { .. }
+                    | Action::OriginFlush { .. }
+                    | Action::Distrust { .. }
+            );
+            if writes && self.rng.random_bool(0.5) {
+                let _event = self.perform(&action, issued);
+            }
+        }
+    }
+
+    /// Volatile memory is lost, everywhere.
+    fn lose_power(&mut self) {
+        self.cache.power_cut(&mut self.rng);
+        for origin in &mut self.origins {
+            origin.power_cut(&mut self.rng);
+        }
+        let now = self.now;
+        self.oracles.iter_mut().for_each(|oracle| oracle.power_cut(now));
+        self.files.boot = self.files.boot.wrapping_add(1);
+        self.decay_while_off();
+    }
+
+    fn decay_while_off(&mut self) {
+        if self.rng.random_bool(0.2) {
+            self.rot_metadata();
+        }
+    }
+
+    pub(crate) fn power_cut(&mut self) {
+        self.trace(|| "power cut".to_owned());
+        self.coverage.note("power cuts");
+        self.now += 1;
+        self.cut_off();
+        self.lose_power();
+        self.gone();
+        self.now += 1;
+        self.start();
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.trace(|| "killed".to_owned());
+        self.coverage.note("kills");
+        self.now += 1;
+        self.cut_off();
+        self.decay_while_off();
+        let now = self.now;
+        self.oracles.iter_mut().for_each(|oracle| oracle.killed(now));
+        self.gone();
+        self.now += 1;
+        self.start();
+    }
+
+    pub(crate) fn stop_and_start(&mut self) {
+        self.drain();
+        if self.violation.is_some() {
+            return;
+        }
+        self.trace(|| "stop".to_owned());
+        self.coverage.note("clean stops");
+        self.event(Event::Stop);
+        let Some(clean) = self.wait_for_stop() else { return };
+        if !self.bufs.is_empty() || self.is_busy() {
+            let left = format!("left over after the stop: {:?} {:?}", self.bufs.keys(), self.pending);
+            self.violation = Some(left);
+            return;
+        }
+        if clean && !self.mark_clean() {
+            self.gone();
+            self.cut_off_start("cut off while marking a clean stop");
+            return self.start();
+        }
+        self.gone();
+        self.decay_while_off();
+        if clean && self.rng.random_bool(0.1) {
+            self.write_behind_our_back();
+        }
+        if self.rng.random_bool(0.5) {
+            self.files.boot = self.files.boot.wrapping_add(1);
+        }
+        self.start();
+    }
+
+    /// Whether the stop was clean; `None` if it did not come to an end.
+    fn wait_for_stop(&mut self) -> Option<bool> {
+        let cut_off = self.rng.random_bool(0.2).then(|| self.rng.random_range(0..60));
+        for turn in 0..PATIENCE {
+            if self.violation.is_some() {
+                return None;
+            }
+            if let Some(clean) = self.stopped {
+                return Some(clean);
+            }
+            if cut_off == Some(turn) {
+                self.coverage.note("crashes while stopping");
+                self.power_cut();
+                return None;
+            }
+            if self.is_busy() {
+                self.step();
+            } else {
+                self.tick();
+            }
+        }
+        self.violation = Some("the manager does not stop".to_owned());
+        None
+    }
+
+    /// False if it was cut off.
+    fn mark_clean(&mut self) -> bool {
+        let superblock = self.superblock.clone().expect("opened");
+        let left = self.rng.random_bool(0.1).then(|| self.rng.random_range(0..6));
+        let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
+        let done = startup::mark_clean(&mut Raw::new(&mut self.cache, left, forgets), &superblock).is_ok();
+        if done {
+            self.distrusted.fill(false);
+        }
+        done
+    }
+}

@@ -1,0 +1,256 @@
+//! The clients: what they ask, and whether what they are told is legal.
+
+use rand::RngExt as _;
+use zc_cache::config::VolumeConfig;
+use zc_cache::seam::{Event, Request, RequestKind};
+use zc_core::{BufId, ErrorKind, ReqId, VolumeId};
+
+use crate::content;
+use crate::setup;
+use crate::world::{PATIENCE, SECTOR, World};
+use crate::zone::Zone;
+
+pub(crate) struct Client {
+    volume: usize,
+    offset: usize,
+    len: usize,
+    kind: ClientKind,
+    start: u64,
+}
+
+pub(crate) enum ClientKind {
+    Read(BufId),
+    Write { fua: bool },
+    Clear { trim: bool, fua: bool },
+    Flush,
+    Hint,
+}
+
+impl World {
+    pub(crate) fn replied(&mut self, req: ReqId, result: Result<(), ErrorKind>) {
+        let client = self.clients.remove(&req.0).expect("answered once");
+        let reads = self.clients.values().filter(|c| matches!(c.kind, ClientKind::Read(_)));
+        let oldest = reads.map(|c| c.start).min().unwrap_or(u64::MAX);
+        self.oracles.iter_mut().for_each(|oracle| oracle.oldest_read = oldest);
+        let now = self.now;
+        if let Err(error) = result {
+            self.refused(req, &client, error);
+            return;
+        }
+        let first = client.offset / SECTOR;
+        let sectors = first..first + client.len / SECTOR;
+        let oracle = &mut self.oracles[client.volume];
+        match client.kind {
+            ClientKind::Read(buf) => {
+                let data = self.bufs[&buf].clone();
+                for (sector, bytes) in sectors.zip(data.chunks(SECTOR)) {
+                    let Some(value) = content::identify(bytes) else {
+                        let text = format!(
+                            "volume {} sector {sector}: bytes that nobody wrote (G1, G3)",
+                            client.volume
+                        );
+                        self.violation = Some(text);
+                        return;
+                    };
+                    if !oracle.may_see(sector, client.start, value) {
+                        let legal = oracle.describe(sector);
+                        let text = format!(
+                            "volume {} sector {sector}: read {req:?} saw {value}, legal: {legal}",
+                            client.volume
+                        );
+                        self.violation = Some(text);
+                        return;
+                    }
+                    oracle.saw(sector, client.start, value, now);
+                    self.digest = self.digest.rotate_left(5) ^ value ^ now;
+                }
+            }
+            ClientKind::Write { fua } => sectors.for_each(|s| oracle.end(s, client.start, now, fua)),
+            ClientKind::Clear { trim: true, .. } => {
+                sectors.for_each(|s| oracle.end_uncertain(s, client.start, now));
+            }
+            ClientKind::Clear { trim: false, fua } => {
+                sectors.for_each(|s| oracle.end(s, client.start, now, fua));
+            }
+            ClientKind::Flush => oracle.flushed(client.start),
+            ClientKind::Hint => {}
+        }
+    }
+
+    /// A request failed: only the origin or the volume's mode may be the reason. What it wrote, if anything, is
+    /// uncertain; a refused one wrote nothing.
+    fn refused(&mut self, req: ReqId, client: &Client, error: ErrorKind) {
+        let writes = matches!(client.kind, ClientKind::Write { .. } | ClientKind::Clear { .. });
+        let read_only = error == ErrorKind::ReadOnly && writes;
+        if read_only {
+            self.coverage.note("writes refused: read-only");
+        } else if !self.faults.origin_errors {
+            self.violation = Some(format!("request {req:?} failed: {error} (G4)"));
+        }
+        if writes {
+            let first = client.offset / SECTOR;
+            let (oracle, now) = (&mut self.oracles[client.volume], self.now);
+            let sectors = first..first + client.len / SECTOR;
+            if read_only {
+                sectors.for_each(|s| oracle.withdraw(s, client.start));
+            } else {
+                sectors.for_each(|s| oracle.end_uncertain(s, client.start, now));
+            }
+        }
+    }
+
+    fn span(&mut self, volume: usize, max: usize) -> (usize, usize) {
+        let size = self.volumes[volume].size_bytes as usize;
+        let extent = self.geometry.extent_bytes as usize;
+        let (align, len) = match self.rng.random_range(0..10) {
+            0..=3 => (extent, extent * self.rng.random_range(1..=(max / extent).max(1))),
+            4..=6 => (4096, 4096),
+            _ => (SECTOR, SECTOR * self.rng.random_range(1..=(max / SECTOR).min(40))),
+        };
+        let hot = if self.rng.random_bool(0.6) { size / 3 } else { size };
+        let offset = self.rng.random_range(0..hot) / align * align;
+        (offset, len.min(size - offset))
+    }
+
+    fn submit(&mut self, volume: usize, offset: usize, len: usize, kind: RequestKind, client: ClientKind) {
+        self.now += 1;
+        let req = self.next;
+        self.next += 1;
+        let start = self.now;
+        self.clients.insert(req, Client { volume, offset, len, kind: client, start });
+        self.event(Event::Submit(Request {
+            req: ReqId(req),
+            volume: VolumeId(volume as u16),
+            offset_bytes: offset as u64,
+            len_bytes: len as u64,
+            kind,
+        }));
+    }
+
+    pub(crate) fn random_request(&mut self) {
+        let volume = self.rng.random_range(0..self.volumes.len());
+        self.serve_volume(volume);
+        let (offset, len) = self.span(volume, 128 << 10);
+        if len == 0 {
+            return;
+        }
+        self.next += 1;
+        let buf = BufId(self.next);
+        match self.rng.random_range(0..100) {
+            0..50 => {
+                self.bufs.insert(buf, vec![0xaa; len]);
+                self.submit(volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+            }
+            50..86 => self.write(volume, offset, len, buf),
+            86..91 => self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
+            91..94 => self.clear(volume, offset, len, true),
+            94..97 => self.clear(volume, offset, len, false),
+            97 => self.submit(volume, offset, len, RequestKind::Prefetch, ClientKind::Hint),
+            _ => self.reconfigure(),
+        }
+    }
+
+    fn reconfigure(&mut self) {
+        let volume = self.rng.random_range(0..self.volumes.len());
+        self.serve_volume(volume);
+        setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);
+        let config = self.volumes[volume].clone();
+        self.configure(config);
+    }
+
+    fn configure(&mut self, config: VolumeConfig) {
+        self.event(Event::Configure(Box::new(config)));
+    }
+
+    /// A volume that is not served is added.
+    fn serve_volume(&mut self, volume: usize) {
+        if !self.served[volume] {
+            self.served[volume] = true;
+            self.coverage.note("volumes added while serving");
+            let config = self.volumes[volume].clone();
+            self.configure(config);
+        }
+    }
+
+    /// Clients never wait for writes of WEUs (G8): while these take for ever, everything is answered.
+    pub(crate) fn clients_do_not_wait_for_weus(&mut self) {
+        self.stalled = Some((Zone::SlotWrite, u64::MAX));
+        for _ in 0..self.rng.random_range(1..30) {
+            self.random_request();
+            self.step();
+        }
+        self.drain();
+        self.stalled = None;
+        self.coverage.note("requests answered while WEU writes hang");
+    }
+
+    fn write(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
+        let extent = self.geometry.extent_bytes as usize;
+        let start = self.now + 1;
+        let shared = self.rng.random_bool(0.5);
+        let zero = self.rng.random_bool(0.05);
+        let mut data = vec![0; len];
+        for (index, sector) in data.chunks_mut(SECTOR).enumerate() {
+            let at = offset + index * SECTOR;
+            let within = (at % extent / SECTOR) as u64;
+            let id = if zero {
+                0
+            } else if shared {
+                // Whole extents with one of 12 contents.
+                let pick = (at / extent * 7 + self.next as usize / 3) % 12;
+                64 * (1 + pick as u64) + within
+            } else {
+                self.next_content += 1;
+                self.next_content
+            };
+            content::fill(id, sector);
+            self.oracles[volume].issue(at / SECTOR, id, start);
+        }
+        self.bufs.insert(buf, data);
+        let fua = self.rng.random_bool(0.05);
+        self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
+    }
+
+    fn clear(&mut self, volume: usize, offset: usize, len: usize, trim: bool) {
+        let start = self.now + 1;
+        for sector in offset / SECTOR..(offset + len) / SECTOR {
+            self.oracles[volume].issue(sector, 0, start);
+        }
+        let fua = self.rng.random_bool(0.1);
+        let kind =
+            if trim { RequestKind::Trim { fua } } else { RequestKind::WriteZeroes { no_hole: false, fua } };
+        self.submit(volume, offset, len, kind, ClientKind::Clear { trim, fua });
+    }
+    pub(crate) fn drain(&mut self) {
+        for _ in 0..PATIENCE {
+            if self.clients.is_empty() || self.violation.is_some() {
+                return;
+            }
+            if self.is_busy() {
+                self.step();
+            } else {
+                self.tick();
+            }
+        }
+        self.violation = Some(format!("{} requests are never answered", self.clients.len()));
+    }
+
+    /// Reads every volume from end to end.
+    pub(crate) fn read_all(&mut self) {
+        for volume in 0..self.volumes.len() {
+            self.serve_volume(volume);
+            let size = self.volumes[volume].size_bytes as usize;
+            if self.violation.is_some() {
+                return;
+            }
+            for offset in (0..size).step_by(64 << 10) {
+                let len = (size - offset).min(64 << 10);
+                self.next += 1;
+                let buf = BufId(self.next);
+                self.bufs.insert(buf, vec![0xaa; len]);
+                self.submit(volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+                self.drain();
+            }
+        }
+    }
+}

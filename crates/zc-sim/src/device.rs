@@ -1,0 +1,336 @@
+//! What the cache device does: it carries out, fails, forgets, mistakes one place for another, comes back.
+//!
+//! Every write of the cache device goes through [`World::cache_write`] and every read through [`World::cache_read`]:
+//! the faults are there, once for all zones.
+
+use rand::RngExt as _;
+use zc_cache::config::Canary;
+use zc_cache::seam::{Action, Event, ExtentRead, Source};
+use zc_core::{BufId, ErrorKind, OpId, WeuSlot};
+use zc_format::{ExtentError, ExtentHeader, WeuHeader};
+
+use crate::disk::PAGE;
+use crate::world::{SECTOR, World};
+use crate::zone::Zone;
+
+/// Old writes that may come back.
+const REPLAYS_MAX: usize = 8;
+
+impl World {
+    pub(crate) fn is_dead(&self) -> bool {
+        self.faults.dead.is_some_and(|(from, to)| (from..to).contains(&self.now))
+    }
+
+    fn happens(&mut self, rate: f64) -> bool {
+        rate > 0.0 && self.rng.random_bool(rate)
+    }
+
+    /// A write of the cache device takes effect, or another one does, or none.
+    fn cache_write(&mut self, op: OpId, zone: Zone, at: usize, data: &[u8]) -> Result<(), ErrorKind> {
+        if self.is_dead() {
+            return Err(ErrorKind::Io);
+        }
+        let (rate, name) = match zone {
+            Zone::SlotWrite => (self.faults.write_errors, "WEU write errors"),
+            _ => (self.faults.meta_errors, "metadata write errors"),
+        };
+        if self.happens(rate) {
+            self.coverage.note(name);
+            return Err(self.fail_write(op, at, data));
+        }
+        if self.happens(self.faults.lost) {
+            self.coverage.note(zone.lost());
+            return Ok(());
+        }
+        if self.happens(self.faults.misdirected) {
+            self.coverage.note(zone.misdirected());
+            let to = self.other_place(data.len());
+            self.cache.write(to, data, op.0);
+            return Ok(());
+        }
+        if self.faults.replayed && self.rng.random_bool(0.1) {
+            self.remember(zone, at, data);
+        }
+        self.cache.write(at, data, op.0);
+        Ok(())
+    }
+
+    /// Each sector is written or not.
+    fn fail_write(&mut self, op: OpId, at: usize, data: &[u8]) -> ErrorKind {
+        let keep = [0.0, 0.5, 1.0][self.rng.random_range(0..3)];
+        for (index, sector) in data.chunks(SECTOR).enumerate() {
+            if self.rng.random_bool(keep) {
+                self.cache.write(at + index * SECTOR, sector, op.0);
+            }
+        }
+        if self.rng.random_bool(0.5) {
+            self.coverage.note("cache device full");
+            ErrorKind::NoSpace
+        } else {
+            ErrorKind::Io
+        }
+    }
+
+    /// Where a misdirected write of so many bytes lands: at a block of any zone that is written while serving.
+    fn other_place(&mut self, len: usize) -> usize {
+        let (start, end) = self.random_zone();
+        let end = end.max(start + PAGE);
+        let at = self.rng.random_range(start / PAGE..end / PAGE) * PAGE;
+        at.min((self.cache.seen.len() - len) / PAGE * PAGE)
+    }
+
+    /// A zone of the device, as its first byte and the one after its last.
+    fn random_zone(&mut self) -> (usize, usize) {
+        let g = &self.geometry;
+        let copy = self.rng.random_range(0..2_usize);
+        let (start, end) = match self.rng.random_range(0..10) {
+            0 => (g.region_map[copy], g.region_map[copy] + zc_format::REGION_MAP_BYTES),
+            1 => (g.checkpoint[copy], g.checkpoint_block_offset(copy, g.checkpoint_blocks - 1)),
+            2..4 => (g.journal_offset, g.slots_offset),
+            _ => (g.slots_offset, g.slot_offset(WeuSlot(g.slots - 1)) + u64::from(g.weu_bytes)),
+        };
+        (start as usize, end as usize)
+    }
+
+    fn remember(&mut self, zone: Zone, at: usize, data: &[u8]) {
+        if self.replays.len() >= REPLAYS_MAX {
+            let index = self.rng.random_range(0..self.replays.len());
+            self.replays.swap_remove(index);
+        }
+        self.replays.push((zone, at, data.to_vec()));
+    }
+
+    /// The bytes at a place of the cache device, or those of another place.
+    fn cache_read(&mut self, at: usize, len: usize) -> Result<Vec<u8>, ErrorKind> {
+        if self.is_dead() || self.happens(self.faults.read_errors) {
+            return Err(ErrorKind::Io);
+        }
+        if self.cache.is_unreadable(at, len) {
+            self.coverage.note("unreadable pages read");
+            return Err(ErrorKind::Io);
+        }
+        let at = if self.happens(self.faults.misread) {
+            self.coverage.note("reads misdirected");
+            self.other_place(len)
+        } else {
+            at
+        };
+        Ok(self.cache.seen[at..at + len].to_vec())
+    }
+
+    fn meta_write(&mut self, op: OpId, zone: Zone, writes: &[(u64, Vec<u8>)]) -> Event {
+        let mut result = Ok(());
+        for (offset, data) in writes {
+            let outcome = self.cache_write(op, zone, *offset as usize, data);
+            result = result.and(outcome);
+        }
+        Event::DeviceDone { op, result }
+    }
+
+    /// Carries out an operation of the cache device.
+    pub(crate) fn perform_cache(&mut self, action: &Action, issued: u64) -> Event {
+        match action {
+            Action::ReadExtents { op, source, slot, start_bytes, len_bytes, parts, .. } => {
+                let result = self.extent_bytes(*source, *slot, *start_bytes, *len_bytes);
+                let result =
+                    result.map(|bytes| parts.iter().map(|p| self.extract(&bytes, *start_bytes, p)).collect());
+                Event::ExtentsRead { op: *op, result }
+            }
+            Action::ReadHeader { op, slot, .. } => {
+                let (weu, extent) = (self.geometry.weu_bytes, self.geometry.extent_bytes);
+                let at = self.geometry.slot_offset(*slot) as usize;
+                let result = self.cache_read(at, weu as usize);
+                let header =
+                    |bytes: Vec<u8>| WeuHeader::decode(&bytes, *slot, weu, extent).ok().map(Box::new);
+                Event::HeaderRead { op: *op, result: result.map(header) }
+            }
+            Action::WriteWeu { op, slot, weu, data_bytes, header } => {
+                self.write_weu(*op, *slot, *weu, *data_bytes, header)
+            }
+            Action::DiscardSlot { op, slot } => {
+                let at = self.geometry.slot_offset(*slot) as usize;
+                if !self.is_dead() && self.rng.random_bool(0.5) {
+                    let zeros = vec![0; self.geometry.weu_bytes as usize];
+                    self.cache.write(at, &zeros, op.0);
+                }
+                Event::DeviceDone { op: *op, result: Ok(()) }
+            }
+            Action::FlushCache { op } => {
+                let fails = self.is_dead() || self.happens(self.faults.meta_errors);
+                if !fails {
+                    self.cache.flush(issued, &mut self.rng);
+                }
+                Event::DeviceDone { op: *op, result: if fails { Err(ErrorKind::Io) } else { Ok(()) } }
+            }
+            other => self.perform_meta(other),
+        }
+    }
+
+    fn perform_meta(&mut self, action: &Action) -> Event {
+        match action {
+            Action::WriteJournal { op, block } => {
+                let ring = self.geometry.journal_blocks;
+                if block.sequence.0 / ring > self.newest_journal / ring {
+                    self.coverage.note("journal wraps");
+                }
+                self.newest_journal = self.newest_journal.max(block.sequence.0);
+                let at = self.geometry.journal_block_offset(block.sequence);
+                self.meta_write(*op, Zone::Journal, &[(at, block.encode())])
+            }
+            Action::WriteRegionMap { op, copy, map } => {
+                self.promise.map_written(*op, map.sequence);
+                self.meta_write(*op, Zone::Map, &[(self.geometry.region_map[*copy], map.encode(*copy))])
+            }
+            Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
+                let writes: Vec<_> = records
+                    .chunks(zc_format::RECORDS_PER_BLOCK)
+                    .zip(*first_block..)
+                    .map(|(records, block)| {
+                        let bytes = zc_format::encode_checkpoint_block(*sequence, block, records);
+                        (self.geometry.checkpoint_block_offset(*area, block), bytes)
+                    })
+                    .collect();
+                self.meta_write(*op, Zone::Checkpoint, &writes)
+            }
+            Action::CommitCheckpoint { op, area, header } => {
+                let write = (self.geometry.checkpoint[*area], header.encode(*area));
+                self.meta_write(*op, Zone::Checkpoint, &[write])
+            }
+            other => panic!("{other:?} is no operation"),
+        }
+    }
+
+    fn extent_bytes(
+        &mut self,
+        source: Source,
+        slot: WeuSlot,
+        start: u32,
+        len: u32,
+    ) -> Result<Vec<u8>, ErrorKind> {
+        match source {
+            Source::Memory(buf) => Ok(self.bufs[&buf][start as usize..(start + len) as usize].to_vec()),
+            Source::Device => {
+                let at = self.geometry.slot_offset(slot) as usize + start as usize;
+                self.cache_read(at, len as usize)
+            }
+        }
+    }
+
+    /// Verifies, decodes and delivers one extent, as the daemon does.
+    fn extract(&mut self, bytes: &[u8], start_bytes: u32, part: &ExtentRead) -> Result<(), ExtentError> {
+        let at = (part.expected.offset_bytes - start_bytes) as usize;
+        let extent = match ExtentHeader::verify(&bytes[at..], &part.expected) {
+            Ok(extent) => extent,
+            Err(_) if self.canary == Some(Canary::TrustExtent) => {
+                self.put(part.dest, &vec![0x5a; part.dest.len_bytes as usize]);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let mut raw = vec![0; part.expected.raw_bytes as usize];
+        let payload = &bytes[at..][extent.payload];
+        self.reducer.decompress(extent.codec, payload, &mut raw).map_err(|_| ExtentError::Payload)?;
+        let skip = part.skip_bytes as usize;
+        self.put(part.dest, &raw[skip..skip + part.dest.len_bytes as usize]);
+        Ok(())
+    }
+
+    fn write_weu(&mut self, op: OpId, slot: WeuSlot, weu: BufId, data: u32, header: &WeuHeader) -> Event {
+        let mut bytes = self.bufs[&weu].clone();
+        let tail = bytes.len() - WeuHeader::encoded_bytes(header.entries.len() as u32) as usize;
+        assert!(data as usize <= tail, "extents and header overlap");
+        header.encode_into(&mut bytes[tail..]);
+        let at = self.geometry.slot_offset(slot) as usize;
+        if self.snapshots.len() < 4 {
+            self.snapshots.push((at, self.cache.seen[at..at + bytes.len()].to_vec()));
+        }
+        Event::DeviceDone { op, result: self.cache_write(op, Zone::SlotWrite, at, &bytes) }
+    }
+
+    /// Something happens to the device that nobody asked for.
+    pub(crate) fn decay(&mut self) {
+        match self.rng.random_range(0..12) {
+            0..6 if self.faults.rot => self.rot(),
+            6..8 if self.faults.latent => self.lose_page(),
+            8..11 if self.faults.replayed => self.replay_write(),
+            11 if self.faults.rot || self.faults.latent => self.rot_metadata(),
+            _ => {}
+        }
+    }
+
+    /// Bits rot, slots go back to what they were: every read is verified.
+    fn rot(&mut self) {
+        if self.rng.random_bool(0.8) || self.snapshots.is_empty() {
+            let slots = self.geometry.slots_offset as usize;
+            let len = self.geometry.slots as usize * self.geometry.weu_bytes as usize;
+            let at = slots + self.rng.random_range(0..len);
+            let byte = self.cache.seen[at] ^ (1 << self.rng.random_range(0..8));
+            self.cache.damage(at, &[byte]);
+            self.coverage.note("bits rotted");
+        } else {
+            let index = self.rng.random_range(0..self.snapshots.len());
+            let (at, old) = self.snapshots.swap_remove(index);
+            self.cache.damage(at, &old);
+            self.coverage.note("slots rolled back");
+        }
+    }
+
+    /// A page of a slot cannot be read any more, or reads as zeros.
+    fn lose_page(&mut self) {
+        let slots = self.geometry.slots_offset as usize;
+        let len = self.geometry.slots as usize * self.geometry.weu_bytes as usize;
+        let at = slots + self.rng.random_range(0..len / PAGE) * PAGE;
+        if self.rng.random_bool(0.7) {
+            self.cache.make_unreadable(at);
+            self.coverage.note("pages became unreadable");
+        } else {
+            self.cache.damage(at, &[0; PAGE]);
+            self.coverage.note("pages became zero");
+        }
+    }
+
+    /// An old write is carried out once more, now.
+    fn replay_write(&mut self) {
+        if self.replays.is_empty() {
+            return;
+        }
+        let index = self.rng.random_range(0..self.replays.len());
+        let (zone, at, data) = self.replays.swap_remove(index);
+        self.cache.damage(at, &data);
+        self.coverage.note(zone.replayed());
+    }
+
+    /// Metadata rots, is lost, or becomes unreadable: a start must notice, not believe.
+    pub(crate) fn rot_metadata(&mut self) {
+        let copy = self.rng.random_range(0..2);
+        let (start, end) = match self.rng.random_range(0..5) {
+            0 => (self.geometry.region_map[copy], self.geometry.region_map[copy] + 4096),
+            1 => (self.geometry.checkpoint[copy], self.geometry.checkpoint[copy] + 3 * 4096),
+            2 => {
+                let offsets = zc_format::Superblock::offsets(self.geometry.device_bytes);
+                let at = offsets[self.rng.random_range(0..offsets.len())];
+                (at, at + 4096)
+            }
+            _ => (self.geometry.journal_offset, self.geometry.slots_offset),
+        };
+        let at = self.rng.random_range(start..end) as usize;
+        match self.rng.random_range(0..4) {
+            0 if self.faults.latent => {
+                self.cache.make_unreadable(at);
+                self.coverage.note("metadata became unreadable");
+            }
+            1 if self.faults.latent => {
+                let len = if self.rng.random_bool(0.5) { PAGE } else { 4 * PAGE };
+                let at = at / PAGE * PAGE;
+                self.cache.damage(at, &vec![0; len.min(self.cache.seen.len() - at)]);
+                self.coverage.note("metadata became zero");
+            }
+            _ if self.faults.rot => {
+                let byte = self.cache.seen[at] ^ (1 << self.rng.random_range(0..8));
+                self.cache.damage(at, &[byte]);
+                self.coverage.note("metadata rotted");
+            }
+            _ => {}
+        }
+    }
+}

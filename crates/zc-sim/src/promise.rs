@@ -1,0 +1,80 @@
+//! What the cache device has promised to keep, and whether anything on it tells that it did not.
+//!
+//! The region map is the one structure whose loss can go unnoticed: each update lies alone in one of two copies, and
+//! nothing but later journal blocks and checkpoints mentions it. The judge here reads the medium with the codecs
+//! alone, apart from `zc_cache::startup`, so that it does not excuse what a restart could have noticed.
+
+use std::collections::BTreeMap;
+
+use zc_core::{JournalSeq, OpId};
+use zc_format::{BLOCK, CheckpointHeader, Geometry, JournalBlock, RegionMap};
+
+/// The newest region map that the device acknowledged before a flush that it acknowledged.
+#[derive(Debug, Default)]
+pub(crate) struct Promise {
+    writes: BTreeMap<OpId, u64>,
+    ended: u64,
+    flushes: BTreeMap<OpId, u64>,
+    kept: u64,
+}
+
+impl Promise {
+    pub(crate) fn map_written(&mut self, op: OpId, sequence: u64) {
+        self.writes.insert(op, sequence);
+    }
+
+    pub(crate) fn flush_issued(&mut self, op: OpId) {
+        self.flushes.insert(op, self.ended);
+    }
+
+    /// The manager hears of an operation's end.
+    pub(crate) fn ended(&mut self, op: OpId, well: bool) {
+        let (written, flushed) = (self.writes.remove(&op), self.flushes.remove(&op));
+        if well {
+            self.ended = self.ended.max(written.unwrap_or(0));
+            self.kept = self.kept.max(flushed.unwrap_or(0));
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn session_over(&mut self) {
+        self.writes.clear();
+        self.flushes.clear();
+        self.ended = 0;
+    }
+
+    /// Another medium: nothing was promised.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+
+    /// The map that was promised is not there, and the medium does not tell: what is there looks whole, and nothing
+    /// that a restart reads mentions a newer one.
+    pub(crate) fn is_broken_unseen(&self, media: &[u8], geometry: &Geometry) -> bool {
+        let copies = [0, 1].map(|copy| {
+            let at = geometry.region_map[copy] as usize;
+            RegionMap::decode(&media[at..], copy)
+        });
+        let [Ok(left), Ok(right)] = copies else { return false };
+        let found = left.sequence.max(right.sequence);
+        found < self.kept && mentioned(media, geometry) <= found
+    }
+}
+
+/// The newest region map that the newest checkpoint and the journal after it mention.
+fn mentioned(media: &[u8], geometry: &Geometry) -> u64 {
+    let header = |area: usize| {
+        let at = geometry.checkpoint[area] as usize;
+        CheckpointHeader::decode(&media[at..], area, geometry.checkpoint_blocks).ok()
+    };
+    let Some(newest) = [header(0), header(1)].into_iter().flatten().max_by_key(|h| h.sequence) else {
+        return 0;
+    };
+    let mut mentioned = newest.region_map_sequence;
+    for sequence in (newest.journal_start.0..).take(geometry.journal_blocks as usize).map(JournalSeq) {
+        let at = geometry.journal_block_offset(sequence) as usize;
+        let Ok(block) = JournalBlock::decode(&media[at..at + BLOCK], sequence) else { break };
+        mentioned = mentioned.max(block.region_map_sequence);
+    }
+    mentioned
+}

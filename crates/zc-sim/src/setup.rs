@@ -1,0 +1,142 @@
+//! What a seed decides before the first operation.
+
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_core::{Codec, FingerprintKind, VolumeId};
+use zc_format::{Geometry, PlanOptions};
+
+/// Faults that a seed may have. Rates are shares of operations.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Faults {
+    /// Bits of the cache device rot, slots go back to what they were.
+    pub(crate) rot: bool,
+    /// Pages of the cache device become unreadable or zero.
+    pub(crate) latent: bool,
+    pub(crate) read_errors: f64,
+    /// Reads that bring what lies elsewhere.
+    pub(crate) misread: f64,
+    /// WEU writes that fail, in part or in whole.
+    pub(crate) write_errors: f64,
+    /// Metadata writes and flushes that fail.
+    pub(crate) meta_errors: f64,
+    /// Acknowledged writes that never reach the medium.
+    pub(crate) lost: f64,
+    /// Writes that land elsewhere.
+    pub(crate) misdirected: f64,
+    /// Old writes are carried out once more.
+    pub(crate) replayed: bool,
+    /// Reads that take long: see [`crate::world::World::step`].
+    pub(crate) slow: bool,
+    /// The image is replaced by an older one while nobody serves it.
+    pub(crate) rollback: bool,
+    /// When the device is dead.
+    pub(crate) dead: Option<(u64, u64)>,
+    /// Not of the cache device: of the origins.
+    pub(crate) origin_errors: bool,
+}
+
+impl Faults {
+    pub(crate) fn random(rng: &mut Pcg64Mcg) -> Self {
+        if rng.random_bool(0.4) {
+            return Self { slow: rng.random_bool(0.3), ..Self::default() };
+        }
+        let mut rate = |chance: f64, rate: f64| if rng.random_bool(chance) { rate } else { 0.0 };
+        Self {
+            read_errors: rate(0.2, 0.05),
+            misread: rate(0.2, 0.02),
+            write_errors: rate(0.2, 0.02),
+            meta_errors: rate(0.15, 0.003),
+            lost: rate(0.25, 0.03),
+            misdirected: rate(0.25, 0.02),
+            rot: rng.random_bool(0.4),
+            latent: rng.random_bool(0.2),
+            replayed: rng.random_bool(0.2),
+            slow: rng.random_bool(0.3),
+            rollback: rng.random_bool(0.2),
+            dead: rng.random_bool(0.2).then(|| dead(rng)),
+            origin_errors: rng.random_bool(0.15),
+        }
+    }
+}
+
+/// From some moment on, for a while or until the machine is started anew.
+fn dead(rng: &mut Pcg64Mcg) -> (u64, u64) {
+    let from = rng.random_range(500..6000);
+    (from, if rng.random_bool(0.5) { u64::MAX } else { from + rng.random_range(5..400) })
+}
+
+pub(crate) fn geometry(rng: &mut Pcg64Mcg) -> Geometry {
+    let extent_bytes = if rng.random_bool(0.7) { 4096 } else { 8192 };
+    let weu_bytes = if rng.random_bool(0.5) { 32 << 10 } else { 64 << 10 };
+    let slots = rng.random_range(4..=14_u64);
+    Geometry::plan(&PlanOptions {
+        device_bytes: (700 << 10) + slots * u64::from(weu_bytes),
+        weu_bytes,
+        extent_bytes,
+        align_bytes: 0,
+        journal_blocks: Some(rng.random_range(4..=10)),
+    })
+    .expect("a layout")
+}
+
+pub(crate) fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> ManagerConfig {
+    ManagerConfig {
+        geometry,
+        fingerprint: kind,
+        file_index_entries: rng.random_range(40..400),
+        fingerprint_index_entries: if rng.random_bool(0.1) { 0 } else { rng.random_range(20..300) },
+        generation_bits: rng.random_range(2..=3),
+        read_buffer_bytes: if rng.random_bool(0.5) { 64 << 10 } else { 0 },
+        staging_bytes: rng.random_range(8_u32..40) << 12,
+        insert_bytes_max: 512 << 10,
+        weu_max_age_ms: 200,
+        journal_delay_ms: 30,
+        prefetch_threshold_bytes: 16 << 10,
+        prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
+        regions_active_max: rng.random_range(4..=12),
+        discard: rng.random_bool(0.3),
+    }
+}
+
+pub(crate) fn volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
+    let mut volumes = Vec::new();
+    for id in 0..rng.random_range(1..=3_u16) {
+        let mut volume = VolumeConfig {
+            id: VolumeId(id),
+            size_bytes: rng.random_range(32..=96_u64) * 8192 + rng.random_range(0..3) * 512,
+            region_bytes: 16 << 10,
+            mode: Mode::WriteThrough,
+            admission: Admission::Always,
+            dedup: true,
+            codec: Codec::Lz4,
+            index_share_percent: 100,
+            recipes: rng.random_bool(0.3),
+            trusted: true,
+        };
+        reconfigure(rng, &mut volume);
+        if rng.random_bool(0.7) {
+            volume.mode = Mode::WriteThrough;
+        }
+        volumes.push(volume);
+    }
+    volumes
+}
+
+/// New settings for a volume, of those that may change while it is served.
+pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
+    volume.mode = match rng.random_range(0..10) {
+        0..6 => Mode::WriteThrough,
+        6..8 => Mode::WriteAround,
+        8 => Mode::PassThrough,
+        _ => Mode::ReadOnly,
+    };
+    volume.admission = match rng.random_range(0..20) {
+        0..16 => Admission::Always,
+        16..19 => Admission::SecondTouch,
+        _ => Admission::Never,
+    };
+    volume.dedup = rng.random_bool(0.85);
+    volume.codec = [Codec::Lz4, Codec::Raw, Codec::Zstd(1), Codec::Zlib(1)][rng.random_range(0..4)];
+    volume.index_share_percent = if rng.random_bool(0.8) { 100 } else { 50 };
+}
