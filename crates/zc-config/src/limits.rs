@@ -50,11 +50,19 @@ pub(crate) const LISTEN_MAX: usize = 64;
 pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Client connections.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=65_536;
+/// Client connections of one client; 0 = no bound.
+pub(crate) const CONNECTIONS_PER_CLIENT: RangeInclusive<u32> = 0..=65_536;
 /// Requests in flight on a connection.
 pub(crate) const REQUESTS: RangeInclusive<u32> = 1..=4096;
 /// Bytes of requests in flight: at least one of the largest.
 pub(crate) const REQUEST_BYTES: RangeInclusive<u64> = REQUEST_BYTES_MAX as u64..=1 << 40;
 /// Time a client has to choose an export.
 pub(crate) const HANDSHAKE_MS: RangeInclusive<u64> = 100..=3_600_000;
+/// Time a client may stop in the middle of something.
+pub(crate) const STALL_MS: RangeInclusive<u64> = 1_000..=3_600_000;
+/// Time a client may ask for nothing; 0 = any.
+pub(crate) const IDLE_MS: RangeInclusive<u64> = 0..=7 * 86_400_000;
+/// Silence before a TCP probe; 0 = no probes, at most `MAX_TCP_KEEPIDLE` (tcp(7)).
+pub(crate) const KEEPALIVE_MS: RangeInclusive<u64> = 0..=32_767_000;
 /// Longest description of an export: NBD strings have at most 4,096 bytes (NBD protocol, "String values").
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;

@@ -20,6 +20,18 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "compression"),
     ("volume", "compression_level"),
     ("volume", "index_share"),
+    ("nbd", "connections_max"),
+    ("nbd", "connections_per_client_max"),
+    ("nbd", "requests_in_flight_max"),
+    ("nbd", "bytes_in_flight_max"),
+    ("nbd", "bytes_in_flight_per_connection_max"),
+    ("nbd", "handshake_timeout"),
+    ("nbd", "stall_timeout"),
+    ("nbd", "idle_timeout"),
+    ("nbd", "keepalive"),
+    ("volume", "nbd.export"),
+    ("volume", "nbd.description"),
+    ("volume", "nbd.read_only"),
     ("log", "level"),
 ];
 

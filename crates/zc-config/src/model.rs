@@ -235,12 +235,22 @@ pub struct NbdConfig {
     pub unix: Vec<PathBuf>,
     /// Most connections.
     pub connections_max: u32,
+    /// Most connections of one client (an IP address, or a user on Unix sockets); 0 = no bound of its own.
+    pub connections_per_client_max: u32,
     /// Most requests in flight per connection.
     pub requests_in_flight_max: u32,
     /// Most bytes of requests in flight over all connections.
     pub bytes_in_flight_max: u64,
+    /// Most bytes of requests in flight, and of replies not taken, per connection.
+    pub bytes_in_flight_per_connection_max: u64,
     /// A client that has not chosen an export by then is dropped.
     pub handshake_timeout_ms: u64,
+    /// A client that stops within a request, or does not take replies others wait for, is dropped after that.
+    pub stall_timeout_ms: u64,
+    /// A client that asks for nothing is dropped after that; 0 = never.
+    pub idle_timeout_ms: u64,
+    /// Silence after which the kernel asks a TCP client whether it is alive; 0 = it does not ask.
+    pub keepalive_ms: u64,
 }
 
 /// `[control]`.

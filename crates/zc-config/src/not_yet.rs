@@ -17,10 +17,8 @@ pub struct NotYet {
 }
 
 /// Everything that is known by name and refused.
-pub const NOT_YET: &[NotYet] = &[
-    NotYet { section: "volume", key: "mode", value: Some("write-back"), what: "\"write-back\" is" },
-    NotYet { section: "nbd", key: "idle_timeout", value: None, what: "closing idle connections is" },
-];
+pub const NOT_YET: &[NotYet] =
+    &[NotYet { section: "volume", key: "mode", value: Some("write-back"), what: "\"write-back\" is" }];
 
 impl NotYet {
     pub(crate) fn is(&self, section: &str, key: &str) -> bool {

@@ -18,9 +18,20 @@ pub(crate) fn nbd(mut section: Section<'_, '_>) -> NbdConfig {
         listen: listen(&mut section),
         unix: section.sockets("unix", limits::LISTEN_MAX),
         connections_max: section.count("connections_max", 256, &limits::CONNECTIONS),
+        connections_per_client_max: section.count(
+            "connections_per_client_max",
+            0,
+            &limits::CONNECTIONS_PER_CLIENT,
+        ),
         requests_in_flight_max: section.count("requests_in_flight_max", 128, &limits::REQUESTS),
         bytes_in_flight_max: section.size("bytes_in_flight_max", &limits::REQUEST_BYTES).unwrap_or(256 << 20),
+        bytes_in_flight_per_connection_max: section
+            .size("bytes_in_flight_per_connection_max", &limits::REQUEST_BYTES)
+            .unwrap_or(64 << 20),
         handshake_timeout_ms: section.duration("handshake_timeout", 10_000, &limits::HANDSHAKE_MS),
+        stall_timeout_ms: section.duration("stall_timeout", 60_000, &limits::STALL_MS),
+        idle_timeout_ms: section.duration("idle_timeout", 0, &limits::IDLE_MS),
+        keepalive_ms: section.duration("keepalive", 60_000, &limits::KEEPALIVE_MS),
     };
     section.finish();
     config

@@ -75,9 +75,14 @@ impl Config {
             ("listen", format!("[{}]", listen.join(", "))),
             ("unix", format!("[{}]", unix.join(", "))),
             ("connections_max", nbd.connections_max.to_string()),
+            ("connections_per_client_max", nbd.connections_per_client_max.to_string()),
             ("requests_in_flight_max", nbd.requests_in_flight_max.to_string()),
             ("bytes_in_flight_max", size(nbd.bytes_in_flight_max)),
+            ("bytes_in_flight_per_connection_max", size(nbd.bytes_in_flight_per_connection_max)),
             ("handshake_timeout", duration(nbd.handshake_timeout_ms)),
+            ("stall_timeout", duration(nbd.stall_timeout_ms)),
+            ("idle_timeout", duration(nbd.idle_timeout_ms)),
+            ("keepalive", duration(nbd.keepalive_ms)),
         ]
     }
 

@@ -174,8 +174,8 @@ fn mistakes_in_the_other_sections() {
             "7: nbd.handshake_timeout: 0 ms is not between 100 ms and 1 h",
         ),
         (
-            "[nbd]\nidle_timeout = \"1 h\"",
-            "7: nbd.idle_timeout: closing idle connections is not available in this version yet",
+            "[nbd]\nidle_timeout = \"8 d\"",
+            "7: nbd.idle_timeout: \"8 d\" is not a duration such as \"30 s\" or \"500 ms\"",
         ),
         ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\": origin"),
         (&long, "7: control.socket: 108 bytes are too long for a Unix socket, 107 fit"),

@@ -11,6 +11,7 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::seam::Event;
 use zc_io::Waker;
 
+use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::shard::Shard;
 use crate::stats::ShardStats;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     Stats(oneshot::Sender<Box<ShardStats>>),
     /// Change settings of volumes.
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
+    /// Change bounds and exports of the front end.
+    Front(Box<FrontSettings>),
     /// Drain, make durable, end.
     Stop,
 }
@@ -85,6 +88,7 @@ impl Shard {
                     }
                     let _asker_left = reply.send(());
                 }
+                Command::Front(front) => self.apply_front(*front),
                 Command::Stop => self.begin_stop(),
             }
         }

@@ -9,12 +9,18 @@
 
 use std::ops::Range;
 
-use zc_core::{VolumeId, u64_from_usize};
-use zc_io::{AlignedBuf, Memory, Operation, Segment, SharedFd, Target};
+use zc_core::{VolumeId, u64_from_usize, usize_from_u64};
+use zc_io::{AlignedBuf, Arena, Memory, Operation, Segment, SharedFd, Source, Target};
 use zc_nbd::Need;
-use zc_nbd::server::{ExportCatalog, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession};
+use zc_nbd::server::{
+    ExportCatalog, HoleForm, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession,
+};
+use zc_nbd::wire::HeaderStyle;
 
-use crate::limits::{PAYLOAD_BYTES_PER_CONNECTION, RECEIVE_BYTES};
+use crate::limits::{HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES, SEND_BYTES_MAX};
+use crate::peer::Peer;
+use crate::settings::FrontLimits;
+use crate::sparse::pieces;
 
 /// A WRITE whose payload is arriving.
 #[derive(Debug)]
@@ -41,6 +47,7 @@ enum Receiving {
 #[derive(Debug)]
 pub(crate) struct Conn {
     pub(crate) fd: SharedFd,
+    pub(crate) peer: Peer,
     pub(crate) session: ServerSession,
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
@@ -57,40 +64,51 @@ pub(crate) struct Conn {
     /// Bytes in `segments` and in the send under way.
     unsent_bytes: u64,
     sending_bytes: Option<u64>,
+    /// Most bytes of replies it may leave lying.
+    unsent_bytes_max: u64,
+    /// What of `unsent_bytes` is in the shard's sum.
+    pub(crate) unsent_counted_bytes: u64,
     /// The client has said goodbye or broke a rule: answer what is in flight, then close.
     pub(crate) closing: bool,
     /// The socket is of no more use.
     pub(crate) dead: bool,
     /// When the connection last made progress that its client owes.
     pub(crate) progress_ms: u64,
+    /// When the last send of replies began.
+    pub(crate) taken_ms: u64,
     /// When it was accepted.
     pub(crate) accepted_ms: u64,
 }
 
 impl Conn {
-    pub(crate) fn new(fd: SharedFd, in_flight: u32, now_ms: u64) -> Self {
+    pub(crate) fn new(fd: SharedFd, peer: Peer, limits: &FrontLimits, now_ms: u64) -> Self {
+        let unsent_bytes_max = limits.bytes_per_connection;
         let limits = ServerLimits {
-            in_flight,
-            in_flight_bytes: PAYLOAD_BYTES_PER_CONNECTION,
+            in_flight: limits.requests,
+            in_flight_bytes: limits.bytes_per_connection,
             ..ServerLimits::default()
         };
         let mut head = Vec::new();
         let session = ServerSession::new(ServerConfig { limits, ..ServerConfig::default() }, &mut head);
         Self {
             fd,
+            peer,
             session,
             volume: None,
             payload: None,
-            input: Some(AlignedBuf::new(RECEIVE_BYTES)),
+            input: Some(AlignedBuf::new(HANDSHAKE_RECEIVE_BYTES)),
             input_range: 0..0,
             receiving: Receiving::Nothing,
             head,
             segments: Vec::new(),
             unsent_bytes: 0,
             sending_bytes: None,
+            unsent_bytes_max,
+            unsent_counted_bytes: 0,
             closing: false,
             dead: false,
             progress_ms: now_ms,
+            taken_ms: now_ms,
             accepted_ms: now_ms,
         }
     }
@@ -130,13 +148,16 @@ impl Conn {
                 let payload = self.payload.as_mut()?;
                 let memory = payload.memory.take()?;
                 let start = payload.skip_bytes + payload.filled_bytes;
-                let end = payload.skip_bytes + zc_core::usize_from_u64(payload.request.length());
+                let end = payload.skip_bytes + usize_from_u64(payload.request.length());
                 self.receiving = Receiving::Payload;
                 let target = Target::new(memory, start..end);
                 Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target, exact: false })
             }
             Need::Input => {
-                let memory = self.input.take()?;
+                let mut memory = self.input.take()?;
+                if self.volume.is_some() && memory.len() < RECEIVE_BYTES {
+                    memory = AlignedBuf::new(RECEIVE_BYTES);
+                }
                 self.receiving = Receiving::Input;
                 let target = Target::whole(memory);
                 Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target, exact: false })
@@ -168,6 +189,35 @@ impl Conn {
         (&mut self.session, &mut self.head)
     }
 
+    /// Answers a read with the bytes of `arena` from `skip_bytes` on; blocks of zeros go as holes to clients that
+    /// understand them.
+    pub(crate) fn reply_read(&mut self, request: Request, arena: &Arena, skip_bytes: usize) {
+        let data = arena.read_lease(skip_bytes..skip_bytes + usize_from_u64(request.length()));
+        let sparse = self.session.style() != HeaderStyle::Simple && !request.dont_fragment();
+        let pieces = if sparse { pieces(&data, request.offset()) } else { None };
+        let Some(pieces) = pieces else {
+            self.session.reply_read(request, &mut self.head);
+            self.push_data(Segment::whole(data));
+            return;
+        };
+        let data = Source::from(data);
+        let mut reply = self.session.begin_read(request);
+        let mut at = 0;
+        for piece in pieces {
+            let len = u64_from_usize(piece.len_bytes);
+            let end = at + piece.len_bytes;
+            if piece.is_zero {
+                let form = self.session.read_hole(&mut reply, len, &mut self.head);
+                assert!(form == HoleForm::Chunk, "holes are chunks where a read may have several");
+            } else {
+                self.session.read_data(&mut reply, len, &mut self.head);
+                self.push_data(Segment::new(data.clone(), at..end));
+            }
+            at = end;
+        }
+        self.session.end_read(reply);
+    }
+
     /// Appends data behind the headers written so far.
     pub(crate) fn push_data(&mut self, data: Segment) {
         self.flush_head();
@@ -188,7 +238,12 @@ impl Conn {
         self.unsent_bytes
     }
 
-    /// One send with everything there is to send, if none is under way.
+    /// Whether the client has left so much lying that its requests are not read any more.
+    pub(crate) const fn is_full(&self) -> bool {
+        self.unsent_bytes >= self.unsent_bytes_max
+    }
+
+    /// One send with what there is to send, up to a bound, if none is under way.
     pub(crate) fn send(&mut self) -> Option<Operation> {
         if self.dead || self.sending_bytes.is_some() {
             return None;
@@ -197,8 +252,18 @@ impl Conn {
         if self.segments.is_empty() {
             return None;
         }
-        let segments = std::mem::take(&mut self.segments);
-        self.sending_bytes = Some(segments.iter().map(|segment| u64_from_usize(segment.len_bytes())).sum());
+        let mut bytes = 0;
+        let mut count = 0;
+        for segment in &self.segments {
+            count += 1;
+            bytes += u64_from_usize(segment.len_bytes());
+            if bytes >= SEND_BYTES_MAX {
+                break;
+            }
+        }
+        let rest = self.segments.split_off(count);
+        let segments = std::mem::replace(&mut self.segments, rest);
+        self.sending_bytes = Some(bytes);
         Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
     }
 

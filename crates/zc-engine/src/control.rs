@@ -26,6 +26,7 @@ use zc_core::u64_from_usize;
 use crate::commands::{Command, Mailbox};
 use crate::engine::Hooks;
 use crate::error::EngineError;
+use crate::front_settings::FrontSettings;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX};
 use crate::listen::SocketPath;
 use crate::registry::Registry;
@@ -277,6 +278,7 @@ impl Shared {
                 json!({
                     "id": id,
                     "listener": connection.listener,
+                    "peer": connection.peer,
                     "export": connection.export,
                     "accepted_ms": connection.accepted_ms,
                 })
@@ -392,13 +394,18 @@ impl Shared {
                     } else {
                         wanted.mode
                     };
-                let kept = (volume.origin.clone(), volume.create_bytes, volume.direct, volume.nbd.clone());
+                let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
                 *volume = wanted.clone();
                 volume.mode = mode;
-                (volume.origin, volume.create_bytes, volume.direct, volume.nbd) = kept;
+                (volume.origin, volume.create_bytes, volume.direct) = kept;
             }
         }
+        let sockets = (in_force.config.nbd.listen.clone(), in_force.config.nbd.unix.clone());
+        in_force.config.nbd = new.nbd.clone();
+        (in_force.config.nbd.listen, in_force.config.nbd.unix) = sockets;
+        let front = FrontSettings::new(&in_force.config, &in_force.volumes);
         drop(in_force);
+        self.mailbox.send(Command::Front(Box::new(front)));
         self.configure(configs).await?;
         Ok(json!({ "applied": applied, "needs_restart": later }))
     }

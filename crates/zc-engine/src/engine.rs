@@ -9,6 +9,7 @@ use zc_config::Config;
 use crate::commands::{Command, Mailbox};
 use crate::control::{Control, ControlHandle};
 use crate::error::EngineError;
+use crate::listen::raise_descriptor_limit;
 use crate::registry::Registry;
 use crate::shard::Shard;
 use crate::startup::{self, Opened};
@@ -60,6 +61,7 @@ impl Engine {
     /// # Errors
     /// One sentence on what does not fit; then nothing was touched, or nothing that matters.
     pub fn start(config: &Config, options: EngineOptions, hooks: Hooks) -> Result<Self, EngineError> {
+        raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max));
         let Opened { parts, closer, control_socket, volumes } = startup::open(config, options.cold)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);

@@ -10,11 +10,12 @@
 
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
 use zc_core::{ErrorKind, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64};
-use zc_io::{AlignedBuf, Arena, Segment};
+use zc_io::{AlignedBuf, Arena};
 use zc_nbd::ErrorCode;
 use zc_nbd::server::{Command, Request};
 
 use crate::metrics::Path;
+use crate::origin_map::OriginRun;
 use crate::shard::Shard;
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
@@ -29,7 +30,7 @@ pub(crate) struct ClientRequest {
     started_ns: u64,
     /// Payload bytes counted against the budget.
     charge_bytes: u64,
-    body: Body,
+    pub(crate) body: Body,
     /// Manager requests that have not ended.
     parts_left: u32,
     error: Option<ErrorKind>,
@@ -37,17 +38,19 @@ pub(crate) struct ClientRequest {
 
 /// What a request has to do.
 #[derive(Debug)]
-enum Body {
+pub(crate) enum Body {
     /// Bytes go to `arena[skip..]`.
     Read { arena: Arena, skip_bytes: usize },
     /// Flush, prefetch.
     Plain,
+    /// Block status; what the origin says of the range, once it is known.
+    Status { origin: Vec<OriginRun> },
     /// Write, trim, zeroing; in this order: range, edges, parts.
     Change(Change),
 }
 
 #[derive(Debug)]
-struct Change {
+pub(crate) struct Change {
     /// Whole sectors.
     start: u64,
     end: u64,
@@ -118,11 +121,14 @@ impl Shard {
                 let (start, end) = (offset.next_multiple_of(SECTOR), floor(offset + length));
                 self.begin_change(conn, volume, request, start, end.max(start), None);
             }
-            Command::WriteZeroes => self.begin_change(conn, volume, request, start, end, None),
-            Command::Write | Command::BlockStatus => {
-                // Writes come with their payload; no contexts are offered.
-                unreachable!("{:?} does not come this way", request.command())
+            Command::WriteZeroes if request.fast_zero() && !self.zeroes_fast(volume, &request) => {
+                let id = self.add_client(conn, volume, request, Body::Plain, 0);
+                self.client(id).error = Some(ErrorKind::Unsupported);
+                self.answer(id);
             }
+            Command::WriteZeroes => self.begin_change(conn, volume, request, start, end, None),
+            Command::BlockStatus => self.begin_status(conn, volume, request),
+            Command::Write => unreachable!("a WRITE comes with its payload"),
         }
     }
 
@@ -156,7 +162,13 @@ impl Shard {
         }
     }
 
-    fn add_client(
+    /// Whether the origin makes zeros without writing them. Space that must stay allocated may have to be written.
+    fn zeroes_fast(&mut self, volume: VolumeId, request: &Request) -> bool {
+        let volume = self.volume_mut(volume);
+        volume.zeroes_fast && volume.origin.caps().can_punch && !request.no_hole()
+    }
+
+    pub(crate) fn add_client(
         &mut self,
         conn: u64,
         volume: VolumeId,
@@ -300,6 +312,7 @@ impl Shard {
         let path = match &client.body {
             Body::Read { .. } => Some(path),
             Body::Change(_) => Some(Path::Write),
+            Body::Status { .. } => None,
             Body::Plain => {
                 client.request.as_ref().filter(|r| r.command() == Command::Flush).map(|_| Path::Flush)
             }
@@ -313,7 +326,7 @@ impl Shard {
     }
 
     /// Answers, gives the range back and lets go.
-    fn answer(&mut self, id: u64) {
+    pub(crate) fn answer(&mut self, id: u64) {
         let Some(mut client) = self.clients.remove(&id) else {
             panic!("client request {id} is answered twice")
         };
@@ -328,21 +341,37 @@ impl Shard {
             }
         }
         let Some(request) = client.request.take() else { unreachable!("a request is answered once") };
+        if let Body::Status { origin } = &client.body {
+            self.answer_status(client.conn, client.volume, request, origin);
+            return;
+        }
         let Some(conn) = self.conns.get_mut(&client.conn).filter(|conn| !conn.dead) else { return };
-        let length = request.length();
+        if let (None, Body::Read { arena, skip_bytes }) = (client.error, &client.body) {
+            conn.reply_read(request, arena, *skip_bytes);
+            self.touch(client.conn);
+            return;
+        }
         let (session, head) = conn.reply();
-        match (client.error, &client.body) {
-            (Some(kind), _) => {
-                let code = ErrorCode::from(kind);
-                session.reply_error(request, code, &kind.to_string(), head);
-            }
-            (None, Body::Read { arena, skip_bytes }) => {
-                session.reply_read(request, head);
-                let data = arena.read_lease(*skip_bytes..skip_bytes + usize_from_u64(length));
-                conn.push_data(Segment::whole(data));
-            }
-            (None, _) => session.reply_done(request, head),
+        if let Some(kind) = client.error {
+            // Everything but a fast zeroing is served by origins one way or another.
+            let is_slow = kind == ErrorKind::Unsupported && request.fast_zero();
+            let code = if is_slow { ErrorCode::NotSup } else { ErrorCode::from(kind) };
+            session.reply_error(request, code, &kind.to_string(), head);
+        } else {
+            session.reply_done(request, head);
         }
         self.touch(client.conn);
+    }
+
+    fn answer_status(&mut self, conn: u64, volume: VolumeId, request: Request, origin: &[OriginRun]) {
+        let mut extents = self.status_extents(conn, volume, &request, origin);
+        let Some(entry) = self.conns.get_mut(&conn).filter(|conn| !conn.dead) else { return };
+        let (session, head) = entry.reply();
+        let of = |context: u32| {
+            let found = extents.iter_mut().find(|(id, _)| *id == context);
+            found.map(|(_, extents)| std::mem::take(extents)).unwrap_or_default()
+        };
+        session.reply_block_status(request, of, head);
+        self.touch(conn);
     }
 }

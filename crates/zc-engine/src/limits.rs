@@ -10,12 +10,21 @@ pub(crate) const TICK_BUSY_MS: u64 = 10;
 pub(crate) const TICK_IDLE_MS: u64 = 200;
 /// Bytes of a connection's receive buffer: requests of a turn, and payloads that come with them.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
-/// Payload bytes in flight of one connection.
-pub(crate) const PAYLOAD_BYTES_PER_CONNECTION: u64 = 64 << 20;
-/// Reply bytes a connection may leave unsent before its requests are not read any more.
-pub(crate) const UNSENT_BYTES_MAX: u64 = 64 << 20;
-/// Milliseconds a client may pause within a payload, or leave replies lying while memory is short.
-pub(crate) const CLIENT_PATIENCE_MS: u64 = 60_000;
+/// The same before an export is chosen: options of the handshake. Ten thousand half-open handshakes take 40 MiB.
+pub(crate) const HANDSHAKE_RECEIVE_BYTES: usize = 4 << 10;
+/// Bytes of one send: a client that takes them makes progress within the time it has.
+pub(crate) const SEND_BYTES_MAX: u64 = 4 << 20;
+/// Milliseconds between two looks at clients that do not go on.
+pub(crate) const LOOK_MS: u64 = 50;
+/// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.
+pub(crate) const BACKLOG: i32 = 4096;
+/// Sockets of closed connections that the ring has not let go, on top of the bound of connections.
+pub(crate) const CLOSING_MAX: usize = 1024;
+/// Seconds between the kernel's questions to a silent TCP client, and how many go unanswered before it is given up.
+pub(crate) const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::from_secs(10);
+pub(crate) const KEEPALIVE_PROBES: u32 = 6;
+/// Descriptors besides those of connections: devices, ring, listeners, control connections, log.
+pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
 /// Decoded bytes of one request up to which a hit is decoded on the data-plane thread (FlaZ 2.2.5 decodes larger ones
@@ -42,3 +51,7 @@ pub(crate) const CONTROL_LINE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Bytes of the intent log after which what the journal has taken over is dropped from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
+/// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
+pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
+/// Runs of one answer about holes: two calls of the kernel each.
+pub(crate) const MAP_RUNS_MAX: usize = 4096;

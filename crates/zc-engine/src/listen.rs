@@ -5,15 +5,17 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zc_io::SharedFd;
 
 use crate::error::EngineError;
+use crate::limits::{BACKLOG, OTHER_DESCRIPTORS};
 
 /// A listening socket.
 #[derive(Debug)]
@@ -42,6 +44,7 @@ impl Listener {
         let listener = TcpListener::bind(address)
             .map_err(|source| EngineError::io(format!("cannot listen on {address}"), source))?;
         let bound = listener.local_addr().unwrap_or(address);
+        lengthen(&listener);
         Ok(Self {
             fd: Arc::new(OwnedFd::from(listener)),
             is_tcp: true,
@@ -53,8 +56,30 @@ impl Listener {
     pub(crate) fn unix(path: &Path) -> Result<Self, EngineError> {
         let (listener, guard) = bind_unix(path)?;
         let address = format!("nbd+unix:///?socket={}", path.display());
+        lengthen(&listener);
         let fd = Arc::new(OwnedFd::from(listener));
         Ok(Self { fd, is_tcp: false, address, _path: Some(guard) })
+    }
+}
+
+/// Gives a listening socket a longer queue: a flood of clients must not keep others from getting into it.
+fn lengthen(listener: &impl AsFd) {
+    if let Err(errno) = rustix::net::listen(listener, BACKLOG) {
+        tracing::debug!("the queue of a listening socket stays short: {errno}");
+    }
+}
+
+/// Raises the bound of open files as far as the system allows, and says so if it is less than connections may take.
+pub(crate) fn raise_descriptor_limit(connections: usize) {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    let now = setrlimit(Resource::Nofile, raised).map_or(limit.current, |()| limit.maximum);
+    let wanted = zc_core::u64_from_usize(connections) + OTHER_DESCRIPTORS;
+    if let Some(most) = now.filter(|most| *most < wanted) {
+        tracing::warn!(
+            "{most} files may be open at once (RLIMIT_NOFILE), {connections} connections need {wanted}; \
+             further ones will wait"
+        );
     }
 }
 

@@ -31,6 +31,10 @@ pub(crate) struct Metrics {
     pub(crate) refused: u64,
     /// Connections closed because the client broke a rule.
     pub(crate) broken: u64,
+    /// Connections closed before they chose an export, to make room for others.
+    pub(crate) displaced: u64,
+    /// Failed attempts to accept.
+    pub(crate) accept_errors: u64,
     /// Errors of origins.
     pub(crate) origin_errors: u64,
     /// Errors of the cache device.
@@ -89,6 +93,8 @@ impl Default for Metrics {
         Self {
             histograms: std::array::from_fn(|_| histogram()),
             accepted: 0,
+            displaced: 0,
+            accept_errors: 0,
             refused: 0,
             broken: 0,
             origin_errors: 0,

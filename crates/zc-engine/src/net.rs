@@ -9,16 +9,20 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
+use rustix::net::sockopt;
 use zc_core::VolumeId;
 use zc_io::Operation;
 use zc_nbd::Need;
 use zc_nbd::server::{CloseReason, Request, ServerEvent};
 
 use crate::conn::{Conn, Payload};
-use crate::limits::{CLIENT_PATIENCE_MS, UNSENT_BYTES_MAX};
+use crate::limits::{CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS};
+use crate::peer::Peer;
 use crate::pending::Pending;
 use crate::registry::Connection;
+use crate::settings::FrontLimits;
 use crate::shard::Shard;
 
 /// What a connection can do next.
@@ -42,36 +46,65 @@ impl Shard {
         if !self.stopping.is_running() {
             return;
         }
-        self.accept(listener);
         let Some(entry) = self.listeners.get(listener) else { return };
-        let socket = match (result, socket) {
-            (Ok(_), Some(socket)) => socket,
-            (Err(error), _) => {
-                tracing::warn!("cannot accept a connection on {}: {error}", entry.address);
-                return;
+        let (is_tcp, address) = (entry.is_tcp, entry.address.clone());
+        match (result, socket) {
+            (Ok(_), Some(socket)) => {
+                self.accept(listener);
+                self.admit(socket, is_tcp, address);
             }
-            (Ok(_), None) => return,
-        };
-        if self.conns.len() >= self.limits.connections {
+            (Err(error), _) => {
+                self.metrics.accept_errors += 1;
+                if self.metrics.accept_errors.is_power_of_two() {
+                    let count = self.metrics.accept_errors;
+                    tracing::warn!(count, "cannot accept a connection on {address}: {error}");
+                }
+                // Most likely out of descriptors: one that is not in use yet makes room, and the next try is later.
+                self.drop_oldest_handshake();
+                self.accept_later.push(listener);
+            }
+            (Ok(_), None) => self.accept(listener),
+        }
+    }
+
+    /// Takes a new connection in if the bounds allow it.
+    fn admit(&mut self, socket: OwnedFd, is_tcp: bool, listener: String) {
+        let peer = Peer::of(&socket, is_tcp);
+        let per_client = self.limits.connections_per_client;
+        let of_client = self.peers.get(&peer).copied().unwrap_or(0);
+        let full = self.peers_live >= self.limits.connections;
+        let refused = (per_client > 0 && of_client >= per_client)
+            || self.conns.len() >= self.limits.connections + CLOSING_MAX
+            || (full && !self.drop_oldest_handshake());
+        if refused {
             self.metrics.refused += 1;
             return;
         }
-        if entry.is_tcp {
-            // Replies are sent whole; waiting for more to send along only costs time.
-            if let Err(errno) = rustix::net::sockopt::set_tcp_nodelay(&socket, true) {
-                tracing::debug!("cannot set TCP_NODELAY: {errno}");
-            }
-            if let Err(errno) = rustix::net::sockopt::set_socket_keepalive(&socket, true) {
-                tracing::debug!("cannot set SO_KEEPALIVE: {errno}");
-            }
+        if is_tcp {
+            set_tcp_options(&socket, self.limits.keepalive_ms);
         }
         self.metrics.accepted += 1;
         self.next_number += 1;
         let id = self.next_number;
         let now_ms = self.clock.now_ms();
-        self.registry.connections.insert(id, Connection::new(entry.address.clone(), now_ms));
-        self.conns.insert(id, Conn::new(Arc::new(socket), self.limits.requests, now_ms));
+        self.registry.connections.insert(id, Connection::new(listener, peer.to_string(), now_ms));
+        self.conns.insert(id, Conn::new(Arc::new(socket), peer, &self.limits, now_ms));
+        *self.peers.entry(peer).or_insert(0) += 1;
+        self.peers_live += 1;
+        self.handshakes.push_back(id);
         self.touch(id);
+    }
+
+    /// Makes room at the cost of the client that has been choosing an export for the longest time. False: there is none.
+    fn drop_oldest_handshake(&mut self) -> bool {
+        while let Some(id) = self.handshakes.pop_front() {
+            if self.conns.get(&id).is_some_and(|conn| conn.volume.is_none() && !conn.dead) {
+                self.metrics.displaced += 1;
+                self.kill(id);
+                return true;
+            }
+        }
+        false
     }
 
     /// Notes that something happened to a connection.
@@ -113,9 +146,15 @@ impl Shard {
     /// Gives a connection up. Its requests in flight run to their end, unanswered; later overlapping writes wait for
     /// them (see `locks`).
     pub(crate) fn kill(&mut self, id: u64) {
-        if let Some(conn) = self.conns.get_mut(&id) {
-            conn.kill();
-            self.touch(id);
+        self.touch(id);
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
+        conn.kill();
+        self.peers_live -= 1;
+        if let Some(count) = self.peers.get_mut(&conn.peer) {
+            *count -= 1;
+            if *count == 0 {
+                self.peers.remove(&conn.peer);
+            }
         }
     }
 
@@ -154,7 +193,7 @@ impl Shard {
                 return Pumped::Progress;
             }
         } else {
-            if !has_budget || conn.unsent_bytes() >= UNSENT_BYTES_MAX {
+            if !has_budget || conn.is_full() {
                 if !has_budget {
                     self.metrics.stalls += 1;
                     self.stalled.push(id);
@@ -215,54 +254,114 @@ impl Shard {
 
     /// Sends what the turn brought, closes what is through, wakes what waited for memory.
     pub(crate) fn send_replies(&mut self) {
+        let now_ms = self.clock.now_ms();
         let mut ids = std::mem::take(&mut self.to_send);
         ids.sort_unstable();
         ids.dedup();
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
-            if let Some(operation) = conn.send() {
+            let operation = conn.send();
+            let through = operation.is_none() && conn.closing && !conn.dead && conn.is_drained();
+            if let Some(operation) = operation {
+                conn.taken_ms = now_ms;
                 self.submit(operation, Pending::Send { conn: id });
-                continue;
             }
-            if conn.closing && conn.is_drained() {
-                conn.kill();
+            if through {
+                self.kill(id);
             }
-            if conn.dead && !conn.is_in_ring() {
+            self.count_unsent(id);
+            if self.conns.get(&id).is_some_and(|conn| conn.dead && !conn.is_in_ring()) {
                 self.forget_connection(id);
             }
         }
-        self.unsent_bytes = self.conns.values().map(Conn::unsent_bytes).sum();
         if !self.stalled.is_empty() && self.has_budget() {
             let mut stalled = std::mem::take(&mut self.stalled);
             self.touched.append(&mut stalled);
         }
     }
 
+    /// Brings the sum of unsent bytes up to date.
+    fn count_unsent(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let now = conn.unsent_bytes();
+        self.unsent_bytes = self.unsent_bytes - conn.unsent_counted_bytes + now;
+        conn.unsent_counted_bytes = now;
+    }
+
     fn forget_connection(&mut self, id: u64) {
-        if let Some(conn) = self.conns.remove(&id)
-            && let Some(payload) = conn.payload
-        {
-            self.budget_bytes -= payload.request.length();
+        if let Some(conn) = self.conns.remove(&id) {
+            self.unsent_bytes -= conn.unsent_counted_bytes;
+            self.budget_bytes -= conn.payload.map_or(0, |payload| payload.request.length());
         }
         self.registry.connections.remove(&id);
     }
 
-    /// Closes connections whose clients do not go on with what they began.
-    pub(crate) fn close_stuck_connections(&mut self, now_ms: u64) {
+    /// What only time brings about: another try to accept, and the end of clients that do not go on.
+    pub(crate) fn look_after_connections(&mut self, now_ms: u64) {
+        if now_ms.saturating_sub(self.last_look_ms) < LOOK_MS {
+            return;
+        }
+        self.last_look_ms = now_ms;
+        for listener in std::mem::take(&mut self.accept_later) {
+            self.accept(listener);
+        }
+        // Those that have chosen an export, or are gone, need not be dropped any more.
+        while let Some(id) = self.handshakes.front()
+            && self.conns.get(id).is_none_or(|conn| conn.volume.is_some() || conn.dead)
+        {
+            self.handshakes.pop_front();
+        }
         let short = !self.has_budget();
-        let handshake_ms = self.limits.handshake_ms;
-        let late = |conn: &Conn| {
-            let owes = conn.payload.is_some() || (short && conn.unsent_bytes() > 0);
-            let age_ms = now_ms.saturating_sub(conn.progress_ms);
-            let handshake_late =
-                conn.volume.is_none() && now_ms.saturating_sub(conn.accepted_ms) > handshake_ms;
-            !conn.dead && (handshake_late || (owes && age_ms > CLIENT_PATIENCE_MS))
-        };
-        let stuck: Vec<u64> = self.conns.iter().filter(|(_, conn)| late(conn)).map(|(id, _)| *id).collect();
-        for id in stuck {
+        let limits = self.limits;
+        let stuck: Vec<(u64, &str)> = self
+            .conns
+            .iter()
+            .filter_map(|(id, conn)| Some((*id, overdue(conn, &limits, short, now_ms)?)))
+            .collect();
+        for (id, why) in stuck {
             self.metrics.broken += 1;
-            tracing::debug!(connection = id, "closed: the client does not go on");
+            tracing::debug!(connection = id, "closed: {why}");
             self.kill(id);
         }
+    }
+}
+
+/// Why a client has had its time, if so.
+fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Option<&'static str> {
+    let since = |then: u64| now_ms.saturating_sub(then);
+    if conn.dead {
+        return None;
+    }
+    if conn.volume.is_none() && since(conn.accepted_ms) > limits.handshake_ms {
+        return Some("the client does not choose an export");
+    }
+    if conn.payload.is_some() && since(conn.progress_ms) > limits.stall_ms {
+        return Some("the client stopped within a write");
+    }
+    let wanted = short || conn.is_full();
+    if wanted && conn.unsent_bytes() > 0 && since(conn.taken_ms) > limits.stall_ms {
+        return Some("the client does not take its replies");
+    }
+    let idle = conn.session.in_flight() == 0 && conn.unsent_bytes() == 0 && conn.payload.is_none();
+    if limits.idle_ms > 0 && idle && conn.volume.is_some() && since(conn.progress_ms) > limits.idle_ms {
+        return Some("the client asks for nothing");
+    }
+    None
+}
+
+/// Failures leave a connection that works, if slower or longer than it should.
+fn set_tcp_options(socket: &OwnedFd, keepalive_ms: u64) {
+    // Replies are sent whole; waiting for more to send along only costs time.
+    let mut done = sockopt::set_tcp_nodelay(socket, true);
+    if keepalive_ms > 0 {
+        let silence = Duration::from_millis(keepalive_ms.max(1000));
+        done = done
+            .and_then(|()| sockopt::set_socket_keepalive(socket, true))
+            .and_then(|()| sockopt::set_tcp_keepidle(socket, silence))
+            .and_then(|()| sockopt::set_tcp_keepintvl(socket, KEEPALIVE_INTERVAL))
+            .and_then(|()| sockopt::set_tcp_keepcnt(socket, KEEPALIVE_PROBES));
+    }
+    if let Err(errno) = done {
+        tracing::debug!("cannot set an option of a TCP connection: {errno}");
     }
 }

@@ -10,6 +10,8 @@ use serde::Serialize;
 pub struct Connection {
     /// The listener it came in on.
     pub listener: String,
+    /// Who it is: an IP address, or the user behind a Unix socket.
+    pub peer: String,
     /// The export it chose.
     pub export: Option<String>,
     /// When it was accepted, in milliseconds since the start of the daemon.
@@ -17,8 +19,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(listener: String, accepted_ms: u64) -> Self {
-        Self { listener, export: None, accepted_ms }
+    pub(crate) fn new(listener: String, peer: String, accepted_ms: u64) -> Self {
+        Self { listener, peer, export: None, accepted_ms }
     }
 }
 

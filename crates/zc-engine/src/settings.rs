@@ -8,6 +8,7 @@ use zc_format::Geometry;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
 use crate::error::EngineError;
+use crate::status::RESIDENCY_CONTEXT;
 
 /// Bits of a slot's generation in an index entry: the full sweep that separates equal ones is 255 reuses away.
 const GENERATION_BITS: u8 = 8;
@@ -26,17 +27,30 @@ const REDUCE_THREADS_AUTO_MAX: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrontLimits {
     pub(crate) connections: usize,
+    /// 0 = no bound.
+    pub(crate) connections_per_client: usize,
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
+    pub(crate) bytes_per_connection: u64,
     pub(crate) handshake_ms: u64,
+    pub(crate) stall_ms: u64,
+    /// 0 = off, as the next.
+    pub(crate) idle_ms: u64,
+    pub(crate) keepalive_ms: u64,
 }
 
 pub(crate) fn front_limits(config: &Config) -> FrontLimits {
+    let nbd = &config.nbd;
     FrontLimits {
-        connections: zc_core::usize_from_u32(config.nbd.connections_max),
-        requests: config.nbd.requests_in_flight_max,
-        bytes: config.nbd.bytes_in_flight_max,
-        handshake_ms: config.nbd.handshake_timeout_ms,
+        connections: zc_core::usize_from_u32(nbd.connections_max),
+        connections_per_client: zc_core::usize_from_u32(nbd.connections_per_client_max),
+        requests: nbd.requests_in_flight_max,
+        bytes: nbd.bytes_in_flight_max,
+        bytes_per_connection: nbd.bytes_in_flight_per_connection_max,
+        handshake_ms: nbd.handshake_timeout_ms,
+        stall_ms: nbd.stall_timeout_ms,
+        idle_ms: nbd.idle_timeout_ms,
+        keepalive_ms: nbd.keepalive_ms,
     }
 }
 
@@ -134,12 +148,12 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
             fua: true,
             trim: !read_only,
             write_zeroes: !read_only,
-            // Origins that cannot punch holes have zeros written: not fast, so it is not promised.
-            fast_zero: false,
+            // Where zeros would have to be written it fails at once, as the flag is for.
+            fast_zero: !read_only,
             cache: true,
         },
         blocks: BlockSizes::DEFAULT,
-        contexts: Vec::new(),
+        contexts: vec![zc_nbd::proto::BASE_ALLOCATION.to_owned(), RESIDENCY_CONTEXT.to_owned()],
         token: u64::from(id.0),
     }
 }

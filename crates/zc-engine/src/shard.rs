@@ -33,6 +33,8 @@ use crate::limits::{POOL_BYTES, RING_ENTRIES, RING_OPS, TICK_BUSY_MS, TICK_IDLE_
 use crate::listen::Listener;
 use crate::locks::RangeLocks;
 use crate::metrics::{Metrics, Path};
+use crate::origin_map::{Answers, OriginMap, punches_holes};
+use crate::peer::Peer;
 use crate::pending::{Joins, Pending, Tokens};
 use crate::reduce::Scratch;
 use crate::reduce_pool::{Outcome, ReducePool};
@@ -47,6 +49,8 @@ pub(crate) struct Volume {
     pub(crate) name: String,
     pub(crate) origin: Origin,
     pub(crate) locks: RangeLocks,
+    /// Zeros are written fast; learnt when serving begins.
+    pub(crate) zeroes_fast: bool,
     /// What the manager was told last.
     pub(crate) config: zc_cache::config::VolumeConfig,
 }
@@ -109,9 +113,20 @@ pub(crate) struct Shard {
     pub(crate) touched: Vec<u64>,
     /// Connections to send to, or to close, at the end of the turn.
     pub(crate) to_send: Vec<u64>,
+    /// Connections that chose no export, the oldest first; some may be through or gone.
+    pub(crate) handshakes: VecDeque<u64>,
+    /// Connections that are not dead, in all and by client.
+    pub(crate) peers_live: usize,
+    pub(crate) peers: Map<Peer, usize>,
+    /// Listeners that failed to accept and are tried again later.
+    pub(crate) accept_later: Vec<usize>,
+    pub(crate) last_look_ms: u64,
     /// Connections whose requests wait for payload memory.
     pub(crate) stalled: Vec<u64>,
     pub(crate) clients: Map<u64, ClientRequest>,
+    /// Threads that know the holes of origins, and what they found.
+    pub(crate) maps: Map<VolumeId, OriginMap>,
+    pub(crate) mapped: Answers,
     pub(crate) parts: Map<ReqId, u64>,
     pub(crate) next_number: u64,
     pub(crate) limits: FrontLimits,
@@ -128,7 +143,7 @@ pub(crate) struct Shard {
     pub(crate) state: Arc<StateDir>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) mailbox: Arc<Mailbox>,
-    event: EventFd,
+    pub(crate) event: EventFd,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
     /// How the reads were served that are being answered.
@@ -146,6 +161,10 @@ impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
         let poll_max = Duration::from_micros(parts.busy_poll_us.into());
         let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS, poll_max })?;
+        let mut volumes: Map<VolumeId, Volume> = parts.volumes.into_iter().collect();
+        for volume in volumes.values_mut() {
+            volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);
+        }
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         Ok(Self {
             ring,
@@ -155,14 +174,21 @@ impl Shard {
             events: VecDeque::new(),
             buffers: Buffers::new(BufPool::new(POOL_BYTES)),
             device: parts.device,
-            volumes: parts.volumes.into_iter().collect(),
+            volumes,
             exports: parts.exports,
             listeners: parts.listeners,
             conns: Map::default(),
             touched: Vec::new(),
             to_send: Vec::new(),
+            handshakes: VecDeque::new(),
+            peers_live: 0,
+            peers: Map::default(),
+            accept_later: Vec::new(),
+            last_look_ms: 0,
             stalled: Vec::new(),
             clients: Map::default(),
+            maps: Map::default(),
+            mapped: Answers::default(),
             parts: Map::default(),
             next_number: 0,
             limits: parts.limits,
@@ -293,7 +319,7 @@ impl Shard {
         }
         self.last_tick_ms = now_ms;
         self.events.push_back(Event::Tick { now_ms });
-        self.close_stuck_connections(now_ms);
+        self.look_after_connections(now_ms);
     }
 
     /// Another thread has something: results of workers or commands.
@@ -307,6 +333,9 @@ impl Shard {
                 Outcome::Facts { op, facts } => self.facts_known(op, facts),
                 Outcome::Blocking { op, result } => self.distrusted(op, result),
             }
+        }
+        for mapped in self.mapped.take() {
+            self.origin_mapped(mapped);
         }
         self.take_commands();
     }

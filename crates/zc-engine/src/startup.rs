@@ -125,7 +125,10 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
             exports.push(settings::export(volume, paired.id, *size));
         }
         let name = volume.name.clone();
-        volumes.push((paired.id, Volume { name, origin, locks: Default::default(), config: for_manager }));
+        volumes.push((
+            paired.id,
+            Volume { name, origin, locks: Default::default(), zeroes_fast: false, config: for_manager },
+        ));
     }
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();

@@ -39,6 +39,10 @@ pub struct Driver {
     pub connections_accepted: u64,
     /// Connections refused at the bound.
     pub connections_refused: u64,
+    /// Connections closed before they chose an export, to make room for others.
+    pub connections_displaced: u64,
+    /// Failed attempts to accept a connection.
+    pub accept_errors: u64,
     /// Connections closed because the client broke a rule or did not go on.
     pub connections_broken: u64,
     /// Requests being worked on.
@@ -78,6 +82,8 @@ impl Shard {
             driver: Driver {
                 connections_accepted: self.metrics.accepted,
                 connections_refused: self.metrics.refused,
+                connections_displaced: self.metrics.displaced,
+                accept_errors: self.metrics.accept_errors,
                 connections_broken: self.metrics.broken,
                 requests_in_flight: count(self.clients.len()),
                 payload_bytes: self.budget_bytes,

@@ -114,6 +114,12 @@ impl Origin {
         self.caps
     }
 
+    /// A descriptor of it that goes through the page cache, for questions about the file.
+    #[must_use]
+    pub const fn fd(&self) -> &SharedFd {
+        &self.buffered
+    }
+
     /// As it was given.
     #[must_use]
     pub fn path(&self) -> &Path {

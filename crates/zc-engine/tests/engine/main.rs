@@ -3,6 +3,7 @@
 
 mod control;
 mod faults;
+mod limits;
 mod restart;
 mod rig;
 mod serving;

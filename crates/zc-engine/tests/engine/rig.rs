@@ -17,11 +17,18 @@ pub(crate) struct Rig {
     /// Lines for `[cache]`, and for each volume.
     pub(crate) cache: String,
     pub(crate) volume: String,
+    /// Lines for `[nbd]`.
+    pub(crate) nbd: String,
 }
 
 impl Rig {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap(), cache: String::new(), volume: String::new() }
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+            cache: String::new(),
+            volume: String::new(),
+            nbd: String::new(),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -43,7 +50,8 @@ impl Rig {
             ));
         }
         text.push_str(&format!(
-            "[nbd]\nlisten = [\"127.0.0.1:0\"]\nunix = [\"{dir}/nbd.sock\"]\n[control]\nsocket = \"{dir}/control.sock\"\n"
+            "[nbd]\nlisten = [\"127.0.0.1:0\"]\nunix = [\"{dir}/nbd.sock\"]\n{}\n[control]\nsocket = \"{dir}/control.sock\"\n",
+            self.nbd
         ));
         text
     }

@@ -1,0 +1,46 @@
+//! What of the front end can change while it serves.
+//!
+//! Job: gather bounds and exports of a configuration, and put new ones in force.
+//!
+//! Invariants: a connection keeps the export it chose and what its session was made with; new bounds of time, memory
+//! and number hold for all at once. A volume that the daemon does not serve is not exported.
+//!
+//! What it does not do: open or close listening sockets.
+
+use zc_cache::config::VolumeConfig;
+use zc_config::Config;
+use zc_nbd::server::ExportInfo;
+
+use crate::settings::{self, FrontLimits};
+use crate::shard::Shard;
+
+/// The live part of the front end.
+#[derive(Debug)]
+pub(crate) struct FrontSettings {
+    limits: FrontLimits,
+    exports: Vec<ExportInfo>,
+}
+
+impl FrontSettings {
+    /// Of a configuration, for the volumes that are served.
+    pub(crate) fn new(config: &Config, served: &[(String, VolumeConfig)]) -> Self {
+        let export = |volume: &zc_config::VolumeConfig| {
+            let (_, running) = served.iter().find(|(name, _)| *name == volume.name && volume.nbd.export)?;
+            Some(settings::export(volume, running.id, running.size_bytes))
+        };
+        Self {
+            limits: settings::front_limits(config),
+            exports: config.volumes.iter().filter_map(export).collect(),
+        }
+    }
+}
+
+impl Shard {
+    pub(crate) fn apply_front(&mut self, front: FrontSettings) {
+        self.limits = front.limits;
+        self.exports = front.exports;
+        // What waited for memory may go on with more of it.
+        let mut stalled = std::mem::take(&mut self.stalled);
+        self.touched.append(&mut stalled);
+    }
+}

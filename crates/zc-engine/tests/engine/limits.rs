@@ -1,0 +1,231 @@
+//! Clients that ask for too much, or for nothing, and those beside them.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+
+use zc_core::usize_from_u64;
+use zc_engine::{Engine, EngineOptions, Hooks, NbdClient, NbdRequest};
+
+use crate::rig::{Rig, content, random};
+
+fn raw(rig: &Rig) -> UnixStream {
+    UnixStream::connect(rig.path("nbd.sock")).unwrap()
+}
+
+/// Reads until the server closes.
+fn read_to_end(stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => {}
+        // What was sent and not read by the server before it closed.
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
+    }
+    bytes
+}
+
+/// A connection that is through with the handshake.
+fn attached(rig: &Rig) -> UnixStream {
+    let mut stream = raw(rig);
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    // Fixed newstyle without padding; EXPORT_NAME of the default export.
+    stream.write_all(&3_u32.to_be_bytes()).unwrap();
+    stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    let mut export = [0; 10];
+    stream.read_exact(&mut export).unwrap();
+    stream
+}
+
+fn header(command: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
+    bytes.extend(0_u16.to_be_bytes());
+    bytes.extend(command.to_be_bytes());
+    bytes.extend(cookie.to_be_bytes());
+    bytes.extend(offset.to_be_bytes());
+    bytes.extend(length.to_be_bytes());
+    bytes
+}
+
+#[test]
+fn ten_thousand_half_open_handshakes_harm_nobody() {
+    let mut rig = Rig::new();
+    rig.nbd = "connections_max = 64\nhandshake_timeout = \"1 h\"".to_owned();
+    let engine = rig.start(&["v"]);
+    let mut early = rig.client("v");
+    early.write(0, &[7; 4096]).unwrap();
+    // Each says nothing; the client's side stays open as far as its own descriptors go.
+    let mut open = std::collections::VecDeque::new();
+    for _ in 0..10_000 {
+        open.push_back(raw(&rig));
+        if open.len() > 500 {
+            open.pop_front();
+        }
+    }
+    assert_eq!(early.read(0, 4096).unwrap(), vec![7; 4096], "one that was there before");
+    let mut late = rig.client("v");
+    assert_eq!(late.read(0, 4096).unwrap(), vec![7; 4096], "one that came after all of them");
+    let driver = engine.stats().unwrap().driver;
+    assert!(
+        engine.registry().connections.len() <= 64 + 1,
+        "{} connections",
+        engine.registry().connections.len()
+    );
+    assert!(driver.connections_displaced > 0, "{driver:?}");
+    drop(open);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn beyond_the_bound_of_connections_newcomers_are_refused() {
+    let mut rig = Rig::new();
+    rig.nbd = "connections_max = 3".to_owned();
+    let engine = rig.start(&["v"]);
+    let mut clients: Vec<NbdClient> = (0..3).map(|_| rig.client("v")).collect();
+    assert_eq!(read_to_end(&mut raw(&rig)), b"", "closed without a word");
+    for client in &mut clients {
+        client.write(0, &[1; 512]).unwrap();
+    }
+    assert_eq!(engine.stats().unwrap().driver.connections_refused, 1);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn one_client_takes_no_more_than_its_share() {
+    let mut rig = Rig::new();
+    rig.nbd = "connections_per_client_max = 2".to_owned();
+    let engine = rig.start(&["v"]);
+    // All of this user's; TCP counts on its own.
+    let tcp: Vec<&String> =
+        engine.addresses().iter().filter(|address| address.starts_with("nbd://")).collect();
+    let by_tcp = || NbdClient::connect(&format!("{}/v", tcp[0]).parse().unwrap());
+    let unix = [rig.client("v"), rig.client("v")];
+    let inet = [by_tcp().unwrap(), by_tcp().unwrap()];
+    assert_eq!(read_to_end(&mut raw(&rig)), b"");
+    by_tcp().unwrap_err();
+    for client in inet {
+        client.disconnect().unwrap();
+    }
+    // The goodbye is answered by the end of the stream, which comes when the place is free again.
+    drop(unix);
+    let mut client = by_tcp().unwrap();
+    assert_eq!(client.read(0, 512).unwrap(), vec![0; 512]);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn clients_that_do_not_go_on_are_dropped_and_others_are_not() {
+    let mut rig = Rig::new();
+    rig.nbd =
+        "handshake_timeout = \"100 ms\"\nstall_timeout = \"1 s\"\nidle_timeout = \"1500 ms\"".to_owned();
+    let engine = rig.start(&["v"]);
+    let mut silent = raw(&rig);
+    let mut halfway = attached(&rig);
+    halfway.write_all(&header(1, 9, 0, 8192)).unwrap();
+    halfway.write_all(&[1; 4096]).unwrap();
+    let mut idle = attached(&rig);
+    // Each read ends because the server closes, not because of anything this side does.
+    assert_eq!(read_to_end(&mut silent).len(), 18, "the greeting");
+    assert_eq!(read_to_end(&mut halfway), b"");
+    assert_eq!(read_to_end(&mut idle), b"");
+    assert_eq!(engine.stats().unwrap().driver.connections_broken, 3);
+    let mut client = rig.client("v");
+    assert_eq!(client.read(0, 8192).unwrap(), vec![0; 8192], "half a write is no write");
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn a_client_that_writes_and_never_reads_holds_up_nobody_and_is_dropped() {
+    let mut rig = Rig::new();
+    rig.nbd = "stall_timeout = \"1 s\"\nbytes_in_flight_per_connection_max = \"32 MiB\"\n\
+               bytes_in_flight_max = \"64 MiB\"\nrequests_in_flight_max = 16"
+        .to_owned();
+    let engine = rig.start(&["v"]);
+    let mut greedy = attached(&rig);
+    let writer = std::thread::spawn(move || {
+        // 16 GiB of replies asked for, none taken: the server stops reading, then closes.
+        for cookie in 0..4096 {
+            if greedy.write_all(&header(0, cookie, 0, 4 << 20)).is_err() {
+                return true;
+            }
+        }
+        read_to_end(&mut greedy).len() < 64 << 20
+    });
+    let mut client = rig.client("v");
+    let data = content(&mut random(4), 1 << 20);
+    for round in 0..8_u64 {
+        client.write(round << 20, &data).unwrap();
+        assert!(client.read(round << 20, data.len()).unwrap() == data);
+        let unsent = engine.stats().unwrap().driver.unsent_bytes;
+        assert!(unsent <= (32 << 20) + 16 * (4 << 20), "{unsent} bytes of replies lie around");
+    }
+    assert!(writer.join().unwrap());
+    client.disconnect().unwrap();
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn writes_of_a_dead_connection_end_before_those_of_a_new_one_begin() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    let tcp = engine.addresses().iter().find(|address| address.starts_with("nbd://")).unwrap().clone();
+    let uri = format!("{tcp}/v").parse().unwrap();
+    for round in 0..20_u8 {
+        let mut old = NbdClient::connect(&uri).unwrap();
+        let stale = vec![2 * round + 1; 256 << 10];
+        for _ in 0..12 {
+            old.submit(NbdRequest::Write { offset: 512, data: &stale, fua: false }).unwrap();
+        }
+        // Gone without a goodbye, its writes somewhere between socket and origin.
+        drop(old);
+        let mut new = NbdClient::connect(&uri).unwrap();
+        let fresh = vec![2 * round + 2; 256 << 10];
+        // Those that had not been taken from the old socket are void once this one is answered, or came before it.
+        new.write(512, &fresh).unwrap();
+        new.flush().unwrap();
+        let mut first = new.read(512, fresh.len()).unwrap();
+        while engine.registry().connections.len() > 1 {
+            first = new.read(512, fresh.len()).unwrap();
+        }
+        assert_eq!(new.read(512, fresh.len()).unwrap(), first, "round {round}: the value is stable");
+        new.write(512, &fresh).unwrap();
+        assert!(new.read(512, fresh.len()).unwrap() == fresh);
+        new.disconnect().unwrap();
+    }
+    assert!(engine.stop().unwrap());
+    let origin = std::fs::read(rig.path("v.img")).unwrap();
+    assert!(
+        origin[512..512 + (256 << 10)].iter().all(|&byte| byte == 40),
+        "the last acknowledged write stays"
+    );
+}
+
+#[test]
+fn a_reload_changes_bounds_and_exports_of_a_running_daemon() {
+    let mut rig = Rig::new();
+    let config = rig.config(&["v", "w"]);
+    rig.volume = "nbd.description = \"said later\"\nnbd.read_only = true".to_owned();
+    rig.nbd = "connections_max = 2\nidle_timeout = \"1 s\"".to_owned();
+    let new = rig.config(&["v", "w"]);
+    let hooks = Hooks { read_config: Some(Box::new(move || Ok(new.clone()))), set_log_level: None };
+    let engine = Engine::start(&config, EngineOptions::default(), hooks).unwrap();
+    let mut before = rig.client("v");
+    let answer = rig.control().ask(r#"{"cmd":"reload"}"#);
+    let applied = answer["applied"].to_string();
+    for key in ["connections_max", "idle_timeout", "nbd.read_only", "nbd.description"] {
+        assert!(applied.contains(key), "{key}: {answer}");
+    }
+    assert_eq!(answer["needs_restart"].as_array().unwrap().len(), 0, "{answer}");
+    before.write(0, &[5; 512]).unwrap();
+    let mut after = rig.client("v");
+    assert!(after.write(0, &[6; 512]).is_err(), "read-only for those who come later");
+    assert_eq!(after.read(0, 512).unwrap(), vec![5; 512]);
+    assert_eq!(read_to_end(&mut raw(&rig)), b"", "the third connection");
+    // The idle ones are dropped, which makes room.
+    while !engine.registry().connections.is_empty() {
+        // A turn of the data plane.
+        let _turn = engine.stats().unwrap();
+    }
+    assert_eq!(rig.client("w").size_bytes(), crate::rig::VOLUME_BYTES);
+    assert!(usize_from_u64(engine.stats().unwrap().driver.connections_refused) >= 1);
+    drop(engine);
+}
