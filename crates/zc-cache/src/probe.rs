@@ -107,6 +107,10 @@ impl CacheManager {
 
     /// Starts comparisons, opens gates.
     pub(crate) fn pump_probes(&mut self) {
+        if self.probes.announced {
+            // Every gate is open, nothing is picked any more.
+            return;
+        }
         if self.stopping || self.health != Health::Good {
             for (key, _) in core::mem::take(&mut self.probes.picked) {
                 self.probes.ended(key.volume);
