@@ -7,11 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use zc_sim::{CANARIES, Canary, Coverage, Options, run_seed};
+use zc_sim::{CANARIES, Canary, Coverage, Options, SeedReport, Turns, run_seed, run_turns, shrink};
 
 /// Seeds within which each canary must be found.
 const CANARY_SEEDS: u64 = 300;
 const COVERAGE_MISSING: u8 = 3;
+/// Runs that may be spent on making a failing one short.
+const SHRINK_RUNS_MAX: u32 = 2000;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -40,6 +42,12 @@ pub(crate) struct Args {
     /// Run this seed only.
     #[arg(long)]
     seed: Option<u64>,
+    /// Run these turns of the seed only, as printed by --shrink.
+    #[arg(long, requires = "seed", value_name = "LIST")]
+    turns: Option<Turns>,
+    /// Find the turns of the seed that are enough for it to fail.
+    #[arg(long, requires = "seed", conflicts_with_all = ["turns", "trace"])]
+    shrink: bool,
     /// Print every event and action of the seed to standard error.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -69,6 +77,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         return run_canaries(args.ops);
     }
     if let Some(seed) = args.seed {
+        if args.shrink {
+            return run_shrink(seed, args, canary);
+        }
         return run_one(seed, args, canary);
     }
     run_many(args, canary)
@@ -79,8 +90,12 @@ fn options(ops: u64, canary: Option<Canary>) -> Options {
 }
 
 /// Runs a seed; a panic of the manager is a finding like any other.
-fn attempt(seed: u64, options: &Options) -> Result<zc_sim::SeedReport, String> {
-    match catch_unwind(AssertUnwindSafe(|| run_seed(seed, options))) {
+fn attempt(seed: u64, options: &Options, turns: Option<&Turns>) -> Result<SeedReport, String> {
+    let run = || match turns {
+        Some(turns) => run_turns(seed, options, turns),
+        None => run_seed(seed, options),
+    };
+    match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => {
             outcome.map_err(|violation| format!("after {} requests: {}", violation.op, violation.text))
         }
@@ -88,9 +103,29 @@ fn attempt(seed: u64, options: &Options) -> Result<zc_sim::SeedReport, String> {
     }
 }
 
+fn run_shrink(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let shrunk = shrink(seed, &options(args.ops, canary), SHRINK_RUNS_MAX);
+    std::panic::set_hook(quiet);
+    let Some(shrunk) = shrunk else {
+        println!("seed {seed}: clean, there is nothing to shrink");
+        return ExitCode::SUCCESS;
+    };
+    println!(
+        "seed {seed}: {} of {} turns are enough (found in {} runs)",
+        shrunk.turns.len(),
+        shrunk.whole,
+        shrunk.runs
+    );
+    let canary = args.canary.as_ref().map_or_else(String::new, |name| format!(" --canary {name}"));
+    println!("  replay: zcsim fuzz --seed {seed}{canary} --trace --turns {}", shrunk.turns);
+    ExitCode::FAILURE
+}
+
 fn run_one(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     let trace = args.trace.then_some((|line: &str| eprintln!("{line}")) as fn(&str));
-    match attempt(seed, &Options { trace, ..options(args.ops, canary) }) {
+    match attempt(seed, &Options { trace, ..options(args.ops, canary) }, args.turns.as_ref()) {
         Ok(report) => {
             println!("seed {seed}: clean, {} requests, digest {:016x}", report.ops, report.digest);
             ExitCode::SUCCESS
@@ -107,7 +142,8 @@ fn run_canaries(ops: u64) -> ExitCode {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     for (name, canary) in CANARIES {
-        let found = (1..=CANARY_SEEDS).find(|seed| attempt(*seed, &options(ops, Some(*canary))).is_err());
+        let found =
+            (1..=CANARY_SEEDS).find(|seed| attempt(*seed, &options(ops, Some(*canary)), None).is_err());
         match found {
             Some(seed) => println!("canary {name}: found by seed {seed}"),
             None => {
@@ -139,7 +175,7 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
                     if seed >= last {
                         return;
                     }
-                    let outcome = attempt(seed, &options(args.ops, canary));
+                    let outcome = attempt(seed, &options(args.ops, canary), None);
                     let Ok(mut totals) = totals.lock() else { return };
                     totals.seeds += 1;
                     bar.inc(1);
@@ -166,9 +202,7 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
 
 fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     let seconds = took.as_secs().max(1);
-    for (name, count) in totals.coverage.iter() {
-        println!("{name:32} {count}");
-    }
+    print_coverage(&totals.coverage);
     println!(
         "{} seeds in {seconds} s: {} seeds/s, {} requests/s",
         totals.seeds,
@@ -177,7 +211,7 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     );
     for (seed, text) in &totals.failures {
         println!("seed {seed}: {text}");
-        println!("  replay: zcsim fuzz --seed {seed} --ops {} --trace", args.ops);
+        println!("  replay: zcsim fuzz --seed {seed} --ops {} --trace (or --shrink)", args.ops);
     }
     let clean = totals.seeds - count(&totals.failures);
     println!("{clean} passed, {} failed", totals.failures.len());
@@ -190,6 +224,25 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
         return ExitCode::from(COVERAGE_MISSING);
     }
     ExitCode::SUCCESS
+}
+
+/// In three parts: what clients and devices did, what went wrong, what the manager counted.
+fn print_coverage(coverage: &Coverage) {
+    let part = |name: &str| match name {
+        name if name.starts_with("event ") => 0,
+        "kills" | "starts" => 1,
+        name if name.contains('_') || !name.contains(' ') => 2,
+        _ => 1,
+    };
+    for (number, title) in ["Events", "Crashes and faults", "Counters of the manager"].into_iter().enumerate()
+    {
+        println!("{title}");
+        let counts: Vec<_> = coverage.iter().filter(|(name, _)| part(name) == number).collect();
+        for row in counts.chunks(2) {
+            let cells: Vec<_> = row.iter().map(|(name, count)| format!("{name:42} {count:>14}")).collect();
+            println!("  {}", cells.join("   "));
+        }
+    }
 }
 
 fn count<T>(list: &[T]) -> u64 {

@@ -70,9 +70,11 @@ mod promise;
 mod reduce;
 mod run;
 mod setup;
+mod shrink;
 mod world;
 mod zone;
 
 pub use coverage::{Coverage, REQUIRED};
-pub use run::{CANARIES, Options, SeedReport, Violation, run_seed};
+pub use run::{CANARIES, Options, SeedReport, Violation, run_seed, run_turns};
+pub use shrink::{Shrunk, Turns, TurnsError, shrink};
 pub use zc_cache::config::Canary;

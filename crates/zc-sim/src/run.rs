@@ -1,11 +1,13 @@
 //! One seed from format to the last read.
 
+use core::cell::Cell;
 use std::hash::{Hash as _, Hasher as _};
 
 use rand::RngExt as _;
 use zc_cache::config::Canary;
 
 use crate::coverage::Coverage;
+use crate::shrink::Turns;
 use crate::world::World;
 
 /// The deliberate bugs, with the guarantee that each breaks.
@@ -58,12 +60,46 @@ pub struct Violation {
 /// # Panics
 /// When the manager does: a broken invariant inside it.
 pub fn run_seed(seed: u64, options: &Options) -> Result<SeedReport, Violation> {
+    run_whole(seed, options, &Cell::new(0))
+}
+
+/// Runs a seed and tells how many turns were reached, also when it panics.
+pub(crate) fn run_whole(seed: u64, options: &Options, reached: &Cell<u64>) -> Result<SeedReport, Violation> {
     let mut world = World::new(seed, options);
     let (mut op, mut number) = (0, 0);
     while op < options.ops && world.violation.is_none() {
         world.begin_turn(number);
-        op += u64::from(turn(&mut world));
         number += 1;
+        reached.set(number);
+        op += u64::from(turn(&mut world));
+    }
+    conclude(world, op)
+}
+
+/// Runs the given turns of a seed and no others, whatever the number of requests.
+///
+/// # Errors
+/// The first violation.
+///
+/// # Panics
+/// When the manager does: a broken invariant inside it.
+pub fn run_turns(seed: u64, options: &Options, turns: &Turns) -> Result<SeedReport, Violation> {
+    run_listed(seed, options, turns.iter())
+}
+
+pub(crate) fn run_listed(
+    seed: u64,
+    options: &Options,
+    turns: impl Iterator<Item = u64>,
+) -> Result<SeedReport, Violation> {
+    let mut world = World::new(seed, options);
+    let mut op = 0;
+    for number in turns {
+        world.begin_turn(number);
+        op += u64::from(turn(&mut world));
+        if world.violation.is_some() {
+            break;
+        }
     }
     conclude(world, op)
 }
