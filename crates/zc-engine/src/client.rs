@@ -363,12 +363,14 @@ impl NbdClient {
         self.one(NbdRequest::WriteZeroes { offset, len_bytes }).map(drop)
     }
 
-    /// Says goodbye.
+    /// Says goodbye and waits until the server has closed the connection.
     ///
     /// # Errors
     /// When the connection is broken already.
     pub fn disconnect(mut self) -> Result<(), NbdClientError> {
         self.session.disconnect(&mut self.out)?;
-        self.send_out()
+        self.send_out()?;
+        while self.stream.read(&mut self.input).map_err(|source| self.failed(source))? > 0 {}
+        Ok(())
     }
 }

@@ -272,6 +272,11 @@ impl Conn {
         self.unsent_bytes -= bytes;
     }
 
+    /// Bytes of the send under way.
+    pub(crate) fn sending_bytes(&self) -> u64 {
+        self.sending_bytes.unwrap_or(0)
+    }
+
     /// Whether an operation of this connection is in the ring.
     pub(crate) fn is_in_ring(&self) -> bool {
         self.receiving != Receiving::Nothing || self.sending_bytes.is_some()

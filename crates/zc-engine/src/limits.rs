@@ -55,3 +55,5 @@ pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
 pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
 /// Runs of one answer about holes: two calls of the kernel each.
 pub(crate) const MAP_RUNS_MAX: usize = 4096;
+/// Replies of a turn to one client that the socket's buffer is likely to take at once (TCP starts with 16 KiB).
+pub(crate) const QUICK_SEND_BYTES: u64 = 16 << 10;

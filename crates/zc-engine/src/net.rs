@@ -18,7 +18,7 @@ use zc_nbd::Need;
 use zc_nbd::server::{CloseReason, Request, ServerEvent};
 
 use crate::conn::{Conn, Payload};
-use crate::limits::{CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS};
+use crate::limits::{CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES};
 use crate::peer::Peer;
 use crate::pending::Pending;
 use crate::registry::Connection;
@@ -261,9 +261,11 @@ impl Shard {
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
             let operation = conn.send();
+            let bytes = conn.sending_bytes();
             let through = operation.is_none() && conn.closing && !conn.dead && conn.is_drained();
             if let Some(operation) = operation {
                 conn.taken_ms = now_ms;
+                self.quick_sends += usize::from(bytes <= QUICK_SEND_BYTES);
                 self.submit(operation, Pending::Send { conn: id });
             }
             if through {

@@ -113,6 +113,8 @@ pub(crate) struct Shard {
     pub(crate) touched: Vec<u64>,
     /// Connections to send to, or to close, at the end of the turn.
     pub(crate) to_send: Vec<u64>,
+    /// Sends of this turn that are small enough to end at once.
+    pub(crate) quick_sends: usize,
     /// Connections that chose no export, the oldest first; some may be through or gone.
     pub(crate) handshakes: VecDeque<u64>,
     /// Connections that are not dead, in all and by client.
@@ -180,6 +182,7 @@ impl Shard {
             conns: Map::default(),
             touched: Vec::new(),
             to_send: Vec::new(),
+            quick_sends: 0,
             handshakes: VecDeque::new(),
             peers_live: 0,
             peers: Map::default(),
@@ -267,8 +270,8 @@ impl Shard {
                 }
                 return Ok(clean);
             }
-            let timeout = Duration::from_millis(if self.touched.is_empty() { self.tick_ms() } else { 0 });
-            self.ring.submit_and_wait(1, Some(timeout), &mut completions)?;
+            let (min, timeout) = self.wait();
+            self.ring.submit_and_wait(min, Some(timeout), &mut completions)?;
             self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
             for completion in completions.drain(..) {
                 self.completed(completion);
@@ -276,6 +279,19 @@ impl Shard {
             self.submit_backlog();
             self.tick();
         }
+    }
+
+    /// How many completions to wait for, and how long. Small sends end while they are submitted: waking up for them
+    /// alone would cost every request at queue depth 1 a system call. Where one does not end so, because its client
+    /// does not read, the turn goes on with the second completion or after a tick.
+    fn wait(&mut self) -> (usize, Duration) {
+        let sends = std::mem::take(&mut self.quick_sends);
+        let ms = match (self.touched.is_empty(), sends) {
+            (false, _) => 0,
+            (true, 0) => self.tick_ms(),
+            (true, _) => TICK_BUSY_MS,
+        };
+        (1 + sends, Duration::from_millis(ms))
     }
 
     /// Handles events until there are none, carrying out what they cause.
