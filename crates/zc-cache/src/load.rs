@@ -253,6 +253,8 @@ impl CacheManager {
             .collect();
         by_age.sort_unstable();
         by_age.into_iter().for_each(|(_, slot)| self.policy.touched(slot));
+        let untrusted = self.volumes.values().any(|volume| !volume.cfg.trusted);
+        self.voids_owed |= untrusted || !self.mapping_trusted;
         self.out.push(Action::IntentReady);
     }
 

@@ -169,6 +169,8 @@ pub struct CacheManager {
     pub(crate) map_durable: u64,
     pub(crate) map_copy: usize,
     pub(crate) map_stale: bool,
+    /// Mappings from media were voided, and no region map names the journal block that says so yet.
+    pub(crate) voids_owed: bool,
     pub(crate) retiring: Option<Retiring>,
     pub(crate) retire_not_before_ms: u64,
     pub(crate) checkpoint: Option<CheckpointRun>,
@@ -272,6 +274,7 @@ impl CacheManager {
             map_durable: 0,
             map_copy: start.region_map_copy,
             map_stale: false,
+            voids_owed: false,
             retiring: None,
             retire_not_before_ms: 0,
             checkpoint: None,

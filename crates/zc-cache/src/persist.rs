@@ -6,7 +6,8 @@
 //!   write that caused it is marked on media, and marked regions are distrusted after an unclean stop.
 //! - A region's mark goes only after a *retirement*: no writer in it, the journal durable to its end as of the
 //!   retirement's begin, the origin flushed after the region's last write. The next map that is written names the
-//!   last durable journal block; a restart that cannot replay to it distrusts everything.
+//!   last durable journal block; a restart that cannot replay to it distrusts everything. So it is with what a start
+//!   voids because it does not believe it: a clean stop waits for a map that names the journal block that says so.
 //! - A checkpoint is the state as of some time after its `journal_start`; replaying the journal from there on top of
 //!   it leads to the state at the end, because each record states a fact about one key or one slot generation.
 //!
@@ -185,7 +186,8 @@ impl CacheManager {
         }
         let Some(retiring) = self.retiring.take() else { return };
         match (retiring.failed, retiring.candidates) {
-            (Some(error), _) => {
+            (Some(error), candidates) => {
+                self.voids_owed |= candidates.is_none();
                 self.retire_not_before_ms = self.now_ms + RETIRE_BACKOFF_MS;
                 self.fail_waiting_writes(error);
             }
@@ -208,7 +210,8 @@ impl CacheManager {
         if self.load.is_some() || self.stop_flush.is_some() || self.now_ms < self.retire_not_before_ms {
             return;
         }
-        if self.regions.inherited_len() > 0 {
+        let voids_owed = core::mem::take(&mut self.voids_owed);
+        if self.regions.inherited_len() > 0 || voids_owed {
             let volumes: Vec<_> = self.volumes.keys().copied().collect();
             self.start_retiring(None, volumes);
             return;
@@ -571,6 +574,7 @@ impl CacheManager {
             && self.regions.inherited_len() == 0
             && self.map_write.is_none()
             && !self.map_stale
+            && !self.voids_owed
             && self.retiring.is_none()
     }
 }

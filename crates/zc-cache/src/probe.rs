@@ -261,5 +261,6 @@ impl CacheManager {
         for other in stored {
             self.forget(other);
         }
+        self.voids_owed = true;
     }
 }

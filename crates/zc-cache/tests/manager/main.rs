@@ -372,6 +372,27 @@ fn a_header_that_was_misread_after_the_journal_was_lost_is_not_believed_later() 
 }
 
 #[test]
+fn a_lost_journal_block_that_voided_a_cold_volume_is_missed_at_the_next_start() {
+    let mut world = World::new(Shape::default());
+    (0..256).for_each(|at| world.write(V, at * EXTENT, &half(at + 1000, 8192)));
+    (0..30).for_each(|_| world.tick(100));
+    world.stop();
+    // Somebody else wrote to the origin; the volume starts cold; nobody writes.
+    world.origins.get_mut(&V).unwrap()[77 * 8192..78 * 8192].copy_from_slice(&half(2, 8192));
+    let before = world.journal_bytes().to_vec();
+    let mut world = world.restart_trusting(V, false);
+    world.tick(1);
+    world.stop();
+    // The device never wrote the journal blocks of that session.
+    world.journal_bytes().copy_from_slice(&before);
+    let mut world = world.restart_trusting(V, true);
+    world.tick(1);
+    (0..256).for_each(|at| drop(world.read(V, at * EXTENT, EXTENT)));
+    assert_eq!(world.stat("probes_differed"), 0);
+    world.stop();
+}
+
+#[test]
 fn residency_tells_cached_zero_and_origin_apart() {
     let mut world = World::new(Shape { slots: 6, weu_bytes: 64 << 10, ..Shape::default() });
     let state_of = |world: &World, offset: u64, len: u64| {

@@ -214,6 +214,18 @@ impl World {
         Self::start(device, geometry, config, volumes, origins, kind)
     }
 
+    /// The same, but says whether what the cache holds for the volume is to be believed.
+    pub(crate) fn restart_trusting(mut self, id: VolumeId, trusted: bool) -> Self {
+        self.volumes.iter_mut().filter(|volume| volume.id == id).for_each(|volume| volume.trusted = trusted);
+        self.restart(true)
+    }
+
+    /// The bytes of the journal.
+    pub(crate) fn journal_bytes(&mut self) -> &mut [u8] {
+        let at = usize_from_u64(self.geometry.journal_offset);
+        &mut self.device.0[at..at + usize_from_u64(self.geometry.journal_blocks) * 4096]
+    }
+
     /// Makes a new cache over the old one, of the same layout.
     pub(crate) fn reformat(self) -> Self {
         let Self { mut device, geometry, config, volumes, origins, kind, .. } = self;
