@@ -24,6 +24,8 @@ pub mod report;
 mod run;
 mod session;
 mod stop;
+#[cfg(test)]
+mod stub;
 mod subject;
 pub mod table;
 mod uri;

@@ -168,8 +168,9 @@ impl Subject {
     /// Why a case with this need does not apply; `None` if it does.
     pub(crate) fn lacks(&self, need: Need) -> Option<&'static str> {
         let has = |bit| self.offer.flags & bit != 0;
+        let plain = !self.offer.forced_tls;
         let (holds, why) = match need {
-            Need::Plain => (!self.offer.forced_tls, "the server wants TLS first"),
+            Need::Plain => (plain, "the server wants TLS first"),
             Need::Tls => (self.offer.tls, "no TLS"),
             Need::NoTls => (!self.offer.tls, "the server offers TLS"),
             Need::ForcedTls => (self.offer.forced_tls, "the server does not insist on TLS"),
@@ -177,9 +178,12 @@ impl Subject {
             Need::Meta => (self.offer.meta, "no base:allocation"),
             Need::Extended => (self.offer.extended, "no extended headers"),
             Need::List => (self.offer.list, "the list of exports is refused"),
-            Need::Write => (self.options.writes && !self.offer.read_only, "the export may not be written"),
+            Need::Write => {
+                (plain && self.options.writes && !self.offer.read_only, "the export may not be written")
+            }
             Need::ReadOnly => {
-                (self.offer.read_only || self.options.read_only.is_some(), "no read-only export is known")
+                let known = self.offer.read_only || self.options.read_only.is_some();
+                (plain && known, "no read-only export is known")
             }
             Need::Flush => (has(flag::FLUSH), "no FLUSH"),
             Need::Fua => (has(flag::FUA), "no FUA"),

@@ -122,7 +122,7 @@ pub(crate) const CASES: &[Case] = &[
             conn.still_haggles()?;
             conn.info(subject.export(), &[])?.acked("INFO")?;
             let reserved = if offered & NO_ZEROES != 0 { 0 } else { 124 };
-            finish(conn, subject.export(), reserved)?.0.still_serves()
+            finish(conn, subject, reserved)?.0.still_serves()
         },
     ),
     format(
@@ -178,17 +178,17 @@ fn export_name(subject: &Subject, extra: u16, reserved: usize) -> Result<(Sessio
     let mut conn = subject.connect()?;
     let offered = conn.greeting()?;
     conn.send(&u32::from(offered & FIXED_NEWSTYLE | extra).to_be_bytes())?;
-    finish(conn, subject.export(), reserved)
+    finish(conn, subject, reserved)
 }
 
 /// Sends EXPORT_NAME and takes its reply with so many reserved bytes.
-fn finish(mut conn: Conn, export: &str, reserved: usize) -> Result<(Session, Vec<u8>), Stop> {
-    conn.send(&option(opt::EXPORT_NAME, export.as_bytes()))?;
+fn finish(mut conn: Conn, subject: &Subject, reserved: usize) -> Result<(Session, Vec<u8>), Stop> {
+    conn.send(&option(opt::EXPORT_NAME, subject.export().as_bytes()))?;
     let reply = conn.recv(10, "the reply to EXPORT_NAME")?;
     let mut cursor = Cursor::new(&reply, "the reply to EXPORT_NAME");
     let (size, flags) = (cursor.u64()?, cursor.u16()?);
     let reserved = conn.recv(reserved, "the reserved bytes of the reply to EXPORT_NAME")?;
-    let session =
-        Session { conn, mode: Mode::Simple, size, flags, block: None, contexts: Vec::new(), next_cookie: 1 };
+    let (mode, block) = (Mode::Simple, subject.offer.block);
+    let session = Session { conn, mode, size, flags, block, contexts: Vec::new(), next_cookie: 1 };
     Ok((session, reserved))
 }

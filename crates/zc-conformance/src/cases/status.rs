@@ -132,7 +132,11 @@ pub(crate) const CASES: &[Case] = &[
         })
     }),
     format("BS-10", ALLOCATION, "what is marked ZERO reads as zeroes", &[Need::Meta], |subject| {
+        let (unit, writable) = (subject.unit(), subject.lacks(Need::Write).is_none());
         in_both(subject, |session| {
+            if writable {
+                session.write(152 * unit, &pattern(10, unit))?;
+            }
             let length = session.size.min(4 << 20);
             let mut at = 0;
             for (length, flags) in status(session, 0, length, 0)? {
