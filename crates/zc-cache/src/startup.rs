@@ -5,8 +5,8 @@
 //!
 //! # What makes mappings untrusted
 //! A restart believes unmarked regions because region map, checkpoint and journal vouch for each other. It stops to
-//! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged or unreadable (it
-//! may have been the newer one); the journal ends before the block that map or checkpoint need; the journal has run
+//! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged, unreadable or
+//! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint need; the journal has run
 //! past the checkpoint (a newer checkpoint was lost); checkpoint or journal name a newer region map than was found.
 //! An older checkpoint will do if the journal is still complete from its start on.
 //!
@@ -550,6 +550,7 @@ impl<M: Media> Reader<'_, M> {
 
     fn region_maps(&mut self) -> Maps {
         let mut maps = Maps { newest: None, damaged: false };
+        let mut blank = false;
         for (copy, offset) in self.geometry.region_map.into_iter().enumerate() {
             let Some(bytes) = self.bytes(offset, REGION_MAP_BYTES) else {
                 maps.damaged = true;
@@ -561,9 +562,12 @@ impl<M: Media> Reader<'_, M> {
                     maps.newest = Some((map, copy));
                 }
                 Ok(_) => {}
-                Err(_) => maps.damaged |= bytes.iter().any(|byte| *byte != 0),
+                Err(_) if bytes.iter().all(|byte| *byte == 0) => blank = true,
+                Err(_) => maps.damaged = true,
             }
         }
+        // Updates alternate: from the second map on no copy is blank.
+        maps.damaged |= blank && maps.newest.as_ref().is_some_and(|(map, _)| map.sequence > 1);
         maps
     }
 

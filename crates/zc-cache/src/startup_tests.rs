@@ -144,6 +144,17 @@ fn the_journal_replays_in_order_and_ends_at_a_block_of_an_older_session() {
 }
 
 #[test]
+fn a_region_map_that_became_blank_is_damaged_and_one_that_was_never_written_is_not() {
+    let (mut memory, geometry) = formatted();
+    assert_eq!(reason(&mut memory), None, "a fresh cache has one map");
+    put_map(&mut memory, &geometry, 1, 2, 0);
+    put_map(&mut memory, &geometry, 0, 3, 0);
+    let at = usize_from_u64(geometry.region_map[0]);
+    memory.bytes[at..at + usize_from_u64(REGION_MAP_BYTES)].fill(0);
+    assert_eq!(reason(&mut memory), Some(DistrustReason::DamagedRegionMap));
+}
+
+#[test]
 fn what_does_not_vouch_for_each_other_is_distrusted() {
     let (mut memory, geometry) = formatted();
     put_map(&mut memory, &geometry, 1, 2, 1);
