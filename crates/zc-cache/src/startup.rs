@@ -6,9 +6,9 @@
 //! # What makes mappings untrusted
 //! A restart believes unmarked regions because region map, checkpoint and journal vouch for each other. It stops to
 //! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged, unreadable or
-//! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint need; the journal has run
-//! past the checkpoint (a newer checkpoint was lost); checkpoint or journal name a newer region map than was found.
-//! An older checkpoint will do if the journal is still complete from its start on.
+//! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint
+//! need; the journal has run past the checkpoint (a newer checkpoint was lost); checkpoint or journal name a newer
+//! region map than was found. An older checkpoint will do if the journal is still complete from its start on.
 //!
 //! # Order of writes
 //! Superblocks are rewritten in two halves with a flush between, so that one half is always whole. A format first
