@@ -114,6 +114,10 @@ pub(crate) struct FormatArgs {
     /// Size of an extent, a power of two from 4 KiB to 128 KiB.
     #[arg(long, value_parser = parse_size, default_value = "8 KiB")]
     pub(crate) extent_size: u64,
+    /// Write-evict units begin at multiples of this, such as the erase block; default is what the device discards at
+    /// least at once.
+    #[arg(long, value_parser = parse_size)]
+    pub(crate) align: Option<u64>,
     /// Fingerprint function.
     #[arg(long, value_enum, default_value = "blake3")]
     pub(crate) fingerprint: Fingerprint,

@@ -139,7 +139,7 @@ fn format(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Res
         device_bytes: file.len_bytes(),
         weu_bytes: config.cache.weu_bytes,
         extent_bytes: config.cache.extent_bytes,
-        align_bytes: 0,
+        align_bytes: file.discard_granularity_bytes().unwrap_or(0),
         journal_blocks: None,
     };
     let geometry = match journal {

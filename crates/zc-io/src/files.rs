@@ -167,6 +167,13 @@ impl BlockFile {
         in_use::rotational(rustix::fs::major(dev), rustix::fs::minor(dev))
     }
 
+    /// What a block device discards at least at once, in bytes; `None` for files, and for devices that do not discard.
+    #[must_use]
+    pub fn discard_granularity_bytes(&self) -> Option<u64> {
+        let device = Some(self.file.metadata().ok()?.rdev()).filter(|_| self.kind == FileKind::Block)?;
+        in_use::discard_granularity(rustix::fs::major(device), rustix::fs::minor(device))
+    }
+
     /// What it is, now.
     ///
     /// # Errors

@@ -39,12 +39,22 @@ pub(crate) fn file_use(path: &Path) -> Option<String> {
 
 /// Whether a device spins; `None` if the kernel does not say.
 pub(crate) fn rotational(major: u32, minor: u32) -> Option<bool> {
+    queue_attribute(major, minor, "rotational").map(|text| text == "1")
+}
+
+/// What a device discards at least at once, in bytes; `None` if it does not discard or the kernel does not say.
+pub(crate) fn discard_granularity(major: u32, minor: u32) -> Option<u64> {
+    let text = queue_attribute(major, minor, "discard_granularity")?;
+    text.parse().ok().filter(|bytes| *bytes > 0)
+}
+
+fn queue_attribute(major: u32, minor: u32, name: &str) -> Option<String> {
     let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     // A partition has its queue one level up.
-    [sys.join("queue/rotational"), sys.join("../queue/rotational")]
+    [sys.join("queue").join(name), sys.join("../queue").join(name)]
         .iter()
         .find_map(|path| fs::read_to_string(path).ok())
-        .map(|text| text.trim() == "1")
+        .map(|text| text.trim().to_owned())
 }
 
 fn partitions_and_self(sys: &Path) -> Vec<PathBuf> {

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         device_bytes,
         weu_bytes: u32::try_from(args.weu_size).unwrap_or(u32::MAX),
         extent_bytes: u32::try_from(args.extent_size).unwrap_or(u32::MAX),
-        align_bytes: 0,
+        align_bytes: args.align.or_else(|| file.discard_granularity_bytes()).unwrap_or(0),
         journal_blocks: None,
     };
     let geometry = match &journal {

@@ -409,3 +409,12 @@ fn a_journal_elsewhere_has_to_be_named_and_has_to_be_the_right_one() {
     let (code, text) = run(&["check", cache_name, "--journal", journal_name]);
     assert!(code == 2 && text.contains("the journal of another cache"), "{text}");
 }
+
+#[test]
+fn units_begin_where_they_are_asked_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cache.img");
+    assert_eq!(format(&path, &["--size", "4 MiB", "--align", "1 MiB"]).0, 0);
+    let geometry = Image::open(&path, None).unwrap().superblock.geometry;
+    assert_eq!(geometry.slots_offset, 1 << 20);
+}
