@@ -3,4 +3,8 @@
 //!
 //! Job: measure; assert nothing. Machines differ and are noisy: compare runs of one machine, interleaved.
 
+pub mod clock;
+pub mod data;
 pub mod driver;
+pub mod load;
+pub mod nbd;

@@ -1,0 +1,196 @@
+//! The floor of the protocol: an export without anything behind it, `null-server SOCKET SIZE_BYTES`.
+//!
+//! Job: answer READs from one buffer of noise and throw WRITEs away, with the session machine and the ring that the
+//! daemon uses and the same shape of loop: one thread, all readable requests parsed in one go, replies gathered into
+//! one send, one system call a turn. What the daemon takes longer than this is what its cache costs.
+//!
+//! What it does not do: bound what clients leave unsent. It serves the benchmarks' own client.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use zc_core::{Map, u64_from_usize, usize_from_u64};
+use zc_io::{
+    AlignedBuf, Completion, Memory, Operation, Ring, RingOptions, Segment, SharedBuf, SharedFd, Target,
+};
+use zc_nbd::Need;
+use zc_nbd::server::{
+    BlockSizes, Command, ExportFlags, ExportInfo, ServerConfig, ServerEvent, ServerSession,
+};
+
+/// Requests and payloads of one receive, in bytes.
+const RECEIVE_BYTES: usize = 256 << 10;
+/// Longest READ: what the noise is long, in bytes.
+const NOISE_BYTES: usize = 1 << 20;
+/// Tokens: `ACCEPT`, else connection number times two, plus one for sends.
+const ACCEPT: u64 = u64::MAX;
+
+struct Conn {
+    fd: SharedFd,
+    session: ServerSession,
+    head: Vec<u8>,
+    segments: Vec<Segment>,
+    sending: bool,
+    /// The WRITE whose payload is arriving.
+    write: Option<zc_nbd::server::Request>,
+}
+
+impl Conn {
+    fn new(socket: OwnedFd) -> Self {
+        let mut head = Vec::new();
+        let session = ServerSession::new(ServerConfig::default(), &mut head);
+        Self { fd: Arc::new(socket), session, head, segments: Vec::new(), sending: false, write: None }
+    }
+
+    /// Answers everything in `bytes`; false when the client leaves.
+    fn take(&mut self, mut bytes: &[u8], exports: &[ExportInfo], noise: &SharedBuf) -> bool {
+        loop {
+            self.session.take_payload(&mut bytes);
+            if self.write.is_some() && matches!(self.session.need(), Need::Payload { bytes } if bytes > 0) {
+                return true;
+            }
+            if let Some(request) = self.write.take() {
+                self.session.reply_done(request, &mut self.head);
+            }
+            match self.session.next_event(&mut bytes, exports, &mut self.head) {
+                None => return self.session.need() != Need::Nothing,
+                Some(ServerEvent::Request(request)) if request.command() == Command::Read => {
+                    let len = usize_from_u64(request.length());
+                    self.session.reply_read(request, &mut self.head);
+                    self.segments.push(Segment::whole(&self.head[..]));
+                    self.head.clear();
+                    self.segments.push(Segment::new(noise.clone(), 0..len));
+                }
+                Some(ServerEvent::Request(request)) => self.session.reply_done(request, &mut self.head),
+                Some(ServerEvent::WriteBegin(request)) => self.write = Some(request),
+                Some(ServerEvent::Attached { .. }) => {}
+                Some(ServerEvent::Disconnect | ServerEvent::Closed(_)) => return false,
+            }
+        }
+    }
+
+    fn send(&mut self) -> Option<Operation> {
+        if self.sending {
+            return None;
+        }
+        if !self.head.is_empty() {
+            self.segments.push(Segment::whole(&self.head[..]));
+            self.head.clear();
+        }
+        if self.segments.is_empty() {
+            return None;
+        }
+        self.sending = true;
+        Some(Operation::Send { fd: Arc::clone(&self.fd), segments: std::mem::take(&mut self.segments) })
+    }
+}
+
+struct Server {
+    ring: Ring,
+    listener: SharedFd,
+    exports: [ExportInfo; 1],
+    noise: SharedBuf,
+    conns: Map<u64, Conn>,
+    next: u64,
+    to_send: Vec<u64>,
+}
+
+impl Server {
+    fn submit(&mut self, operation: Operation, token: u64) -> anyhow::Result<()> {
+        self.ring.submit(operation, token).map_err(|full| anyhow::anyhow!("{full}"))
+    }
+
+    fn receive(&mut self, id: u64, memory: AlignedBuf) -> anyhow::Result<()> {
+        let Some(conn) = self.conns.get(&id) else { return Ok(()) };
+        let fd = Arc::clone(&conn.fd);
+        self.submit(Operation::Recv { fd, target: Target::whole(memory), exact: false }, id * 2)
+    }
+
+    fn accepted(&mut self, socket: OwnedFd) -> anyhow::Result<()> {
+        self.next += 1;
+        let id = self.next;
+        self.conns.insert(id, Conn::new(socket));
+        self.to_send.push(id);
+        self.receive(id, AlignedBuf::new(RECEIVE_BYTES))
+    }
+
+    fn received(&mut self, id: u64, count: usize, operation: Operation) -> anyhow::Result<()> {
+        let Some(Memory::Buf(memory)) = operation.into_target().map(Target::into_memory) else {
+            bail!("receives go into buffers");
+        };
+        let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
+        if count == 0 || !conn.take(&memory[..count], &self.exports[..], &self.noise) {
+            self.conns.remove(&id);
+            return Ok(());
+        }
+        self.to_send.push(id);
+        self.receive(id, memory)
+    }
+
+    fn completed(&mut self, completion: Completion) -> anyhow::Result<()> {
+        let Completion { user, result, operation, accepted } = completion;
+        if user == ACCEPT {
+            let fd = Arc::clone(&self.listener);
+            self.submit(Operation::Accept { fd }, ACCEPT)?;
+            return accepted.map_or(Ok(()), |socket| self.accepted(socket));
+        }
+        let id = user / 2;
+        if user.is_multiple_of(2) {
+            return self.received(id, result.unwrap_or(0), operation);
+        }
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.sending = false;
+            self.to_send.push(id);
+        }
+        Ok(())
+    }
+
+    fn run(mut self) -> anyhow::Result<()> {
+        let fd = Arc::clone(&self.listener);
+        self.submit(Operation::Accept { fd }, ACCEPT)?;
+        let mut completions = Vec::new();
+        loop {
+            self.ring.submit_and_wait(1, None, &mut completions)?;
+            for completion in completions.drain(..) {
+                self.completed(completion)?;
+            }
+            for id in std::mem::take(&mut self.to_send) {
+                if let Some(operation) = self.conns.get_mut(&id).and_then(Conn::send) {
+                    self.submit(operation, id * 2 + 1)?;
+                }
+            }
+        }
+    }
+}
+
+fn main() -> anyhow::Result<()> {
+    let mut args = std::env::args().skip(1);
+    let usage = "usage: null-server SOCKET SIZE_BYTES";
+    let path = args.next().context(usage)?;
+    let size_bytes: u64 = args.next().context(usage)?.parse().context(usage)?;
+    let Some(blocks) = BlockSizes::new(1, 4096, u32::try_from(NOISE_BYTES)?) else {
+        bail!("the block sizes are legal")
+    };
+    let export = ExportInfo {
+        name: String::new(),
+        description: String::new(),
+        size_bytes: size_bytes.max(u64_from_usize(NOISE_BYTES)),
+        flags: ExportFlags { multi_conn: true, ..ExportFlags::default() },
+        blocks,
+        contexts: Vec::new(),
+        token: 1,
+    };
+    let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on {path}"))?;
+    let server = Server {
+        ring: Ring::new(RingOptions::default())?,
+        listener: Arc::new(OwnedFd::from(listener)),
+        exports: [export],
+        noise: AlignedBuf::from(zc_bench::data::noise(NOISE_BYTES, 1).as_slice()).into_shared(),
+        conns: Map::default(),
+        next: 0,
+        to_send: Vec::new(),
+    };
+    server.run()
+}

@@ -1,0 +1,24 @@
+//! The one clock of the benchmarks.
+
+use std::sync::LazyLock;
+use std::time::{Duration, Instant};
+
+static START: LazyLock<Instant> = LazyLock::new(now);
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of this crate: measuring is its job")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Nanoseconds since the first call.
+#[must_use]
+pub fn now_ns() -> u64 {
+    u64::try_from(START.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Lets time pass: between attempts to reach a server that starts.
+pub fn pause(time: Duration) {
+    let timeout = rustix::event::Timespec::try_from(time).ok();
+    // An interruption ends the pause early, which harms nobody.
+    let _interrupted = rustix::event::poll(&mut [], timeout.as_ref());
+}

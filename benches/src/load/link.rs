@@ -1,0 +1,145 @@
+//! One connection of the load generator.
+//!
+//! Invariants: nothing is allocated per request once the connection has warmed up, apart from what the session does.
+
+use std::io::{IoSlice, Read as _, Write as _};
+use std::ops::Range;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use hdrhistogram::Histogram;
+use zc_core::Map;
+use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession};
+
+use crate::clock::now_ns;
+
+/// Replies taken in one receive, in bytes.
+const INPUT_BYTES: usize = 512 << 10;
+
+pub(super) struct Link {
+    socket: UnixStream,
+    session: ClientSession,
+    input: Vec<u8>,
+    /// Headers to send.
+    out: Vec<u8>,
+    /// For each WRITE in `out`: where its header ends, and where its payload lies.
+    payloads: Vec<(usize, Range<usize>)>,
+    /// When each request in flight began.
+    started: Map<u64, u64>,
+    size_bytes: u64,
+}
+
+impl Link {
+    pub(super) fn connect(path: &Path, export: &str) -> anyhow::Result<Self> {
+        let socket =
+            UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
+        let config = ClientConfig {
+            export: export.to_owned(),
+            extended: false,
+            in_flight: 1 << 16,
+            ..ClientConfig::default()
+        };
+        let mut link = Self {
+            socket,
+            session: ClientSession::new(config),
+            input: vec![0; INPUT_BYTES],
+            out: Vec::new(),
+            payloads: Vec::new(),
+            started: Map::default(),
+            size_bytes: 0,
+        };
+        link.shake_hands()?;
+        Ok(link)
+    }
+
+    fn shake_hands(&mut self) -> anyhow::Result<()> {
+        loop {
+            let count = self.socket.read(&mut self.input)?;
+            if count == 0 {
+                bail!("the server closed the connection during the handshake");
+            }
+            let mut bytes = &self.input[..count];
+            let event = self.session.next_event(&mut bytes, &mut self.out)?;
+            self.send(&[])?;
+            if event.is_some() {
+                let Some(export) = self.session.export() else { bail!("the server offers no export") };
+                self.size_bytes = export.size_bytes;
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) const fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    pub(super) const fn socket(&self) -> &UnixStream {
+        &self.socket
+    }
+
+    pub(super) fn in_flight(&self) -> u32 {
+        u32::try_from(self.started.len()).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn read(&mut self, offset: u64, len_bytes: u32, now_ns: u64) -> anyhow::Result<()> {
+        let cookie = self.session.read(offset, len_bytes, 0, &mut self.out)?;
+        self.started.insert(cookie, now_ns);
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, offset: u64, payload: Range<usize>, now_ns: u64) -> anyhow::Result<()> {
+        let len_bytes = u32::try_from(payload.len())?;
+        let cookie = self.session.write(offset, len_bytes, 0, &mut self.out)?;
+        self.started.insert(cookie, now_ns);
+        self.payloads.push((self.out.len(), payload));
+        Ok(())
+    }
+
+    /// Sends everything in one go; payloads lie in `bytes`.
+    pub(super) fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
+        let mut slices = Vec::with_capacity(2 * self.payloads.len() + 1);
+        let mut at = 0;
+        for (end, payload) in self.payloads.drain(..) {
+            slices.push(IoSlice::new(&self.out[at..end]));
+            slices.push(IoSlice::new(&bytes[payload]));
+            at = end;
+        }
+        slices.push(IoSlice::new(&self.out[at..]));
+        let mut left = slices.as_mut_slice();
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let sent = self.socket.write_vectored(left).context("cannot send to the server")?;
+            IoSlice::advance_slices(&mut left, sent);
+        }
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Waits for bytes and takes all replies in them.
+    pub(super) fn receive(&mut self, latency: &mut Histogram<u64>) -> anyhow::Result<()> {
+        let count = self.socket.read(&mut self.input).context("cannot receive from the server")?;
+        if count == 0 {
+            bail!("the server closed the connection");
+        }
+        let now_ns = now_ns();
+        let mut bytes = &self.input[..count];
+        loop {
+            self.session.take_payload(&mut bytes);
+            match self.session.next_event(&mut bytes, &mut self.out)? {
+                None => return Ok(()),
+                Some(ClientEvent::Done { cookie, result }) => {
+                    result?;
+                    let Some(started) = self.started.remove(&cookie) else { bail!("an unknown reply") };
+                    latency.saturating_record(now_ns.saturating_sub(started).max(1));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn close(mut self) -> anyhow::Result<()> {
+        self.session.disconnect(&mut self.out)?;
+        self.send(&[])
+    }
+}

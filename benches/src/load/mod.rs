@@ -1,0 +1,212 @@
+//! The load generator: one thread, a few connections, as many requests in flight on each as asked.
+//!
+//! Job: drive any NBD server alike ([`run`]) and tell how many requests were answered and how long each took. All
+//! requests that a turn's replies make room for leave in one send; all replies that have arrived are taken in one
+//! receive. One connection blocks in the receive, several in `poll`.
+//!
+//! Invariants: a request's latency counts from before its bytes are handed to the socket until its last reply byte was
+//! received. An error reply ends the run: speed of errors is not worth knowing.
+//!
+//! What it does not do: check what was read (the tests do), or open more than a handful of connections.
+
+mod link;
+mod payload;
+
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context as _, bail, ensure};
+use hdrhistogram::Histogram;
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use rustix::event::{PollFd, PollFlags, poll};
+use zc_core::u64_from_usize;
+
+use crate::clock::now_ns;
+use link::Link;
+pub use payload::{Content, Payloads};
+
+/// What is asked of the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// READ.
+    Read,
+    /// WRITE with these contents.
+    Write(Content),
+}
+
+/// Where requests go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Anywhere, aligned to the request's length.
+    Random,
+    /// One after the other; each connection has its own part of the export.
+    Sequential,
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// What is asked.
+    pub op: Op,
+    /// Where.
+    pub order: Order,
+    /// Length of each request in bytes.
+    pub block_bytes: u32,
+    /// Requests in flight on each connection.
+    pub depth: u32,
+    /// Connections.
+    pub connections: u32,
+    /// How long new requests are sent, in nanoseconds.
+    pub time_ns: u64,
+    /// Most requests; with sequential order, exactly once over the export is `u64::MAX` and `once`.
+    pub once: bool,
+    /// Seeds the addresses.
+    pub seed: u64,
+}
+
+/// What a load came to.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Requests answered.
+    pub requests: u64,
+    /// From the first request to the last answer, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// Latencies in nanoseconds.
+    pub latency: Histogram<u64>,
+}
+
+impl Outcome {
+    /// Requests answered per second.
+    #[must_use]
+    pub fn per_second(&self) -> f64 {
+        self.requests as f64 * 1e9 / (self.elapsed_ns.max(1) as f64)
+    }
+}
+
+/// An empty histogram of nanoseconds up to 100 s.
+#[must_use]
+pub fn histogram() -> Histogram<u64> {
+    match Histogram::new_with_bounds(1, 100_000_000_000, 3) {
+        Ok(histogram) => histogram,
+        Err(error) => unreachable!("the bounds are constant and legal: {error}"),
+    }
+}
+
+/// Addresses of one connection.
+struct Addresses {
+    order: Order,
+    rng: Pcg64Mcg,
+    first_block: u64,
+    blocks: u64,
+    next: u64,
+    once: bool,
+}
+
+impl Addresses {
+    fn next(&mut self) -> Option<u64> {
+        let at = match self.order {
+            Order::Random => self.rng.random_range(0..self.blocks),
+            Order::Sequential if self.once && self.next >= self.blocks => return None,
+            Order::Sequential => self.next % self.blocks,
+        };
+        self.next += 1;
+        Some(self.first_block + at)
+    }
+}
+
+struct Driver {
+    load: Load,
+    links: Vec<Link>,
+    addresses: Vec<Addresses>,
+    payloads: Payloads,
+    end_ns: u64,
+    latency: Histogram<u64>,
+}
+
+impl Driver {
+    /// Sends what the connection has room for.
+    fn refill(&mut self, index: usize, now_ns: u64) -> anyhow::Result<()> {
+        let link = &mut self.links[index];
+        while link.in_flight() < self.load.depth && now_ns < self.end_ns {
+            let Some(block) = self.addresses[index].next() else { break };
+            let offset = block * u64::from(self.load.block_bytes);
+            match self.load.op {
+                Op::Read => link.read(offset, self.load.block_bytes, now_ns)?,
+                Op::Write(content) => {
+                    let payload = self.payloads.take(content, self.load.block_bytes);
+                    link.write(offset, payload, now_ns)?;
+                }
+            }
+        }
+        link.send(self.payloads.bytes())
+    }
+
+    fn take(&mut self, index: usize) -> anyhow::Result<()> {
+        self.links[index].receive(&mut self.latency)?;
+        self.refill(index, now_ns())
+    }
+
+    fn turn(&mut self) -> anyhow::Result<()> {
+        if self.links.len() == 1 {
+            return self.take(0);
+        }
+        let ready: Vec<bool> = {
+            let mut fds: Vec<PollFd<'_>> =
+                self.links.iter().map(|link| PollFd::new(link.socket(), PollFlags::IN)).collect();
+            match poll(&mut fds, None) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::INTR) => return Ok(()),
+                Err(errno) => return Err(io::Error::from(errno)).context("poll"),
+            }
+            fds.iter().map(|fd| !fd.revents().is_empty()).collect()
+        };
+        for (index, ready) in ready.into_iter().enumerate() {
+            if ready && self.links[index].in_flight() > 0 {
+                self.take(index)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Runs a load against the export named `export` of the server behind a Unix socket.
+///
+/// # Errors
+/// The server cannot be reached, breaks the protocol, or answers a request with an error.
+pub fn run(socket: &Path, export: &str, load: Load) -> anyhow::Result<Outcome> {
+    ensure!(load.connections > 0 && load.depth > 0, "a load needs connections and requests");
+    let links: Vec<Link> =
+        (0..load.connections).map(|_| Link::connect(socket, export)).collect::<Result<_, _>>()?;
+    let size_bytes = links.iter().map(Link::size_bytes).min().unwrap_or(0);
+    let share = size_bytes / u64::from(load.block_bytes) / u64::from(load.connections);
+    if share == 0 {
+        bail!("the export of {size_bytes} bytes is too small for this load");
+    }
+    let addresses = (0..u64_from_usize(links.len()))
+        .map(|link| {
+            let (first_block, blocks) = match load.order {
+                Order::Sequential => (link * share, share),
+                Order::Random => (0, share * u64::from(load.connections)),
+            };
+            let rng = Pcg64Mcg::seed_from_u64(load.seed.wrapping_mul(1000).wrapping_add(link));
+            Addresses { order: load.order, rng, first_block, blocks, next: 0, once: load.once }
+        })
+        .collect();
+    let payloads = match load.op {
+        Op::Read => Payloads::none(),
+        Op::Write(content) => Payloads::new(content, load.seed),
+    };
+    let start_ns = now_ns();
+    let end_ns = start_ns.saturating_add(load.time_ns);
+    let mut driver = Driver { load, links, addresses, payloads, end_ns, latency: histogram() };
+    for index in 0..driver.links.len() {
+        driver.refill(index, start_ns)?;
+    }
+    while driver.links.iter().any(|link| link.in_flight() > 0) {
+        driver.turn()?;
+    }
+    let elapsed_ns = now_ns() - start_ns;
+    driver.links.into_iter().try_for_each(Link::close)?;
+    Ok(Outcome { requests: driver.latency.len(), elapsed_ns, latency: driver.latency })
+}

@@ -1,0 +1,221 @@
+//! The run: who is asked, in which order, and what is noted.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+
+use super::cases::{CASES, Case, Target};
+use super::daemon::{Counters, Daemon, Volume, fill_file};
+use super::floor;
+use super::servers::{self, Server};
+use super::usage::{Profile, SyscallCount, cpu_ns};
+use crate::load::{self, Content, Outcome};
+
+/// Connections and paths that were never used are slow at first: so long every run goes before it counts.
+const WARM_NS: u64 = 150_000_000;
+
+/// How the run is made.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where files, sockets and logs go: on the SSD to be measured.
+    pub dir: PathBuf,
+    /// Length of one run in nanoseconds.
+    pub time_ns: u64,
+    /// Rounds.
+    pub rounds: u64,
+    /// Size of the file and of each volume in bytes.
+    pub size_bytes: u64,
+    /// Only cases whose name contains this.
+    pub only: Option<String>,
+    /// Where profiles of the daemon in each case go, if they are wanted.
+    pub profiles: Option<PathBuf>,
+}
+
+/// What one short run came to.
+#[derive(Debug, Clone, Copy)]
+pub struct Sample {
+    /// Round it belongs to.
+    pub round: u64,
+    /// Requests per second.
+    pub per_second: f64,
+    /// Mean and percentiles 50, 90, 99, 99.9 in microseconds.
+    pub latency_us: [f64; 5],
+    /// CPU microseconds of the server for each request; `None` for what has no server.
+    pub cpu_us: Option<f64>,
+    /// Of the daemon.
+    pub counters: Option<Counters>,
+    /// Requests.
+    pub requests: u64,
+}
+
+/// Everything measured for one target in one case.
+#[derive(Debug)]
+pub struct Series {
+    /// What was asked.
+    pub case: Case,
+    /// Who was asked.
+    pub target: Target,
+    /// Timed runs.
+    pub samples: Vec<Sample>,
+    /// System calls per request, from a run of its own.
+    pub syscalls: Option<f64>,
+}
+
+/// The volumes of the daemon, by target.
+const VOLUMES: [Volume; 4] = [
+    volume("noise", "write-through", Content::Noise),
+    volume("halving", "write-through", Content::Halving),
+    volume("half-duplicate", "write-through", Content::HalfDuplicate),
+    volume("pass", "pass-through", Content::Noise),
+];
+
+const fn volume(name: &'static str, mode: &'static str, content: Content) -> Volume {
+    Volume { name, mode, compression: "lz4", dedup: true, content }
+}
+
+/// Everything that is asked.
+#[derive(Debug)]
+struct Field {
+    file: PathBuf,
+    daemon: Daemon,
+    null: Server,
+    nbdkit_null: Server,
+    qemu: Server,
+    nbdkit_file: Server,
+}
+
+impl Field {
+    fn set_up(options: &Options) -> anyhow::Result<Self> {
+        let dir = &options.dir;
+        std::fs::create_dir_all(dir)?;
+        let file = dir.join("file.img");
+        fill_file(&file, options.size_bytes)?;
+        let null_bytes = options.size_bytes;
+        let daemon =
+            Daemon::start(&dir.join("zcached"), 4 * options.size_bytes, &VOLUMES, options.size_bytes)?;
+        for volume in VOLUMES.iter().filter(|volume| volume.mode != "pass-through") {
+            daemon.fill(volume)?;
+        }
+        Ok(Self {
+            daemon,
+            null: servers::null(dir, null_bytes)?,
+            nbdkit_null: servers::nbdkit_null(dir, null_bytes)?,
+            qemu: servers::qemu(dir, &file)?,
+            nbdkit_file: servers::nbdkit_file(dir, &file)?,
+            file,
+        })
+    }
+
+    /// Socket, export and process of a target that is a server.
+    fn server(&self, target: Target) -> Option<(&Path, &'static str, u32)> {
+        match target {
+            Target::Raw | Target::PingPong => None,
+            Target::Null => Some((self.null.socket(), "", self.null.pid())),
+            Target::NbdkitNull => Some((self.nbdkit_null.socket(), "", self.nbdkit_null.pid())),
+            Target::Qemu => Some((self.qemu.socket(), "", self.qemu.pid())),
+            Target::NbdkitFile => Some((self.nbdkit_file.socket(), "", self.nbdkit_file.pid())),
+            _ => target.volume().map(|volume| (self.daemon.socket(), volume, self.daemon.pid())),
+        }
+    }
+
+    fn measure(&self, case: &Case, target: Target, round: u64, time_ns: u64) -> anyhow::Result<Sample> {
+        let Some((socket, export, pid)) = self.server(target) else {
+            return self.measure_floor(case, target, round, time_ns);
+        };
+        load::run(socket, export, case.load(target, WARM_NS, round * 2))?;
+        let is_daemon = target.volume().is_some();
+        let before = is_daemon.then(|| self.daemon.counters()).transpose()?;
+        let cpu_before = cpu_ns(pid)?;
+        let outcome = load::run(socket, export, case.load(target, time_ns, round * 2 + 1))?;
+        let cpu_ns = cpu_ns(pid)?.saturating_sub(cpu_before);
+        let after = is_daemon.then(|| self.daemon.counters()).transpose()?;
+        Ok(Sample {
+            cpu_us: Some(cpu_ns as f64 / 1000.0 / (outcome.requests.max(1) as f64)),
+            counters: after.zip(before).map(|(after, before)| after.since(before)),
+            ..sample(&outcome, round)
+        })
+    }
+
+    fn measure_floor(&self, case: &Case, target: Target, round: u64, time_ns: u64) -> anyhow::Result<Sample> {
+        if target == Target::PingPong {
+            return Ok(sample(&floor::ping_pong(case.block_bytes, time_ns)?, round));
+        }
+        let raw = floor::fio(&self.file, &case.load(target, time_ns, round))?;
+        Ok(Sample {
+            round,
+            per_second: raw.per_second,
+            latency_us: raw.latency_us,
+            cpu_us: Some(raw.cpu_us),
+            counters: None,
+            requests: 0,
+        })
+    }
+
+    /// System calls per request of a server, counted in a run of its own.
+    fn count_syscalls(&self, case: &Case, target: Target, time_ns: u64) -> anyhow::Result<Option<f64>> {
+        let Some((socket, export, pid)) = self.server(target) else { return Ok(None) };
+        let Some(count) = SyscallCount::begin(pid) else { return Ok(None) };
+        let outcome = load::run(socket, export, case.load(target, time_ns, 99))?;
+        Ok(count.end().map(|calls| calls as f64 / (outcome.requests.max(1) as f64)))
+    }
+
+    /// Profiles the daemon in a run of its own; the text goes to a file named for case and target.
+    fn profile(&self, case: &Case, target: Target, time_ns: u64, dir: &Path) -> anyhow::Result<()> {
+        let Some(volume) = target.volume() else { return Ok(()) };
+        let Some(profile) = Profile::begin(self.daemon.pid(), &dir.join("perf.data")) else { return Ok(()) };
+        load::run(self.daemon.socket(), volume, case.load(target, time_ns, 77))?;
+        let name = format!("profile-{}-{volume}.txt", case.name().replace([' ', ','], "_"));
+        std::fs::write(dir.join(name), profile.end().unwrap_or_default())?;
+        Ok(())
+    }
+}
+
+fn sample(outcome: &Outcome, round: u64) -> Sample {
+    let at = |quantile| outcome.latency.value_at_quantile(quantile) as f64 / 1000.0;
+    Sample {
+        round,
+        per_second: outcome.per_second(),
+        latency_us: [outcome.latency.mean() / 1000.0, at(0.5), at(0.9), at(0.99), at(0.999)],
+        cpu_us: None,
+        counters: None,
+        requests: outcome.requests,
+    }
+}
+
+/// Makes the run; `tell` hears how far it is.
+///
+/// # Errors
+/// A server or tool is missing or fails.
+pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<Series>> {
+    tell("making files and filling caches");
+    let field = Field::set_up(options)?;
+    let wanted = |case: &&Case| options.only.as_ref().is_none_or(|only| case.name().contains(only));
+    let mut all = Vec::new();
+    for case in CASES.iter().filter(wanted) {
+        let mut series: Vec<Series> = Target::ALL
+            .into_iter()
+            .filter(|target| case.has(*target))
+            .map(|target| Series { case: *case, target, samples: Vec::new(), syscalls: None })
+            .collect();
+        for round in 0..options.rounds {
+            let count = series.len();
+            for turn in 0..count {
+                let at = (turn + zc_core::usize_from_u64(round)) % count;
+                let target = series[at].target;
+                let sample = field
+                    .measure(case, target, round, options.time_ns)
+                    .with_context(|| format!("{}: {}", target.name(), case.name()))?;
+                series[at].samples.push(sample);
+            }
+        }
+        for one in &mut series {
+            one.syscalls = field.count_syscalls(case, one.target, options.time_ns / 4)?;
+            if let Some(dir) = &options.profiles {
+                field.profile(case, one.target, options.time_ns, dir)?;
+            }
+        }
+        tell(&super::report::case_table(&series));
+        all.extend(series);
+    }
+    Ok(all)
+}

@@ -1,0 +1,130 @@
+//! The servers that are compared, as child processes with a Unix socket each.
+//!
+//! Invariants: a server that was started is ended when its value goes; one that does not come up is an error with what
+//! it said last.
+
+use std::fs::File;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+
+use crate::clock::pause;
+
+/// Attempts to reach a server that starts, 20 ms apart.
+const ATTEMPTS: u32 = 500;
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Server {
+    /// Starts `command` and waits until something answers on `socket`; what it says goes to a file beside that.
+    ///
+    /// # Errors
+    /// It cannot be started, ends, or does not answer within ten seconds.
+    pub fn start(command: &mut Command, socket: &Path) -> anyhow::Result<Self> {
+        let shown = command.get_program().to_string_lossy().into_owned();
+        let log = socket.with_extension("log");
+        let said = File::create(&log)?;
+        command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said);
+        let child = command.spawn().with_context(|| format!("cannot start {shown}"))?;
+        let mut server = Self { child, socket: socket.to_owned() };
+        for _ in 0..ATTEMPTS {
+            if UnixStream::connect(socket).is_ok() {
+                return Ok(server);
+            }
+            if let Some(status) = server.child.try_wait()? {
+                bail!("{shown} ended with {status}; see {}", log.display());
+            }
+            pause(Duration::from_millis(20));
+        }
+        bail!("{shown} does not answer on {}; see {}", socket.display(), log.display())
+    }
+
+    /// The process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it serves.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _gone_already = rustix::process::kill_process(
+            rustix::process::Pid::from_child(&self.child),
+            rustix::process::Signal::TERM,
+        );
+        let _reaped = self.child.wait();
+    }
+}
+
+/// The program of that name beside our own executable.
+///
+/// # Errors
+/// It is not there: build it first.
+pub fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe()?;
+    let program = own.parent().unwrap_or_else(|| Path::new(".")).join(name);
+    if !program.is_file() {
+        bail!("{} is missing; `cargo xtask bench` builds it", program.display());
+    }
+    Ok(program)
+}
+
+/// `qemu-nbd` straight on the file, direct I/O through io_uring.
+///
+/// # Errors
+/// As [`Server::start`].
+pub fn qemu(dir: &Path, file: &Path) -> anyhow::Result<Server> {
+    let socket = dir.join("qemu.sock");
+    let mut command = Command::new("qemu-nbd");
+    command.args(["--format=raw", "--cache=none", "--aio=io_uring", "--persistent", "--shared=8"]);
+    command.arg("--socket").arg(&socket).arg(file);
+    Server::start(&mut command, &socket)
+}
+
+/// `nbdkit file`: from the page cache, once that is warm.
+///
+/// # Errors
+/// As [`Server::start`].
+pub fn nbdkit_file(dir: &Path, file: &Path) -> anyhow::Result<Server> {
+    nbdkit(dir, "nbdkit-file.sock", &["file".to_owned(), file.display().to_string()])
+}
+
+/// `nbdkit null`: nothing behind it.
+///
+/// # Errors
+/// As [`Server::start`].
+pub fn nbdkit_null(dir: &Path, size_bytes: u64) -> anyhow::Result<Server> {
+    nbdkit(dir, "nbdkit-null.sock", &["null".to_owned(), format!("size={size_bytes}")])
+}
+
+fn nbdkit(dir: &Path, socket: &str, plugin: &[String]) -> anyhow::Result<Server> {
+    let socket = dir.join(socket);
+    let mut command = Command::new("nbdkit");
+    command.arg("--foreground").arg("--unix").arg(&socket).args(plugin);
+    Server::start(&mut command, &socket)
+}
+
+/// Our own null export.
+///
+/// # Errors
+/// As [`Server::start`].
+pub fn null(dir: &Path, size_bytes: u64) -> anyhow::Result<Server> {
+    let socket = dir.join("null.sock");
+    let mut command = Command::new(beside("null-server")?);
+    command.arg(&socket).arg(size_bytes.to_string());
+    Server::start(&mut command, &socket)
+}

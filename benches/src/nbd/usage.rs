@@ -1,0 +1,108 @@
+//! What a server's process uses: CPU time from /proc, system calls from `perf stat`.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use crate::clock::pause;
+
+/// Nanoseconds that all threads of a process have run, those that the kernel made for its io_uring included.
+///
+/// # Errors
+/// The process is gone.
+pub fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
+    let tasks = Path::new("/proc").join(pid.to_string()).join("task");
+    let mut sum = 0;
+    for task in std::fs::read_dir(&tasks).with_context(|| format!("process {pid} is gone"))? {
+        // A thread may end between the listing and the reading.
+        if let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) {
+            sum += text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    Ok(sum)
+}
+
+/// A count of system calls under way.
+#[derive(Debug)]
+pub struct SyscallCount(Child);
+
+impl SyscallCount {
+    /// Begins to count the system calls of a process; `None` where `perf` is missing or may not.
+    #[must_use]
+    pub fn begin(pid: u32) -> Option<Self> {
+        let mut command = Command::new("perf");
+        command.args(["stat", "-x", ",", "-e", "raw_syscalls:sys_enter", "-p", &pid.to_string()]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().ok()?;
+        // It says nothing when it has attached; a server without load makes no system calls meanwhile.
+        pause(Duration::from_millis(300));
+        Some(Self(child))
+    }
+
+    /// Ends the count.
+    #[must_use]
+    pub fn end(self) -> Option<u64> {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).ok()?;
+        let output = self.0.wait_with_output().ok()?;
+        parse(&String::from_utf8_lossy(&output.stderr))
+    }
+}
+
+/// A profile under way.
+#[derive(Debug)]
+pub struct Profile {
+    child: Child,
+    data: PathBuf,
+}
+
+impl Profile {
+    /// Begins to sample the functions that a process runs; `data` is a scratch file.
+    #[must_use]
+    pub fn begin(pid: u32, data: &Path) -> Option<Self> {
+        let mut command = Command::new("perf");
+        command.args(["record", "-q", "-e", "cpu-clock", "-F", "2999", "-g", "-p", &pid.to_string(), "-o"]);
+        let child = command.arg(data).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = child.spawn().ok()?;
+        pause(Duration::from_millis(300));
+        Some(Self { child, data: data.to_owned() })
+    }
+
+    /// Ends it: the functions by their own share of the time, per thread, then callers of the dearest.
+    #[must_use]
+    pub fn end(mut self) -> Option<String> {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).ok()?;
+        self.child.wait().ok()?;
+        let report = |args: &[&str]| {
+            let mut command = Command::new("perf");
+            command.args(["report", "--stdio", "-i"]).arg(&self.data).args(args).stderr(Stdio::null());
+            Some(String::from_utf8_lossy(&command.output().ok()?.stdout).into_owned())
+        };
+        let flat = report(&["--no-children", "-g", "none", "--percent-limit", "0.4"])?;
+        let inclusive = report(&["--children", "-g", "none", "--percent-limit", "1"])?;
+        Some(format!("Own time\n{flat}\nWith callees\n{inclusive}"))
+    }
+}
+
+fn parse(text: &str) -> Option<u64> {
+    text.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_perf() {
+        assert_eq!(parse("\n29,,raw_syscalls:sys_enter,1,100.00,,\n"), Some(29));
+        assert_eq!(parse("<not counted>,,raw_syscalls:sys_enter,0,0.00,,\n"), None);
+        assert_eq!(parse("Access to performance monitoring is limited.\n"), None);
+    }
+
+    #[test]
+    fn we_ourselves_have_run() {
+        assert!(cpu_ns(std::process::id()).unwrap() > 0);
+    }
+}
