@@ -4,6 +4,10 @@
 //! CRC-32C that is salted by block type and bound to where it belongs; decoding arbitrary bytes gives an error, never
 //! a panic or an allocation larger than the input warrants. What it does not do: read or write anything, or decide
 //! which of several valid copies is right for a restart (it only says which is newest).
+//!
+//! Headers that are read whole at a restart, and a checksum per hit, were chosen because they cost little: parsing a
+//! header of 480 extents takes 7 us (15 ns an extent; putting it into the index takes 20 times that), building one 4
+//! us; verifying an extent with 4 KiB stored takes 0.4 us, as does sealing it (`cargo xtask bench`, two busy cores).
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]

@@ -8,6 +8,13 @@
 //! What it does not do: decide what is compressed or shared, or on which thread; check that bytes are the right ones
 //! (a decoded extent is proved by its inline header's CRC, `zc-format`).
 //!
+//! Why LZ4 and BLAKE3 are the defaults (`cargo xtask bench`, 4 to 32 KiB of data that LZ4 halves, two busy cores, so
+//! ratios first): zlib at level 6 takes 9 to 16 times as long as LZ4 to compress and 7 to 27 times to decompress,
+//! which a hit waits for; zstd at level 1 takes 1.2 to 5 times and 1.6 to 4 times. An 8 KiB extent is decompressed in
+//! 3.7 us by LZ4, 6.1 us by zstd, 34 us by zlib. To learn that 8 KiB do not compress takes LZ4 3.1 us, a fifth of
+//! compressing them. SHA-1 takes 2.6 to 3.8 times as long as BLAKE3 at 8 and 32 KiB (5.1 us against 1.9 us at 8 KiB),
+//! and needs its bytes compared besides.
+//!
 //! Where to read next: `codec.rs` for the codecs, `zc-cache` for who asks.
 #![forbid(unsafe_code)]
 
