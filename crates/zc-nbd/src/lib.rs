@@ -17,10 +17,10 @@
 //! | oldstyle handshake | no (obsolete) | no |
 //! | `EXPORT_NAME` | yes | as fallback for `GO` |
 //! | `GO`, with `INFO_EXPORT`, `NAME`, `DESCRIPTION`, `BLOCK_SIZE` | yes | yes |
-//! | `INFO` | yes | no: `GO` tells the same |
+//! | `INFO` | yes | yes ([`client::Inquiry`]) |
 //! | `LIST`, `ABORT` | yes | yes |
 //! | `STRUCTURED_REPLY` | yes | yes |
-//! | `LIST_META_CONTEXT` | yes | no |
+//! | `LIST_META_CONTEXT` | yes | yes ([`client::Inquiry`]) |
 //! | `SET_META_CONTEXT`, `BLOCK_STATUS`, any contexts the driver names | yes | yes |
 //! | `EXTENDED_HEADERS` (branch `extension-ext-header`; tried with libnbd 1.24 and qemu 11.1) | yes | yes |
 //! | `BLOCK_STATUS_PAYLOAD` | yes | yes |

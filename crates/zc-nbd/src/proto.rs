@@ -232,6 +232,8 @@ pub mod limits {
     pub const OPTION_REPLY_BYTES_MAX: u32 = 16 << 10;
     /// Most replies to one option a client reads.
     pub const OPTION_REPLIES_MAX: u32 = 1 << 16;
+    /// Most bytes of all replies to one option a client reads.
+    pub const OPTION_REPLIES_BYTES_MAX: u64 = 16 << 20;
     /// Most disjoint pieces of one read a client tracks while chunks arrive out of order.
     pub const READ_PIECES_MAX: usize = 4096;
     /// Largest preferred or minimum block size that makes sense on the wire (proto.md: minimum <= 64 KiB).

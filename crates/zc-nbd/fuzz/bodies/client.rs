@@ -1,10 +1,10 @@
 //! A server's bytes into a client session with requests in flight: no panic, bounds kept, read data only inside its
 //! request and only once, the same end however the stream is cut.
 //!
-//! The first input byte chooses what to negotiate, the second where to cut; the rest is the stream.
+//! The first input byte chooses what to negotiate or to only ask about exports, the second where to cut; the rest is the stream.
 
 use zc_nbd::Need;
-use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession, ClientTls};
+use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession, ClientTls, Inquiry};
 use zc_nbd::proto::{BASE_ALLOCATION, command_flag, limits};
 
 /// Bytes of all reads that [`ask`] asks for.
@@ -12,6 +12,9 @@ const READ_BYTES: u64 = 64 + 16;
 
 pub(crate) fn run(data: &[u8]) {
     let [choice, cut, stream @ ..] = data else { return };
+    if choice & 32 != 0 {
+        return inquire(*choice, stream, usize::from(*cut).max(1));
+    }
     let whole = Run::of(*choice, stream, usize::MAX);
     // Where a chunk ends decides whether plain bytes follow the answer to STARTTLS.
     if choice & 8 == 0 {
@@ -90,6 +93,33 @@ impl Run {
             ClientEvent::Listed(_) | ClientEvent::Done { .. } => {}
         }
         self.record.0.push(format!("{event:?}"));
+    }
+}
+
+/// A session that asks, question after question.
+fn inquire(choice: u8, stream: &[u8], piece: usize) {
+    let tls = if choice & 8 == 0 { ClientTls::Never } else { ClientTls::Preferred };
+    let mut inquiry = Inquiry::new(tls);
+    let (mut out, mut asked) = (Vec::new(), 0);
+    for mut input in stream.chunks(piece) {
+        loop {
+            let event = inquiry.next_event(&mut input, &mut out);
+            let most = usize::try_from(limits::OPTION_REPLY_BYTES_MAX).unwrap_or(0);
+            assert!(inquiry.buffered_bytes() <= most + 32);
+            if event.is_err() || event == Ok(None) {
+                if inquiry.tls_due() {
+                    inquiry.tls_started(&mut out);
+                }
+                break;
+            }
+            assert!(inquiry.is_idle(), "an answer frees the session");
+            asked += 1;
+            match asked % 3 {
+                0 => inquiry.list(&mut out),
+                1 => inquiry.describe("a", &mut out),
+                _ => inquiry.list_contexts("a", &["x-test:".to_owned()], &mut out),
+            }
+        }
     }
 }
 

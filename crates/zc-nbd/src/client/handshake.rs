@@ -8,7 +8,9 @@
 //! What it does not do: TLS itself, only its negotiation.
 
 use super::{ClientError, ClientEvent, ClientSession, ClientTls, Phase, RemoteExport, Step, Stepped};
-use crate::proto::limits::{CONTEXTS_MAX, OPTION_REPLIES_MAX, OPTION_REPLY_BYTES_MAX, PAYLOAD_BYTES_MAX};
+use crate::proto::limits::{
+    CONTEXTS_MAX, OPTION_REPLIES_BYTES_MAX, OPTION_REPLIES_MAX, OPTION_REPLY_BYTES_MAX, PAYLOAD_BYTES_MAX,
+};
 use crate::proto::{handshake_flag, info, option, reply};
 use crate::wire::{
     ExportNameReply, GoRequest, Greeting, HeaderStyle, InfoReply, MetaContextReply, MetaRequest,
@@ -20,11 +22,84 @@ use crate::wire::{
 pub(super) struct Negotiation {
     no_zeroes: bool,
     replies: u32,
-    listed: Vec<ServerEntry>,
+    reply_bytes: u64,
+    pub(super) listed: Vec<ServerEntry>,
     size_and_flags: Option<(u64, u16)>,
     blocks: Option<(u32, u32, u32)>,
     name: Option<String>,
     description: Option<String>,
+}
+
+impl Negotiation {
+    pub(super) fn take_info(&mut self, info: InfoReply) {
+        match info {
+            InfoReply::Export { size_bytes, flags } => self.size_and_flags = Some((size_bytes, flags)),
+            InfoReply::BlockSize { min, preferred, max } => self.blocks = Some((min, preferred, max)),
+            InfoReply::Name(name) => self.name = Some(name),
+            InfoReply::Description(text) => self.description = Some(text),
+            InfoReply::Other(_) => {}
+        }
+    }
+
+    /// The export that was described, if what the server said is complete and agrees with itself.
+    pub(super) fn into_export(self) -> Result<RemoteExport, ClientError> {
+        let Some((size_bytes, flags)) = self.size_and_flags else {
+            return Err(ClientError::Rule("the server accepts the export without telling its size"));
+        };
+        let (min_bytes, preferred_bytes, max_bytes) = self.blocks.unwrap_or((1, 4096, PAYLOAD_BYTES_MAX));
+        if !min_bytes.is_power_of_two() || preferred_bytes < min_bytes || max_bytes < min_bytes {
+            return Err(ClientError::Rule("the server's block sizes contradict each other"));
+        }
+        Ok(RemoteExport {
+            size_bytes,
+            flags,
+            min_bytes,
+            preferred_bytes,
+            max_bytes: max_bytes.min(PAYLOAD_BYTES_MAX),
+            name: self.name,
+            description: self.description,
+        })
+    }
+}
+
+/// Takes the next reply to the option `asked`: its type and body. `None`: more bytes are needed.
+pub(super) fn take_option_reply(
+    partial: &mut Vec<u8>,
+    negotiation: &mut Negotiation,
+    asked: u32,
+    input: &mut &[u8],
+) -> Result<Option<(u32, Vec<u8>)>, ClientError> {
+    if !crate::stream::fill(partial, input, OptionReplyHeader::BYTES) {
+        return Ok(None);
+    }
+    let header = OptionReplyHeader::decode(partial)?;
+    if header.option != asked {
+        return Err(ClientError::Rule("an option reply names another option than the one asked"));
+    }
+    if header.length > OPTION_REPLY_BYTES_MAX {
+        let (found, bound) = (header.length.into(), OPTION_REPLY_BYTES_MAX.into());
+        return Err(WireError::TooLong { what: "an option reply", found, bound }.into());
+    }
+    if !crate::stream::fill(partial, input, OptionReplyHeader::BYTES + zc_core::usize_from_u32(header.length))
+    {
+        return Ok(None);
+    }
+    negotiation.replies += 1;
+    negotiation.reply_bytes += u64::from(header.length);
+    if negotiation.replies > OPTION_REPLIES_MAX || negotiation.reply_bytes > OPTION_REPLIES_BYTES_MAX {
+        return Err(ClientError::Rule("the server does not stop replying to one option"));
+    }
+    let mut body = core::mem::take(partial);
+    body.drain(..OptionReplyHeader::BYTES);
+    Ok(Some((header.reply, body)))
+}
+
+/// Data of a `GO` or `INFO` that asks for everything.
+pub(super) fn everything_about(export: &str) -> Vec<u8> {
+    let mut data = Vec::new();
+    let infos = vec![info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
+    GoRequest { export: export.to_owned(), infos }.encode(&mut data);
+    data
 }
 
 impl ClientSession {
@@ -65,6 +140,7 @@ impl ClientSession {
     fn ask(&mut self, number: u32, data: &[u8], out: &mut Vec<u8>) {
         OptionHeader::encode_with(number, data, out);
         self.negotiation.replies = 0;
+        self.negotiation.reply_bytes = 0;
         self.phase = Phase::Option(number);
     }
 
@@ -97,9 +173,7 @@ impl ClientSession {
     }
 
     fn ask_go(&mut self, out: &mut Vec<u8>) {
-        let mut data = Vec::new();
-        let infos = vec![info::NAME, info::DESCRIPTION, info::BLOCK_SIZE];
-        GoRequest { export: self.config.export.clone(), infos }.encode(&mut data);
+        let data = everything_about(&self.config.export);
         self.ask(option::GO, &data, out);
     }
 
@@ -110,30 +184,14 @@ impl ClientSession {
     }
 
     pub(super) fn step_option(&mut self, asked: u32, input: &mut &[u8], out: &mut Vec<u8>) -> Stepped {
-        if !self.fill(input, OptionReplyHeader::BYTES) {
+        let Some((kind, body)) = take_option_reply(&mut self.partial, &mut self.negotiation, asked, input)?
+        else {
             return Ok(Step::Wait);
-        }
-        let header = OptionReplyHeader::decode(&self.partial)?;
-        if header.option != asked {
-            return Err(ClientError::Rule("an option reply names another option than the one asked"));
-        }
-        if header.length > OPTION_REPLY_BYTES_MAX {
-            let (found, bound) = (header.length.into(), OPTION_REPLY_BYTES_MAX.into());
-            return Err(WireError::TooLong { what: "an option reply", found, bound }.into());
-        }
-        if !self.fill(input, OptionReplyHeader::BYTES + zc_core::usize_from_u32(header.length)) {
-            return Ok(Step::Wait);
-        }
-        self.negotiation.replies += 1;
-        if self.negotiation.replies > OPTION_REPLIES_MAX {
-            return Err(ClientError::Rule("the server does not stop replying to one option"));
-        }
-        let buffer = core::mem::take(&mut self.partial);
-        let body = &buffer[OptionReplyHeader::BYTES..];
-        match header.reply {
+        };
+        match kind {
             reply::ACK => self.option_done(asked, out),
-            error if error & reply::ERROR_BIT != 0 => self.option_refused(asked, error, body, out),
-            other => self.option_reply(asked, other, body),
+            error if error & reply::ERROR_BIT != 0 => self.option_refused(asked, error, &body, out),
+            other => self.option_reply(asked, other, &body),
         }
     }
 
@@ -198,24 +256,10 @@ impl ClientSession {
                 }
                 self.contexts.push((context.id, context.name));
             }
-            (option::GO, reply::INFO) => self.take_info(InfoReply::decode(body)?),
+            (option::GO, reply::INFO) => self.negotiation.take_info(InfoReply::decode(body)?),
             _ => return Err(ClientError::Rule("an option reply has a type that does not fit the option")),
         }
         Ok(Step::Again)
-    }
-
-    fn take_info(&mut self, info: InfoReply) {
-        match info {
-            InfoReply::Export { size_bytes, flags } => {
-                self.negotiation.size_and_flags = Some((size_bytes, flags));
-            }
-            InfoReply::BlockSize { min, preferred, max } => {
-                self.negotiation.blocks = Some((min, preferred, max));
-            }
-            InfoReply::Name(name) => self.negotiation.name = Some(name),
-            InfoReply::Description(text) => self.negotiation.description = Some(text),
-            InfoReply::Other(_) => {}
-        }
     }
 
     pub(super) fn step_export_name(&mut self, bytes: usize, input: &mut &[u8]) -> Stepped {
@@ -228,23 +272,7 @@ impl ClientSession {
     }
 
     fn attach(&mut self) -> Stepped {
-        let gathered = core::mem::take(&mut self.negotiation);
-        let Some((size_bytes, flags)) = gathered.size_and_flags else {
-            return Err(ClientError::Rule("the server accepts the export without telling its size"));
-        };
-        let (min_bytes, preferred_bytes, max_bytes) = gathered.blocks.unwrap_or((1, 4096, PAYLOAD_BYTES_MAX));
-        if !min_bytes.is_power_of_two() || preferred_bytes < min_bytes || max_bytes < min_bytes {
-            return Err(ClientError::Rule("the server's block sizes contradict each other"));
-        }
-        self.export = Some(RemoteExport {
-            size_bytes,
-            flags,
-            min_bytes,
-            preferred_bytes,
-            max_bytes: max_bytes.min(PAYLOAD_BYTES_MAX),
-            name: gathered.name,
-            description: gathered.description,
-        });
+        self.export = Some(core::mem::take(&mut self.negotiation).into_export()?);
         self.partial = Vec::new();
         self.phase = Phase::Replies;
         Ok(Step::Event(ClientEvent::Ready))

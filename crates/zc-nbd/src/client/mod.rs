@@ -17,13 +17,17 @@
 //! cookie, inside the range, no overlap, complete before it says success; lengths are capped before anything is
 //! buffered; after an error the session is over.
 //!
+//! [`Inquiry`] asks a server about its exports without using one.
+//!
 //! What it does not do: reconnect, retry, split large requests, time, TLS itself.
 
 mod handshake;
+mod inquiry;
 mod pending;
 mod replies;
 mod request;
 
+pub use inquiry::{Inquiry, InquiryEvent};
 pub use request::RequestError;
 
 use crate::ErrorCode;

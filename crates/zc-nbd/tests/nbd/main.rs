@@ -19,6 +19,8 @@ mod handshake_rules;
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
+mod inquiry_rules;
+#[cfg(test)]
 mod loopback;
 #[cfg(test)]
 mod raw;

@@ -3,12 +3,13 @@
 const TABLE: &str = include_str!("../../RULES.md");
 
 /// All sources that hold tests with numbers.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     include_str!("bytes.rs"),
     include_str!("client_rules.rs"),
     include_str!("client_tls.rs"),
     include_str!("extended_rules.rs"),
     include_str!("handshake_rules.rs"),
+    include_str!("inquiry_rules.rs"),
     include_str!("loopback.rs"),
     include_str!("tls_rules.rs"),
     include_str!("transmission_rules.rs"),
