@@ -93,13 +93,21 @@ impl Disk {
 
     /// The flush that was issued at `issued` takes effect.
     pub(crate) fn flush(&mut self, issued: u64, rng: &mut Pcg64Mcg) {
-        // From the last write to the first: what a covered write overwrites is covered too.
+        self.cover(|write| write.ended < issued || rng.random_bool(0.5));
+    }
+
+    /// The operation's writes become durable (FUA), and no others but what they overwrote.
+    pub(crate) fn persist(&mut self, owner: u64) {
+        self.cover(|write| write.owner == Some(owner));
+    }
+
+    /// Makes writes durable: the chosen ones, and what those overwrite.
+    fn cover(&mut self, mut chooses: impl FnMut(&Unflushed) -> bool) {
         let mut covered = vec![false; self.seen.len().div_ceil(PIECE)];
         let mut chosen = vec![false; self.log.len()];
         for (index, write) in self.log.iter().enumerate().rev() {
             let pieces = write.at / PIECE..(write.at + write.data.len()).div_ceil(PIECE);
-            chosen[index] =
-                write.ended < issued || rng.random_bool(0.5) || covered[pieces.clone()].contains(&true);
+            chosen[index] = chooses(write) || covered[pieces.clone()].contains(&true);
             if chosen[index] {
                 covered[pieces].fill(true);
             }
@@ -204,6 +212,16 @@ mod tests {
             disk.flush(issued, &mut rng);
             assert_eq!(lose_all(&disk)[0], 2);
         }
+    }
+
+    #[test]
+    fn a_write_with_fua_makes_itself_durable_and_nothing_else() {
+        let mut disk = Disk::new(4 * PIECE);
+        disk.write(PIECE, &[1; PIECE], 1);
+        disk.ended(1);
+        disk.write(0, &[2; PIECE], 2);
+        disk.persist(2);
+        assert_eq!((disk.durable[0], disk.durable[PIECE]), (2, 0));
     }
 
     #[test]

@@ -66,10 +66,7 @@ impl World {
         }
         origin.write(at, data, op.0);
         if fua {
-            // It is durable with its end, and so is whatever it overwrote.
-            origin.ended(op.0);
-            let issued = origin.flush_issued();
-            origin.flush(issued, &mut self.rng);
+            origin.persist(op.0);
         }
     }
 
