@@ -59,7 +59,7 @@ pub struct Load {
     pub connections: u32,
     /// How long new requests are sent, in nanoseconds.
     pub time_ns: u64,
-    /// Most requests; with sequential order, exactly once over the export is `u64::MAX` and `once`.
+    /// In sequential order, end after going over the export once.
     pub once: bool,
     /// Seeds the addresses.
     pub seed: u64,

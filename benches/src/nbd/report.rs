@@ -59,13 +59,25 @@ impl Series {
         self.share(|s| s.counters.map_or(0, |c| c.inserted), |s| s.counters.map_or(0, |c| c.offered))
     }
 
+    /// The lowest rate at which insertions were skipped under pressure.
+    #[must_use]
+    pub fn skipping_from(&self) -> Option<f64> {
+        let skipped = |sample: &&Sample| sample.counters.is_some_and(|counters| counters.skipped > 0);
+        self.samples.iter().filter(skipped).map(|sample| sample.per_second).min_by(f64::total_cmp)
+    }
+
     fn extra(&self) -> String {
         let reads = !self.case.writes;
         match (reads, self.hit_share(), self.ssd_reads_per_hit(), self.inserted_share()) {
             (true, Some(hits), Some(per_hit), _) => {
                 format!("{:.1} % hits, {per_hit:.2} SSD reads per hit", hits * 100.0)
             }
-            (false, _, _, Some(inserted)) => format!("{:.1} % of offered extents inserted", inserted * 100.0),
+            (false, _, _, Some(inserted)) => {
+                let skipping = self.skipping_from();
+                let skipping =
+                    skipping.map_or_else(String::new, |rate| format!(", some skipped from {rate:.0}/s"));
+                format!("{:.1} % of offered extents inserted{skipping}", inserted * 100.0)
+            }
             _ => String::new(),
         }
     }
@@ -223,6 +235,7 @@ pub fn to_json(all: &[Series], machine: &str) -> Value {
             "hit_share": one.hit_share(),
             "ssd_reads_per_hit": one.ssd_reads_per_hit(),
             "inserted_share": one.inserted_share(),
+            "skipping_from_per_second": one.skipping_from(),
             "samples": one.samples.iter().map(sample).collect::<Vec<_>>(),
         })
     };
@@ -232,6 +245,7 @@ pub fn to_json(all: &[Series], machine: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::cases::CASES;
+    use super::super::daemon::Counters;
     use super::*;
 
     fn series(target: Target, rates: &[f64], latency: f64) -> Series {
@@ -274,6 +288,18 @@ mod tests {
             series(Target::ZcNoise, &[1.0], 9.9),
         ];
         assert!(goals_table(&slower).contains("**missed**"));
+    }
+
+    #[test]
+    fn the_lowest_rate_with_skips_is_told() {
+        let mut one = series(Target::ZcNoise, &[500.0, 300.0, 400.0], 9.0);
+        one.case.writes = true;
+        for (sample, skipped) in one.samples.iter_mut().zip([7, 0, 1]) {
+            sample.counters =
+                Some(Counters { offered: 100, inserted: 100 - skipped, skipped, ..Counters::default() });
+        }
+        let text = case_table(&[one]);
+        assert!(text.contains("97.3 % of offered extents inserted, some skipped from 400/s"), "{text}");
     }
 
     #[test]
