@@ -58,6 +58,16 @@ impl Load {
         command.args(["--do_verify=0", "--verify_state_save=1"]);
         command.arg(format!("--trigger-file={}", trigger.display()));
         command.arg(format!("--trigger=echo > {}", saved.path().display()));
+        // A job that finds its server gone ends, unless it had a write in flight; fio must outlive them all to save.
+        command.args([
+            "--name=awake",
+            "--thread",
+            "--ioengine=null",
+            "--rw=read",
+            "--size=1g",
+            "--rate_iops=50",
+        ]);
+        command.args(["--time_based", "--runtime=600"]);
         // When its server is gone fio complains without end until it is killed.
         command.stderr(Stdio::null());
         Self { fio: Companion::start(&mut command), trigger, saved }

@@ -80,8 +80,8 @@ fn small_random_overwrites_of_a_cached_set_keep_95_percent_of_its_hits() {
     world.settled();
     let (reads, hits) = read_extents(&world, &mut client, &twin, &mut random);
     assert!(hits * 100 >= reads * 99, "before the overwrites {hits} of {reads} reads are hits");
-    // In one go up to twice as many blocks as the set has extents: several to some extents, none to others.
-    for blocks in [512, 4096, 8192] {
+    // Each time as many as the staging area takes however slow the device is, several of them to some extents.
+    for blocks in [512, 1024, 1024, 1024] {
         overwrite(&mut client, &mut twin, &mut random, blocks);
         world.settled();
         let (reads, hits) = read_extents(&world, &mut client, &twin, &mut random);

@@ -179,4 +179,40 @@ mod tests {
         assert!(journal.is_durable(position));
         assert_eq!(journal.durable_last(), JournalSeq(3));
     }
+
+    #[test]
+    fn a_flush_makes_durable_what_was_written_before_it_and_nothing_else() {
+        let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 8, 2);
+        journal.append(record(), 0);
+        let first = journal.want_all();
+        assert!(journal.take_block(0, 10).is_some());
+        journal.block_written();
+        assert!(journal.take_flush());
+        journal.append(record(), 1);
+        journal.flushed();
+        assert!(journal.is_durable(first));
+        let second = journal.want_all();
+        assert!(!journal.is_durable(second), "appended while the flush was under way");
+        assert!(!journal.take_flush(), "it has not been written yet");
+        assert!(journal.take_block(1, 10).is_some());
+        assert_eq!(journal.durable_last(), JournalSeq(1), "the block in flight is not durable");
+        journal.block_written();
+        assert!(journal.take_flush() && !journal.is_durable(second));
+        journal.flushed();
+        assert!(journal.is_durable(second));
+    }
+
+    #[test]
+    fn what_is_appended_between_writing_and_flushing_is_not_durable() {
+        let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 8, 2);
+        journal.append(record(), 0);
+        let _first = journal.want_all();
+        assert!(journal.take_block(0, 10).is_some());
+        journal.block_written();
+        journal.append(record(), 1);
+        assert!(journal.take_flush());
+        journal.flushed();
+        let second = journal.want_all();
+        assert!(!journal.is_durable(second));
+    }
 }

@@ -1,6 +1,7 @@
 //! The manager's promises, one test each, in a world without faults.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
+mod bounds;
 mod world;
 
 use world::{Shape, V, W, World, half};

@@ -54,6 +54,12 @@ pub(crate) struct World {
     /// Origin reads: (offset, bytes).
     pub(crate) origin_reads: Vec<(u64, u32)>,
     pub(crate) stopped: Option<bool>,
+    /// Every comparison of bytes finds a difference, as after a collision of hashes.
+    pub(crate) all_differs: bool,
+    /// Writes of WEUs do not reach the device and do not end.
+    pub(crate) weus_hang: bool,
+    /// Journal writes do not end.
+    pub(crate) journal_hangs: bool,
     geometry: Geometry,
     bufs: BTreeMap<BufId, Vec<u8>>,
     read_bufs: BTreeMap<u64, BufId>,
@@ -91,6 +97,7 @@ pub(crate) struct Shape {
     pub(crate) kind: FingerprintKind,
     pub(crate) read_buffer_bytes: u32,
     pub(crate) prefetch_max_bytes: u32,
+    pub(crate) insert_bytes_max: u32,
 }
 
 impl Default for Shape {
@@ -103,6 +110,7 @@ impl Default for Shape {
             kind: FingerprintKind::Blake3,
             read_buffer_bytes: 0,
             prefetch_max_bytes: 0,
+            insert_bytes_max: 8 << 20,
         }
     }
 }
@@ -135,7 +143,7 @@ impl World {
             generation_bits: 4,
             read_buffer_bytes: shape.read_buffer_bytes,
             staging_bytes: 1 << 20,
-            insert_bytes_max: 8 << 20,
+            insert_bytes_max: shape.insert_bytes_max,
             weu_max_age_ms: 1000,
             journal_delay_ms: 50,
             prefetch_threshold_bytes: 64 << 10,
@@ -190,6 +198,9 @@ impl World {
             device_reads: Vec::new(),
             origin_reads: Vec::new(),
             stopped: None,
+            all_differs: false,
+            weus_hang: false,
+            journal_hangs: false,
             geometry,
             bufs: BTreeMap::new(),
             read_bufs: BTreeMap::new(),
@@ -437,7 +448,7 @@ impl World {
                 events.push_back(Event::Compressed { op, stored_bytes });
             }
             Action::Compare { op, left, right } => {
-                let equal = self.slice(left) == self.slice(right);
+                let equal = self.slice(left) == self.slice(right) && !self.all_differs;
                 events.push_back(Event::Compared { op, equal });
             }
             Action::Place { weu, offset_bytes, header, payload } => {
@@ -445,6 +456,7 @@ impl World {
                 let buf = self.bufs.get_mut(&weu).unwrap();
                 header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
             }
+            Action::WriteWeu { .. } if self.weus_hang => {}
             Action::WriteWeu { op, slot, weu, data_bytes, header } => {
                 let mut bytes = self.bufs[&weu].clone();
                 let count = u32::try_from(header.entries.len()).unwrap();
@@ -457,7 +469,9 @@ impl World {
             Action::WriteJournal { op, block } => {
                 let offset = self.geometry.journal_block_offset(block.sequence);
                 self.device.write(offset, &block.encode()).unwrap();
-                events.push_back(Event::DeviceDone { op, result: ok });
+                if !self.journal_hangs {
+                    events.push_back(Event::DeviceDone { op, result: ok });
+                }
             }
             Action::WriteRegionMap { op, copy, map } => {
                 self.device.write(self.geometry.region_map[copy], &map.encode(copy)).unwrap();
