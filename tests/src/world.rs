@@ -22,6 +22,8 @@ pub struct World {
     pub cache: String,
     /// Name, size in bytes and further lines of each volume. Its origin is `NAME.img` unless the lines name one.
     pub volumes: Vec<(String, u64, String)>,
+    /// Lines for `[nbd]`; there is one Unix socket.
+    pub nbd: String,
     /// Where the cache is, relative to the folder or absolute.
     pub cache_path: PathBuf,
 }
@@ -35,6 +37,7 @@ impl World {
             dir: temp_dir(),
             cache: format!("size = \"{cache_mib} MiB\"\nweu_max_age = \"100 ms\"\n"),
             volumes: vec![("disk".to_owned(), volume_mib * MIB, String::new())],
+            nbd: String::new(),
             cache_path: "cache.img".into(),
         }
     }
@@ -73,7 +76,7 @@ impl World {
                 text.push_str(&format!("origin = \"{dir}/{name}.img\"\ncreate_size = {size}\n"));
             }
         }
-        text.push_str(&format!("[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n"));
+        text.push_str(&format!("[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n{}", self.nbd));
         text.push_str(&format!("[control]\nsocket = \"{dir}/control.sock\"\n"));
         let path = self.path("zcached.toml");
         std::fs::write(&path, text).expect("cannot write the configuration");

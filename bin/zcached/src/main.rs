@@ -10,13 +10,14 @@ mod logging;
 mod quickstart;
 
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use zc_config::Config;
-use zc_engine::{Engine, EngineError, EngineOptions, Hooks};
+use zc_engine::{Engine, EngineError, EngineOptions, Hooks, Passed};
 
 const FAILURE: u8 = 1;
 const MISTAKE: u8 = 2;
@@ -54,6 +55,14 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
+    /// Serve on sockets that are there already: those a service manager passes (LISTEN_FDS), or standard input
+    Nbd {
+        #[command(flatten)]
+        run: Run,
+        /// Serve one client on standard input, which must be a socket, and end with it
+        #[arg(long)]
+        stdio: bool,
+    },
     Quickstart(quickstart::QuickstartArgs),
     /// Print completions for a shell
     Completions {
@@ -67,7 +76,10 @@ enum Verb {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match arguments.verb {
-        None => return daemon(&arguments.run),
+        None => return daemon(&arguments.run, Sockets::Configured),
+        Some(Verb::Nbd { run, stdio }) => {
+            return daemon(&run, if stdio { Sockets::Stdin } else { Sockets::Passed });
+        }
         Some(Verb::CheckConfig { file, json }) => return check_config(&file, json),
         Some(Verb::Quickstart(args)) => return quick(&args),
         Some(Verb::Completions { shell }) => {
@@ -121,7 +133,49 @@ fn check_config(file: &Path, json: bool) -> ExitCode {
     }
 }
 
-fn daemon(run: &Run) -> ExitCode {
+/// Where clients come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sockets {
+    /// The configuration's addresses, unless a service manager passed sockets.
+    Configured,
+    /// A service manager's sockets.
+    Passed,
+    /// Standard input, unless a service manager passed sockets.
+    Stdin,
+}
+
+impl Sockets {
+    fn take(self) -> Result<Passed, String> {
+        let listeners = zc_io::take_passed_sockets();
+        let mut passed = Passed { listeners, connection: None };
+        if !passed.listeners.is_empty() || self == Self::Configured {
+            return Ok(passed);
+        }
+        if self == Self::Passed {
+            return Err(
+                "no sockets were passed (LISTEN_FDS); use --stdio, or `zcached --config FILE`".to_owned()
+            );
+        }
+        let stdin = std::io::stdin();
+        let is_socket = std::fs::read_link("/proc/self/fd/0")
+            .is_ok_and(|to| to.to_str().is_some_and(|to| to.starts_with("socket:")));
+        if !is_socket {
+            return Err(
+                "standard input is not a socket; --stdio is for programs that start a server".to_owned()
+            );
+        }
+        let fd = stdin.as_fd().try_clone_to_owned();
+        passed.connection = Some(fd.map_err(|error| format!("standard input cannot be used: {error}"))?);
+        Ok(passed)
+    }
+}
+
+fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
+    // Before anything else opens files.
+    let passed = match sockets.take() {
+        Ok(passed) => passed,
+        Err(error) => return fail(MISTAKE, &error),
+    };
     let config = match Config::load(&run.config) {
         Ok(config) => config,
         Err(error) => return fail(MISTAKE, &error.to_string()),
@@ -136,7 +190,7 @@ fn daemon(run: &Run) -> ExitCode {
         read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
     };
     let options = EngineOptions { cold: run.cold, signals: true };
-    let engine = match Engine::start(&config, options, hooks) {
+    let engine = match Engine::start_with(&config, options, hooks, passed) {
         Ok(engine) => engine,
         Err(error) => return fail(code_of(&error), &error.to_string()),
     };

@@ -11,6 +11,7 @@
 //! [`canonical_conflicts`] let it speak of file and line all the same.
 #![forbid(unsafe_code)]
 
+mod address;
 mod cache;
 mod conflicts;
 mod limits;
@@ -25,11 +26,12 @@ mod show;
 mod units;
 mod volume;
 
+pub use address::{AddressRange, NotARange};
 pub use conflicts::{Conflict, canonical_conflicts};
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
     Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
-    Policy, RegionSize, VolumeConfig, VolumeNbd,
+    Policy, RegionSize, Tls, VolumeConfig, VolumeNbd,
 };
 pub use not_yet::{NOT_YET, NotYet};
 pub use places::Places;

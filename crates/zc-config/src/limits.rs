@@ -46,6 +46,8 @@ pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 
 /// Addresses, and Unix sockets, to listen on.
 pub(crate) const LISTEN_MAX: usize = 64;
+/// Entries of an allow-list.
+pub(crate) const ALLOWED_MAX: usize = 256;
 /// Longest path of a Unix socket: `sun_path` has 108 bytes with the closing zero (unix(7)).
 pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Client connections.

@@ -20,6 +20,11 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "compression"),
     ("volume", "compression_level"),
     ("volume", "index_share"),
+    ("nbd", "allow"),
+    ("nbd", "tls"),
+    ("nbd", "tls_certificate"),
+    ("nbd", "tls_key"),
+    ("nbd", "tls_client_ca"),
     ("nbd", "connections_max"),
     ("nbd", "connections_per_client_max"),
     ("nbd", "requests_in_flight_max"),
@@ -32,6 +37,9 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "nbd.export"),
     ("volume", "nbd.description"),
     ("volume", "nbd.read_only"),
+    ("volume", "nbd.allow"),
+    ("volume", "nbd.tls"),
+    ("volume", "nbd.allow_certificates"),
     ("log", "level"),
 ];
 

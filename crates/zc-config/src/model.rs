@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use crate::address::AddressRange;
 use crate::places::Places;
 use crate::units::SizeOrShare;
 
@@ -100,6 +101,18 @@ words! {
     Policy {
         /// Least recently used WEU.
         Lru = "lru",
+    }
+}
+
+words! {
+    /// Whether the NBD server offers TLS.
+    Tls {
+        /// No.
+        Off = "off",
+        /// At the client's choice.
+        Allowed = "allowed",
+        /// Nothing is served without.
+        Required = "required",
     }
 }
 
@@ -224,6 +237,12 @@ pub struct VolumeNbd {
     pub description: String,
     /// Writes are refused on this export.
     pub read_only: bool,
+    /// TCP clients from these addresses only; empty = from anywhere.
+    pub allow: Vec<AddressRange>,
+    /// Clients over TLS only.
+    pub tls: bool,
+    /// Clients with a certificate that has one of these DNS names only; empty = any.
+    pub allow_certificates: Vec<String>,
 }
 
 /// `[nbd]`.
@@ -233,6 +252,20 @@ pub struct NbdConfig {
     pub listen: Vec<SocketAddr>,
     /// Unix sockets.
     pub unix: Vec<PathBuf>,
+    /// Their mode.
+    pub unix_mode: u32,
+    /// Their group; `None` = that of the daemon.
+    pub unix_group: Option<String>,
+    /// TCP clients from these addresses only; empty = from anywhere.
+    pub allow: Vec<AddressRange>,
+    /// TLS. With it, certificate and key are there.
+    pub tls: Tls,
+    /// The server's certificate and those that lead to its authority, in PEM form.
+    pub tls_certificate: Option<PathBuf>,
+    /// Its private key, in PEM form.
+    pub tls_key: Option<PathBuf>,
+    /// Authorities of which every client must show a certificate, in PEM form.
+    pub tls_client_ca: Option<PathBuf>,
     /// Most connections.
     pub connections_max: u32,
     /// Most connections of one client (an IP address, or a user on Unix sockets); 0 = no bound of its own.
@@ -251,6 +284,16 @@ pub struct NbdConfig {
     pub idle_timeout_ms: u64,
     /// Silence after which the kernel asks a TCP client whether it is alive; 0 = it does not ask.
     pub keepalive_ms: u64,
+}
+
+impl NbdConfig {
+    /// Takes over from `running` what only a restart can change: the listening sockets.
+    pub fn keep_sockets(&mut self, running: Self) {
+        self.listen = running.listen;
+        self.unix = running.unix;
+        self.unix_mode = running.unix_mode;
+        self.unix_group = running.unix_group;
+    }
 }
 
 /// `[control]`.

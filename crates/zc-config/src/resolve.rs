@@ -6,8 +6,8 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zc_core::limits::VOLUMES_MAX;
 
-use crate::model::{Config, VolumeConfig};
-use crate::places::Places;
+use crate::model::{Config, NbdConfig, Tls, VolumeConfig};
+use crate::places::{Places, volume_key};
 use crate::section::{Section, Sheet, brief, nearest};
 use crate::{cache, service, volume};
 
@@ -36,6 +36,7 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     let control = service::control(Section::new(&mut sheet, "control", file.get("control")));
     let log = service::log(Section::new(&mut sheet, "log", file.get("log")));
     one_key_per_path(&mut sheet);
+    rules_that_need_tls(&mut sheet, &volumes, &nbd);
     (Config { cache, volumes, nbd, control, log, places: Places::default() }, sheet)
 }
 
@@ -68,6 +69,28 @@ fn volumes(
         volumes.push(volume);
     }
     volumes
+}
+
+/// A rule that nobody could keep would close an export for good.
+fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdConfig) {
+    for volume in volumes {
+        let rules = [
+            ("nbd.tls", volume.nbd.tls && nbd.tls == Tls::Off, "nbd.tls is \"off\""),
+            (
+                "nbd.allow_certificates",
+                !volume.nbd.allow_certificates.is_empty()
+                    && (nbd.tls == Tls::Off || nbd.tls_client_ca.is_none()),
+                "it needs nbd.tls and nbd.tls_client_ca",
+            ),
+        ];
+        for (key, broken, why) in rules {
+            let name = volume_key(&volume.name, key);
+            let at = sheet.places.iter().find(|(place, _)| *place == name).map_or(0, |(_, at)| *at);
+            if broken {
+                sheet.mistake(at, format!("volume.{key}: {why}"));
+            }
+        }
+    }
 }
 
 /// Two keys must not name one file.

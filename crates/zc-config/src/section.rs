@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use crate::address::AddressRange;
 use crate::limits;
 use crate::not_yet::NOT_YET;
 use crate::units::{ByteSize, Millis, Percent, SizeOrShare};
@@ -296,6 +297,30 @@ impl<'t, 's> Section<'t, 's> {
         Some(
             entries.iter().filter_map(|entry| self.convert(key, entry, "a string in quotes", text)).collect(),
         )
+    }
+
+    /// A list of ranges of IP addresses.
+    pub(crate) fn ranges(&mut self, key: &'static str) -> Vec<AddressRange> {
+        let mut ranges = Vec::new();
+        for entry in self.list(key, limits::ALLOWED_MAX).unwrap_or_default() {
+            match entry.value.parse() {
+                Ok(range) => ranges.push(range),
+                Err(error) => {
+                    self.mistake(entry.at, key, format_args!("\"{}\" is {error}", brief(&entry.value)));
+                }
+            }
+        }
+        ranges
+    }
+
+    /// A path to something that is only read, and may be named more than once.
+    pub(crate) fn read_path(&mut self, key: &'static str) -> Option<At<PathBuf>> {
+        let path = self.text(key)?;
+        if path.value.is_empty() || path.value.contains('\0') {
+            self.mistake(path.at, key, "the path is empty or has a zero byte");
+            return None;
+        }
+        Some(At { at: path.at, value: PathBuf::from(path.value) })
     }
 
     /// A list of paths of Unix sockets.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::limits;
-use crate::model::{ControlConfig, LogConfig, NbdConfig};
+use crate::model::{ControlConfig, LogConfig, NbdConfig, Tls};
 use crate::section::{At, Section, brief};
 
 const DEFAULT_CONTROL: &str = "/run/zcached/control.sock";
@@ -14,9 +14,17 @@ const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 /// Reads `[nbd]`.
 pub(crate) fn nbd(mut section: Section<'_, '_>) -> NbdConfig {
+    let tls = tls(&mut section);
     let config = NbdConfig {
         listen: listen(&mut section),
         unix: section.sockets("unix", limits::LISTEN_MAX),
+        unix_mode: unix_mode(&mut section),
+        unix_group: section.text("unix_group").map(|group| group.value),
+        allow: section.ranges("allow"),
+        tls: tls.0,
+        tls_certificate: tls.1,
+        tls_key: tls.2,
+        tls_client_ca: tls.3,
         connections_max: section.count("connections_max", 256, &limits::CONNECTIONS),
         connections_per_client_max: section.count(
             "connections_per_client_max",
@@ -35,6 +43,34 @@ pub(crate) fn nbd(mut section: Section<'_, '_>) -> NbdConfig {
     };
     section.finish();
     config
+}
+
+/// The mode of Unix sockets, in octal as for chmod(1).
+fn unix_mode(section: &mut Section<'_, '_>) -> u32 {
+    let default = 0o600;
+    let Some(text) = section.text("unix_mode") else { return default };
+    let plain = matches!(text.value.len(), 3 | 4) && text.value.chars().all(|c| c.is_digit(8));
+    match u32::from_str_radix(&text.value, 8) {
+        Ok(mode) if plain && mode <= 0o777 => mode,
+        _ => {
+            let what = format_args!("\"{}\" is not a mode such as \"0660\"", brief(&text.value));
+            section.mistake(text.at, "unix_mode", what);
+            default
+        }
+    }
+}
+
+type TlsFiles = (Tls, Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
+
+fn tls(section: &mut Section<'_, '_>) -> TlsFiles {
+    let tls = section.word("tls", Tls::WORDS, Tls::Off);
+    let mut file = |key| section.read_path(key).map(|path| path.value);
+    let files = (file("tls_certificate"), file("tls_key"), file("tls_client_ca"));
+    if tls != Tls::Off && (files.0.is_none() || files.1.is_none()) {
+        let at = section.get("tls").map_or(section.at, |value| value.span().start);
+        section.mistake(at, "tls", "tls_certificate and tls_key are needed for it");
+    }
+    (tls, files.0, files.1, files.2)
 }
 
 fn listen(section: &mut Section<'_, '_>) -> Vec<SocketAddr> {

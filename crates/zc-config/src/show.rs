@@ -71,9 +71,17 @@ impl Config {
         let nbd = &self.nbd;
         let listen: Vec<_> = nbd.listen.iter().map(|address| text(&address.to_string())).collect();
         let unix: Vec<_> = nbd.unix.iter().map(|socket| path(socket)).collect();
-        vec![
+        let mut rows = vec![
             ("listen", format!("[{}]", listen.join(", "))),
             ("unix", format!("[{}]", unix.join(", "))),
+            ("unix_mode", text(&format!("{:04o}", nbd.unix_mode))),
+        ];
+        rows.extend(nbd.unix_group.as_ref().map(|group| ("unix_group", text(group))));
+        rows.extend([("allow", list(&nbd.allow)), ("tls", text(nbd.tls.word()))]);
+        rows.extend(nbd.tls_certificate.as_ref().map(|file| ("tls_certificate", path(file))));
+        rows.extend(nbd.tls_key.as_ref().map(|file| ("tls_key", path(file))));
+        rows.extend(nbd.tls_client_ca.as_ref().map(|file| ("tls_client_ca", path(file))));
+        rows.extend([
             ("connections_max", nbd.connections_max.to_string()),
             ("connections_per_client_max", nbd.connections_per_client_max.to_string()),
             ("requests_in_flight_max", nbd.requests_in_flight_max.to_string()),
@@ -83,7 +91,8 @@ impl Config {
             ("stall_timeout", duration(nbd.stall_timeout_ms)),
             ("idle_timeout", duration(nbd.idle_timeout_ms)),
             ("keepalive", duration(nbd.keepalive_ms)),
-        ]
+        ]);
+        rows
     }
 
     pub(crate) fn control_rows(&self) -> Vec<Row> {
@@ -111,6 +120,9 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("nbd.export", volume.nbd.export.to_string()),
         ("nbd.description", text(&volume.nbd.description)),
         ("nbd.read_only", volume.nbd.read_only.to_string()),
+        ("nbd.allow", list(&volume.nbd.allow)),
+        ("nbd.tls", volume.nbd.tls.to_string()),
+        ("nbd.allow_certificates", list(&volume.nbd.allow_certificates)),
     ]);
     rows
 }
@@ -125,6 +137,11 @@ fn section(out: &mut String, heading: &str, rows: Vec<Row>) {
 
 fn level(codec: Compression, level: u8) -> Option<Row> {
     codec.levels().map(|_| ("compression_level", level.to_string()))
+}
+
+fn list<T: ToString>(values: &[T]) -> String {
+    let values: Vec<_> = values.iter().map(|value| text(&value.to_string())).collect();
+    format!("[{}]", values.join(", "))
 }
 
 fn text(value: &str) -> String {

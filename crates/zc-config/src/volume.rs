@@ -6,7 +6,7 @@ use crate::cache::level;
 use crate::limits;
 use crate::model::{Admission, CacheConfig, Compression, Mode, VolumeConfig, VolumeNbd};
 use crate::places::volume_key;
-use crate::section::{At, Section, Sheet};
+use crate::section::{At, Section, Sheet, brief};
 
 /// Reads a volume; also says where its name stands.
 pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize, VolumeConfig) {
@@ -65,9 +65,27 @@ fn export(volume: &mut Section<'_, '_>) -> VolumeNbd {
         export: section.flag("export").unwrap_or(true),
         description: description(&mut section),
         read_only: section.flag("read_only").unwrap_or(false),
+        allow: section.ranges("allow"),
+        tls: section.flag("tls").unwrap_or(false),
+        allow_certificates: names(&mut section),
     };
     section.finish();
     config
+}
+
+/// DNS names as they stand in certificates.
+fn names(section: &mut Section<'_, '_>) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in section.list("allow_certificates", limits::ALLOWED_MAX).unwrap_or_default() {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        if entry.value.is_empty() || !entry.value.chars().all(plain) {
+            let what = format_args!("\"{}\" is not a DNS name", brief(&entry.value));
+            section.mistake(entry.at, "allow_certificates", what);
+        } else {
+            names.push(entry.value);
+        }
+    }
+    names
 }
 
 fn description(section: &mut Section<'_, '_>) -> String {

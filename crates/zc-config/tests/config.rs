@@ -67,7 +67,17 @@ fn the_effective_file_reads_back() {
         direct = true
         [volume.nbd]
         description = "tab\tand 'quotes'"
+        allow = ["192.0.2.0/24", "2001:db8::1"]
+        tls = true
+        allow_certificates = ["db.example"]
         [nbd]
+        allow = ["127.0.0.1"]
+        unix_mode = "660"
+        unix_group = "disk"
+        tls = "allowed"
+        tls_certificate = "/tls/all.pem"
+        tls_key = "/tls/all.pem"
+        tls_client_ca = "/tls/ca.pem"
         listen = ["[::1]:10809", "0.0.0.0:0"]
         unix = ["/run/a", "/run/b"]
         [log]
@@ -154,7 +164,8 @@ fn volumes_that_come_and_go_wait_for_a_restart() {
 /// A key in the list of live ones that no longer exists would be a promise about nothing.
 #[test]
 fn live_keys_exist() {
-    let text = LEAST.replace("size = \"10 GiB\"", "compression = \"zstd\"");
+    let text = LEAST.replace("size = \"10 GiB\"", "compression = \"zstd\"")
+        + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n";
     let shown = parse(&text).effective_toml();
     for (section, key) in LIVE {
         let (_, body) = shown.split_once(&format!("[{section}]")).expect(section);

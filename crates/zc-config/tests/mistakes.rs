@@ -173,6 +173,17 @@ fn mistakes_in_the_other_sections() {
             "[nbd]\nhandshake_timeout = \"0 s\"",
             "7: nbd.handshake_timeout: 0 ms is not between 100 ms and 1 h",
         ),
+        ("nbd.tls = true", "6: volume.nbd.tls: nbd.tls is \"off\""),
+        (
+            "nbd.allow_certificates = [\"a\"]",
+            "6: volume.nbd.allow_certificates: it needs nbd.tls and nbd.tls_client_ca",
+        ),
+        ("[nbd]\nunix_mode = \"0888\"", "7: nbd.unix_mode: \"0888\" is not a mode such as \"0660\""),
+        ("[nbd]\ntls = \"required\"", "7: nbd.tls: tls_certificate and tls_key are needed for it"),
+        (
+            "[nbd]\nallow = [\"here\"]",
+            "7: nbd.allow: \"here\" is not an IP address or a range such as \"192.0.2.0/24\"",
+        ),
         (
             "[nbd]\nidle_timeout = \"8 d\"",
             "7: nbd.idle_timeout: \"8 d\" is not a duration such as \"30 s\" or \"500 ms\"",

@@ -7,20 +7,21 @@
 //!
 //! What it does not do: I/O (the shard submits the operations) or requests (`front` does).
 
+use std::io;
 use std::ops::Range;
 
 use zc_core::{VolumeId, u64_from_usize, usize_from_u64};
 use zc_io::{AlignedBuf, Arena, Memory, Operation, Segment, SharedFd, Source, Target};
 use zc_nbd::Need;
-use zc_nbd::server::{
-    ExportCatalog, HoleForm, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession,
-};
+use zc_nbd::server::{HoleForm, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession, TlsMode};
 use zc_nbd::wire::HeaderStyle;
 
+use crate::access::{Export, View};
 use crate::limits::{HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES, SEND_BYTES_MAX};
 use crate::peer::Peer;
 use crate::settings::FrontLimits;
 use crate::sparse::pieces;
+use crate::tls::{RECORD_BYTES_MAX, Tls, TlsLayer};
 
 /// A WRITE whose payload is arriving.
 #[derive(Debug)]
@@ -41,6 +42,7 @@ enum Receiving {
     Nothing,
     Input,
     Payload,
+    Records,
 }
 
 /// A connection.
@@ -52,6 +54,13 @@ pub(crate) struct Conn {
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
     pub(crate) payload: Option<Payload>,
+    /// Between socket and session, once the client asked for it.
+    tls: Option<TlsLayer>,
+    /// Received over TLS and not yet decrypted; `None` while the ring has it, or without TLS.
+    cipher: Option<AlignedBuf>,
+    said_goodbye: bool,
+    /// Names in the client's certificate.
+    names: Vec<String>,
     /// `None` while the ring has it.
     input: Option<AlignedBuf>,
     /// Received and not yet taken by the session.
@@ -81,7 +90,7 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(fd: SharedFd, peer: Peer, limits: &FrontLimits, now_ms: u64) -> Self {
+    pub(crate) fn new(fd: SharedFd, peer: Peer, limits: &FrontLimits, tls: TlsMode, now_ms: u64) -> Self {
         let unsent_bytes_max = limits.bytes_per_connection;
         let limits = ServerLimits {
             in_flight: limits.requests,
@@ -89,13 +98,17 @@ impl Conn {
             ..ServerLimits::default()
         };
         let mut head = Vec::new();
-        let session = ServerSession::new(ServerConfig { limits, ..ServerConfig::default() }, &mut head);
+        let session = ServerSession::new(ServerConfig { limits, tls, ..ServerConfig::default() }, &mut head);
         Self {
             fd,
             peer,
             session,
             volume: None,
             payload: None,
+            tls: None,
+            cipher: None,
+            said_goodbye: false,
+            names: Vec::new(),
             input: Some(AlignedBuf::new(HANDSHAKE_RECEIVE_BYTES)),
             input_range: 0..0,
             receiving: Receiving::Nothing,
@@ -114,7 +127,9 @@ impl Conn {
     }
 
     /// The next event that the received bytes hold.
-    pub(crate) fn next_event(&mut self, catalog: &(impl ExportCatalog + ?Sized)) -> Option<ServerEvent> {
+    pub(crate) fn next_event(&mut self, exports: &[Export]) -> Option<ServerEvent> {
+        let is_secured = self.session.is_secured();
+        let catalog = &View { exports, peer: self.peer, is_secured, names: &self.names };
         let Some(input) = &self.input else {
             // The ring has the buffer: nothing is at hand, but the session may go on without bytes.
             return self.session.next_event(&mut &[][..], catalog, &mut self.head);
@@ -143,6 +158,9 @@ impl Conn {
         if self.dead || self.receiving != Receiving::Nothing || !self.input_range.is_empty() {
             return None;
         }
+        if self.tls.is_some() {
+            return self.receive_records();
+        }
         match self.session.need() {
             Need::Payload { .. } => {
                 let payload = self.payload.as_mut()?;
@@ -166,22 +184,77 @@ impl Conn {
         }
     }
 
+    /// Whether the client asked for TLS and has its answer.
+    pub(crate) fn is_tls_due(&self) -> bool {
+        self.session.tls_due() && self.tls.is_none() && self.unsent_bytes == 0 && self.head.is_empty()
+    }
+
+    /// Begins TLS. False: it cannot.
+    pub(crate) fn start_tls(&mut self, tls: &Tls) -> bool {
+        self.tls = tls.layer();
+        self.cipher = Some(AlignedBuf::new(RECEIVE_BYTES));
+        // For what one receive decrypts to, and the rest of a record.
+        self.input = Some(AlignedBuf::new(RECEIVE_BYTES + RECORD_BYTES_MAX));
+        self.tls.is_some()
+    }
+
+    /// The next receive of a connection with TLS.
+    fn receive_records(&mut self) -> Option<Operation> {
+        if matches!(self.session.need(), Need::Nothing) || (self.session.is_secured() && self.is_paused()) {
+            return None;
+        }
+        let memory = self.cipher.take()?;
+        self.receiving = Receiving::Records;
+        Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target: Target::whole(memory), exact: false })
+    }
+
+    fn is_paused(&self) -> bool {
+        self.session.need() == Need::Replies
+    }
+
+    /// Takes decrypted bytes in.
+    fn received_records(&mut self, memory: AlignedBuf, bytes: usize) -> io::Result<()> {
+        let (Some(tls), Some(input)) = (&mut self.tls, &mut self.input) else {
+            unreachable!("records are received into both buffers of a connection with TLS")
+        };
+        let plain = tls.receive(&memory[..bytes], input);
+        self.cipher = Some(memory);
+        self.input_range = 0..plain?;
+        if self.session.tls_due() && tls.is_up() {
+            self.names = tls.names();
+            self.session.tls_started();
+        }
+        Ok(())
+    }
+
+    /// Takes a receive back that brought nothing.
+    pub(crate) fn returned(&mut self, operation: Operation) {
+        drop(operation);
+        self.receiving = Receiving::Nothing;
+    }
+
     /// Takes the bytes of a receive in; true when a payload is complete.
-    pub(crate) fn received(&mut self, bytes: usize, operation: Operation) -> bool {
+    ///
+    /// # Errors
+    /// When they are no TLS although they must be.
+    pub(crate) fn received(&mut self, bytes: usize, operation: Operation) -> io::Result<bool> {
         let Some(Memory::Buf(memory)) = operation.into_target().map(Target::into_memory) else {
             unreachable!("connections receive into whole buffers");
         };
         let was = std::mem::replace(&mut self.receiving, Receiving::Nothing);
+        if was == Receiving::Records {
+            return self.received_records(memory, bytes).map(|()| false);
+        }
         if was == Receiving::Input {
             self.input = Some(memory);
             self.input_range = 0..bytes;
-            return false;
+            return Ok(false);
         }
         let Some(payload) = &mut self.payload else { unreachable!("a payload is received for a WRITE") };
         payload.memory = Some(memory);
         payload.filled_bytes += bytes;
         self.session.payload_received(u64_from_usize(bytes));
-        u64_from_usize(payload.filled_bytes) == payload.request.length()
+        Ok(u64_from_usize(payload.filled_bytes) == payload.request.length())
     }
 
     /// The session together with the output its replies go to.
@@ -249,7 +322,7 @@ impl Conn {
             return None;
         }
         self.flush_head();
-        if self.segments.is_empty() {
+        if self.segments.is_empty() && !self.tls.as_ref().is_some_and(TlsLayer::has_output) {
             return None;
         }
         let mut bytes = 0;
@@ -262,9 +335,29 @@ impl Conn {
             }
         }
         let rest = self.segments.split_off(count);
-        let segments = std::mem::replace(&mut self.segments, rest);
+        let mut segments = std::mem::replace(&mut self.segments, rest);
+        if let Some(tls) = &mut self.tls {
+            tls.encrypt(&segments);
+            let records = tls.take_output();
+            self.unsent_bytes -= bytes;
+            bytes = u64_from_usize(records.len());
+            self.unsent_bytes += bytes;
+            segments = vec![Segment::whole(&records[..])];
+        }
         self.sending_bytes = Some(bytes);
         Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
+    }
+
+    /// Whether there is a goodbye to send, for the first time: with TLS the end is told apart from a cut wire.
+    pub(crate) fn says_goodbye(&mut self) -> bool {
+        let first = !std::mem::replace(&mut self.said_goodbye, true);
+        match &mut self.tls {
+            Some(tls) if first => {
+                tls.close();
+                true
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn sent(&mut self) {

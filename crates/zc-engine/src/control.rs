@@ -359,6 +359,8 @@ impl Shared {
 
     async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
         let new = read?;
+        // First what can fail.
+        let tls = crate::tls::load(&new.nbd).map_err(|error| error.to_string())?;
         let mut in_force = self.in_force.lock().await;
         let mut applied = Vec::new();
         let mut later = Vec::new();
@@ -400,10 +402,10 @@ impl Shared {
                 (volume.origin, volume.create_bytes, volume.direct) = kept;
             }
         }
-        let sockets = (in_force.config.nbd.listen.clone(), in_force.config.nbd.unix.clone());
+        let sockets = in_force.config.nbd.clone();
         in_force.config.nbd = new.nbd.clone();
-        (in_force.config.nbd.listen, in_force.config.nbd.unix) = sockets;
-        let front = FrontSettings::new(&in_force.config, &in_force.volumes);
+        in_force.config.nbd.keep_sockets(sockets);
+        let front = FrontSettings::new(&in_force.config, &in_force.volumes, tls);
         drop(in_force);
         self.mailbox.send(Command::Front(Box::new(front)));
         self.configure(configs).await?;

@@ -1,5 +1,6 @@
 //! A running engine: the shard's thread, the control thread, and the handles to them.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -9,7 +10,8 @@ use zc_config::Config;
 use crate::commands::{Command, Mailbox};
 use crate::control::{Control, ControlHandle};
 use crate::error::EngineError;
-use crate::listen::raise_descriptor_limit;
+use crate::front_settings::FrontSettings;
+use crate::listen::{Listener, group_id, raise_descriptor_limit};
 use crate::registry::Registry;
 use crate::shard::Shard;
 use crate::startup::{self, Opened};
@@ -28,6 +30,39 @@ pub struct EngineOptions {
 pub type SetLogLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// Reads the configuration again; called on reload.
 pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// Sockets that are there already. If there are any, those of the configuration are not opened.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// Listening sockets.
+    pub listeners: Vec<OwnedFd>,
+    /// A connection; the engine stops when it ends.
+    pub connection: Option<OwnedFd>,
+}
+
+impl Passed {
+    /// The configuration without the sockets that passed ones take the place of.
+    fn without_sockets(&self, config: &Config) -> Config {
+        let mut config = config.clone();
+        if !self.listeners.is_empty() || self.connection.is_some() {
+            config.nbd.listen.clear();
+            config.nbd.unix.clear();
+        }
+        config
+    }
+
+    /// Adds the passed listeners and says who may use those that were opened; returns the passed connection.
+    fn take_up(self, config: &Config, listeners: &mut Vec<Listener>) -> Result<Option<OwnedFd>, EngineError> {
+        let group = config.nbd.unix_group.as_deref().map(group_id).transpose()?;
+        for listener in &*listeners {
+            listener.set_access(config.nbd.unix_mode, group)?;
+        }
+        for fd in self.listeners {
+            listeners.push(Listener::adopt(fd)?);
+        }
+        Ok(self.connection)
+    }
+}
 
 /// What the program around the engine provides.
 #[derive(Default)]
@@ -55,24 +90,47 @@ pub struct Engine {
 }
 
 impl Engine {
+    /// As [`Engine::start_with`], with the sockets that the configuration names.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start(config: &Config, options: EngineOptions, hooks: Hooks) -> Result<Self, EngineError> {
+        Self::start_with(config, options, hooks, Passed::default())
+    }
+
     /// Opens everything the configuration names, and serves. Returns when clients can connect; the index loads while
     /// they are served.
     ///
     /// # Errors
     /// One sentence on what does not fit; then nothing was touched, or nothing that matters.
-    pub fn start(config: &Config, options: EngineOptions, hooks: Hooks) -> Result<Self, EngineError> {
+    pub fn start_with(
+        config: &Config,
+        options: EngineOptions,
+        hooks: Hooks,
+        passed: Passed,
+    ) -> Result<Self, EngineError> {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max));
-        let Opened { parts, closer, control_socket, volumes } = startup::open(config, options.cold)?;
+        let tls = crate::tls::load(&config.nbd)?;
+        let Opened { mut parts, closer, control_socket, volumes } =
+            startup::open(&passed.without_sockets(config), options.cold)?;
+        let connection = passed.take_up(config, &mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
         let addresses: Vec<String> =
             parts.listeners.iter().map(|listener| listener.address.clone()).collect();
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
+        let front = FrontSettings::new(config, &volumes, tls);
         let shard = std::thread::Builder::new()
             .name("shard-0".to_owned())
             .spawn(move || {
-                let result = Shard::new(parts).and_then(|shard| shard.run(closer));
+                let result = Shard::new(parts).and_then(|mut shard| {
+                    shard.apply_front(front);
+                    if let Some(connection) = connection {
+                        shard.serve_only(connection);
+                    }
+                    shard.run(closer)
+                });
                 shard_mailbox.close();
                 let _nobody_listens = ended.send(());
                 result

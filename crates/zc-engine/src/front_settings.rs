@@ -8,22 +8,25 @@
 //! What it does not do: open or close listening sockets.
 
 use zc_cache::config::VolumeConfig;
-use zc_config::Config;
-use zc_nbd::server::ExportInfo;
+use zc_config::{AddressRange, Config};
 
+use crate::access::Export;
 use crate::settings::{self, FrontLimits};
 use crate::shard::Shard;
+use crate::tls::Tls;
 
 /// The live part of the front end.
 #[derive(Debug)]
 pub(crate) struct FrontSettings {
     limits: FrontLimits,
-    exports: Vec<ExportInfo>,
+    exports: Vec<Export>,
+    allow: Vec<AddressRange>,
+    tls: Tls,
 }
 
 impl FrontSettings {
     /// Of a configuration, for the volumes that are served.
-    pub(crate) fn new(config: &Config, served: &[(String, VolumeConfig)]) -> Self {
+    pub(crate) fn new(config: &Config, served: &[(String, VolumeConfig)], tls: Tls) -> Self {
         let export = |volume: &zc_config::VolumeConfig| {
             let (_, running) = served.iter().find(|(name, _)| *name == volume.name && volume.nbd.export)?;
             Some(settings::export(volume, running.id, running.size_bytes))
@@ -31,6 +34,8 @@ impl FrontSettings {
         Self {
             limits: settings::front_limits(config),
             exports: config.volumes.iter().filter_map(export).collect(),
+            allow: config.nbd.allow.clone(),
+            tls,
         }
     }
 }
@@ -39,6 +44,8 @@ impl Shard {
     pub(crate) fn apply_front(&mut self, front: FrontSettings) {
         self.limits = front.limits;
         self.exports = front.exports;
+        self.allow = front.allow;
+        self.tls = front.tls;
         // What waited for memory may go on with more of it.
         let mut stalled = std::mem::take(&mut self.stalled);
         self.touched.append(&mut stalled);

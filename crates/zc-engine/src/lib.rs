@@ -16,6 +16,7 @@
 //! `startup` and `pairing` for what is checked before anything is touched, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 
+mod access;
 mod buffers;
 mod cache_device;
 mod client;
@@ -54,9 +55,10 @@ mod state_dir;
 mod stats;
 mod status;
 mod stop;
+mod tls;
 
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
-pub use engine::{Engine, EngineOptions, Hooks, ReadConfig, SetLogLevel};
+pub use engine::{Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
 pub use error::EngineError;
 pub use metrics::{Latencies, Latency};
 pub use registry::{Connection, Registry, VolumeInfo};

@@ -6,11 +6,13 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::net::{SocketAddrUnix, getsockname, sockopt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zc_io::SharedFd;
 
@@ -25,7 +27,7 @@ pub(crate) struct Listener {
     /// As an NBD URI, with the port that a TCP socket got.
     pub(crate) address: String,
     /// Removed when the listener goes.
-    _path: Option<SocketPath>,
+    path: Option<SocketPath>,
 }
 
 /// A Unix socket's path, removed on drop.
@@ -49,7 +51,7 @@ impl Listener {
             fd: Arc::new(OwnedFd::from(listener)),
             is_tcp: true,
             address: format!("nbd://{bound}"),
-            _path: None,
+            path: None,
         })
     }
 
@@ -58,7 +60,7 @@ impl Listener {
         let address = format!("nbd+unix:///?socket={}", path.display());
         lengthen(&listener);
         let fd = Arc::new(OwnedFd::from(listener));
-        Ok(Self { fd, is_tcp: false, address, _path: Some(guard) })
+        Ok(Self { fd, is_tcp: false, address, path: Some(guard) })
     }
 }
 
@@ -81,6 +83,50 @@ pub(crate) fn raise_descriptor_limit(connections: usize) {
              further ones will wait"
         );
     }
+}
+
+impl Listener {
+    /// Takes a socket over that somebody else listens on for us, such as a service manager.
+    pub(crate) fn adopt(fd: OwnedFd) -> Result<Self, EngineError> {
+        let fail = |what: &str| EngineError::Refused(format!("a passed socket is of no use: {what}"));
+        if !sockopt::socket_acceptconn(&fd).unwrap_or(false) {
+            return Err(fail("it does not listen for connections"));
+        }
+        let address = getsockname(&fd).map_err(|errno| fail(&errno.to_string()))?;
+        let ip = SocketAddr::try_from(address.clone()).ok();
+        let unix = SocketAddrUnix::try_from(address).ok();
+        let address = match (ip, unix.as_ref().and_then(SocketAddrUnix::path)) {
+            (Some(address), _) => format!("nbd://{address}"),
+            (None, Some(path)) => format!("nbd+unix:///?socket={}", path.to_string_lossy()),
+            (None, None) => "a passed socket".to_owned(),
+        };
+        let blocking = fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags - OFlags::NONBLOCK));
+        blocking.map_err(|errno| fail(&errno.to_string()))?;
+        Ok(Self { fd: Arc::new(fd), is_tcp: ip.is_some(), address, path: None })
+    }
+
+    /// Says who may connect, if this is a Unix socket of ours.
+    pub(crate) fn set_access(&self, mode: u32, group: Option<u32>) -> Result<(), EngineError> {
+        let Some(SocketPath(path)) = &self.path else { return Ok(()) };
+        let fail =
+            |source| EngineError::io(format!("cannot set mode and group of {}", path.display()), source);
+        std::os::unix::fs::chown(path, None, group).map_err(fail)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)
+    }
+}
+
+/// The number of a group, given by name or number.
+pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
+    if let Ok(number) = group.parse() {
+        return Ok(number);
+    }
+    let file = std::fs::read_to_string("/etc/group").unwrap_or_default();
+    let found = file.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let number = (fields.next() == Some(group)).then(|| fields.nth(1)).flatten();
+        number.and_then(|number| number.parse().ok())
+    });
+    found.ok_or_else(|| EngineError::Refused(format!("nbd.unix_group: there is no group \"{group}\" here")))
 }
 
 /// Binds a Unix socket, replacing one that nobody answers on.
@@ -127,6 +173,31 @@ mod tests {
         std::fs::write(&path, "a file").unwrap();
         assert!(Listener::unix(&path).unwrap_err().is_refusal());
         assert_eq!(std::fs::read(&path).unwrap(), b"a file");
+    }
+
+    #[test]
+    fn passed_sockets_are_taken_if_they_listen() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        tcp.set_nonblocking(true).unwrap();
+        let address = format!("nbd://{}", tcp.local_addr().unwrap());
+        let listener = Listener::adopt(tcp.into()).unwrap();
+        assert_eq!((listener.address, listener.is_tcp), (address, true));
+        assert!(!fcntl_getfl(&*listener.fd).unwrap().contains(OFlags::NONBLOCK));
+        let (one, _two) = UnixStream::pair().unwrap();
+        assert!(Listener::adopt(one.into()).unwrap_err().is_refusal());
+    }
+
+    #[test]
+    fn unix_sockets_get_their_mode_and_groups_are_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("nbd.sock");
+        let listener = Listener::unix(&path).unwrap();
+        let own = rustix::process::getgid().as_raw();
+        listener.set_access(0o640, Some(own)).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!((group_id("root").unwrap(), group_id("17").unwrap()), (0, 17));
+        assert!(group_id("no such group").unwrap_err().is_refusal());
     }
 
     #[test]

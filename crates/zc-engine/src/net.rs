@@ -17,6 +17,7 @@ use zc_io::Operation;
 use zc_nbd::Need;
 use zc_nbd::server::{CloseReason, Request, ServerEvent};
 
+use crate::access::is_allowed;
 use crate::conn::{Conn, Payload};
 use crate::limits::{CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES};
 use crate::peer::Peer;
@@ -73,7 +74,9 @@ impl Shard {
         let per_client = self.limits.connections_per_client;
         let of_client = self.peers.get(&peer).copied().unwrap_or(0);
         let full = self.peers_live >= self.limits.connections;
-        let refused = (per_client > 0 && of_client >= per_client)
+        let is_stranger = is_tcp && !is_allowed(&self.allow, peer);
+        let refused = is_stranger
+            || (per_client > 0 && of_client >= per_client)
             || self.conns.len() >= self.limits.connections + CLOSING_MAX
             || (full && !self.drop_oldest_handshake());
         if refused {
@@ -88,11 +91,22 @@ impl Shard {
         let id = self.next_number;
         let now_ms = self.clock.now_ms();
         self.registry.connections.insert(id, Connection::new(listener, peer.to_string(), now_ms));
-        self.conns.insert(id, Conn::new(Arc::new(socket), peer, &self.limits, now_ms));
+        self.conns.insert(id, Conn::new(Arc::new(socket), peer, &self.limits, self.tls.mode, now_ms));
         *self.peers.entry(peer).or_insert(0) += 1;
         self.peers_live += 1;
         self.handshakes.push_back(id);
         self.touch(id);
+    }
+
+    /// Serves a connection that is there already, and ends with it.
+    pub(crate) fn serve_only(&mut self, socket: OwnedFd) {
+        let is_tcp = rustix::net::getsockname(&socket)
+            .is_ok_and(|address| std::net::SocketAddr::try_from(address).is_ok());
+        self.admit(socket, is_tcp, "a passed connection".to_owned());
+        match self.handshakes.back() {
+            Some(id) => self.only = Some(*id),
+            None => self.begin_stop(),
+        }
     }
 
     /// Makes room at the cost of the client that has been choosing an export for the longest time. False: there is none.
@@ -119,15 +133,21 @@ impl Shard {
             Ok(bytes) if *bytes > 0 => *bytes,
             // End of stream or a broken connection: nothing will come any more, nobody will read a reply.
             _ => {
-                conn.received(0, operation);
+                conn.returned(operation);
                 self.kill(id);
                 return;
             }
         };
         conn.progress_ms = now_ms;
-        let complete = conn.received(bytes, operation);
-        if complete && !conn.dead {
-            self.payload_complete(id);
+        match conn.received(bytes, operation) {
+            Ok(complete) if complete && !conn.dead => self.payload_complete(id),
+            Ok(_) => {}
+            Err(error) => {
+                // An alert is on its way; it is sent as far as that works, and the connection closed.
+                tracing::debug!(connection = id, "TLS: {error}");
+                self.metrics.broken += 1;
+                conn.closing = true;
+            }
         }
         self.touch(id);
     }
@@ -156,6 +176,12 @@ impl Shard {
                 self.peers.remove(&conn.peer);
             }
         }
+    }
+
+    fn break_off(&mut self, id: u64, why: &str) {
+        self.metrics.broken += 1;
+        tracing::debug!(connection = id, "closed: {why}");
+        self.kill(id);
     }
 
     fn payload_complete(&mut self, id: u64) {
@@ -200,9 +226,13 @@ impl Shard {
                 }
                 return Pumped::Idle;
             }
-            if let Some(event) = conn.next_event(&self.exports[..]) {
+            if let Some(event) = conn.next_event(&self.exports) {
                 self.session_event(id, event);
                 return Pumped::Progress;
+            }
+            if conn.is_tls_due() && !conn.start_tls(&self.tls) {
+                self.break_off(id, "TLS cannot begin");
+                return Pumped::Idle;
             }
             if conn.session.need() == Need::Nothing {
                 conn.closing = true;
@@ -260,7 +290,10 @@ impl Shard {
         ids.dedup();
         for id in ids {
             let Some(conn) = self.conns.get_mut(&id) else { continue };
-            let operation = conn.send();
+            let mut operation = conn.send();
+            if operation.is_none() && conn.closing && conn.is_drained() && conn.says_goodbye() {
+                operation = conn.send();
+            }
             let bytes = conn.sending_bytes();
             let through = operation.is_none() && conn.closing && !conn.dead && conn.is_drained();
             if let Some(operation) = operation {
@@ -296,6 +329,9 @@ impl Shard {
             self.budget_bytes -= conn.payload.map_or(0, |payload| payload.request.length());
         }
         self.registry.connections.remove(&id);
+        if self.only == Some(id) {
+            self.begin_stop();
+        }
     }
 
     /// What only time brings about: another try to accept, and the end of clients that do not go on.
@@ -321,9 +357,7 @@ impl Shard {
             .filter_map(|(id, conn)| Some((*id, overdue(conn, &limits, short, now_ms)?)))
             .collect();
         for (id, why) in stuck {
-            self.metrics.broken += 1;
-            tracing::debug!(connection = id, "closed: {why}");
-            self.kill(id);
+            self.break_off(id, why);
         }
     }
 }

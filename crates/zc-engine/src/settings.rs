@@ -7,6 +7,7 @@ use zc_core::{Codec, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
+use crate::access::{Export, Rules};
 use crate::error::EngineError;
 use crate::status::RESIDENCY_CONTEXT;
 
@@ -132,10 +133,10 @@ pub(crate) fn volume_config(
     }
 }
 
-/// A volume's export.
-pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> ExportInfo {
+/// A volume's export and who may use it.
+pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
     let read_only = volume.nbd.read_only || volume.mode == Mode::ReadOnly;
-    ExportInfo {
+    let info = ExportInfo {
         name: volume.name.clone(),
         description: volume.nbd.description.clone(),
         size_bytes,
@@ -155,7 +156,8 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
         blocks: BlockSizes::DEFAULT,
         contexts: vec![zc_nbd::proto::BASE_ALLOCATION.to_owned(), RESIDENCY_CONTEXT.to_owned()],
         token: u64::from(id.0),
-    }
+    };
+    Export { info, rules: Rules::new(&volume.nbd) }
 }
 
 /// Reduce threads for a setting of which 0 means automatic.

@@ -15,11 +15,12 @@ use std::time::Duration;
 
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
+use zc_config::AddressRange;
 use zc_core::{FingerprintKind, JournalSeq, Map, ReqId, VolumeId};
 use zc_io::{BlockFile, BufPool, Completion, EventFd, Operation, Ring, RingOptions};
-use zc_nbd::server::ExportInfo;
 use zc_origin::Origin;
 
+use crate::access::Export;
 use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::close::Closer;
@@ -42,6 +43,7 @@ use crate::registry::Registry;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
 use crate::stop::Stopping;
+use crate::tls::Tls;
 
 /// A volume as the data plane sees it.
 #[derive(Debug)]
@@ -80,7 +82,7 @@ pub(crate) struct ShardParts {
     pub(crate) manager: CacheManager,
     pub(crate) device: Device,
     pub(crate) volumes: Vec<(VolumeId, Volume)>,
-    pub(crate) exports: Vec<ExportInfo>,
+    pub(crate) exports: Vec<Export>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) intent: IntentLog,
     pub(crate) state: Arc<StateDir>,
@@ -106,8 +108,13 @@ pub(crate) struct Shard {
     pub(crate) buffers: Buffers,
     pub(crate) device: Device,
     pub(crate) volumes: Map<VolumeId, Volume>,
-    pub(crate) exports: Vec<ExportInfo>,
+    pub(crate) exports: Vec<Export>,
     pub(crate) listeners: Vec<Listener>,
+    /// TCP clients from here only.
+    pub(crate) allow: Vec<AddressRange>,
+    pub(crate) tls: Tls,
+    /// The connection that was there at the start; the shard stops when it ends.
+    pub(crate) only: Option<u64>,
     pub(crate) conns: Map<u64, Conn>,
     /// Connections that something happened to in this turn.
     pub(crate) touched: Vec<u64>,
@@ -179,6 +186,9 @@ impl Shard {
             volumes,
             exports: parts.exports,
             listeners: parts.listeners,
+            allow: Vec::new(),
+            tls: Tls::default(),
+            only: None,
             conns: Map::default(),
             touched: Vec::new(),
             to_send: Vec::new(),

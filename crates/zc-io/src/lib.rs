@@ -14,8 +14,8 @@
 //! What it does not do: scheduling, retries of failed devices, checksums, protocols. It needs io_uring and has no
 //! other engine; [`probe`] tells in one sentence why it cannot be used where it cannot.
 //!
-//! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring` and
-//! `ioctl`, each place with the reason why it is sound.
+//! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring`,
+//! `inherited` and `ioctl`, each place with the reason why it is sound.
 
 mod arena;
 mod buf;
@@ -23,6 +23,7 @@ mod error;
 mod event;
 mod files;
 mod in_use;
+mod inherited;
 mod ioctl;
 pub mod limits;
 mod operation;
@@ -38,6 +39,7 @@ pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
 pub use error::{IoError, kind_of};
 pub use event::{EventFd, Waker};
 pub use files::{BlockFile, FileKind, Identity, OpenOptions};
+pub use inherited::take_passed_sockets;
 pub use operation::{Completion, FallocateMode, Memory, Operation, Segment, SharedFd, Source, Target};
 pub use pool::{BufPool, PoolUse};
 pub use ring::{Features, Ring, RingFull, RingOptions, probe};

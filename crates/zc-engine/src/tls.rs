@@ -1,0 +1,185 @@
+//! TLS of client connections, with rustls.
+//!
+//! Job: read certificate, key and client authority from their files ([`load`]), and be the layer between a socket's
+//! bytes and a session's ([`TlsLayer`]): no sockets in here, bytes in and bytes out.
+//!
+//! Invariants: TLS 1.2 or later. With a client authority every client must show a certificate that it signed; the names
+//! a client has are the DNS names of that certificate, and nothing else counts. A layer buffers no more than one record
+//! of input beyond what it was given, and what the driver gave it to send.
+//!
+//! What it does not do: look at revocation lists, or encrypt in the kernel.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use webpki::EndEntityCert;
+use zc_config::NbdConfig;
+use zc_io::Segment;
+use zc_nbd::server::TlsMode;
+
+use crate::error::EngineError;
+
+/// What connections need to offer TLS.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tls {
+    pub(crate) mode: TlsMode,
+    /// `None` if TLS is off.
+    config: Option<Arc<ServerConfig>>,
+}
+
+fn refused(path: &Path, what: &str) -> EngineError {
+    EngineError::Refused(format!("{}: {what}", path.display()))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
+    let fail = |error| refused(path, &format!("the certificates cannot be read: {error}"));
+    let list: Vec<_> =
+        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<_, _>>).map_err(fail)?;
+    if list.is_empty() {
+        return Err(refused(path, "there is no certificate in PEM form"));
+    }
+    Ok(list)
+}
+
+/// Reads what `[nbd]` names.
+///
+/// # Errors
+/// When a file cannot be read, is no PEM, or key and certificate do not belong together.
+pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
+    let mode = match nbd.tls {
+        zc_config::Tls::Off => return Ok(Tls::default()),
+        zc_config::Tls::Allowed => TlsMode::Allowed,
+        zc_config::Tls::Required => TlsMode::Required,
+    };
+    let (Some(certificate), Some(key)) = (&nbd.tls_certificate, &nbd.tls_key) else {
+        unreachable!("the configuration demands both")
+    };
+    let chain = certificates(certificate)?;
+    let private = PrivateKeyDer::from_pem_file(key)
+        .map_err(|error| refused(key, &format!("the private key cannot be read: {error}")))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(certificate, &format!("TLS cannot be set up: {error}")))?;
+    let builder = match &nbd.tls_client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path)? {
+                roots
+                    .add(authority)
+                    .map_err(|error| refused(path, &format!("not a certificate authority: {error}")))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+                .build()
+                .map_err(|error| refused(path, &format!("clients cannot be verified: {error}")))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder
+        .with_single_cert(chain, private)
+        .map_err(|error| refused(certificate, &format!("certificate and key are of no use: {error}")))?;
+    Ok(Tls { mode, config: Some(Arc::new(config)) })
+}
+
+impl Tls {
+    /// A layer for a connection whose client asked for TLS; `None` if there is no TLS.
+    pub(crate) fn layer(&self) -> Option<TlsLayer> {
+        let config = Arc::clone(self.config.as_ref()?);
+        let mut connection = ServerConnection::new(config).ok()?;
+        // What is to be sent is bounded by the driver, like that of plain connections.
+        connection.set_buffer_limit(None);
+        Some(TlsLayer { connection: Box::new(connection) })
+    }
+}
+
+/// TLS between socket and session.
+#[derive(Debug)]
+pub(crate) struct TlsLayer {
+    connection: Box<ServerConnection>,
+}
+
+/// Bytes that clients' records may decrypt to, beyond what was received at once: a record that began earlier.
+pub(crate) const RECORD_BYTES_MAX: usize = 32 << 10;
+
+impl TlsLayer {
+    /// Takes received bytes and puts what they decrypt to at the start of `plain`; tells how many bytes that is.
+    ///
+    /// # Errors
+    /// When they are no TLS, or the client is not who it must be. What [`Self::take_output`] gives then is an alert.
+    pub(crate) fn receive(&mut self, mut received: &[u8], plain: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        while !received.is_empty() {
+            self.connection.read_tls(&mut received)?;
+            self.connection
+                .process_new_packets()
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            filled += self.drain(&mut plain[filled..])?;
+        }
+        Ok(filled)
+    }
+
+    fn drain(&mut self, plain: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        loop {
+            if filled == plain.len() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a record is too long"));
+            }
+            match self.connection.reader().read(&mut plain[filled..]) {
+                Ok(0) => return Ok(filled),
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(filled),
+                // The end without a goodbye; the socket's own end follows.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(filled),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the handshake is through.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.connection.is_handshaking()
+    }
+
+    /// The DNS names in the client's certificate.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
+        let parsed = certificate.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
+        parsed.map_or_else(Vec::new, |parsed| parsed.valid_dns_names().map(str::to_owned).collect())
+    }
+
+    /// Encrypts segments.
+    pub(crate) fn encrypt(&mut self, segments: &[Segment]) {
+        let mut writer = self.connection.writer();
+        for segment in segments {
+            let written = writer.write_all(segment.bytes());
+            assert!(written.is_ok(), "a layer without a bound takes everything: {written:?}");
+        }
+    }
+
+    /// Whether the layer has something of its own to send: handshake, alerts.
+    pub(crate) fn has_output(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Says goodbye.
+    pub(crate) fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+
+    /// Everything there is to send.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        let mut output = Vec::new();
+        while self.connection.wants_write() {
+            let written = self.connection.write_tls(&mut output);
+            assert!(written.is_ok(), "memory takes everything: {written:?}");
+        }
+        output
+    }
+}

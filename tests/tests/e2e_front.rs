@@ -1,0 +1,247 @@
+//! Who may connect and how: TLS with certificates, rules per export, modes of sockets, sockets passed by others.
+
+#![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use zc_tests::{DataGen, MIB, World, bounded, program, python_nbd, require_tool, run_ok};
+
+fn tool(name: &str, arguments: &[&str]) -> String {
+    let output = run_ok(bounded(name).args(arguments));
+    String::from_utf8(output.stdout).unwrap_or_else(|_| panic!("{name} writes text"))
+}
+
+/// What a tool says when it fails.
+fn failure(name: &str, arguments: &[&str]) -> String {
+    let output = bounded(name).args(arguments).output().unwrap();
+    assert!(!output.status.success(), "{name} {arguments:?} should fail");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Makes `DIR/NAME-cert.pem` and `-key.pem` for a DNS name, signed by the authority in `dir`.
+fn certificate(dir: &Path, name: &str, dns: &str) {
+    let file = |end: &str| dir.join(format!("{name}-{end}.pem")).display().to_string();
+    let (ca, ca_key) = (dir.join("ca-cert.pem"), dir.join("ca-key.pem"));
+    let subject = format!("/CN={dns}");
+    let openssl = |arguments: &[&str]| run_ok(Command::new(require_tool("openssl")).args(arguments));
+    let extensions = dir.join(format!("{name}.ext"));
+    std::fs::write(&extensions, format!("subjectAltName=DNS:{dns}\nbasicConstraints=CA:FALSE\n")).unwrap();
+    let (key, request, cert) = (file("key"), file("request"), file("cert"));
+    openssl(&[
+        "req",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-subj",
+        &subject,
+        "-keyout",
+        &key,
+        "-out",
+        &request,
+    ]);
+    let (ca, ca_key, ext) =
+        (ca.display().to_string(), ca_key.display().to_string(), extensions.display().to_string());
+    openssl(&[
+        "x509",
+        "-req",
+        "-in",
+        &request,
+        "-CA",
+        &ca,
+        "-CAkey",
+        &ca_key,
+        "-CAcreateserial",
+        "-days",
+        "30",
+        "-extfile",
+        &ext,
+        "-out",
+        &cert,
+    ]);
+}
+
+fn authority(dir: &Path) {
+    std::fs::create_dir_all(dir).unwrap();
+    let (key, cert) =
+        (dir.join("ca-key.pem").display().to_string(), dir.join("ca-cert.pem").display().to_string());
+    run_ok(Command::new(require_tool("openssl")).args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "30",
+        "-subj",
+        "/CN=test authority",
+        "-keyout",
+        &key,
+        "-out",
+        &cert,
+    ]));
+}
+
+/// A folder as libnbd and qemu want it: authority and the client's pair.
+fn client_folder(from: &Path, to: &Path, name: &str) {
+    std::fs::create_dir_all(to).unwrap();
+    for (source, target) in [
+        ("ca-cert.pem".to_owned(), "ca-cert.pem"),
+        (format!("{name}-cert.pem"), "client-cert.pem"),
+        (format!("{name}-key.pem"), "client-key.pem"),
+    ] {
+        std::fs::copy(from.join(source), to.join(target)).unwrap();
+    }
+}
+
+/// Authority, a server and two clients, in `tls/`; a world that uses them.
+fn tls_world(mode: &str, client_ca: bool) -> World {
+    let mut world = World::new(16, 32);
+    let dir = world.path("tls");
+    authority(&dir);
+    certificate(&dir, "server", "localhost");
+    for name in ["one", "two"] {
+        certificate(&dir, name, &format!("{name}.example"));
+        client_folder(&dir, &world.path(name), name);
+    }
+    let path = dir.display();
+    world.nbd = format!(
+        "tls = \"{mode}\"\ntls_certificate = \"{path}/server-cert.pem\"\ntls_key = \"{path}/server-key.pem\"\n"
+    );
+    if client_ca {
+        world.nbd.push_str(&format!("tls_client_ca = \"{path}/ca-cert.pem\"\n"));
+    }
+    world
+}
+
+fn tls_uri(world: &World, volume: &str, client: &str) -> String {
+    let (socket, folder) = (world.path("nbd.sock"), world.path(client));
+    format!(
+        "nbds+unix://localhost/{volume}?socket={}&tls-certificates={}",
+        socket.display(),
+        folder.display()
+    )
+}
+
+#[test]
+fn tls_serves_libnbd_and_qemu_and_nothing_else_when_required() {
+    let world = tls_world("required", true);
+    let daemon = world.start();
+    let bytes = DataGen::new(1, 8192).mixed(4096);
+    let image = world.path("image").display().to_string();
+    std::fs::write(&image, &bytes).unwrap();
+    let uri = tls_uri(&world, "disk", "one");
+    assert!(tool("nbdinfo", &[&uri]).contains("TLS"), "over TLS");
+    tool("nbdcopy", &["--flush", &image, &uri]);
+    world.origin_is("disk", &bytes);
+    let back = world.path("back").display().to_string();
+    tool("nbdcopy", &[&uri, &back]);
+    assert!(std::fs::read(&back).unwrap() == bytes, "what came back over TLS");
+    let credentials = format!("tls-creds-x509,id=t,endpoint=client,dir={}", world.path("two").display());
+    let options = format!(
+        "driver=nbd,export=disk,server.type=unix,server.path={},tls-creds=t,tls-hostname=localhost",
+        world.path("nbd.sock").display()
+    );
+    tool(
+        "qemu-img",
+        &[
+            "compare",
+            "--object",
+            &credentials,
+            "--image-opts",
+            &options,
+            &format!("driver=raw,file.filename={image}"),
+        ],
+    );
+    failure("nbdinfo", &[&world.uri("disk")]);
+    // A certificate that nobody signed.
+    let stranger = world.path("strangers");
+    authority(&stranger);
+    certificate(&stranger, "evil", "one.example");
+    let folder = world.path("evil");
+    client_folder(&stranger, &folder, "evil");
+    std::fs::copy(world.path("tls/ca-cert.pem"), folder.join("ca-cert.pem")).unwrap();
+    failure("nbdinfo", &["--size", &tls_uri(&world, "disk", "evil")]);
+    assert_eq!(tool("nbdinfo", &["--size", &uri]).trim(), (32 * MIB).to_string());
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn exports_are_for_those_whose_certificate_names_them() {
+    let mut world = tls_world("allowed", true);
+    world.volumes.push((
+        "own".to_owned(),
+        4 * MIB,
+        "nbd.allow_certificates = [\"two.example\"]\n".to_owned(),
+    ));
+    world.volumes.push(("secret".to_owned(), 4 * MIB, "nbd.tls = true\n".to_owned()));
+    let daemon = world.start();
+    let list = |uri: &str| tool("nbdinfo", &["--list", "--json", uri]);
+    let plain = list(&world.uri(""));
+    assert!(
+        plain.contains("\"disk\"") && !plain.contains("\"own\"") && !plain.contains("\"secret\""),
+        "{plain}"
+    );
+    failure("nbdinfo", &["--size", &world.uri("secret")]);
+    let one = list(&tls_uri(&world, "", "one"));
+    assert!(one.contains("\"secret\"") && !one.contains("\"own\""), "{one}");
+    failure("nbdinfo", &["--size", &tls_uri(&world, "own", "one")]);
+    assert_eq!(tool("nbdinfo", &["--size", &tls_uri(&world, "own", "two")]).trim(), (4 * MIB).to_string());
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_renewed_certificate_takes_effect_at_a_reload() {
+    let world = tls_world("required", true);
+    let daemon = world.start();
+    let uri = tls_uri(&world, "disk", "one");
+    let size = || tool("nbdinfo", &["--size", &uri]);
+    size();
+    // Another authority, and other pairs under the same names.
+    let tls = world.path("tls");
+    authority(&tls);
+    certificate(&tls, "server", "localhost");
+    certificate(&tls, "one", "one.example");
+    size();
+    let reload = serde_json::json!({ "cmd": "reload" });
+    assert_eq!(world.control(&reload)["ok"], true);
+    failure("nbdinfo", &["--size", &uri]);
+    client_folder(&tls, &world.path("one"), "one");
+    size();
+    // One that cannot be read leaves the old one in force.
+    std::fs::write(world.path("tls/server-cert.pem"), "nothing").unwrap();
+    assert_eq!(world.control(&reload)["ok"], false);
+    size();
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn unix_sockets_have_the_mode_they_are_given() {
+    let mut world = World::new(16, 4);
+    world.nbd = "unix_mode = \"0640\"\n".to_owned();
+    let daemon = world.start();
+    let mode = std::fs::metadata(world.path("nbd.sock")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn sockets_that_are_there_already_are_served() {
+    let world = World::new(16, 4);
+    let config = world.configure().display().to_string();
+    let zcached = program("zcached").display().to_string();
+    let mut python = python_nbd();
+    python.args(["-c", include_str!("clients/passed.py"), &zcached, "nbd", "--config", &config]);
+    assert_eq!(run_ok(&mut python).stdout, b"all of it\n");
+    let size = tool("nbdinfo", &["--size", "--", "[", &zcached, "nbd", "--stdio", "--config", &config, "]"]);
+    assert_eq!(size.trim(), (4 * MIB).to_string());
+    let said = failure("sh", &["-c", &format!("exec {zcached} nbd --config {config}")]);
+    assert!(said.contains("LISTEN_FDS"), "{said}");
+    let said = failure("sh", &["-c", &format!("exec {zcached} nbd --stdio --config {config} </dev/null")]);
+    assert!(said.contains("not a socket"), "{said}");
+}
