@@ -120,19 +120,29 @@ fn judge_all(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts a server and runs the suite against it; one that a case brings down is started again.
+/// Starts a server in each of its settings and runs the suite against it; one that a case brings down is started
+/// again. A case that does not apply in one setting counts in the next one to which it applies.
 fn judge(args: &Args, kind: Kind) -> anyhow::Result<Column> {
     if kind == Kind::Zcached {
         run_command(cargo().args(["build", "--quiet", "--locked", "--package", "zcached"]))?;
     }
-    let mut server = Server::start(kind)?;
-    let (uri, frozen) = server.uris();
-    let options = Options { writes: true, read_only: Some(frozen), ..options(args) };
-    let mut lost = None;
-    let report = run_and_revive(uri, options, &mut || lost = server.restart().err().or_else(|| lost.take()))?;
-    if let Some(error) = lost {
-        return Err(error.context(format!("{} went down and could not be started again", kind.name())));
+    let mut merged: Option<Report> = None;
+    for tls in kind.settings() {
+        let mut server = Server::start(kind, *tls)?;
+        let (uri, frozen) = server.uris();
+        let options = Options { writes: true, read_only: Some(frozen), ..options(args) };
+        let mut lost = None;
+        let revive = &mut || lost = server.restart().err().or_else(|| lost.take());
+        let report = run_and_revive(uri, options, revive)?;
+        if let Some(error) = lost {
+            return Err(error.context(format!("{} went down and could not be started again", kind.name())));
+        }
+        merged = Some(match merged {
+            Some(before) => before.merge(report),
+            None => report,
+        });
     }
+    let report = merged.context("a server has a setting")?;
     Ok(Column { server: kind.name().to_owned(), version: kind.version()?, report })
 }
 

@@ -40,6 +40,7 @@ const PACKAGES: &[Package] = &[
         name: "qemu-utils",
         proofs: &[Proof::Program("qemu-img"), Proof::Program("qemu-io"), Proof::Program("qemu-nbd")],
     },
+    Package { name: "openssl", proofs: &[Proof::Program("openssl")] },
     Package { name: "nbd-server", proofs: &[Proof::Program("nbd-server")] },
     Package { name: "fio", proofs: &[Proof::Program("fio")] },
     Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs"), Proof::Program("e2fsck")] },

@@ -46,6 +46,14 @@ impl Kind {
         }
     }
 
+    /// The settings in which it is judged. qemu-nbd cannot leave TLS to the client.
+    pub(crate) fn settings(self) -> &'static [Tls] {
+        match self {
+            Self::QemuNbd => &[Tls::Off, Tls::Required],
+            _ => &[Tls::Off, Tls::Allowed, Tls::Required],
+        }
+    }
+
     /// What the program says of its version.
     pub(crate) fn version(self) -> anyhow::Result<String> {
         let output = Command::new(self.program()?)
@@ -67,10 +75,22 @@ impl Kind {
     }
 }
 
+/// Whether clients may or must start TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Tls {
+    /// It is not offered.
+    Off,
+    /// At the client's choice.
+    Allowed,
+    /// Nothing without.
+    Required,
+}
+
 /// The processes of one server. Dropping it ends them.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
+    tls: Tls,
     folder: tempfile::TempDir,
     children: Vec<Child>,
     /// Where nbd-server listens.
@@ -82,14 +102,17 @@ impl Server {
     ///
     /// # Errors
     /// It cannot be started, or it ends or does not listen within 20 s.
-    pub(crate) fn start(kind: Kind) -> anyhow::Result<Self> {
+    pub(crate) fn start(kind: Kind, tls: Tls) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("cannot make a temporary folder")?;
-        let mut server = Self { kind, folder, children: Vec::new(), port: free_port()? };
+        let mut server = Self { kind, tls, folder, children: Vec::new(), port: free_port()? };
         for name in ["disk", "frozen"] {
             let path = server.path(&format!("{name}.img"));
             let file =
                 std::fs::File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
             file.set_len(EXPORT_BYTES).with_context(|| format!("cannot size {}", path.display()))?;
+        }
+        if tls != Tls::Off {
+            server.make_keys()?;
         }
         server.launch()?;
         Ok(server)
@@ -126,19 +149,37 @@ impl Server {
         self.folder.path().join(name)
     }
 
+    /// A certificate that signed itself, and a shared key: no case goes so far that a client checks them.
+    fn make_keys(&self) -> anyhow::Result<()> {
+        let mut command = Command::new("openssl");
+        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
+        command.args(["-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
+        command.arg("-keyout").arg(self.path("key.pem")).arg("-out").arg(self.path("certificate.pem"));
+        let output = command.output().context("cannot start openssl")?;
+        if !output.status.success() {
+            bail!("openssl makes no certificate: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        let text = format!("client:{}\n", "5a".repeat(32));
+        std::fs::write(self.path("keys.psk"), text).context("cannot write a shared key")
+    }
+
     fn launch(&mut self) -> anyhow::Result<()> {
         match self.kind {
             Kind::Zcached => self.launch_zcached(),
             Kind::NbdServer => self.launch_nbd_server(),
             Kind::Nbdkit => {
-                let (writable, frozen) =
-                    (nbdkit(self.folder.path(), "disk"), nbdkit(self.folder.path(), "frozen"));
+                let (writable, frozen) = (
+                    nbdkit(self.folder.path(), "disk", self.tls),
+                    nbdkit(self.folder.path(), "frozen", self.tls),
+                );
                 self.spawn(writable, "nbd.sock")?;
                 self.spawn(frozen, "frozen.sock")
             }
             Kind::QemuNbd => {
-                let (writable, frozen) =
-                    (qemu_nbd(self.folder.path(), "disk"), qemu_nbd(self.folder.path(), "frozen"));
+                let (writable, frozen) = (
+                    qemu_nbd(self.folder.path(), "disk", self.tls),
+                    qemu_nbd(self.folder.path(), "frozen", self.tls),
+                );
                 self.spawn(writable, "nbd.sock")?;
                 self.spawn(frozen, "frozen.sock")
             }
@@ -147,10 +188,16 @@ impl Server {
 
     fn launch_zcached(&mut self) -> anyhow::Result<()> {
         let dir = self.folder.path().display();
+        let files = format!("tls_certificate = \"{dir}/certificate.pem\"\ntls_key = \"{dir}/key.pem\"\n");
+        let tls = match self.tls {
+            Tls::Off => String::new(),
+            Tls::Allowed => format!("tls = \"allowed\"\n{files}"),
+            Tls::Required => format!("tls = \"required\"\n{files}"),
+        };
         let volume = |name: &str| format!("[[volume]]\nname = \"{name}\"\norigin = \"{dir}/{name}.img\"\n");
         let text = format!(
             "[cache]\npath = \"{dir}/cache.img\"\nsize = \"64 MiB\"\nstate_dir = \"{dir}/state\"\n\
-             {}{}nbd.read_only = true\n[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n\
+             {}{}nbd.read_only = true\n[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n{tls}\
              [control]\nsocket = \"{dir}/control.sock\"\n",
             volume("disk"),
             volume("frozen"),
@@ -166,8 +213,12 @@ impl Server {
     /// connection only.
     fn launch_nbd_server(&mut self) -> anyhow::Result<()> {
         let dir = self.folder.path().display();
+        let force = if self.tls == Tls::Required { "force_tls = true\n" } else { "" };
+        let files = format!("certfile = {dir}/certificate.pem\nkeyfile = {dir}/key.pem\n");
+        let ca = format!("cacertfile = {dir}/certificate.pem\n");
+        let tls = if self.tls == Tls::Off { String::new() } else { format!("{files}{ca}{force}") };
         let text = format!(
-            "[generic]\nlistenaddr = 127.0.0.1\nport = {}\nallowlist = true\n\
+            "[generic]\nlistenaddr = 127.0.0.1\nport = {}\nallowlist = true\n{tls}\
              [disk]\nexportname = {dir}/disk.img\nflush = true\nfua = true\ntrim = true\n\
              [frozen]\nexportname = {dir}/frozen.img\nreadonly = true\n",
             self.port
@@ -242,7 +293,7 @@ impl Drop for Server {
 }
 
 /// nbdkit on `NAME.img`, read-only if that is `frozen`.
-fn nbdkit(folder: &Path, name: &str) -> Command {
+fn nbdkit(folder: &Path, name: &str, tls: Tls) -> Command {
     let frozen = name == "frozen";
     let mut command = Command::new("nbdkit");
     command.args(["--foreground", "--unix"]).arg(folder.join(if frozen {
@@ -253,18 +304,26 @@ fn nbdkit(folder: &Path, name: &str) -> Command {
     if frozen {
         command.arg("--readonly");
     }
+    if tls != Tls::Off {
+        command.arg(if tls == Tls::Required { "--tls=require" } else { "--tls=on" });
+        command.arg("--tls-psk").arg(folder.join("keys.psk"));
+    }
     command.arg("file").arg(folder.join(format!("{name}.img")));
     command
 }
 
 /// qemu-nbd on `NAME.img`, read-only if that is `frozen`.
-fn qemu_nbd(folder: &Path, name: &str) -> Command {
+fn qemu_nbd(folder: &Path, name: &str, tls: Tls) -> Command {
     let frozen = name == "frozen";
     let mut command = Command::new("qemu-nbd");
     command.args(["--persistent", "--format=raw", "--discard=unmap", "--shared=32", "--export-name", name]);
     command.arg("--socket").arg(folder.join(if frozen { "frozen.sock" } else { "nbd.sock" }));
     if frozen {
         command.arg("--read-only");
+    }
+    if tls != Tls::Off {
+        let object = format!("tls-creds-psk,id=tls0,dir={},endpoint=server", folder.display());
+        command.args(["--object", &object, "--tls-creds", "tls0"]);
     }
     command.arg(folder.join(format!("{name}.img")));
     command
@@ -292,7 +351,7 @@ mod tests {
     #[test]
     fn a_server_that_ends_at_once_is_an_error_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
-        let mut server = Server { kind: Kind::Nbdkit, folder, children: Vec::new(), port: 0 };
+        let mut server = Server { kind: Kind::Nbdkit, tls: Tls::Off, folder, children: Vec::new(), port: 0 };
         let mut command = Command::new("sh");
         command.args(["-c", "echo no such file >&2; exit 3"]);
         let error = server.spawn(command, "nbd.sock").unwrap_err().to_string();
@@ -303,7 +362,7 @@ mod tests {
     fn a_server_ends_with_its_value() {
         let folder = tempfile::tempdir().unwrap();
         let socket = std::os::unix::net::UnixListener::bind(folder.path().join("nbd.sock")).unwrap();
-        let mut server = Server { kind: Kind::Nbdkit, folder, children: Vec::new(), port: 0 };
+        let mut server = Server { kind: Kind::Nbdkit, tls: Tls::Off, folder, children: Vec::new(), port: 0 };
         let mut command = Command::new("sleep");
         command.arg("1000");
         server.spawn(command, "nbd.sock").unwrap();

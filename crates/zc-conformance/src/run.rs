@@ -85,6 +85,23 @@ impl Report {
         counts
     }
 
+    /// Both reports of one server in two settings: a failure in either counts, then a pass.
+    #[must_use]
+    pub fn merge(mut self, other: Self) -> Self {
+        let rank = |outcome: &Outcome| match outcome {
+            Outcome::NotApplicable(_) => 0,
+            Outcome::Pass => 1,
+            Outcome::Error(_) => 2,
+            Outcome::Fail { .. } => 3,
+        };
+        for (row, other) in self.rows.iter_mut().zip(other.rows) {
+            if rank(&other.outcome) > rank(&row.outcome) {
+                *row = other;
+            }
+        }
+        self
+    }
+
     /// No case failed and the server could always be reached.
     #[must_use]
     pub fn is_clean(&self) -> bool {
@@ -157,5 +174,25 @@ fn outcome(subject: &Subject, case: &Case) -> Outcome {
         Err(Stop::NotApplicable(why)) => Outcome::NotApplicable(why),
         Err(Stop::Unreachable(why)) => Outcome::Error(why),
         Err(stop @ (Stop::Fail(_) | Stop::Closed(_))) => Outcome::Fail { why: stop.to_string(), bytes },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(outcomes: [Outcome; 3]) -> Report {
+        let rows =
+            cases::all().into_iter().zip(outcomes).map(|(case, outcome)| Row { case, outcome }).collect();
+        Report { rows }
+    }
+
+    #[test]
+    fn of_two_settings_a_failure_counts_and_then_a_pass() {
+        let (absent, bad) = (Outcome::NotApplicable("no TLS".to_owned()), Outcome::Error("gone".to_owned()));
+        let one = report([absent.clone(), Outcome::Pass, bad.clone()]);
+        let two = report([Outcome::Pass, absent.clone(), absent]);
+        let merged: Vec<Outcome> = one.merge(two).rows.into_iter().map(|row| row.outcome).collect();
+        assert_eq!(merged, [Outcome::Pass, Outcome::Pass, bad]);
     }
 }

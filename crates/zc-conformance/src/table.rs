@@ -41,7 +41,8 @@ pub fn render(cases: &[&Case], columns: &[Column]) -> String {
 
 const HEAD: &str = "# NBD conformance: four servers, one suite\n\n\
     Written by `cargo xtask nbd-conformance`; do not edit. Every server ran on two sparse files of 96 MiB, one of\n\
-    them exported read-only, with its defaults. MUST and SHOULD are the document's words; `format` is a layout or\n\
+    them exported read-only, with its defaults, once without TLS, once with TLS at the client's choice (not qemu-nbd,\n\
+    which knows no such setting) and once with TLS required; a case counts where it applies. MUST and SHOULD are the document's words; `format` is a layout or\n\
     meaning that it gives without such a word. `n/a`: the server does not offer what the case is about.\n\n\
     ## Summary\n\n";
 

@@ -303,8 +303,10 @@ pub(super) const HANDSHAKE: &[Lie] = &[
             replies.insert(0, (rep::SERVER, vec![0; 4]));
         }
     }),
-    lie("STARTTLS with data hangs up", ALL, &["TL-03"], |rules| {
-        rules.hang_up = |number, data| number == opt::STARTTLS && !data.is_empty();
+    option!("STARTTLS with data is not answered", ALL, ["TL-03"], |number, data, replies| {
+        if number == opt::STARTTLS && !data.is_empty() {
+            replies.clear();
+        }
     }),
     option!("plain text behind STARTTLS is answered", TLS, ["TL-05", "TL-06"], |number, _, replies| {
         if number == opt::STARTTLS {
