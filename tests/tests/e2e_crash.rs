@@ -121,6 +121,8 @@ fn acknowledged_writes_outlive_kill_9_again_and_again() {
         world.origin_is("disk", &found);
         adopt(&found, &pending, &mut twin);
         same(&client.read(0, twin.len()).expect("read again"), &twin, "the second reading");
+        // The sample that a start compares with the origin would hide a stale cache by dropping it.
+        assert_eq!(world.counter("probes_differed"), 0);
         // Units that were being written may have a header without all of their extents: misses, and few.
         let torn = world.counter("failed_hits");
         assert!(torn <= TORN_EXTENTS_MAX, "{torn} extents failed verification");
