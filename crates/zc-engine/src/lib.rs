@@ -12,7 +12,8 @@
 //! What it does not do: decide anything about caching (`zc-cache`), know the protocol (`zc-nbd`) or the media format
 //! (`zc-format`), or contain unsafe code.
 //!
-//! Where to read on: `shard` for the event loop, `front` for the way of a request, `exec` and `device` for actions,
+//! Where to read on: `shard` for the event loop, `net` for connections and their bounds, `access` and `tls` for who may
+//! connect, `front` for the way of a request, `status` for what clients are told of the cache, `exec` and `device` for actions,
 //! `startup` and `pairing` for what is checked before anything is touched, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 

@@ -23,6 +23,10 @@ pub(crate) fn pieces(bytes: &[u8], offset: u64) -> Option<Vec<Piece>> {
     let block = zc_core::u64_from_usize(BLOCK_BYTES);
     let head = zc_core::usize_from_u64(offset.next_multiple_of(block) - offset).min(bytes.len());
     let (edge, blocks) = bytes.split_at(head);
+    // As nearly always; it costs no memory.
+    if !blocks.chunks_exact(BLOCK_BYTES).any(|chunk| chunk == &ZEROS[..]) {
+        return None;
+    }
     let mut pieces: Vec<Piece> = Vec::new();
     if !edge.is_empty() {
         pieces.push(Piece { len_bytes: edge.len(), is_zero: false });
@@ -34,7 +38,7 @@ pub(crate) fn pieces(bytes: &[u8], offset: u64) -> Option<Vec<Piece>> {
             _ => pieces.push(Piece { len_bytes: chunk.len(), is_zero }),
         }
     }
-    if pieces.iter().any(|piece| piece.is_zero) { Some(pieces) } else { None }
+    Some(pieces)
 }
 
 #[cfg(test)]
