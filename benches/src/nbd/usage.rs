@@ -8,20 +8,27 @@ use anyhow::Context as _;
 
 use crate::clock::pause;
 
-/// Nanoseconds that all threads of a process have run, those that the kernel made for its io_uring included.
+/// Nanoseconds of one unit in /proc/PID/stat: USER_HZ is 100 on every Linux that has io_uring.
+const TICK_NS: u64 = 10_000_000;
+
+/// Nanoseconds, in steps of ten milliseconds, that a process has run: all threads, ended ones and those that the kernel
+/// made for its io_uring included.
 ///
 /// # Errors
 /// The process is gone.
 pub fn cpu_ns(pid: u32) -> anyhow::Result<u64> {
-    let tasks = Path::new("/proc").join(pid.to_string()).join("task");
-    let mut sum = 0;
-    for task in std::fs::read_dir(&tasks).with_context(|| format!("process {pid} is gone"))? {
-        // A thread may end between the listing and the reading.
-        if let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) {
-            sum += text.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
-        }
-    }
-    Ok(sum)
+    let path = Path::new("/proc").join(pid.to_string()).join("stat");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("process {pid} is gone"))?;
+    let ticks = ticks(&text).with_context(|| format!("{} has another form", path.display()))?;
+    Ok(ticks * TICK_NS)
+}
+
+/// User and system time of a line of /proc/PID/stat, in ticks (proc(5): fields 14 and 15).
+fn ticks(line: &str) -> Option<u64> {
+    // The name, field 2, may hold anything, and ends with the last parenthesis.
+    let (_, fields) = line.rsplit_once(')')?;
+    let mut times = fields.split_whitespace().skip(11).take(2).map(|field| field.parse::<u64>().ok());
+    Some(times.next()?? + times.next()??)
 }
 
 /// A count of system calls under way.
@@ -102,7 +109,11 @@ mod tests {
     }
 
     #[test]
-    fn we_ourselves_have_run() {
-        assert!(cpu_ns(std::process::id()).unwrap() > 0);
+    fn times_are_found_behind_any_name() {
+        let line = "7 (a (b) c) S 1 7 7 0 -1 4194560 10 20 30 40 250 50 1 2 20 0 3 0 100 0 0";
+        assert_eq!(ticks(line), Some(300));
+        assert_eq!(ticks("7 (short) S 1"), None);
+        cpu_ns(std::process::id()).unwrap();
+        assert!(cpu_ns(u32::MAX).unwrap_err().to_string().contains("is gone"));
     }
 }
