@@ -109,9 +109,11 @@ fn must_23_a_bad_status_payload_is_consumed_and_invalid() {
     ];
     let mut server = attached("first", STYLE);
     for payload in &bad {
-        let got = code(&mut server, STYLE, &with_payload(0, 512, payload), 512);
-        assert_eq!(got, 22, "{} bytes", payload.len());
-        assert!(server.session.buffered_bytes() <= 80);
+        let message = with_payload(0, 512, payload);
+        let (most, last) = message.split_at(message.len() - 1);
+        server.feed(most);
+        assert!(server.session.buffered_bytes() <= 80, "{} bytes are not buffered", payload.len());
+        assert_eq!(code(&mut server, STYLE, last, 512), 22, "{} bytes", payload.len());
     }
     assert!(server.log.is_empty(), "none of it reaches the driver");
     assert_eq!(statuses(&mut server, &with_payload(0, 0, &filter(512, &[1])), 0).len(), 1);
