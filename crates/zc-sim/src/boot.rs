@@ -28,8 +28,6 @@ pub(crate) struct Files {
     lost: bool,
     /// The session whose intents they are.
     owner: u64,
-    /// The boot in which that session began.
-    owner_boot: u8,
     boot: u8,
     /// An older image of the cache device, with its session.
     image: Option<(u64, Vec<u8>)>,
@@ -51,17 +49,11 @@ impl Files {
         self.ready = false;
     }
 
-    /// Whether the intent log completes what that session left.
-    fn prove(&self, session: u64) -> bool {
-        self.ready && self.owner == session && self.owner_boot == self.boot
-    }
-
     fn new_log(&mut self, owner: u64) -> Vec<Record> {
         self.forgotten = 0;
         self.ready = false;
         self.lost = false;
         self.owner = owner;
-        self.owner_boot = self.boot;
         core::mem::take(&mut self.intents)
     }
 }
@@ -161,8 +153,9 @@ impl World {
             self.coverage.note("older images noticed");
             self.distrusted.fill(true);
         }
-        let by_intent = self.files.prove(before.session) && !before.clean;
-        let broken = !by_intent && self.promise.is_broken_unseen(&self.cache.seen, &self.geometry);
+        // Also when the intent log completes the journal: until that is durable, the session that begins now relies on
+        // the marks that it found.
+        let broken = self.promise.is_broken_unseen(&self.cache.seen, &self.geometry);
         if broken {
             self.coverage.note("lost region maps that nothing tells of");
         }
