@@ -312,6 +312,12 @@ impl CacheManager {
             SlotState::Unread { known: true } => {
                 header.generation == slot.generation && header.weu_seq == slot.weu_seq && !slot.retired
             }
+            // Units of sessions before the last that no record names were misread or given up by a session in between.
+            SlotState::Unread { known: false }
+                if self.mapping_trusted && header.session + 1 < self.session =>
+            {
+                false
+            }
             SlotState::Unread { known: false } => {
                 header.generation > slot.generation || (header.generation == slot.generation && !slot.retired)
             }
