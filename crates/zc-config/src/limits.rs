@@ -15,8 +15,6 @@ pub(crate) const SHOWN_CHARS_MAX: usize = 80;
 pub(crate) const CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=SLOTS_MAX as u64 * WEU_BYTES_MAX as u64;
 /// Journal file: 64 blocks and a label at least; a ring has at most 2^18 blocks.
 pub(crate) const JOURNAL_BYTES: RangeInclusive<u64> = 512 << 10..=2 << 30;
-/// Polling before sleeping: beyond a millisecond sleeping costs nothing in comparison.
-pub(crate) const BUSY_POLL_US: RangeInclusive<u32> = 0..=1000;
 /// Fewest extents in a WEU: below, packing and headers waste more than compression saves.
 pub(crate) const EXTENTS_PER_WEU_MIN: u32 = 4;
 /// RAM for the indexes: 1 MiB holds 70,000 extents, 16 TiB is beyond any machine.

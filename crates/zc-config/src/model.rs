@@ -179,8 +179,6 @@ pub struct CacheConfig {
     pub reduce_threads: u16,
     /// CPUs of the reduce workers; empty = any.
     pub reduce_cpus: Vec<u16>,
-    /// Longest look for results before the data plane's thread sleeps, in microseconds; 0 = none.
-    pub busy_poll_us: u32,
     /// Oldest age of an open WEU.
     pub weu_max_age_ms: u64,
     /// Consecutive bytes after which read-ahead starts.

@@ -53,7 +53,6 @@ impl Config {
             ("max_ram", size(cache.max_ram_bytes)),
             ("reduce_threads", cache.reduce_threads.to_string()),
             ("reduce_cpus", text(&cpus.join(","))),
-            ("busy_poll_us", cache.busy_poll_us.to_string()),
             ("weu_max_age", duration(cache.weu_max_age_ms)),
             ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),
             ("prefetch_max", size(cache.prefetch_max_bytes.into())),

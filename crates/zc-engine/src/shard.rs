@@ -87,7 +87,6 @@ pub(crate) struct ShardParts {
     pub(crate) intent: IntentLog,
     pub(crate) state: Arc<StateDir>,
     pub(crate) reduce_threads: u32,
-    pub(crate) busy_poll_us: u32,
     pub(crate) reduce_cpus: Vec<usize>,
     pub(crate) limits: FrontLimits,
     pub(crate) registry: Arc<Registry>,
@@ -168,8 +167,7 @@ pub(crate) struct Shard {
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let poll_max = Duration::from_micros(parts.busy_poll_us.into());
-        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS, poll_max })?;
+        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS })?;
         let mut volumes: Map<VolumeId, Volume> = parts.volumes.into_iter().collect();
         for volume in volumes.values_mut() {
             volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);

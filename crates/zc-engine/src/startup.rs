@@ -149,7 +149,6 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
         intent: session.intent,
         state: Arc::clone(&state),
         reduce_threads: settings::reduce_threads(config.cache.reduce_threads),
-        busy_poll_us: config.cache.busy_poll_us,
         reduce_cpus: config.cache.reduce_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
         limits: settings::front_limits(config),
         registry,

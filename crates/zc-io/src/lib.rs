@@ -27,7 +27,6 @@ mod inherited;
 mod ioctl;
 pub mod limits;
 mod operation;
-mod poll;
 mod pool;
 mod ring;
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! - The completion queue has room for every operation the ring may hold. Results of cancellations come on top; the
 //!   kernel keeps what does not fit (IORING_FEAT_NODROP, required).
 //! - No operation waits for another to end: idle receives, however many, hold up nothing.
-//! - Waiting blocks in the kernel, after looking for a bounded while if that is asked for ([`RingOptions::poll_max`]).
+//! - Waiting blocks in the kernel; nothing here polls in a loop.
 //! - `drop` cancels everything and waits until the kernel gave back every operation. If the kernel refuses even
 //!   that, the memory is leaked rather than freed under it.
 //!
@@ -33,16 +33,12 @@ use crate::limits::{
     ENTER_ATTEMPTS_MAX, RING_ENTRIES_DEFAULT, RING_ENTRIES_MAX, RING_OPS_DEFAULT, RING_OPS_MAX,
 };
 use crate::operation::{Completion, Operation};
-use crate::poll::Poller;
 use crate::slot::{InFlight, Place, Verdict};
 
 /// User data of cancellations, whose own results nobody needs. Slots stay below [`RING_OPS_MAX`].
 const CANCELLATION: u64 = u64::MAX;
 /// IORING_ENTER_GETEVENTS of io_uring_enter(2).
 const ENTER_GETEVENTS: u32 = 1;
-
-/// Looks at the completion queue between two at the clock.
-const LOOKS_PER_CLOCK: u32 = 16;
 
 /// How a ring is made.
 #[derive(Debug, Clone, Copy)]
@@ -51,14 +47,11 @@ pub struct RingOptions {
     pub entries: u32,
     /// Most operations the ring holds at a time, queued ones included.
     pub ops_max: usize,
-    /// Longest look at the completion queue before a wait sleeps; zero: none. It takes CPU time for latency, and only
-    /// while results come within it.
-    pub poll_max: Duration,
 }
 
 impl Default for RingOptions {
     fn default() -> Self {
-        Self { entries: RING_ENTRIES_DEFAULT, ops_max: RING_OPS_DEFAULT, poll_max: Duration::ZERO }
+        Self { entries: RING_ENTRIES_DEFAULT, ops_max: RING_OPS_DEFAULT }
     }
 }
 
@@ -91,7 +84,6 @@ pub struct Ring {
     cancellations: VecDeque<u64>,
     /// Entries that were pushed and have no result yet, cancellations included.
     kernel_entries: usize,
-    poller: Poller,
     /// Not `Send`: the kernel accepts one submitting thread.
     thread: PhantomData<*const ()>,
 }
@@ -140,7 +132,6 @@ impl Ring {
             queue: VecDeque::new(),
             cancellations: VecDeque::new(),
             kernel_entries: 0,
-            poller: Poller::new(options.poll_max),
             thread: PhantomData,
         })
     }
@@ -223,7 +214,7 @@ impl Ring {
             let want = if more { 0 } else { missing.min(self.kernel_entries) };
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             let expired = left.is_some_and(|left| left.is_zero());
-            let entered = if expired { self.enter(0, None) } else { self.enter_polling(want, left) };
+            let entered = self.enter(if expired { 0 } else { want }, left);
             let reaped = self.reap(out);
             match entered {
                 Ok(()) => refusals = 0,
@@ -254,44 +245,6 @@ impl Ring {
     fn unsubmitted(&self) -> usize {
         // SAFETY: only the length is read, and no other view of the queue exists in this call.
         unsafe { self.uring.submission_shared() }.len()
-    }
-
-    /// As [`Self::enter`]; where a wait has polling before it, looks for a result first.
-    fn enter_polling(&mut self, want: usize, left: Option<Duration>) -> io::Result<()> {
-        if want == 0 || !self.poller.is_on() {
-            return self.enter(want, left);
-        }
-        let start = now();
-        let window = self.poller.window().min(left.unwrap_or(Duration::MAX));
-        let mut entered = Ok(());
-        let mut found = false;
-        if !window.is_zero() {
-            if self.unsubmitted() > 0 {
-                entered = self.enter(0, None);
-            }
-            found = self.look(start, window);
-        }
-        // A result that is in the queue needs no system call, one that the kernel holds back for us does.
-        if entered.is_ok() && (!found || self.uring.submission().taskrun()) {
-            entered = self.enter(if found { 0 } else { want }, left);
-        }
-        self.poller.waited(now().saturating_duration_since(start));
-        entered
-    }
-
-    /// Looks for a result, or for one that the kernel could deliver, until `window` is over.
-    fn look(&mut self, start: Instant, window: Duration) -> bool {
-        loop {
-            for _ in 0..LOOKS_PER_CLOCK {
-                if !self.uring.completion().is_empty() || self.uring.submission().taskrun() {
-                    return true;
-                }
-                std::hint::spin_loop();
-            }
-            if now().saturating_duration_since(start) >= window {
-                return false;
-            }
-        }
     }
 
     /// One system call: submits what was pushed, waits for `want` results.
@@ -440,7 +393,7 @@ impl fmt::Debug for Ring {
 /// # Errors
 /// Why not, in one sentence.
 pub fn probe() -> Result<Features, IoError> {
-    Ring::new(RingOptions { entries: 1, ops_max: 1, ..RingOptions::default() }).map(|ring| ring.features())
+    Ring::new(RingOptions { entries: 1, ops_max: 1 }).map(|ring| ring.features())
 }
 
 /// The best ring the kernel has: with deferred completion work, cooperative, plain.
@@ -518,7 +471,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "an operation that ended")]
     fn a_late_result_is_not_taken_for_the_next_operation_in_the_slot() {
-        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1, ..RingOptions::default() }).unwrap();
+        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
         let mut out = Vec::new();
         ring.submit(Operation::Nop, 1).unwrap();
         ring.submit_and_wait(1, None, &mut out).unwrap();
@@ -532,7 +485,7 @@ mod tests {
         assert!(text(libc::ENOSYS).contains("built without io_uring"));
         assert!(text(libc::EPERM).contains("kernel.io_uring_disabled"));
         assert!(too_old("writev").to_string().contains("has no writev"));
-        let options = RingOptions { entries: 0, ops_max: 1, ..RingOptions::default() };
+        let options = RingOptions { entries: 0, ops_max: 1 };
         assert_eq!(Ring::new(options).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }
