@@ -38,6 +38,8 @@ pub(crate) struct Known<'a> {
     pub(crate) table: &'a VolumeTable,
     /// The session in the superblock: the last one on this image of the cache.
     pub(crate) session: u64,
+    /// Whether that session ended in order, as the image has it.
+    pub(crate) clean: bool,
     pub(crate) state: &'a State,
     pub(crate) cold: bool,
 }
@@ -121,6 +123,12 @@ fn reason(
         return Ok(Some(format!(
             "the cache is an older image: its last session is {}, session {} was seen",
             known.session, known.state.session
+        )));
+    }
+    if was_clean && !known.clean {
+        return Ok(Some(format!(
+            "the cache is an older image: session {} ended in order, the image is from before that",
+            known.session
         )));
     }
     Ok((entry.stamp != record.stamp).then(|| "its stamp says that it was given up".to_owned()))
@@ -211,10 +219,16 @@ mod tests {
         identity: Identity,
         cold: bool,
     ) -> Result<Paired, EngineError> {
-        let known = Known { cache_path: Path::new("/cache"), table, session: 9, state, cold };
+        verdict_on(
+            &Known { cache_path: Path::new("/cache"), table, session: 9, clean: true, state, cold },
+            identity,
+        )
+    }
+
+    fn verdict_on(known: &Known<'_>, identity: Identity) -> Result<Paired, EngineError> {
         let path = Path::new("/srv/new.img");
         let candidate = Candidate { name: "v", path, identity: Some(identity), region_bytes: 7 << 20 };
-        pair(&known, &[candidate]).map(|mut paired| paired.remove(0))
+        pair(known, &[candidate]).map(|mut paired| paired.remove(0))
     }
 
     #[test]
@@ -243,6 +257,20 @@ mod tests {
     }
 
     #[test]
+    fn an_image_from_within_a_session_that_ended_in_order_is_cold() {
+        let (table, ended, cut) = (table(5), state(9, true, 5), state(9, false, 5));
+        let verdict = |state| {
+            let cache_path = Path::new("/cache");
+            verdict_on(
+                &Known { cache_path, table: &table, session: 9, clean: false, state, cold: false },
+                FILE,
+            )
+        };
+        assert!(verdict(&ended).unwrap().cold_reason.unwrap().contains("older image"));
+        assert_eq!(verdict(&cut).unwrap().cold_reason, None, "a session that was cut off");
+    }
+
+    #[test]
     fn after_an_unclean_stop_the_change_time_says_nothing() {
         let newer = Identity { mtime_ns: 60, ..FILE };
         assert_eq!(verdict(&table(5), &state(9, false, 5), newer, false).unwrap().cold_reason, None);
@@ -263,8 +291,14 @@ mod tests {
     #[test]
     fn a_new_volume_gets_a_number_that_was_never_used() {
         let (table, state) = (table(5), State::default());
-        let known =
-            Known { cache_path: Path::new("/c"), table: &table, session: 9, state: &state, cold: false };
+        let known = Known {
+            cache_path: Path::new("/c"),
+            table: &table,
+            session: 9,
+            clean: true,
+            state: &state,
+            cold: false,
+        };
         let candidate =
             |name| Candidate { name, path: Path::new("/x"), identity: Some(FILE), region_bytes: 9 };
         let candidates = ["a", "b", "c", "d", "e"].map(candidate);

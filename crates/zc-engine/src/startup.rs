@@ -234,7 +234,8 @@ fn judge(
     sizes: &[u64],
     cold: bool,
 ) -> Result<Vec<Paired>, EngineError> {
-    let known = Known { cache_path: &config.cache.path, table, session: superblock.session, state, cold };
+    let (session, clean) = (superblock.session, superblock.clean);
+    let known = Known { cache_path: &config.cache.path, table, session, clean, state, cold };
     let mut candidates = Vec::new();
     for ((volume, origin), size) in config.volumes.iter().zip(origins).zip(sizes) {
         candidates.push(Candidate {
