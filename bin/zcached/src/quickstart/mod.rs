@@ -163,6 +163,7 @@ impl Session<'_> {
 
     /// Reads once from a cache of an earlier start.
     fn again(&self, out: &mut dyn Write) -> anyhow::Result<()> {
+        self.wait_for_index()?;
         let lines = vec![self.phase(Phase::WarmRead)?];
         report::passes(&lines, out)?;
         report::verified(&lines, out)?;
@@ -193,6 +194,17 @@ impl Session<'_> {
             self.settle()?;
         }
         Ok(Line { phase, measured, before, after: self.stats()? })
+    }
+
+    /// Waits until all that earlier starts cached is served: what is read before is read from the origin.
+    fn wait_for_index(&self) -> anyhow::Result<()> {
+        loop {
+            let stats = self.stats()?;
+            if stats.index_loaded_ms.is_some() || stats.cache_fault.is_some() {
+                return Ok(());
+            }
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
     }
 
     /// Waits until nothing waits for the reduce workers.
