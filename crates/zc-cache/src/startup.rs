@@ -145,6 +145,9 @@ pub struct OpenOptions {
     pub boot_id: [u8; 16],
     /// Believe no mapping.
     pub cold: bool,
+    /// The last session that is known outside the device (0: none). None is given twice, even if the device is an
+    /// older image of itself: what a later life of the device left is told by its session.
+    pub session_floor: u64,
     /// Session whose intent log is at hand and complete, if any: it makes the start intact if that is the session
     /// found, in the same boot.
     pub intent_session: Option<u64>,
@@ -325,7 +328,7 @@ pub fn open<M: Media>(
     let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal).or(unsettled);
     let mut superblock = previous.clone();
     superblock.sequence += 1;
-    superblock.session += 1;
+    superblock.session = previous.session.max(options.session_floor) + 1;
     superblock.clean = false;
     superblock.distrusted = distrust.is_some();
     superblock.boot_id = options.boot_id;

@@ -269,3 +269,15 @@ fn another_caches_journal_device_is_refused_and_untouched() {
     assert_eq!(open_it(&mut memory).0.unwrap_err(), StartError::ForeignJournal);
     assert!(memory.journal == journal && memory.bytes == bytes);
 }
+
+#[test]
+fn an_older_image_gives_no_session_twice() {
+    let (mut memory, _) = formatted();
+    let image = memory.bytes.clone();
+    let seen = (0..3).map(|_| open_it(&mut memory).0.unwrap().superblock.session).max().unwrap();
+    memory.bytes = image;
+    let options = OpenOptions { session_floor: seen, ..OpenOptions::default() };
+    let opened = open(&mut memory, &options, &mut |_| {}).unwrap();
+    assert_eq!((opened.superblock.session, opened.start.session), (seen + 1, seen + 1));
+    assert!(opened.start.weu_seq_next.0 >= (seen + 1) << 32);
+}

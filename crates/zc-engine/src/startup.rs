@@ -282,6 +282,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     let options = cache_startup::OpenOptions {
         boot_id,
         cold,
+        session_floor: state.snapshot().session,
         intent_session: intents.as_ref().map(|_| before.session),
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };

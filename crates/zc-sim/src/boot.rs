@@ -162,6 +162,7 @@ impl World {
         let options = OpenOptions {
             boot_id: [self.files.boot; 16],
             cold: broken || self.rng.random_bool(0.01),
+            session_floor: self.files.session,
             intent_session: self.files.ready.then_some(self.files.owner),
             intent_journal: JournalSeq(self.newest_journal),
         };
