@@ -7,7 +7,8 @@
 //!
 //! Invariants: a probe that a write overtook, or whose reads failed, says nothing; so does damage of the cache (it
 //! would be found at the hit). The sample is small and begins with the first headers, so that serving from the cache
-//! begins soon; a small change of an origin is likely to be missed. What is stored in this session is served at once.
+//! begins soon; a small change of an origin is likely to be missed. What is stored in this session is served at once;
+//! a duplicate of older content, and zeros, wait for the gate.
 //!
 //! What it does not do: look at the identity of origins (the engine does, before anything is loaded).
 
