@@ -20,6 +20,7 @@ fn header(entries: u32) -> WeuHeader {
         stored_bytes: 4096,
         codec: Codec::Lz4,
         fingerprint: Fingerprint([u8::try_from(index % 251).expect("small"); 32]),
+        dirty: None,
     };
     WeuHeader {
         slot: WeuSlot(1),
@@ -49,6 +50,7 @@ fn extent(c: &mut Criterion) {
         weu_seq: WeuSeq(3),
         stored_bytes: 4096,
         raw_bytes: 8192,
+        first_sector: 0,
         key: key(9),
         codec: Codec::Lz4,
         fingerprint: Fingerprint([1; 32]),
@@ -59,6 +61,7 @@ fn extent(c: &mut Criterion) {
         weu_seq: WeuSeq(3),
         offset_bytes: 640,
         raw_bytes: 8192,
+        first_sector: 0,
         key: Some(key(9)),
     };
     let mut out = vec![0; 4160];

@@ -191,6 +191,7 @@ fn entry(number: u64, offset_bytes: u32) -> WeuEntry {
         stored_bytes: EXTENT,
         codec: Codec::Raw,
         fingerprint: Fingerprint(print),
+        dirty: None,
     }
 }
 

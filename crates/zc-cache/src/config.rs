@@ -34,6 +34,35 @@ pub struct ManagerConfig {
     pub regions_active_max: u32,
     /// Discard slots before reuse.
     pub discard: bool,
+    /// Write-back, as far as it concerns the cache as a whole.
+    pub dirty: DirtyConfig,
+}
+
+/// Bounds and rates of write-back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirtyConfig {
+    /// Share of the slots that may hold dirty extents, in per cent; writes wait beyond (the high watermark).
+    pub high_percent: u8,
+    /// Share of the slots from which on destaging runs without a pause (the low watermark).
+    pub low_percent: u8,
+    /// Bytes of acknowledged writes that may be in memory alone.
+    pub memory_bytes: u64,
+    /// Destaging begins after so long without a client request.
+    pub idle_ms: u64,
+    /// Origin writes of one volume's destaging that may be in flight.
+    pub destage_writes: u32,
+}
+
+impl Default for DirtyConfig {
+    fn default() -> Self {
+        Self {
+            high_percent: 50,
+            low_percent: 10,
+            memory_bytes: 32 << 20,
+            idle_ms: 1000,
+            destage_writes: 16,
+        }
+    }
 }
 
 /// How a volume treats writes and lookups.
@@ -43,6 +72,8 @@ pub enum Mode {
     WriteThrough,
     /// Reads fill the cache, writes only invalidate.
     WriteAround,
+    /// Reads and writes fill the cache; a write is acknowledged before the origin has it.
+    WriteBack,
     /// Reads fill the cache, writes are refused.
     ReadOnly,
     /// The cache is neither read nor filled; writes still invalidate.
@@ -58,6 +89,43 @@ pub enum Admission {
     SecondTouch,
     /// None: lookups and invalidation only.
     Never,
+}
+
+/// When a write in write-back is acknowledged. A flush and FUA are about durability either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Ack {
+    /// When the daemon has it in memory, as a disk with a volatile write cache does.
+    #[default]
+    Volatile,
+    /// When it is durable on the cache device.
+    Durable,
+}
+
+/// What a volume does when the cache device is lost with dirty data on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OnLoss {
+    /// Every request fails.
+    #[default]
+    Error,
+    /// Reads of what is not dirty are served from the origin; everything else fails.
+    ReadOnly,
+}
+
+/// Settings of a volume for write-back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WriteBackConfig {
+    /// When a write is acknowledged.
+    pub ack: Ack,
+    /// No dirty extent is to be older than this when the origin can keep up, in milliseconds.
+    pub max_dirty_age_ms: u64,
+    /// What happens when dirty data is out of reach.
+    pub on_loss: OnLoss,
+}
+
+impl Default for WriteBackConfig {
+    fn default() -> Self {
+        Self { ack: Ack::Volatile, max_dirty_age_ms: 30_000, on_loss: OnLoss::Error }
+    }
 }
 
 /// Settings of a volume.
@@ -83,6 +151,11 @@ pub struct VolumeConfig {
     pub recipes: bool,
     /// Whether what the cache holds for it at start may be trusted (pairing with the origin held).
     pub trusted: bool,
+    /// How it writes back; also used while it still has dirty data after a change of its mode.
+    pub write_back: WriteBackConfig,
+    /// Whether it may have had dirty data when the last session ended: if journal and checkpoint do not tell
+    /// everything, it is fenced.
+    pub may_be_dirty: bool,
 }
 
 /// Deliberate bugs, one per guarantee. Only in builds with the `canary` feature, only when asked for.
@@ -97,6 +170,10 @@ pub enum Canary {
     TrustExtent,
     /// G4: an error of the cache device is passed on to the client.
     SurfaceCacheError,
+    /// G5: a flush is answered before the data is durable.
+    EarlyFlush,
+    /// G6: an epoch is destaged before the one it follows is on the origin.
+    EpochOrder,
     /// G7: content is shared on 16 equal bits of the fingerprint.
     ShortFingerprint,
 }

@@ -140,6 +140,17 @@ pub enum Event {
         /// Milliseconds since any fixed point; never goes back.
         now_ms: u64,
     },
+    /// Bring the dirty data of a volume to the origin without a pause until there is none, as
+    /// [`crate::CacheManager::dirty`] tells.
+    Destage {
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// Forget the dirty data of a volume: what only the cache has is lost. For operators who know.
+    DropDirty {
+        /// The volume.
+        volume: VolumeId,
+    },
     /// Add a volume or change the settings of one that exists (size and region size of an existing one stay).
     Configure(Box<VolumeConfig>),
     /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].
@@ -348,8 +359,8 @@ pub enum Action {
         /// The stored bytes.
         payload: BufSlice,
     },
-    /// Write a WEU: `data_bytes` from its start and the header at its end. Answered by [`Event::DeviceDone`], like
-    /// all device operations below.
+    /// Write a WEU: what lies from `start_bytes` to `data_bytes`, and the header at its end. Answered by
+    /// [`Event::DeviceDone`], like all device operations below.
     WriteWeu {
         /// The operation.
         op: OpId,
@@ -357,10 +368,25 @@ pub enum Action {
         slot: WeuSlot,
         /// The WEU's buffer.
         weu: BufId,
-        /// Bytes used by extents.
+        /// Bytes before this one are on the device already; a multiple of 4096.
+        start_bytes: u32,
+        /// End of the bytes used by extents.
         data_bytes: u32,
         /// The header to encode at the slot's end.
         header: Box<WeuHeader>,
+    },
+    /// Write a piece of a WEU that is still being filled. Extents may be placed behind the piece meanwhile.
+    WritePart {
+        /// The operation.
+        op: OpId,
+        /// The slot.
+        slot: WeuSlot,
+        /// The WEU's buffer.
+        weu: BufId,
+        /// First byte, a multiple of 4096.
+        start_bytes: u32,
+        /// Length, a multiple of 4096.
+        len_bytes: u32,
     },
     /// Tell the device that a slot's contents are not needed. A failure is counted, nothing else.
     DiscardSlot {
@@ -476,6 +502,33 @@ pub enum Note {
         volume: VolumeId,
         /// Where it was seen.
         extent: ExtentNo,
+    },
+    /// Dirty data of a volume cannot be read back from the cache device. It is kept, and tried again; reads of it fail.
+    DirtyUnreadable {
+        /// The volume.
+        volume: VolumeId,
+        /// The first extent concerned.
+        extent: ExtentNo,
+    },
+    /// The origin refuses what is destaged; it is tried again later.
+    DestageFailed {
+        /// The volume.
+        volume: VolumeId,
+        /// What the origin said.
+        error: ErrorKind,
+    },
+    /// The volume has dirty data that is out of reach, so that requests fail.
+    Fenced {
+        /// The volume.
+        volume: VolumeId,
+    },
+    /// Commits that were in flight when the last session was cut off are not complete and do not count; nobody was
+    /// told that they were.
+    CommitsDropped {
+        /// The volume.
+        volume: VolumeId,
+        /// The last epoch that counts.
+        epoch: u64,
     },
     /// All headers are read, the samples are compared: the index is complete and all of it is served.
     IndexLoaded {

@@ -24,4 +24,4 @@ pub use ids::{
 };
 pub use map::{FixedHasher, Map, Set};
 pub use reduced::{Codec, Fingerprint, FingerprintKind};
-pub use sectors::{SECTOR_BYTES, SectorMap};
+pub use sectors::{SECTOR_BYTES, SectorMap, SectorSpan};

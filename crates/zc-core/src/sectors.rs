@@ -89,6 +89,52 @@ impl SectorMap {
     }
 }
 
+/// A non-empty run of sectors of one extent, as it is on media: first and last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SectorSpan {
+    first: u8,
+    last: u8,
+}
+
+impl SectorSpan {
+    /// The run of the sectors in `range`; `None` when it is empty or reaches past the largest extent.
+    #[must_use]
+    pub fn new(range: &Range<u32>) -> Option<Self> {
+        let last = range.end.checked_sub(1)?;
+        Self::from_ends(u8::try_from(range.start).ok()?, u8::try_from(last).ok()?)
+    }
+
+    /// The run from `first` to `last`, both included; `None` when it is empty.
+    #[must_use]
+    pub const fn from_ends(first: u8, last: u8) -> Option<Self> {
+        if first <= last { Some(Self { first, last }) } else { None }
+    }
+
+    /// First sector.
+    #[must_use]
+    pub const fn first(self) -> u8 {
+        self.first
+    }
+
+    /// Last sector.
+    #[must_use]
+    pub const fn last(self) -> u8 {
+        self.last
+    }
+
+    /// The sectors.
+    #[must_use]
+    pub fn range(self) -> Range<u32> {
+        u32::from(self.first)..u32::from(self.last) + 1
+    }
+
+    /// Bytes that the sectors hold.
+    #[must_use]
+    pub fn len_bytes(self) -> u32 {
+        (u32::from(self.last - self.first) + 1) * SECTOR_BYTES
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -97,6 +97,7 @@ mod tests {
             weu_seq: WeuSeq(9),
             stored_bytes: u32::try_from(payload.len()).unwrap(),
             raw_bytes: RAW,
+            first_sector: 0,
             key: ExtentKey::default_for_test(),
             codec,
             fingerprint: Fingerprint([7; 32]),
@@ -109,6 +110,7 @@ mod tests {
             weu_seq: WeuSeq(9),
             offset_bytes: 4160,
             raw_bytes: RAW,
+            first_sector: 0,
             key: None,
         };
         let dest = BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: 512 };

@@ -3,8 +3,8 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use zc_core::{
-    Codec, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, JournalSeq, RegionKey, VolumeId,
-    WeuSeq, WeuSlot, limits, usize_from_u32,
+    Codec, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, JournalSeq, RegionKey, SectorSpan,
+    VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
 };
 
 use crate::crc::{Binding, BlockType};
@@ -149,7 +149,7 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     assert_eq!(Superblock::decode(&with(u64::MAX, 0, 0), 0).unwrap().features.compat, u64::MAX);
     assert_eq!(Superblock::decode(&with(0, 1, 0), 0), Err(FormatError::ReadOnly));
     assert_eq!(Superblock::decode_for(&with(0, 1, 0), 0, Access::Read).unwrap().features.ro_compat, 1);
-    assert_eq!(Superblock::decode_for(&with(0, 0, 2), 0, Access::Read), Err(FormatError::Version));
+    assert_eq!(Superblock::decode_for(&with(0, 0, 4), 0, Access::Read), Err(FormatError::Version));
     // A feature that is known, and that the layout contradicts.
     let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
     assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
@@ -240,7 +240,9 @@ fn impossible_fields_under_a_right_checksum_are_refused() {
     };
     assert_eq!(block(32, &[168]), field("record kind"));
     assert_eq!(block(32, &[169]), field("record count"));
-    assert_eq!(block(64, &[7]), field("record kind"));
+    assert_eq!(block(64, &[13]), field("record kind"));
+    assert_eq!(block(64 + 16 + 6, &[9, 8]), Ok(()), "only dirty records have sectors");
+    assert_eq!(block(64, &[8]), Ok(()));
     assert_eq!(block(68, &limits::SLOTS_MAX.to_le_bytes()), field("record"));
     assert_eq!(block(112 + 2, &limits::VOLUMES_MAX.to_le_bytes()), field("record"));
     assert_eq!(block(112 + 8, &limits::EXTENTS_PER_VOLUME_MAX.to_le_bytes()), field("record"));
@@ -293,8 +295,8 @@ fn key() -> impl Strategy<Value = ExtentKey> {
 fn record() -> impl Strategy<Value = Record> {
     let place = (0..limits::SLOTS_MAX, any::<u32>())
         .prop_map(|(slot, generation)| (WeuSlot(slot), Generation(generation)));
-    (0..6, key(), place, any::<u64>(), any::<u16>(), any::<u8>()).prop_map(
-        |(kind, key, (slot, generation), wide, offset_units, pages)| match kind {
+    (0..12, key(), place, any::<u64>(), any::<u16>(), any::<u8>(), span()).prop_map(
+        |(kind, key, (slot, generation), wide, offset_units, pages, span)| match kind {
             0 => Record::SlotSealed {
                 slot,
                 generation,
@@ -305,9 +307,19 @@ fn record() -> impl Strategy<Value = Record> {
             2 => Record::Duplicate { key, slot, generation, offset_units, pages },
             3 => Record::Zero { key },
             4 => Record::Unmap { key },
-            _ => Record::BaseInvalid { key, slot, generation, offset_units },
+            5 => Record::BaseInvalid { key, slot, generation, offset_units },
+            6 => Record::SlotDirty { slot, generation, weu_seq: WeuSeq(wide) },
+            7 => Record::Dirty { key, span, slot, generation, offset_units, pages },
+            8 => Record::DirtyZero { key, span },
+            9 => Record::Committed { volume: key.volume, epoch: wide },
+            10 => Record::Clean { volume: key.volume, epoch: wide },
+            _ => Record::DirtyReset { volume: key.volume, epoch: wide },
         },
     )
+}
+
+fn span() -> impl Strategy<Value = SectorSpan> {
+    any::<[u8; 2]>().prop_map(|[a, b]| SectorSpan::from_ends(a.min(b), a.max(b)).unwrap())
 }
 
 fn volume() -> impl Strategy<Value = VolumeRecord> {
@@ -334,12 +346,14 @@ fn codec() -> impl Strategy<Value = Codec> {
 }
 
 fn weu_header_strategy() -> impl Strategy<Value = WeuHeader> {
-    let entry = (key(), 1_u32..2000, 0_u32..4, codec(), any::<[u8; 32]>());
+    let dirty = prop_oneof![Just(None), span().prop_filter("fits", |s| s.last() < 8).prop_map(Some)];
+    let entry = (key(), 1_u32..2000, 0_u32..4, codec(), any::<[u8; 32]>(), dirty);
     (vec(entry, 0..12), any::<u32>(), any::<u64>(), any::<u64>()).prop_map(
         |(parts, generation, seq, session)| {
             let mut next = 0;
             let mut entries = Vec::new();
-            for (key, stored_bytes, gap, codec, print) in parts {
+            for (key, stored_bytes, gap, codec, print, dirty) in parts {
+                let stored_bytes = stored_bytes.min(dirty.map_or(2000, SectorSpan::len_bytes));
                 let offset_bytes = next + gap * 64;
                 next = (offset_bytes + 64 + stored_bytes).next_multiple_of(64);
                 entries.push(WeuEntry {
@@ -348,6 +362,7 @@ fn weu_header_strategy() -> impl Strategy<Value = WeuHeader> {
                     stored_bytes,
                     codec,
                     fingerprint: Fingerprint(print),
+                    dirty,
                 });
             }
             WeuHeader {
@@ -455,7 +470,13 @@ proptest! {
         let [sequence, session, region_map_sequence] = numbers;
         let bytes = encode_checkpoint_block(sequence, session, &records);
         prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session), Ok(records.clone()));
-        let block = JournalBlock { sequence: JournalSeq(sequence), session, region_map_sequence, records };
+        let block = JournalBlock {
+            sequence: JournalSeq(sequence),
+            session,
+            region_map_sequence,
+            proved: JournalSeq(session ^ 5),
+            records,
+        };
         prop_assert_eq!(JournalBlock::decode(&block.encode(), block.sequence), Ok(block));
     }
 
@@ -475,6 +496,7 @@ proptest! {
             weu_seq: WeuSeq(seq),
             stored_bytes: u32::try_from(payload.len()).unwrap(),
             raw_bytes: 8192,
+            first_sector: print[0],
             key,
             codec,
             fingerprint: Fingerprint(print),

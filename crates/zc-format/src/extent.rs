@@ -30,8 +30,10 @@ pub struct ExtentHeader {
     pub weu_seq: WeuSeq,
     /// Size of the payload.
     pub stored_bytes: u32,
-    /// Size of the extent.
+    /// Size of what is stored, decoded: the extent, or a piece of it that was stored dirty.
     pub raw_bytes: u32,
+    /// First sector of the extent that is stored; 0 for whole extents.
+    pub first_sector: u8,
     /// The base: the extent that brought the content.
     pub key: ExtentKey,
     /// How the payload is encoded.
@@ -51,8 +53,10 @@ pub struct ExpectedExtent {
     pub weu_seq: WeuSeq,
     /// Byte offset in the slot.
     pub offset_bytes: u32,
-    /// Size of the extent.
+    /// Size of what is stored, decoded.
     pub raw_bytes: u32,
+    /// First sector of the extent that is stored.
+    pub first_sector: u8,
     /// The base, for base entries. A duplicate entry has none: slot, generation, sequence and offset name content
     /// that never changes.
     pub key: Option<ExtentKey>,
@@ -104,7 +108,8 @@ impl ExtentHeader {
         let mut w = Writer::new(head);
         let (print, _) = self.fingerprint.0.split_at(PRINT_BYTES);
         w.u32(0).u32(self.slot.0).u32(self.generation.0).u32(self.stored_bytes).u64(self.weu_seq.0);
-        w.u64(self.key.extent.0).u16(self.key.volume.0).u8(self.codec.media_code()).u8(0).u32(self.raw_bytes);
+        w.u64(self.key.extent.0).u16(self.key.volume.0).u8(self.codec.media_code());
+        w.u8(self.first_sector).u32(self.raw_bytes);
         w.put(print);
         body.split_at_mut(payload.len()).0.copy_from_slice(payload);
         let (sealed, _) = out.split_at_mut(HEADER.saturating_add(payload.len()));
@@ -123,7 +128,9 @@ impl ExtentHeader {
         if !same_place {
             return Err(ExtentError::Place);
         }
-        if header.raw_bytes != expected.raw_bytes || header.stored_bytes > header.raw_bytes {
+        let same_shape =
+            header.raw_bytes == expected.raw_bytes && header.first_sector == expected.first_sector;
+        if !same_shape || header.stored_bytes > header.raw_bytes {
             return Err(ExtentError::Header);
         }
         let end = HEADER.saturating_add(usize_from_u32(header.stored_bytes));
@@ -150,13 +157,13 @@ fn decode(bytes: &[u8]) -> Result<ExtentHeader, ExtentError> {
     let read = || -> Result<_, crate::FormatError> {
         let mut r = Reader::new(bytes);
         let (_, slot, generation, stored_bytes) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
-        let (weu_seq, extent, volume, codec, _) = (r.u64()?, r.u64()?, r.u16()?, r.u8()?, r.u8()?);
+        let (weu_seq, extent, volume, codec, first) = (r.u64()?, r.u64()?, r.u16()?, r.u8()?, r.u8()?);
         let raw_bytes = r.u32()?;
         let mut print = [0; 32];
         print.split_at_mut(PRINT_BYTES).0.copy_from_slice(r.take(PRINT_BYTES)?);
-        Ok((slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print))
+        Ok((slot, generation, stored_bytes, weu_seq, extent, volume, codec, first, raw_bytes, print))
     };
-    let (slot, generation, stored_bytes, weu_seq, extent, volume, codec, raw_bytes, print) =
+    let (slot, generation, stored_bytes, weu_seq, extent, volume, codec, first_sector, raw_bytes, print) =
         read().map_err(|_| ExtentError::Truncated)?;
     let header = ExtentHeader {
         slot: WeuSlot(slot),
@@ -164,6 +171,7 @@ fn decode(bytes: &[u8]) -> Result<ExtentHeader, ExtentError> {
         weu_seq: WeuSeq(weu_seq),
         stored_bytes,
         raw_bytes,
+        first_sector,
         key: ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) },
         codec: Codec::from_media_code(codec).ok_or(ExtentError::Header)?,
         fingerprint: Fingerprint(print),

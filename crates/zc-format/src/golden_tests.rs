@@ -54,6 +54,8 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("journal-block", &samples::journal_block(17).encode()),
         dump("weu-header", &samples::encode_weu(&samples::weu_header(5))),
         dump("extent", &samples::sealed_extent(5, 192)),
+        dump("dirty-journal-block", &samples::dirty_journal_block(17).encode()),
+        dump("dirty-weu-header", &samples::encode_weu(&samples::dirty_weu_header(5))),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
     ]
     .concat();

@@ -5,7 +5,8 @@
 //! do: say what records mean together.
 
 use zc_core::{
-    ExtentKey, ExtentNo, Generation, JournalSeq, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
+    ExtentKey, ExtentNo, Generation, JournalSeq, SectorSpan, VolumeId, WeuSeq, WeuSlot, limits,
+    usize_from_u32,
 };
 
 use crate::bytes::{Reader, Writer};
@@ -76,6 +77,59 @@ pub enum Record {
         /// Which entry, by its place.
         offset_units: u16,
     },
+    /// The slot is being filled with dirty extents under this identity; its header may never have been written.
+    SlotDirty {
+        /// The slot.
+        slot: WeuSlot,
+        /// Its generation.
+        generation: Generation,
+        /// The WEU's sequence number.
+        weu_seq: WeuSeq,
+    },
+    /// Sectors of an extent that the origin does not have are stored there. Counts once the next [`Record::Committed`]
+    /// of the volume has been seen.
+    Dirty {
+        /// The extent.
+        key: ExtentKey,
+        /// Which of its sectors.
+        span: SectorSpan,
+        /// Slot of the stored piece.
+        slot: WeuSlot,
+        /// Generation of the slot.
+        generation: Generation,
+        /// Where in the slot.
+        offset_units: u16,
+        /// 4 KiB pages it touches.
+        pages: u8,
+    },
+    /// Sectors of an extent are zero, which the origin does not know. Counts like [`Record::Dirty`].
+    DirtyZero {
+        /// The extent.
+        key: ExtentKey,
+        /// Which of its sectors.
+        span: SectorSpan,
+    },
+    /// The dirty records of the volume since the last such record are epoch `epoch`, complete.
+    Committed {
+        /// The volume.
+        volume: VolumeId,
+        /// The epoch; one more than the last.
+        epoch: u64,
+    },
+    /// The origin has the volume's epochs up to and including this one, durably.
+    Clean {
+        /// The volume.
+        volume: VolumeId,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// Dirty records of the volume that no commit has followed are void, and so are commits after this epoch.
+    DirtyReset {
+        /// The volume.
+        volume: VolumeId,
+        /// The last epoch that counts.
+        epoch: u64,
+    },
 }
 
 /// The fields that all records share on media.
@@ -88,6 +142,8 @@ struct Raw {
     wide: u64,
     generation: u32,
     offset_units: u16,
+    first: u8,
+    last: u8,
 }
 
 impl Record {
@@ -114,6 +170,22 @@ impl Record {
             Self::BaseInvalid { key, slot, generation, offset_units } => {
                 Raw { slot: slot.0, generation: generation.0, offset_units, ..keyed(6, key) }
             }
+            Self::SlotDirty { slot, generation, weu_seq } => {
+                Raw { kind: 7, slot: slot.0, generation: generation.0, wide: weu_seq.0, ..Raw::default() }
+            }
+            Self::Dirty { key, span, slot, generation, offset_units, pages } => Raw {
+                slot: slot.0,
+                generation: generation.0,
+                offset_units,
+                pages,
+                first: span.first(),
+                last: span.last(),
+                ..keyed(8, key)
+            },
+            Self::DirtyZero { key, span } => Raw { first: span.first(), last: span.last(), ..keyed(9, key) },
+            Self::Committed { volume, epoch } => epoch_raw(10, volume, epoch),
+            Self::Clean { volume, epoch } => epoch_raw(11, volume, epoch),
+            Self::DirtyReset { volume, epoch } => epoch_raw(12, volume, epoch),
         }
     }
 
@@ -122,12 +194,16 @@ impl Record {
         let generation = Generation(raw.generation);
         let offset_units = raw.offset_units;
         let key = ExtentKey { volume: VolumeId(raw.volume), extent: ExtentNo(raw.wide) };
-        let keyed = matches!(raw.kind, 3..=6);
+        let keyed = matches!(raw.kind, 3..=6 | 8 | 9);
+        let of_volume = keyed || matches!(raw.kind, 10..=12);
         if slot.0 >= limits::SLOTS_MAX
-            || (keyed && (raw.volume >= limits::VOLUMES_MAX || raw.wide >= limits::EXTENTS_PER_VOLUME_MAX))
+            || (of_volume && raw.volume >= limits::VOLUMES_MAX)
+            || (keyed && raw.wide >= limits::EXTENTS_PER_VOLUME_MAX)
         {
             return Err(FormatError::Field("record"));
         }
+        let span = || SectorSpan::from_ends(raw.first, raw.last).ok_or(FormatError::Field("sectors"));
+        let (volume, epoch) = (VolumeId(raw.volume), raw.wide);
         Ok(match raw.kind {
             1 => Self::SlotSealed {
                 slot,
@@ -140,6 +216,12 @@ impl Record {
             4 => Self::Zero { key },
             5 => Self::Unmap { key },
             6 => Self::BaseInvalid { key, slot, generation, offset_units },
+            7 => Self::SlotDirty { slot, generation, weu_seq: WeuSeq(raw.wide) },
+            8 => Self::Dirty { key, span: span()?, slot, generation, offset_units, pages: raw.pages },
+            9 => Self::DirtyZero { key, span: span()? },
+            10 => Self::Committed { volume, epoch },
+            11 => Self::Clean { volume, epoch },
+            12 => Self::DirtyReset { volume, epoch },
             _ => return Err(FormatError::Field("record kind")),
         })
     }
@@ -151,7 +233,7 @@ impl Record {
         let mut bytes = [0; RECORD_BYTES];
         let mut w = Writer::new(&mut bytes);
         w.u8(raw.kind).u8(raw.pages).u16(raw.volume).u32(raw.slot).u64(raw.wide);
-        w.u32(raw.generation).u16(raw.offset_units);
+        w.u32(raw.generation).u16(raw.offset_units).u8(raw.first).u8(raw.last);
         bytes
     }
 
@@ -169,8 +251,9 @@ impl Record {
             wide: r.u64()?,
             generation: r.u32()?,
             offset_units: r.u16()?,
+            first: r.u8()?,
+            last: r.u8()?,
         };
-        r.u16()?;
         Self::from_raw(&raw)
     }
 }
@@ -184,6 +267,8 @@ pub struct JournalBlock {
     pub session: u64,
     /// Sequence of the newest region map when it was written: a restart that finds an older map knows it lost one.
     pub region_map_sequence: u64,
+    /// Commits in blocks before this one were durable with all they speak of when the block was written.
+    pub proved: JournalSeq,
     /// At most [`RECORDS_PER_BLOCK`].
     pub records: Vec<Record>,
 }
@@ -203,6 +288,7 @@ impl JournalBlock {
             self.sequence.0,
             self.session,
             self.region_map_sequence,
+            self.proved.0,
             &self.records,
         );
         journal_binding(self.sequence).seal(&mut block);
@@ -215,18 +301,24 @@ impl JournalBlock {
     /// When it is another block, an older round of the ring, torn or damaged.
     pub fn decode(bytes: &[u8], sequence: JournalSeq) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
-        let (found, session, region_map_sequence, count) = decode_head(bytes, JOURNAL_MAGIC)?;
-        if found != sequence.0 {
+        let head = decode_head(bytes, JOURNAL_MAGIC)?;
+        if head.number != sequence.0 {
             return Err(FormatError::Field("journal sequence"));
         }
         journal_binding(sequence).check(bytes)?;
-        Ok(Self { sequence, session, region_map_sequence, records: decode_records(bytes, count)? })
+        Ok(Self {
+            sequence,
+            session: head.session,
+            region_map_sequence: head.extra,
+            proved: JournalSeq(head.proved),
+            records: decode_records(bytes, head.count)?,
+        })
     }
 
     /// The number a block claims, if it looks like a journal block at all. Not verified.
     #[must_use]
     pub fn peek_sequence(bytes: &[u8]) -> Option<JournalSeq> {
-        decode_head(bytes, JOURNAL_MAGIC).ok().map(|(sequence, ..)| JournalSeq(sequence))
+        decode_head(bytes, JOURNAL_MAGIC).ok().map(|head| JournalSeq(head.number))
     }
 }
 
@@ -236,7 +328,7 @@ impl JournalBlock {
 /// When there are too many records.
 #[must_use]
 pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) -> Vec<u8> {
-    let mut bytes = encode_block(CHECKPOINT_MAGIC, block, 0, sequence, records);
+    let mut bytes = encode_block(CHECKPOINT_MAGIC, block, 0, sequence, 0, records);
     checkpoint_binding(sequence, block).seal(&mut bytes);
     bytes
 }
@@ -247,12 +339,12 @@ pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) ->
 /// When it is another block, torn or damaged.
 pub fn decode_checkpoint_block(bytes: &[u8], sequence: u64, block: u64) -> Result<Vec<Record>, FormatError> {
     let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
-    let (number, _, checkpoint, count) = decode_head(bytes, CHECKPOINT_MAGIC)?;
-    if number != block || checkpoint != sequence {
+    let head = decode_head(bytes, CHECKPOINT_MAGIC)?;
+    if head.number != block || head.extra != sequence {
         return Err(FormatError::Field("checkpoint block number"));
     }
     checkpoint_binding(sequence, block).check(bytes)?;
-    decode_records(bytes, count)
+    decode_records(bytes, head.count)
 }
 
 fn journal_binding(sequence: JournalSeq) -> Binding {
@@ -263,20 +355,40 @@ fn checkpoint_binding(sequence: u64, block: u64) -> Binding {
     Binding { kind: BlockType::CheckpointBlock, place: block, sequence, generation: 0 }
 }
 
-fn encode_block(magic: u32, number: u64, session: u64, extra: u64, records: &[Record]) -> Vec<u8> {
+/// The fields before the records.
+struct Head {
+    number: u64,
+    session: u64,
+    extra: u64,
+    count: usize,
+    proved: u64,
+}
+
+fn epoch_raw(kind: u8, volume: VolumeId, epoch: u64) -> Raw {
+    Raw { kind, volume: volume.0, wide: epoch, ..Raw::default() }
+}
+
+fn encode_block(
+    magic: u32,
+    number: u64,
+    session: u64,
+    extra: u64,
+    proved: u64,
+    records: &[Record],
+) -> Vec<u8> {
     assert!(records.len() <= RECORDS_PER_BLOCK, "{} records in one block", records.len());
     let mut block = vec![0; BLOCK];
     let count = u32::try_from(records.len()).unwrap_or(0);
     let mut w = Writer::new(&mut block);
     w.u32(0).u32(magic).u64(number).u64(session).u64(extra).u32(count);
-    w.put(&[0; HEAD_BYTES - 36]);
+    w.u32(0).u64(proved).put(&[0; HEAD_BYTES - 48]);
     for record in records {
         w.put(&record.encode());
     }
     block
 }
 
-fn decode_head(bytes: &[u8], magic: u32) -> Result<(u64, u64, u64, usize), FormatError> {
+fn decode_head(bytes: &[u8], magic: u32) -> Result<Head, FormatError> {
     let mut r = Reader::new(bytes);
     r.u32()?;
     if r.u32()? != magic {
@@ -287,7 +399,8 @@ fn decode_head(bytes: &[u8], magic: u32) -> Result<(u64, u64, u64, usize), Forma
     if count > RECORDS_PER_BLOCK {
         return Err(FormatError::Field("record count"));
     }
-    Ok((number, session, extra, count))
+    r.u32()?;
+    Ok(Head { number, session, extra, count, proved: r.u64()? })
 }
 
 fn decode_records(bytes: &[u8], count: usize) -> Result<Vec<Record>, FormatError> {

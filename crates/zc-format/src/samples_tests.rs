@@ -1,8 +1,8 @@
 //! One sample of every structure, and an image that holds them, for the tests.
 
 use zc_core::{
-    Codec, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, JournalSeq, RegionKey, VolumeId,
-    WeuSeq, WeuSlot, usize_from_u32, usize_from_u64,
+    Codec, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, JournalSeq, RegionKey, SectorSpan,
+    VolumeId, WeuSeq, WeuSlot, usize_from_u32, usize_from_u64,
 };
 
 use crate::damage::Image;
@@ -105,11 +105,41 @@ pub(crate) fn records() -> Vec<Record> {
     ]
 }
 
+/// Records of write-back.
+pub(crate) fn dirty_records() -> Vec<Record> {
+    let (slot, generation) = (WeuSlot(0x0021_2223), Generation(0x3132_3334));
+    let key = ExtentKey { volume: VolumeId(0x0102), extent: ExtentNo(0x13_1415_1617) };
+    let span = SectorSpan::from_ends(0x0a, 0x0d).unwrap();
+    vec![
+        Record::SlotDirty { slot, generation, weu_seq: WeuSeq(0x4142_4344_4546_4748) },
+        Record::Dirty { key, span, slot, generation, offset_units: 0x5152, pages: 0x61 },
+        Record::DirtyZero { key, span },
+        Record::Committed { volume: key.volume, epoch: 0x7172_7374_7576_7778 },
+        Record::Clean { volume: key.volume, epoch: 0x7172_7374_7576_7777 },
+        Record::DirtyReset { volume: key.volume, epoch: 0x7172_7374_7576_7779 },
+    ]
+}
+
+/// A journal block of a cache with dirty extents.
+pub(crate) fn dirty_journal_block(sequence: u64) -> JournalBlock {
+    let proved = JournalSeq(sequence - 2);
+    JournalBlock { proved, records: dirty_records(), ..journal_block(sequence) }
+}
+
+/// A header of a WEU with a piece of an extent that was stored dirty.
+pub(crate) fn dirty_weu_header(slot: u32) -> WeuHeader {
+    let mut header = weu_header(slot);
+    let dirty = SectorSpan::from_ends(0x0a, 0x0d);
+    header.entries[1] = WeuEntry { dirty, fingerprint: Fingerprint([0; 32]), ..header.entries[1] };
+    header
+}
+
 pub(crate) fn journal_block(sequence: u64) -> JournalBlock {
     JournalBlock {
         sequence: JournalSeq(sequence),
         session: 0x2122_2324_2526_2728,
         region_map_sequence: 8,
+        proved: JournalSeq(0),
         records: records(),
     }
 }
@@ -125,6 +155,7 @@ pub(crate) fn extent_header(slot: u32, payload_bytes: u32) -> ExtentHeader {
         weu_seq: WeuSeq(0x4142_4344_4546_4700 + u64::from(slot)),
         stored_bytes: payload_bytes,
         raw_bytes: EXTENT_BYTES,
+        first_sector: 0,
         key: ExtentKey { volume: VolumeId(0x0102), extent: ExtentNo(0x13_1415_1617) },
         codec: Codec::Lz4,
         fingerprint: fingerprint(),
@@ -138,6 +169,7 @@ pub(crate) fn expected(header: &ExtentHeader, offset_bytes: u32) -> ExpectedExte
         weu_seq: header.weu_seq,
         offset_bytes,
         raw_bytes: header.raw_bytes,
+        first_sector: header.first_sector,
         key: Some(header.key),
     }
 }
@@ -164,6 +196,7 @@ pub(crate) fn weu_header(slot: u32) -> WeuHeader {
         stored_bytes: 100,
         codec,
         fingerprint: header.fingerprint,
+        dirty: None,
     };
     WeuHeader {
         slot: header.slot,

@@ -74,6 +74,11 @@ impl Features {
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
 
+    /// In `incompat`: there may be dirty extents, and records that speak of them.
+    pub const WRITE_BACK: u64 = 2;
+    /// What this build knows of `incompat`.
+    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK;
+
     /// The features that a layout uses.
     #[must_use]
     pub const fn of(geometry: &Geometry) -> Self {
@@ -136,7 +141,7 @@ impl Superblock {
         Binding::copy(BlockType::Superblock, copy).check(bytes)?;
         let uuid = r.array()?;
         let features = Features { compat: r.u64()?, ro_compat: r.u64()?, incompat: r.u64()? };
-        if version != VERSION || features.incompat & !Features::EXTERNAL_JOURNAL != 0 {
+        if version != VERSION || features.incompat & !Features::KNOWN != 0 {
             return Err(FormatError::Version);
         }
         if features.ro_compat != 0 && access == Access::Write {

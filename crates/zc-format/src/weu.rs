@@ -6,7 +6,8 @@
 //! because a slot may still hold the header of an older cache on the same device.
 
 use zc_core::{
-    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
+    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, SectorSpan, VolumeId, WeuSeq, WeuSlot, limits,
+    usize_from_u32,
 };
 
 use crate::bytes::{Reader, Writer};
@@ -16,13 +17,15 @@ use crate::{BLOCK, FormatError};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"zcWh");
 const ENTRY_BYTES: u32 = 56;
+/// Flag of an entry: it was stored dirty.
+const DIRTY: u8 = 1;
 /// Fixed fields, at the very end of the slot.
 const TRAILER_BYTES: u32 = 64;
 const TRAILER: usize = usize_from_u32(TRAILER_BYTES);
 /// Entries of the largest header: half of the largest WEU.
 const ENTRIES_MAX: u32 = (limits::WEU_BYTES_MAX / 2 - TRAILER_BYTES) / ENTRY_BYTES;
 
-/// A base extent of a WEU.
+/// A stored extent of a WEU: a base, or something that was stored dirty.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WeuEntry {
     /// The extent.
@@ -33,8 +36,10 @@ pub struct WeuEntry {
     pub stored_bytes: u32,
     /// How the payload is encoded.
     pub codec: Codec,
-    /// Fingerprint of the extent.
+    /// Fingerprint of the extent; zeros for a piece of one.
     pub fingerprint: Fingerprint,
+    /// For what was stored dirty: the sectors of the extent that it holds. Such an entry maps nothing by itself.
+    pub dirty: Option<SectorSpan>,
 }
 
 /// The header of a WEU.
@@ -48,7 +53,7 @@ pub struct WeuHeader {
     pub weu_seq: WeuSeq,
     /// The session that wrote it.
     pub session: u64,
-    /// Base extents by ascending offset.
+    /// Stored extents by ascending offset.
     pub entries: Vec<WeuEntry>,
 }
 
@@ -75,8 +80,10 @@ impl WeuHeader {
         tail.fill(0);
         let mut w = Writer::new(tail);
         for entry in &self.entries {
-            w.u16(entry.key.volume.0).u8(entry.codec.media_code()).u8(0).u32(entry.offset_bytes);
-            w.u32(entry.stored_bytes).u32(0).u64(entry.key.extent.0).put(&entry.fingerprint.0);
+            let (first, last) = entry.dirty.map_or((0, 0), |span| (span.first(), span.last()));
+            w.u16(entry.key.volume.0).u8(entry.codec.media_code()).u8(u8::from(entry.dirty.is_some()));
+            w.u32(entry.offset_bytes).u32(entry.stored_bytes).u8(first).u8(last).u16(0);
+            w.u64(entry.key.extent.0).put(&entry.fingerprint.0);
         }
         if let Some((_, trailer)) = tail.split_last_chunk_mut::<TRAILER>() {
             let mut w = Writer::new(trailer);
@@ -161,20 +168,27 @@ fn decode_entries(
     let mut entries = Vec::with_capacity(usize_from_u32(count));
     let mut free_from = 0;
     for _ in 0..count {
-        let (volume, codec, _, offset_bytes) = (r.u16()?, r.u8()?, r.u8()?, r.u32()?);
-        let (stored_bytes, _, extent) = (r.u32()?, r.u32()?, r.u64()?);
+        let (volume, codec, flags, offset_bytes) = (r.u16()?, r.u8()?, r.u8()?, r.u32()?);
+        let (stored_bytes, first, last, _) = (r.u32()?, r.u8()?, r.u8()?, r.u16()?);
+        let extent = r.u64()?;
         let fingerprint = Fingerprint(r.array()?);
         let end = offset_bytes.saturating_add(EXTENT_HEADER_BYTES).saturating_add(stored_bytes);
+        let span = SectorSpan::from_ends(first, last);
+        let dirty = if flags & DIRTY == 0 { None } else { span };
+        let raw_bytes = dirty.map_or(extent_bytes, SectorSpan::len_bytes);
         let sane = offset_bytes.is_multiple_of(limits::PLACE_ALIGN_BYTES)
             && offset_bytes >= free_from
-            && stored_bytes <= extent_bytes
+            && stored_bytes <= raw_bytes
+            && raw_bytes <= extent_bytes
+            && span.is_some()
+            && flags & !DIRTY == 0
             && end <= data_end
             && volume < limits::VOLUMES_MAX
             && extent < limits::EXTENTS_PER_VOLUME_MAX;
         let codec = Codec::from_media_code(codec).filter(|_| sane).ok_or(FormatError::Field("WEU entry"))?;
         free_from = end;
         let key = ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) };
-        entries.push(WeuEntry { key, offset_bytes, stored_bytes, codec, fingerprint });
+        entries.push(WeuEntry { key, offset_bytes, stored_bytes, codec, fingerprint, dirty });
     }
     Ok(entries)
 }

@@ -203,6 +203,25 @@ fn record(record: &Record) -> Value {
             "kind": "base-invalid", "volume": key.volume.0, "extent": key.extent.0, "slot": slot.0,
             "generation": generation.0, "offset_units": offset_units,
         }),
+        Record::SlotDirty { slot, generation, weu_seq } => json!({
+            "kind": "slot-dirty", "slot": slot.0, "generation": generation.0, "weu_seq": weu_seq.0,
+        }),
+        Record::Dirty { key, span, slot, generation, offset_units, pages } => json!({
+            "kind": "dirty", "volume": key.volume.0, "extent": key.extent.0,
+            "first_sector": span.first(), "last_sector": span.last(), "slot": slot.0,
+            "generation": generation.0, "offset_units": offset_units, "pages": pages,
+        }),
+        Record::DirtyZero { key, span } => json!({
+            "kind": "dirty-zero", "volume": key.volume.0, "extent": key.extent.0,
+            "first_sector": span.first(), "last_sector": span.last(),
+        }),
+        Record::Committed { volume, epoch } => {
+            json!({"kind": "committed", "volume": volume.0, "epoch": epoch})
+        }
+        Record::Clean { volume, epoch } => json!({"kind": "clean", "volume": volume.0, "epoch": epoch}),
+        Record::DirtyReset { volume, epoch } => {
+            json!({"kind": "dirty-reset", "volume": volume.0, "epoch": epoch})
+        }
     }
 }
 

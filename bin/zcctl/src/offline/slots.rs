@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{Generation, WeuSeq, WeuSlot, usize_from_u32};
+use zc_core::{Generation, SectorSpan, WeuSeq, WeuSlot, usize_from_u32};
 use zc_format::{
     BLOCK, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, FormatError, Record, WeuEntry, WeuHeader,
 };
@@ -44,7 +44,15 @@ impl Slots {
                     self.outside += u64::from(slot.0 >= slots);
                     continue;
                 }
-                Record::BaseInvalid { slot, .. } => {
+                Record::SlotDirty { slot, generation, .. } => {
+                    self.outside += u64::from(slot.0 >= slots);
+                    let newer = self.known.get(&slot).is_none_or(|known| generation > known.generation);
+                    if newer && slot.0 < slots {
+                        self.known.remove(&slot);
+                    }
+                    continue;
+                }
+                Record::BaseInvalid { slot, .. } | Record::Dirty { slot, .. } => {
                     self.outside += u64::from(slot.0 >= slots);
                     continue;
                 }
@@ -52,7 +60,11 @@ impl Slots {
                     self.zeros += 1;
                     continue;
                 }
-                Record::Unmap { .. } => continue,
+                Record::Unmap { .. }
+                | Record::DirtyZero { .. }
+                | Record::Committed { .. }
+                | Record::Clean { .. }
+                | Record::DirtyReset { .. } => continue,
             };
             if slot.0 >= slots {
                 self.outside += 1;
@@ -162,7 +174,8 @@ fn verify(image: &Image, header: &WeuHeader, entry: &WeuEntry) -> Result<(), Str
         generation: header.generation,
         weu_seq: header.weu_seq,
         offset_bytes: entry.offset_bytes,
-        raw_bytes: image.geometry().extent_bytes,
+        raw_bytes: entry.dirty.map_or(image.geometry().extent_bytes, SectorSpan::len_bytes),
+        first_sector: entry.dirty.map_or(0, SectorSpan::first),
         key: Some(entry.key),
     };
     ExtentHeader::verify(&bytes, &expected).map(drop).map_err(|error| error.to_string())

@@ -136,6 +136,7 @@ impl Cache {
             sequence: JournalSeq(sequence),
             session: self.session(),
             region_map_sequence,
+            proved: JournalSeq(0),
             records,
         };
         self.put(self.superblock.geometry.journal_block_offset(block.sequence), &block.encode());
@@ -148,6 +149,7 @@ impl Cache {
             stored_bytes: 100,
             codec: Codec::Lz4,
             fingerprint: Fingerprint([7; 32]),
+            dirty: None,
         };
         let weu = WeuHeader {
             slot: WeuSlot(slot),
@@ -162,6 +164,7 @@ impl Cache {
             weu_seq: weu.weu_seq,
             stored_bytes: 100,
             raw_bytes: 4096,
+            first_sector: 0,
             key: entry.key,
             codec: entry.codec,
             fingerprint: entry.fingerprint,

@@ -35,6 +35,7 @@ fuzz_target!(|data: &[u8]| {
         weu_seq: WeuSeq(u64::from(word(16)) | u64::from(word(20)) << 32),
         offset_bytes: 192,
         raw_bytes: EXTENT_BYTES,
+        first_sector: 0,
         key: None,
     };
     if let Ok(extent) = ExtentHeader::verify(data, &expected) {
