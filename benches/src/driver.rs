@@ -59,6 +59,7 @@ impl Driver {
             prefetch_max_bytes: 0,
             regions_active_max: 128,
             discard: false,
+            dirty: zc_cache::config::DirtyConfig::default(),
         };
         let start = StartState {
             session: 2,
@@ -86,6 +87,8 @@ impl Driver {
             index_share_percent: 100,
             recipes: false,
             trusted: true,
+            write_back: zc_cache::config::WriteBackConfig::default(),
+            may_be_dirty: false,
         };
         let mut manager = CacheManager::new(config, vec![volume], start);
         let mut actions = Vec::new();

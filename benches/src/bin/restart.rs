@@ -207,6 +207,8 @@ fn volume(len: u64) -> VolumeConfig {
         index_share_percent: 100,
         recipes: false,
         trusted: true,
+        write_back: zc_cache::config::WriteBackConfig::default(),
+        may_be_dirty: false,
     }
 }
 
@@ -227,6 +229,7 @@ fn config(geometry: &Geometry) -> ManagerConfig {
         prefetch_max_bytes: 128 << 10,
         regions_active_max: 128,
         discard: false,
+        dirty: zc_cache::config::DirtyConfig::default(),
     }
 }
 

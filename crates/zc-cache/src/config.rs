@@ -55,13 +55,7 @@ pub struct DirtyConfig {
 
 impl Default for DirtyConfig {
     fn default() -> Self {
-        Self {
-            high_percent: 50,
-            low_percent: 10,
-            memory_bytes: 32 << 20,
-            idle_ms: 1000,
-            destage_writes: 16,
-        }
+        Self { high_percent: 50, low_percent: 10, memory_bytes: 32 << 20, idle_ms: 1000, destage_writes: 16 }
     }
 }
 

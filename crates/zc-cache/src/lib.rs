@@ -23,6 +23,7 @@ pub mod seam;
 pub mod startup;
 
 mod compressibility;
+mod dirty;
 mod evict;
 mod file_index;
 mod fingerprint_index;
@@ -48,6 +49,7 @@ mod table;
 mod tracks;
 mod weu;
 mod write;
+mod write_back;
 
 /// The two indexes, public for benchmarks and for sizing RAM.
 pub mod index {
@@ -55,6 +57,7 @@ pub mod index {
     pub use crate::fingerprint_index::FingerprintIndex;
 }
 
+pub use dirty::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use stats::Stats;

@@ -95,6 +95,12 @@ impl CacheManager {
             }
             Record::Zero { key } => self.replayed(key, Some(Replayed::Zero)),
             Record::Unmap { key } => self.replayed(key, None),
+            Record::SlotDirty { .. }
+            | Record::Dirty { .. }
+            | Record::DirtyZero { .. }
+            | Record::Committed { .. }
+            | Record::Clean { .. }
+            | Record::DirtyReset { .. } => {}
         }
     }
 

@@ -368,6 +368,7 @@ impl CacheManager {
             },
             Event::Tick { now_ms } => self.tick(now_ms),
             Event::Configure(volume) => self.configure(*volume),
+            Event::Destage { .. } | Event::DropDirty { .. } => {}
             Event::Stop => self.stopping = true,
         }
     }

@@ -120,6 +120,7 @@ impl CacheManager {
                 sequence,
                 session: self.session,
                 region_map_sequence: self.map_durable,
+                proved: JournalSeq(0),
                 records,
             };
             let op = self.op(OpKind::JournalWrite);

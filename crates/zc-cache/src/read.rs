@@ -373,6 +373,7 @@ impl CacheManager {
             weu_seq: slot.weu_seq,
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
             raw_bytes: self.extent_bytes,
+            first_sector: 0,
             key: matches!(mapping, Mapping::Base(_)).then_some(key),
         }
     }

@@ -103,8 +103,13 @@ fn record(extent: u64) -> Record {
 
 fn put_journal(memory: &mut Memory, geometry: &Geometry, sequence: u64, session: u64, map: u64) {
     let sequence = JournalSeq(sequence);
-    let block =
-        JournalBlock { sequence, session, region_map_sequence: map, proved: JournalSeq(0), records: vec![record(sequence.0)] };
+    let block = JournalBlock {
+        sequence,
+        session,
+        region_map_sequence: map,
+        proved: JournalSeq(0),
+        records: vec![record(sequence.0)],
+    };
     memory.write(geometry.journal_block_offset(sequence), &block.encode()).unwrap();
 }
 

@@ -131,6 +131,7 @@ impl CacheManager {
             weu_seq: open.weu_seq,
             stored_bytes: payload.len_bytes,
             raw_bytes: self.extent_bytes,
+            first_sector: 0,
             key,
             codec,
             fingerprint: print,
@@ -141,6 +142,7 @@ impl CacheManager {
             stored_bytes: payload.len_bytes,
             codec,
             fingerprint: print,
+            dirty: None,
         });
         open.fill_bytes += placed_bytes(payload.len_bytes);
         let (slot, generation, buf) = (open.slot, open.generation, open.buf);
@@ -214,7 +216,14 @@ impl CacheManager {
         self.writing.insert(slot, WritingWeu { buf, keys });
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
         let op = self.op(OpKind::WeuWrite(slot));
-        self.out.push(Action::WriteWeu { op, slot, weu: buf, data_bytes: fill_bytes, header });
+        self.out.push(Action::WriteWeu {
+            op,
+            slot,
+            weu: buf,
+            start_bytes: 0,
+            data_bytes: fill_bytes,
+            header,
+        });
     }
 
     pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {

@@ -84,6 +84,8 @@ pub(crate) fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
         index_share_percent: 100,
         recipes: true,
         trusted: true,
+        write_back: zc_cache::config::WriteBackConfig::default(),
+        may_be_dirty: false,
     }
 }
 
@@ -150,6 +152,7 @@ impl World {
             prefetch_max_bytes: shape.prefetch_max_bytes,
             regions_active_max: 16,
             discard: false,
+            dirty: zc_cache::config::DirtyConfig::default(),
         };
         let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();
@@ -457,7 +460,7 @@ impl World {
                 header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
             }
             Action::WriteWeu { .. } if self.weus_hang => {}
-            Action::WriteWeu { op, slot, weu, data_bytes, header } => {
+            Action::WriteWeu { op, slot, weu, data_bytes, header, .. } => {
                 let mut bytes = self.bufs[&weu].clone();
                 let count = u32::try_from(header.entries.len()).unwrap();
                 let tail = bytes.len() - usize_from_u32(WeuHeader::encoded_bytes(count));
