@@ -22,15 +22,16 @@ const URGENT_BUCKETS: usize = 4096;
 impl CacheManager {
     /// Evicts until enough slots are free or on their way.
     pub(crate) fn keep_free_slots(&mut self) {
-        if self.load.is_some() && self.inserts.ready.is_empty() {
+        let needed = !(self.inserts.ready.is_empty() && self.wb.ready.is_empty());
+        if self.load.is_some() && !needed {
             return;
         }
-        let wanted =
-            if self.inserts.ready.is_empty() { FREE_SLOTS.min(self.spare_slots()) } else { FREE_SLOTS };
+        let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
+        // Dirty extents have to be placed, whatever else goes on.
         while self.health == Health::Good
-            && !self.stopping
+            && (!self.stopping || !self.wb.ready.is_empty())
             && self.slots.free_len() + self.slots.leaving() < wanted
-            && !self.journal_is_pressed()
+            && (!self.journal_is_pressed() || !self.wb.ready.is_empty())
         {
             if self.no_victim_ms == Some(self.now_ms) {
                 return;
@@ -57,7 +58,7 @@ impl CacheManager {
             busy || slots.get(slot).state != SlotState::Sealed || !slots.may_reuse(slot)
         });
         let Some(slot) = victim else {
-            if !self.inserts.ready.is_empty() {
+            if !(self.inserts.ready.is_empty() && self.wb.ready.is_empty()) {
                 self.sweep_urgent = true;
                 self.drop_old_copies();
             }

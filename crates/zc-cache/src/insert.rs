@@ -238,7 +238,7 @@ impl CacheManager {
         }
     }
 
-    fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
+    pub(crate) fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
         let mut slots: SmallVec<[WeuSlot; 4]> = self.prints.candidates(print).into_iter().collect();
         slots.retain(|slot| self.slots.contains(*slot));
         slots.truncate(CANDIDATES_MAX);
@@ -246,7 +246,7 @@ impl CacheManager {
     }
 
     /// The content's place in a slot whose header is at hand.
-    fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
+    pub(crate) fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
         #[cfg(feature = "canary")]
         if self.canary == Some(crate::config::Canary::ShortFingerprint) {
             return self.headers.find_short(slot, print);
@@ -264,7 +264,7 @@ impl CacheManager {
         }
     }
 
-    fn want_header(&mut self, id: u64, slot: WeuSlot, print: &Fingerprint) {
+    pub(crate) fn want_header(&mut self, id: u64, slot: WeuSlot, print: &Fingerprint) {
         if self.headers.find(slot, print).is_some() || !self.slots.is_on_device(slot) {
             self.stats.hint_misses += 1;
             return;
@@ -280,7 +280,10 @@ impl CacheManager {
             self.out.push(Action::ReadHeader { op, slot, hint_bytes });
         }
         self.inserts.header_waits.entry(slot).or_default().push(id);
-        self.inserts.jobs.get_mut(&id).expect_held().waits += 1;
+        match self.wb.jobs.get_mut(&id) {
+            Some(job) => job.waits += 1,
+            None => self.inserts.jobs.get_mut(&id).expect_held().waits += 1,
+        }
     }
 
     pub(crate) fn prints_loaded(
@@ -295,6 +298,13 @@ impl CacheManager {
             self.load_prints(header);
         }
         for id in self.inserts.header_waits.remove(&slot).unwrap_or_default() {
+            if let Some(job) = self.wb.jobs.get_mut(&id) {
+                job.waits -= 1;
+                if job.waits == 0 {
+                    self.look_up_dirty(id);
+                }
+                continue;
+            }
             let job = self.inserts.jobs.get_mut(&id).expect_held();
             job.waits -= 1;
             if job.waits == 0 {

@@ -23,6 +23,10 @@ pub(crate) struct Journal {
     flushing: Option<(u64, JournalSeq)>,
     /// Somebody waits for this position to be durable.
     wanted: u64,
+    /// Somebody waits for this position to be written.
+    hurried: u64,
+    /// Records put into blocks so far.
+    taken: u64,
     next: JournalSeq,
     /// Blocks before this one are durable.
     durable_next: JournalSeq,
@@ -43,6 +47,8 @@ impl Journal {
             in_flight: None,
             flushing: None,
             wanted: 0,
+            hurried: 0,
+            taken: 0,
             next,
             durable_next: next,
             start,
@@ -73,6 +79,27 @@ impl Journal {
         self.appended
     }
 
+    /// Asks for everything appended so far to be written, without a flush; returns its position.
+    pub(crate) fn hurry_all(&mut self) -> u64 {
+        self.hurried = self.appended;
+        self.appended
+    }
+
+    /// Position of the last record that was appended.
+    pub(crate) fn appended(&self) -> u64 {
+        self.appended
+    }
+
+    /// Position of the last record that was put into a block.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken
+    }
+
+    /// Blocks before this one are durable.
+    pub(crate) fn durable_next(&self) -> JournalSeq {
+        self.durable_next
+    }
+
     pub(crate) fn pending_len(&self) -> usize {
         self.pending.len()
     }
@@ -98,7 +125,7 @@ impl Journal {
     /// The next block to write, if it is time: full, old, or waited for.
     pub(crate) fn take_block(&mut self, now_ms: u64, delay_ms: u64) -> Option<(JournalSeq, Vec<Record>)> {
         let due = self.pending.len() >= self.block_records
-            || self.wanted > self.written
+            || self.wanted.max(self.hurried) > self.written
             || now_ms.saturating_sub(self.pending_since_ms) >= delay_ms;
         if self.pending.is_empty()
             || self.in_flight.is_some()
@@ -110,6 +137,7 @@ impl Journal {
         let count = self.pending.len().min(self.block_records);
         let records: Vec<_> = self.pending.drain(..count).collect();
         self.in_flight = Some(zc_core::u64_from_usize(count));
+        self.taken += zc_core::u64_from_usize(count);
         self.pending_since_ms = now_ms;
         let sequence = self.next;
         self.next = JournalSeq(self.next.0 + 1);
@@ -120,9 +148,10 @@ impl Journal {
         self.written += self.in_flight.take().unwrap_or(0);
     }
 
-    /// Whether a device flush should be issued now for those who wait.
-    pub(crate) fn take_flush(&mut self) -> bool {
-        let due = self.wanted > self.durable && self.written >= self.wanted && self.flushing.is_none();
+    /// Whether a device flush should be issued now for those who wait; `asked`: somebody wants one in any case.
+    pub(crate) fn take_flush(&mut self, asked: bool) -> bool {
+        let waited = self.wanted > self.durable && self.written >= self.wanted;
+        let due = (waited || asked) && self.flushing.is_none();
         if due {
             let in_flight = u64::from(self.in_flight.is_some());
             self.flushing = Some((self.written, JournalSeq(self.next.0 - in_flight)));
@@ -171,9 +200,9 @@ mod tests {
         assert!(journal.take_block(12, 10).is_none(), "the ring is full");
         journal.truncate(JournalSeq(2));
         assert!(journal.take_block(12, 10).is_some());
-        assert!(!journal.take_flush());
+        assert!(!journal.take_flush(false));
         journal.block_written();
-        assert!(journal.take_flush());
+        assert!(journal.take_flush(false));
         assert!(!journal.is_durable(position));
         journal.flushed();
         assert!(journal.is_durable(position));
@@ -187,17 +216,17 @@ mod tests {
         let first = journal.want_all();
         assert!(journal.take_block(0, 10).is_some());
         journal.block_written();
-        assert!(journal.take_flush());
+        assert!(journal.take_flush(false));
         journal.append(record(), 1);
         journal.flushed();
         assert!(journal.is_durable(first));
         let second = journal.want_all();
         assert!(!journal.is_durable(second), "appended while the flush was under way");
-        assert!(!journal.take_flush(), "it has not been written yet");
+        assert!(!journal.take_flush(false), "it has not been written yet");
         assert!(journal.take_block(1, 10).is_some());
         assert_eq!(journal.durable_last(), JournalSeq(1), "the block in flight is not durable");
         journal.block_written();
-        assert!(journal.take_flush() && !journal.is_durable(second));
+        assert!(journal.take_flush(false) && !journal.is_durable(second));
         journal.flushed();
         assert!(journal.is_durable(second));
     }
@@ -210,7 +239,7 @@ mod tests {
         assert!(journal.take_block(0, 10).is_some());
         journal.block_written();
         journal.append(record(), 1);
-        assert!(journal.take_flush());
+        assert!(journal.take_flush(false));
         journal.flushed();
         let second = journal.want_all();
         assert!(!journal.is_durable(second));

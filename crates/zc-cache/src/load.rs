@@ -51,6 +51,7 @@ impl CacheManager {
     /// recorded again.
     pub fn replay_intent(&mut self, record: &Record) {
         self.replay(record);
+        self.replayed_by_intent(record);
         self.replayed_intents.push(*record);
     }
 
@@ -66,12 +67,14 @@ impl CacheManager {
                     entry.state = SlotState::Unread { known: true };
                     entry.weu_seq = weu_seq;
                     entry.header_bytes = header_bytes;
+                    entry.filling = false;
                 }
             }
             Record::SlotRetired { slot, generation } => {
                 if self.adopt_generation(slot, generation) {
                     let entry = self.slots.get_mut(slot);
                     entry.retired = true;
+                    entry.filling = false;
                     entry.state = SlotState::Unread { known: false };
                     entry.void_bases = Vec::new();
                 }
@@ -95,12 +98,22 @@ impl CacheManager {
             }
             Record::Zero { key } => self.replayed(key, Some(Replayed::Zero)),
             Record::Unmap { key } => self.replayed(key, None),
-            Record::SlotDirty { .. }
-            | Record::Dirty { .. }
+            Record::SlotDirty { slot, generation, weu_seq } => {
+                if self.adopt_generation(slot, generation) {
+                    let entry = self.slots.get_mut(slot);
+                    if !entry.retired {
+                        entry.state = SlotState::Unread { known: true };
+                        entry.weu_seq = weu_seq;
+                        entry.header_bytes = 0;
+                        entry.filling = true;
+                    }
+                }
+            }
+            Record::Dirty { .. }
             | Record::DirtyZero { .. }
             | Record::Committed { .. }
             | Record::Clean { .. }
-            | Record::DirtyReset { .. } => {}
+            | Record::DirtyReset { .. } => self.replay_dirty(record),
         }
     }
 
@@ -117,7 +130,7 @@ impl CacheManager {
     }
 
     /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
-    fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
+    pub(crate) fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
         if !self.slots.contains(slot) {
             return false;
         }
@@ -126,6 +139,7 @@ impl CacheManager {
             entry.generation = generation;
             entry.retired = false;
             entry.state = SlotState::Unread { known: false };
+            entry.filling = false;
             entry.void_bases = Vec::new();
         }
         generation == entry.generation
@@ -139,6 +153,7 @@ impl CacheManager {
         for record in core::mem::take(&mut self.replayed_intents) {
             self.record(record);
         }
+        self.install_dirty();
         self.install_replayed();
         if self.fresh {
             for slot in 0..self.slots.len() {
@@ -287,6 +302,10 @@ impl CacheManager {
     /// a start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
     /// nothing: a device that misread the header once may find it the next time.
     fn drop_unbelieved(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
+        if self.wb.owes(slot) || self.slots.get(slot).filling {
+            self.adopt_headerless(slot);
+            return;
+        }
         let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
         let weu_seq = WeuSeq(self.weu_seq_next);
         let entry = self.slots.get_mut(slot);
@@ -307,6 +326,16 @@ impl CacheManager {
             self.record(Record::SlotRetired { slot, generation });
         }
         self.slots.release(slot);
+    }
+
+    /// A dirty unit that has no header (yet), or one that cannot be read now: records say what is in it, and each
+    /// extent is verified when it is read.
+    fn adopt_headerless(&mut self, slot: WeuSlot) {
+        let entry = self.slots.get_mut(slot);
+        entry.state = SlotState::Sealed;
+        entry.retired = false;
+        entry.filling = true;
+        self.policy.inserted(slot);
     }
 
     fn believes(&self, header: &WeuHeader) -> bool {
@@ -342,6 +371,7 @@ impl CacheManager {
         }
         entry.state = SlotState::Sealed;
         entry.retired = false;
+        entry.filling = false;
         entry.generation = header.generation;
         entry.weu_seq = header.weu_seq;
         entry.header_bytes = bytes;
@@ -368,10 +398,11 @@ impl CacheManager {
     fn adopt_entry(&mut self, slot: WeuSlot, generation: Generation, entry: &WeuEntry) {
         let stored = stored_of(entry.offset_bytes, entry.stored_bytes);
         let key = entry.key;
-        if self.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
+        let whole = entry.dirty.is_none_or(|span| span.len_bytes() == self.extent_bytes);
+        if whole && self.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
             self.prints.insert(&entry.fingerprint, slot);
         }
-        if self.slots.get(slot).void_bases.contains(&stored.offset_units) {
+        if entry.dirty.is_some() || self.slots.get(slot).void_bases.contains(&stored.offset_units) {
             return;
         }
         let mapping = Mapping::Base(self.place(slot, generation, stored));

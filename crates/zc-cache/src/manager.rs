@@ -21,13 +21,16 @@
 //! # What it does not do
 //! It has no clock, thread, file or lock and never sees payload bytes. Front ends map its errors.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use zc_core::{BufId, ErrorKind, ExtentKey, Map, OpId, ReqId, VolumeId, WeuSlot};
+use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, OpId, ReqId, VolumeId, WeuSlot};
 use zc_format::Record;
 
 use crate::compressibility::CompressionFilter;
 use crate::config::{ManagerConfig, VolumeConfig};
+use crate::destage::Gather;
+use crate::dirty_replay::DirtyReplay;
+use crate::dirty_unit::Part;
 use crate::file_index::{FileIndex, IndexShape, SweepCursor};
 use crate::fingerprint_index::FingerprintIndex;
 use crate::ghost::SeenFilter;
@@ -42,7 +45,7 @@ use crate::read::{Fill, Hit, Prefetched, ReadOp};
 use crate::read_buffer::ReadBuffer;
 use crate::recipes::Recipes;
 use crate::regions::Regions;
-use crate::seam::{Action, Event, MANAGER_BUF_BIT, RequestKind, Source};
+use crate::seam::{Action, Event, MANAGER_BUF_BIT, Request, RequestKind, Source};
 use crate::slots::SlotTable;
 use crate::staging::Staging;
 use crate::startup::StartState;
@@ -51,6 +54,7 @@ use crate::streams::{StreamConfig, StreamTable};
 use crate::tracks::{ExpectHeld, Tracks};
 use crate::weu::{OpenWeu, WritingWeu};
 use crate::write::WriteOp;
+use crate::write_back::WriteBack;
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
@@ -69,6 +73,11 @@ pub(crate) enum OpKind {
     RetireFlush { volume: VolumeId, writes: u64 },
     Hit(u64),
     Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
+    DirtyHash(u64),
+    DirtyCompress(u64),
+    DirtyPart(Part),
+    GatherRead { gather: u64, extent: ExtentNo },
+    DestageFlush { volume: VolumeId, writes: u64 },
     CompareRead(u64),
     Hash(u64),
     Compress(u64),
@@ -106,6 +115,10 @@ pub(crate) struct Volume {
     pub(crate) writes_ended: u64,
     /// Writes that an origin flush has covered.
     pub(crate) writes_flushed: u64,
+    /// Writes of clients on their way to the origin.
+    pub(crate) direct_writes: u32,
+    /// The last write of a client that ended there.
+    pub(crate) direct_ended: u64,
 }
 
 /// The cache manager. See the module documentation.
@@ -157,6 +170,13 @@ pub struct CacheManager {
     pub(crate) waiting_room: VecDeque<u64>,
     pub(crate) waiting_mark: Vec<u64>,
     pub(crate) inserts: Inserts,
+    pub(crate) wb: WriteBack,
+    pub(crate) gathers: Map<u64, Gather>,
+    pub(crate) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
+    /// Volumes with commits that the start did not count.
+    pub(crate) dropped_commits: Vec<VolumeId>,
+    /// Journal and checkpoint tell everything about dirty data.
+    pub(crate) dirty_complete: bool,
 
     pub(crate) open: Option<OpenWeu>,
     pub(crate) writing: Map<WeuSlot, WritingWeu>,
@@ -265,6 +285,11 @@ impl CacheManager {
             waiting_room: VecDeque::new(),
             waiting_mark: Vec::new(),
             inserts: Inserts::default(),
+            wb: WriteBack::new(start.journal_proved),
+            gathers: Map::default(),
+            dirty_replays: BTreeMap::new(),
+            dropped_commits: start.dropped_commits,
+            dirty_complete: start.dirty_complete,
             open: None,
             writing: Map::default(),
             journal,
@@ -325,19 +350,17 @@ impl CacheManager {
 
     fn dispatch(&mut self, event: Event) {
         match event {
-            Event::Submit(request) => match request.kind {
-                RequestKind::Read { buf } => self.submit_read(&request, buf),
-                RequestKind::Flush => self.submit_flush(&request),
-                RequestKind::Prefetch => self.submit_prefetch(&request),
-                RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
-                    self.submit_write(&request);
+            Event::Submit(request) => {
+                if !self.hold(&request) {
+                    self.submit(&request);
                 }
-            },
+            }
             Event::OriginDone { op, result } => self.origin_done(op, result),
             Event::DeviceDone { op, result } => self.device_done(op, result),
             Event::ExtentsRead { op, result } => match self.take_op(op) {
                 OpKind::Hit(hit) => self.hit_done(hit, result),
                 OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
+                OpKind::GatherRead { gather, extent } => self.gather_read_done(gather, extent, result),
                 OpKind::CompareRead(job) => self.compare_read_done(job, result),
                 OpKind::ProbeRead(id) => self.probe_ours_read(id, result),
                 other => panic!("extents read for {other:?}"),
@@ -350,11 +373,13 @@ impl CacheManager {
             },
             Event::Hashed { op, digest } => match self.take_op(op) {
                 OpKind::Hash(job) => self.hashed(job, digest),
+                OpKind::DirtyHash(job) => self.dirty_hashed(job, digest),
                 OpKind::ProbeHash(id) => self.probe_hashed(id, digest),
                 other => panic!("hash for {other:?}"),
             },
             Event::Compressed { op, stored_bytes } => match self.take_op(op) {
                 OpKind::Compress(job) => self.compressed(job, stored_bytes),
+                OpKind::DirtyCompress(job) => self.dirty_compressed(job, stored_bytes),
                 other => panic!("compression for {other:?}"),
             },
             Event::Compared { op, equal } => match self.take_op(op) {
@@ -368,8 +393,20 @@ impl CacheManager {
             },
             Event::Tick { now_ms } => self.tick(now_ms),
             Event::Configure(volume) => self.configure(*volume),
-            Event::Destage { .. } | Event::DropDirty { .. } => {}
+            Event::Destage { volume } => self.drain(volume),
+            Event::DropDirty { volume } => self.drop_dirty(volume),
             Event::Stop => self.stopping = true,
+        }
+    }
+
+    pub(crate) fn submit(&mut self, request: &Request) {
+        match request.kind {
+            RequestKind::Read { buf } => self.submit_read(request, buf),
+            RequestKind::Flush => self.submit_flush(request),
+            RequestKind::Prefetch => self.submit_prefetch(request),
+            RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
+                self.submit_write(request);
+            }
         }
     }
 
@@ -381,7 +418,15 @@ impl CacheManager {
             OpKind::Piece(write) => self.piece_done(write, result),
             OpKind::ClientFlush { req, volume, writes } => {
                 self.origin_flushed(volume, writes, result);
-                self.out.push(Action::Reply { req, result });
+                if result.is_ok() && self.has_dirty(volume) && self.fence(volume).is_none() {
+                    self.request_commit(volume, Some(req));
+                } else {
+                    self.out.push(Action::Reply { req, result });
+                }
+            }
+            OpKind::DestageFlush { volume, writes } => {
+                self.origin_flushed(volume, writes, result);
+                self.destage_flushed(volume, result);
             }
             OpKind::RetireFlush { volume, writes } => {
                 self.origin_flushed(volume, writes, result);
@@ -395,6 +440,7 @@ impl CacheManager {
         match self.take_op(op) {
             OpKind::WeuWrite(slot) => self.weu_written(slot, result),
             OpKind::Discard(slot) => self.discarded(slot),
+            OpKind::DirtyPart(part) => self.part_written(part, result),
             OpKind::VolumeDistrust => {}
             kind => self.persist_done(kind, result),
         }
@@ -409,8 +455,13 @@ impl CacheManager {
 
     /// What became possible or due.
     fn maintain(&mut self) {
+        self.pump_held();
+        self.pump_admission();
+        self.pump_dirty_placement();
         self.pump_placement();
         self.keep_free_slots();
+        self.pump_commits();
+        self.pump_destage();
         self.pump_sweep();
         self.pump_load();
         self.pump_probes();
@@ -522,10 +573,26 @@ impl CacheManager {
         // What is not believed is not loaded, so that there is nothing to compare.
         let closed = self.load.is_some() && cfg.trusted && self.mapping_trusted;
         self.probes.add(cfg.id, closed);
-        self.volumes.insert(cfg.id, Volume { cfg, whole_extents, writes_ended: 0, writes_flushed: 0 });
+        self.volumes.insert(
+            cfg.id,
+            Volume {
+                cfg,
+                whole_extents,
+                writes_ended: 0,
+                writes_flushed: 0,
+                direct_writes: 0,
+                direct_ended: 0,
+            },
+        );
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {
+        if !self.leave_write_back(&cfg) {
+            self.apply_config(cfg);
+        }
+    }
+
+    pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {
         match self.volumes.get_mut(&cfg.id) {
             Some(volume) => {
                 let kept = (volume.cfg.size_bytes, volume.cfg.region_bytes, volume.cfg.trusted);

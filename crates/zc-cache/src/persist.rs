@@ -19,6 +19,7 @@
 use zc_core::{ErrorKind, JournalSeq, RegionKey, WeuSlot};
 use zc_format::{CheckpointHeader, JournalBlock, RECORDS_PER_BLOCK, Record, RegionMap};
 
+use crate::dirty::EpochState;
 use crate::file_index::{Keep, Mapping, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::regions::Retirement;
@@ -115,18 +116,21 @@ impl CacheManager {
 
     fn pump_journal(&mut self) {
         if let Some((sequence, records)) = self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms) {
+            self.commits_in_block(sequence);
             self.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
             let block = JournalBlock {
                 sequence,
                 session: self.session,
                 region_map_sequence: self.map_durable,
-                proved: JournalSeq(0),
+                proved: self.commits_proved(),
                 records,
             };
             let op = self.op(OpKind::JournalWrite);
             self.out.push(Action::WriteJournal { op, block: Box::new(block) });
         }
-        if self.journal.take_flush() {
+        let asked = self.commits_want_flush();
+        if self.journal.take_flush(asked) {
+            self.commits_flushing();
             self.flush_cache(OpKind::JournalFlush);
         }
     }
@@ -273,9 +277,9 @@ impl CacheManager {
             self.checkpoint = Some(CheckpointRun {
                 sequence: self.checkpoint_sequence + 1,
                 area: 1 - self.checkpoint_area,
-                journal_start: self.journal.next(),
+                journal_start: self.commits_keep_from(),
                 step: CheckpointStep::Slots(0),
-                carry: Vec::new(),
+                carry: self.dirty_records(),
                 blocks: 0,
                 records: 0,
                 in_flight: false,
@@ -358,6 +362,21 @@ impl CacheManager {
         }
     }
 
+    /// The epochs that are complete and not clean.
+    fn dirty_records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (volume, dirty) in &self.wb.volumes {
+            let volume = *volume;
+            records.push(Record::Clean { volume, epoch: dirty.data.clean });
+            let committed = dirty.data.epochs.iter().filter(|epoch| epoch.state == EpochState::Committed);
+            for epoch in committed.map(|epoch| epoch.number) {
+                records.extend(self.epoch_records(volume, epoch));
+                records.push(Record::Committed { volume, epoch });
+            }
+        }
+        records
+    }
+
     /// What a restart has to know about a slot. If there is no `room` for its void bases (besides one record for each
     /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
     fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
@@ -369,6 +388,11 @@ impl CacheManager {
         }
         let before = zc_core::Generation(generation.0.saturating_sub(1));
         match slot.state {
+            SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true }
+                if slot.filling =>
+            {
+                into.push(Record::SlotDirty { slot: id, generation, weu_seq: slot.weu_seq });
+            }
             state
                 if slot.tombstone
                     || matches!(state, SlotState::Sealed | SlotState::Unread { known: true }) =>
@@ -470,7 +494,10 @@ impl CacheManager {
                     self.out.push(Action::IntentTrim { records: written });
                 }
             }
-            OpKind::JournalFlush => self.journal.flushed(),
+            OpKind::JournalFlush => {
+                self.journal.flushed();
+                self.commits_flushed();
+            }
             OpKind::MapWrite => self.flush_cache(OpKind::MapFlush),
             OpKind::MapFlush => self.map_durable(),
             OpKind::StopFlush => self.stop_flush = Some(true),
@@ -492,6 +519,7 @@ impl CacheManager {
         if let Some(open) = self.open.take() {
             self.release(open.buf);
         }
+        self.fail_write_back(error);
         let op = self.op(OpKind::Distrust);
         self.out.push(Action::Distrust { op, volume: None });
     }
@@ -522,7 +550,12 @@ impl CacheManager {
         self.age_runs();
         self.pump_placement();
         self.drop_unplaceable();
-        if !self.inserts.is_idle() || self.staging.len() > 0 {
+        if self.health != Health::Good {
+            self.abandon_dirty_jobs();
+        }
+        let dirty_busy =
+            if self.health == Health::Good { self.wb.is_busy() } else { !self.wb.jobs.is_empty() };
+        if !self.inserts.is_idle() || self.staging.len() > 0 || dirty_busy || !self.gathers.is_empty() {
             return;
         }
         for buf in self.read_buffer.drain() {
@@ -530,6 +563,7 @@ impl CacheManager {
         }
         if self.health == Health::Good {
             self.seal();
+            self.seal_dirty_unit();
             if !self.is_settled() {
                 return;
             }

@@ -11,7 +11,8 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError};
 
-use crate::config::{Admission, Mode};
+use crate::config::{Admission, Mode, OnLoss};
+use crate::dirty::{Body, Visible};
 use crate::file_index::{Mapping, Place};
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
@@ -73,6 +74,8 @@ pub(crate) struct Hit {
 struct HitPart {
     key: ExtentKey,
     mapping: Mapping,
+    /// What only the cache has: nothing else can be read instead.
+    dirty: bool,
     waiters: SmallVec<[Waiter; 1]>,
     /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
     whole: Option<(BufId, Option<Guard>)>,
@@ -99,6 +102,16 @@ pub(crate) struct Prefetched {
     pub(crate) guard: Guard,
 }
 
+/// A stored extent that a read wants a part of.
+#[derive(Debug)]
+struct Wanted {
+    place: Place,
+    mapping: Mapping,
+    portion: Portion,
+    /// For dirty data: the sectors that are stored there.
+    dirty: Option<Range<u32>>,
+}
+
 enum Found {
     Copy(BufSlice),
     Zero,
@@ -118,6 +131,14 @@ impl CacheManager {
         };
         self.stats.reads += 1;
         self.stats.read_bytes += request.len_bytes;
+        if let Some(dirty) = self.wb.volumes.get_mut(&request.volume) {
+            dirty.last_request_ms = self.now_ms;
+        }
+        if self.refuses_read(request) {
+            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            self.release(buf);
+            return;
+        }
         let read = self.number();
         let mut op = ReadOp {
             req: request.req,
@@ -155,7 +176,17 @@ impl CacheManager {
         let mut stored = Vec::new();
         let mut missing = Vec::new();
         let (mut cache, mut origin) = (false, false);
+        let overlaid = self.has_dirty(volume);
         for portion in portions(volume, offset, dest, self.extent_bytes) {
+            if overlaid {
+                let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                let visible = self.overlay(portion.key, &sectors);
+                if !visible.is_empty() {
+                    self.read_overlaid(read, &portion, &visible, &mut stored);
+                    cache = true;
+                    continue;
+                }
+            }
             match self.find(&portion) {
                 Found::Copy(from) => {
                     self.stats.extent_hits_memory += 1;
@@ -169,7 +200,7 @@ impl CacheManager {
                     cache = true;
                 }
                 Found::Stored(mapping, place) => {
-                    stored.push((place, mapping, portion));
+                    stored.push(Wanted { place, mapping, portion, dirty: None });
                     cache = true;
                 }
                 Found::Filling(fill) => {
@@ -182,7 +213,7 @@ impl CacheManager {
                 }
                 Found::Nothing => match self.find_by_recipe(portion.key) {
                     Some((mapping, place)) => {
-                        stored.push((place, mapping, portion));
+                        stored.push(Wanted { place, mapping, portion, dirty: None });
                         cache = true;
                     }
                     None => {
@@ -194,10 +225,86 @@ impl CacheManager {
             }
         }
         let op = self.reads.get_mut(&read).expect_held();
-        op.from_cache = cache;
-        op.from_origin = origin;
+        op.from_cache |= cache;
+        op.from_origin |= origin;
         self.read_stored(read, stored);
         self.read_missing(read, &missing, stream);
+    }
+
+    /// Whether the fence of a volume refuses a read: everything, or what is dirty.
+    fn refuses_read(&self, request: &Request) -> bool {
+        match self.fence(request.volume) {
+            None => false,
+            Some(OnLoss::Error) => true,
+            Some(OnLoss::ReadOnly) => {
+                let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
+                let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
+                portions(request.volume, request.offset_bytes, range, self.extent_bytes).any(|portion| {
+                    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                    !self.overlay(portion.key, &sectors).is_empty()
+                })
+            }
+        }
+    }
+
+    /// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
+    fn read_overlaid(&mut self, read: u64, portion: &Portion, visible: &[Visible], stored: &mut Vec<Wanted>) {
+        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+        let mut next = sectors.start;
+        for run in visible {
+            self.read_beneath(read, &part_of(portion, next..run.first), stored);
+            next = run.first + run.count;
+            let part = part_of(portion, run.first..next);
+            let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
+            match run.body {
+                Body::Zero => {
+                    self.stats.extent_hits_zero += 1;
+                    self.out.push(Action::Zero { dest: part.dest });
+                }
+                Body::Memory { src, .. } => {
+                    self.stats.extent_hits_memory += 1;
+                    self.out.push(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
+                }
+                Body::Stored { place, own } => {
+                    let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
+                    let dirty = Some(run.stored_first..run.stored_first + run.stored_count);
+                    stored.push(Wanted { place, mapping, portion: part, dirty });
+                }
+            }
+        }
+        self.read_beneath(read, &part_of(portion, next..sectors.end), stored);
+    }
+
+    /// The sectors of an extent between dirty ones: from the clean layer.
+    fn read_beneath(&mut self, read: u64, portion: &Portion, stored: &mut Vec<Wanted>) {
+        if portion.len_bytes == 0 {
+            return;
+        }
+        match self.find(portion) {
+            Found::Copy(from) => {
+                self.stats.extent_hits_memory += 1;
+                self.out.push(Action::Copy { from, to: portion.dest });
+            }
+            Found::Zero => {
+                self.stats.extent_hits_zero += 1;
+                self.out.push(Action::Zero { dest: portion.dest });
+            }
+            Found::Stored(mapping, place) => {
+                stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
+            }
+            Found::Filling(fill) => {
+                self.stats.extent_joins += 1;
+                let op = self.reads.get_mut(&read).expect_held();
+                op.pending += 1;
+                op.from_origin = true;
+                let waiter = Waiter { read, portion: *portion };
+                self.fills.get_mut(&fill).expect_held().waiters.push((waiter, false));
+            }
+            Found::Nothing => {
+                self.reads.get_mut(&read).expect_held().from_origin = true;
+                self.read_missing(read, &[*portion], None);
+            }
+        }
     }
 
     fn find(&mut self, portion: &Portion) -> Found {
@@ -262,13 +369,13 @@ impl CacheManager {
     }
 
     /// Reads stored extents, neighbours together.
-    fn read_stored(&mut self, read: u64, mut stored: Vec<(Place, Mapping, Portion)>) {
-        stored.sort_by_key(|(place, _, _)| (place.slot, place.offset_units));
-        let mut group: Vec<(Place, Mapping, Portion)> = Vec::new();
+    fn read_stored(&mut self, read: u64, mut stored: Vec<Wanted>) {
+        stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
+        let mut group: Vec<Wanted> = Vec::new();
         let mut pages = 0..0;
         for item in stored {
-            let extent = page_range(&item.0);
-            let fits = group.first().is_some_and(|(first, _, _)| first.slot == item.0.slot)
+            let extent = page_range(&item.place);
+            let fits = group.first().is_some_and(|first| first.place.slot == item.place.slot)
                 && extent.start <= pages.end + HIT_GAP_PAGES_MAX
                 && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
             if fits {
@@ -282,15 +389,26 @@ impl CacheManager {
         self.issue_hit(read, group, &pages);
     }
 
-    fn issue_hit(&mut self, read: u64, group: Vec<(Place, Mapping, Portion)>, pages: &Range<u32>) {
-        let Some((first, _, _)) = group.first() else { return };
-        let slot = first.slot;
+    fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>) {
+        let Some(first) = group.first() else { return };
+        let slot = first.place.slot;
         let id = self.number();
         let mut parts = Vec::with_capacity(group.len());
         let mut reads = Vec::with_capacity(group.len());
-        for (place, mapping, portion) in group {
+        for Wanted { place, mapping, portion, dirty } in group {
             self.reads.get_mut(&read).expect_held().pending += 1;
             let waiter = Waiter { read, portion };
+            let waiters = SmallVec::from_elem(waiter, 1);
+            if let Some(stored) = dirty {
+                let key = matches!(mapping, Mapping::Base(_)).then_some(portion.key);
+                reads.push(ExtentRead {
+                    expected: self.expected_dirty(&place, key, &stored),
+                    skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
+                    dest: portion.dest,
+                });
+                parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
+                continue;
+            }
             if self.join_fetch(portion.key, waiter) {
                 continue;
             }
@@ -304,8 +422,7 @@ impl CacheManager {
                 skip_bytes,
                 dest,
             });
-            let waiters = SmallVec::from_elem(waiter, 1);
-            parts.push(HitPart { key: portion.key, mapping, waiters, whole });
+            parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
         }
         if parts.is_empty() {
             return;
@@ -378,10 +495,32 @@ impl CacheManager {
         }
     }
 
+    /// What the pages of a dirty body must hold.
+    pub(crate) fn expected_dirty(
+        &self,
+        place: &Place,
+        key: Option<ExtentKey>,
+        stored: &Range<u32>,
+    ) -> ExpectedExtent {
+        let slot = self.slots.get(place.slot);
+        ExpectedExtent {
+            slot: place.slot,
+            generation: slot.generation,
+            weu_seq: slot.weu_seq,
+            offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
+            raw_bytes: (stored.end - stored.start) * SECTOR_BYTES,
+            first_sector: u8::try_from(stored.start).unwrap_or(u8::MAX),
+            key,
+        }
+    }
+
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
         if let Some(open) = self.open.as_ref().filter(|open| open.slot == slot) {
             return Source::Memory(open.buf);
+        }
+        if let Some(unit) = self.wb.unit.as_ref().filter(|unit| unit.slot == slot) {
+            return Source::Memory(unit.buf);
         }
         self.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
     }
@@ -400,6 +539,10 @@ impl CacheManager {
             Err(error) => {
                 for part in hit.parts {
                     self.drop_fetch(&part);
+                    if part.dirty {
+                        self.dirty_read_failed(&part);
+                        continue;
+                    }
                     #[cfg(feature = "canary")]
                     if self.canary == Some(crate::config::Canary::SurfaceCacheError) {
                         part.waiters.iter().for_each(|waiter| self.read_part_done(waiter.read, Err(error)));
@@ -413,6 +556,10 @@ impl CacheManager {
     }
 
     fn hit_part_done(&mut self, slot: WeuSlot, part: &HitPart, result: Result<(), ExtentError>) {
+        if result.is_err() && part.dirty {
+            self.dirty_read_failed(part);
+            return;
+        }
         if let Err(fault) = result {
             self.stats.failed_hits += 1;
             self.drop_fetch(part);
@@ -426,8 +573,10 @@ impl CacheManager {
         }
         self.stats.verified_hits += 1;
         self.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
-        self.count_outlived(part);
-        self.files.touch(part.key);
+        if !part.dirty {
+            self.count_outlived(part);
+            self.files.touch(part.key);
+        }
         if let Some((buf, _)) = &part.whole {
             let buf = *buf;
             for waiter in &part.waiters {
@@ -441,6 +590,14 @@ impl CacheManager {
         }
         for waiter in &part.waiters {
             self.read_part_done(waiter.read, Ok(()));
+        }
+    }
+
+    /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
+    fn dirty_read_failed(&mut self, part: &HitPart) {
+        self.stats.dirty_read_failures += 1;
+        for waiter in &part.waiters {
+            self.read_part_done(waiter.read, Err(ErrorKind::Io));
         }
     }
 
@@ -823,6 +980,14 @@ impl CacheManager {
             self.fail_cache(Purpose::ExtentRead, error);
         }
     }
+}
+
+/// The part of a portion that some sectors of its extent make up; empty runs give an empty part.
+fn part_of(portion: &Portion, sectors: Range<u32>) -> Portion {
+    let skip_bytes = sectors.start * SECTOR_BYTES;
+    let len_bytes = (sectors.end - sectors.start) * SECTOR_BYTES;
+    let dest = portion.dest.part(skip_bytes - portion.skip_bytes, len_bytes);
+    Portion { key: portion.key, skip_bytes, len_bytes, dest }
 }
 
 fn fill_key(fill: &Fill, index: usize) -> ExtentKey {

@@ -8,9 +8,10 @@
 //!
 //! What it does not do: ask the device whether the content is still whole, or the origin for holes.
 
-use zc_core::{BufId, BufSlice, ExtentKey, VolumeId};
+use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES, VolumeId};
 
 use crate::config::Mode;
+use crate::dirty::Visible;
 use crate::file_index::Mapping;
 use crate::manager::CacheManager;
 use crate::persist::Health;
@@ -29,6 +30,8 @@ pub enum Residency {
     Cached,
     /// The cache knows that it reads as zeros.
     Zero,
+    /// From the cache, and the origin does not have it.
+    Dirty,
 }
 
 /// A piece of a volume in one state.
@@ -64,9 +67,38 @@ impl CacheManager {
         // Positions only; there is no buffer behind it.
         let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
         for portion in portions(volume, offset_bytes, range, self.extent_bytes) {
-            let state = self.residency_of(portion.key, portion.skip_bytes, portion.len_bytes);
-            push(runs, portion.len_bytes.into(), state);
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let visible = self.overlay(portion.key, &sectors);
+            if visible.is_empty() {
+                let state = self.residency_of(portion.key, portion.skip_bytes, portion.len_bytes);
+                push(runs, portion.len_bytes.into(), state);
+            } else {
+                self.residency_overlaid(portion.key, &sectors, &visible, runs);
+            }
         }
+    }
+
+    fn residency_overlaid(
+        &self,
+        key: ExtentKey,
+        sectors: &core::ops::Range<u32>,
+        visible: &[Visible],
+        runs: &mut Vec<ResidencyRun>,
+    ) {
+        let bytes = |count: u32| u64::from(count) * u64::from(SECTOR_BYTES);
+        let beneath = |range: core::ops::Range<u32>, runs: &mut Vec<ResidencyRun>| {
+            if !range.is_empty() {
+                let (skip, len) = (range.start * SECTOR_BYTES, (range.end - range.start) * SECTOR_BYTES);
+                push(runs, len.into(), self.residency_of(key, skip, len));
+            }
+        };
+        let mut next = sectors.start;
+        for run in visible {
+            beneath(next..run.first, runs);
+            push(runs, bytes(run.count), Residency::Dirty);
+            next = run.first + run.count;
+        }
+        beneath(next..sectors.end, runs);
     }
 
     /// The same order of places as a read looks through.

@@ -39,6 +39,8 @@ pub(crate) struct Slot {
     pub(crate) retired: bool,
     /// Free, with generation and sequence that no WEU ever has: whatever header turns up in it is not believed.
     pub(crate) tombstone: bool,
+    /// A dirty unit whose header may never have been written.
+    pub(crate) filling: bool,
     pub(crate) weu_seq: WeuSeq,
     pub(crate) header_bytes: u32,
     pins: u32,
@@ -70,6 +72,7 @@ impl SlotTable {
             generation: Generation(0),
             retired: false,
             tombstone: false,
+            filling: false,
             weu_seq: WeuSeq(0),
             header_bytes: 0,
             pins: 0,
@@ -141,6 +144,7 @@ impl SlotTable {
         let left = usize::from(entry.state == SlotState::Leaving);
         entry.state = SlotState::Free;
         entry.retired = true;
+        entry.filling = false;
         entry.void_bases = Vec::new();
         entry.damaged = Vec::new();
         self.leaving -= left;
@@ -192,6 +196,7 @@ impl SlotTable {
                 entry.state = SlotState::Open;
                 entry.retired = false;
                 entry.tombstone = false;
+                entry.filling = false;
                 entry.generation = Generation(entry.generation.0 + 1);
                 entry.weu_seq = weu_seq;
                 entry.header_bytes = 0;

@@ -21,7 +21,8 @@
 use core::ops::ControlFlow;
 
 use zc_core::{
-    ErrorKind, FingerprintKind, JournalSeq, RegionKey, WeuSeq, limits, u64_from_usize, usize_from_u64,
+    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, limits, u64_from_usize,
+    usize_from_u64,
 };
 use zc_format::{
     BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalBlock, JournalLabel,
@@ -29,10 +30,14 @@ use zc_format::{
     decode_checkpoint_block,
 };
 
+use crate::settle::{Dangling, Tail, settle};
+
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;
+/// Blocks looked at behind the end of the journal.
+const GAP_BLOCKS: u64 = 64;
 const BLOCK_BYTES: u64 = limits::BLOCK_BYTES as u64;
 
 /// A cache device, for metadata at start and stop; blocking. Offsets from [`JOURNAL_DEVICE`] on are places on the
@@ -173,6 +178,16 @@ pub struct Opened {
     pub distrust: Option<DistrustReason>,
     /// Bytes read.
     pub bytes_read: u64,
+    /// Dirty records without a commit so far.
+    dangling: Dangling,
+}
+
+/// Says which records of the intent log of an intact start are to be replayed: commits whose extents are not on the
+/// device were never answered.
+pub fn settle_intents<M: Media>(media: &mut M, opened: &mut Opened, records: Vec<Record>) -> Vec<Record> {
+    let geometry = opened.superblock.geometry.clone();
+    let dropped = &mut opened.start.dropped_commits;
+    settle(media, &geometry, &mut opened.dangling, dropped, records)
 }
 
 /// What opening a cache device tells the manager, besides the records to replay.
@@ -199,6 +214,12 @@ pub struct StartState {
     pub journal_next: JournalSeq,
     /// First journal block that the newest checkpoint needs.
     pub journal_start: JournalSeq,
+    /// Commits in blocks before this one were durable when some later block was written.
+    pub journal_proved: JournalSeq,
+    /// Volumes with commits that are not complete: they were in flight when the last session was cut off.
+    pub dropped_commits: Vec<VolumeId>,
+    /// Checkpoint and journal tell everything about dirty data.
+    pub dirty_complete: bool,
     /// Sequence of the newest checkpoint.
     pub checkpoint_sequence: u64,
     /// Area (0 or 1) of the newest checkpoint.
@@ -320,11 +341,17 @@ pub fn open<M: Media>(
     let (volumes, volume_table_copy) = reader.volume_table()?;
     let maps = reader.region_maps();
     let checkpoints = reader.checkpoint(sink);
-    let journal = reader.journal(&checkpoints, sink);
+    let mut tail = Tail::new(sink);
+    let journal = reader.journal(&checkpoints, &mut tail);
+    let (dangling, proved, dropped_commits) = tail.settle(reader.media, &geometry);
     let bytes_read = reader.bytes_read;
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
     let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
+    let dirty_complete = !matches!(
+        distrust_reason(false, required, &maps, &checkpoints, &journal),
+        Some(DistrustReason::Checkpoint | DistrustReason::OldCheckpoint | DistrustReason::Journal { .. })
+    );
     let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal).or(unsettled);
     let mut superblock = previous.clone();
     superblock.sequence += 1;
@@ -343,6 +370,9 @@ pub fn open<M: Media>(
         weu_seq_next: WeuSeq(superblock.session << 32),
         journal_next: journal.next,
         journal_start: checkpoints.journal_start(),
+        journal_proved: proved,
+        dropped_commits,
+        dirty_complete,
         // Beyond any attempt of an earlier session that was cut off: its record blocks must not verify for ours.
         checkpoint_sequence: checkpoints.sequence_seen.max(superblock.session << 20),
         checkpoint_area: checkpoints.newest.as_ref().map_or(1, |(_, area)| *area),
@@ -350,7 +380,7 @@ pub fn open<M: Media>(
         region_map_copy: maps.newest.as_ref().map_or(1, |(_, copy)| *copy),
     };
     let was_clean = previous.clean;
-    Ok(Opened { superblock, volumes, volume_table_copy, start, was_clean, distrust, bytes_read })
+    Ok(Opened { superblock, volumes, volume_table_copy, start, was_clean, distrust, bytes_read, dangling })
 }
 
 /// Writes a new volume table over one copy: the one that does not hold the newest, with a larger sequence.
@@ -489,6 +519,8 @@ struct Journal {
     map_sequence: u64,
     /// A block of a later round of the ring lies where the replay expected one.
     overran: bool,
+    /// A block behind the end says that those before this one were durable.
+    vouched: JournalSeq,
 }
 
 fn distrust_reason(
@@ -516,7 +548,8 @@ fn distrust_reason(
         return Some(DistrustReason::OldCheckpoint);
     }
     let before_needed = JournalSeq(checkpoints.journal_needed.0.saturating_sub(1));
-    let required = map.journal_required.max(by_intent).max(before_needed);
+    let vouched = JournalSeq(journal.vouched.0.saturating_sub(1));
+    let required = map.journal_required.max(by_intent).max(before_needed).max(vouched);
     (required >= journal.next).then_some(DistrustReason::Journal { next: journal.next, required })
 }
 
@@ -622,8 +655,9 @@ impl<M: Media> Reader<'_, M> {
     }
 
     /// Delivers the journal from where the checkpoint leaves off to its end.
-    fn journal(&mut self, checkpoints: &Checkpoints, sink: &mut dyn FnMut(&Record)) -> Journal {
-        let mut journal = Journal { next: checkpoints.journal_start(), map_sequence: 0, overran: false };
+    fn journal(&mut self, checkpoints: &Checkpoints, tail: &mut Tail<'_>) -> Journal {
+        let next = checkpoints.journal_start();
+        let mut journal = Journal { next, map_sequence: 0, overran: false, vouched: JournalSeq(0) };
         let mut session = self.first_session;
         let ring = self.geometry.journal_blocks;
         let mut left = ring;
@@ -634,12 +668,28 @@ impl<M: Media> Reader<'_, M> {
             let Some(bytes) = bytes else { break };
             for bytes in bytes.chunks_exact(BLOCK) {
                 left -= 1;
-                if replay_block(bytes, &mut journal, &mut session, sink).is_break() {
+                if replay_block(bytes, &mut journal, &mut session, tail).is_break() {
+                    self.look_behind(&mut journal, session);
                     return journal;
                 }
             }
         }
         journal
+    }
+
+    /// Blocks behind a gap may say that what is missing was durable once.
+    fn look_behind(&mut self, journal: &mut Journal, session: u64) {
+        for sequence in (1..=GAP_BLOCKS.min(self.geometry.journal_blocks - 1)).map(|n| journal.next.0 + n) {
+            let sequence = JournalSeq(sequence);
+            let Some(bytes) = self.bytes(self.geometry.journal_block_offset(sequence), BLOCK_BYTES) else {
+                continue;
+            };
+            if let Ok(block) = JournalBlock::decode(&bytes, sequence)
+                && block.session >= session
+            {
+                journal.vouched = journal.vouched.max(block.proved);
+            }
+        }
     }
 }
 
@@ -647,14 +697,14 @@ fn replay_block(
     bytes: &[u8],
     journal: &mut Journal,
     session: &mut u64,
-    sink: &mut dyn FnMut(&Record),
+    tail: &mut Tail<'_>,
 ) -> ControlFlow<()> {
     match JournalBlock::decode(bytes, journal.next) {
         Ok(block) if block.session >= *session => {
             *session = block.session;
             journal.map_sequence = journal.map_sequence.max(block.region_map_sequence);
             journal.next = JournalSeq(journal.next.0 + 1);
-            block.records.iter().for_each(sink);
+            tail.take(block);
             ControlFlow::Continue(())
         }
         Ok(_) => ControlFlow::Break(()),

@@ -55,6 +55,34 @@ stats! {
     write_bytes,
     /// Flush requests.
     flushes,
+    /// Bytes of writes, trims and zeroings taken in by write-back.
+    dirty_written_bytes,
+    /// Pieces of dirty data stored in dirty units.
+    dirty_stored,
+    /// Dirty extents whose content was stored already.
+    dirty_shared,
+    /// Times a write waited for room for dirty data.
+    dirty_waits,
+    /// Dirty data that could not be read back when it was to be destaged.
+    dirty_unreadable,
+    /// Reads that failed because dirty data could not be read.
+    dirty_read_failures,
+    /// Epochs that ended.
+    epochs_closed,
+    /// Epochs that became durable on the cache device.
+    epochs_committed,
+    /// Epochs that became durable on the origin.
+    epochs_clean,
+    /// Epochs found at the start.
+    dirty_replayed,
+    /// Bytes brought to origins by destaging.
+    destaged_bytes,
+    /// Origin writes of destaging.
+    destage_writes,
+    /// Attempts of destaging that failed.
+    destage_failures,
+    /// Dirty extents that became clean where they lie.
+    promoted,
     /// Stored extents that were verified and served.
     verified_hits,
     /// Stored extents that failed verification and were refetched.

@@ -3,6 +3,7 @@
 use zc_core::{BufId, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
 
+use crate::dirty_unit::SealedUnit;
 use crate::file_index::Mapping;
 use crate::insert::{Outcome, stored_of};
 use crate::manager::{CacheManager, OpKind};
@@ -30,7 +31,9 @@ pub(crate) struct OpenWeu {
 #[derive(Debug)]
 pub(crate) struct WritingWeu {
     pub(crate) buf: BufId,
-    keys: Vec<(ExtentKey, u32)>,
+    pub(crate) keys: Vec<(ExtentKey, u32)>,
+    /// For a unit of dirty extents.
+    pub(crate) dirty: Option<SealedUnit>,
 }
 
 /// Whether a job was placed.
@@ -170,7 +173,7 @@ impl CacheManager {
             }
             self.seal();
         }
-        if self.writing.len() >= WRITING_MAX {
+        if self.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return false;
         }
         let weu_seq = WeuSeq(self.weu_seq_next);
@@ -213,7 +216,7 @@ impl CacheManager {
         self.stats.weu_bytes_written += u64::from(written.min(self.cfg.geometry.weu_bytes));
         self.stats.weu_bytes_unused +=
             u64::from(self.cfg.geometry.weu_bytes.saturating_sub(fill_bytes + header_bytes));
-        self.writing.insert(slot, WritingWeu { buf, keys });
+        self.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
         let op = self.op(OpKind::WeuWrite(slot));
         self.out.push(Action::WriteWeu {
@@ -227,6 +230,10 @@ impl CacheManager {
     }
 
     pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
+        if self.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some()) {
+            self.dirty_unit_written(slot, result);
+            return;
+        }
         let weu = self.writing.remove(&slot).expect_held();
         self.release(weu.buf);
         let entry = self.slots.get_mut(slot);
@@ -326,12 +333,12 @@ impl CacheManager {
 }
 
 /// Bytes an extent takes in a WEU: inline header, payload, padding.
-fn placed_bytes(stored_bytes: u32) -> u32 {
+pub(crate) fn placed_bytes(stored_bytes: u32) -> u32 {
     (EXTENT_HEADER_BYTES + stored_bytes).next_multiple_of(zc_core::limits::PLACE_ALIGN_BYTES)
 }
 
 /// Whether a fingerprint belongs to the share of its volume that is indexed: chosen by content, so that all volumes
 /// with one share agree.
-fn in_share(print: &zc_core::Fingerprint, percent: u8) -> bool {
+pub(crate) fn in_share(print: &zc_core::Fingerprint, percent: u8) -> bool {
     (print.prefix() >> 40) % 100 < u64::from(percent)
 }

@@ -38,7 +38,8 @@ const MERGES_PER_TICK: usize = 64;
 /// A write-like request in progress.
 #[derive(Debug)]
 pub(crate) struct WriteOp {
-    req: ReqId,
+    /// The request; none for what is destaged.
+    req: Option<ReqId>,
     kind: RequestKind,
     pub(crate) volume: VolumeId,
     offset_bytes: u64,
@@ -70,6 +71,11 @@ impl CacheManager {
         if let RequestKind::Write { buf, .. } = request.kind {
             self.adopt(buf);
         }
+        self.submit_adopted(request);
+    }
+
+    /// A write whose buffer has been adopted.
+    pub(crate) fn submit_adopted(&mut self, request: &Request) {
         let mode = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
         if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
             let result = match mode {
@@ -77,18 +83,25 @@ impl CacheManager {
                 Some(Mode::ReadOnly) => Err(ErrorKind::ReadOnly),
                 Some(_) => Ok(()),
             };
-            self.out.push(Action::Reply { req: request.req, result });
-            if let RequestKind::Write { buf, .. } = request.kind {
-                self.release(buf);
-            }
+            self.answer_write(request, result);
+            return;
+        }
+        // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
+        let clears = !matches!(request.kind, RequestKind::Write { .. });
+        if self.fence(request.volume).is_some()
+            || (self.writes_back(request.volume) && !(clears && !self.has_dirty(request.volume)))
+        {
+            self.submit_write_back(request);
             return;
         }
         let stream = matches!(request.kind, RequestKind::Write { .. })
             .then(|| self.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
             .flatten();
-        let id = self.number();
-        let op = WriteOp {
-            req: request.req,
+        if let Some(volume) = self.volumes.get_mut(&request.volume) {
+            volume.direct_writes += 1;
+        }
+        self.begin_write(WriteOp {
+            req: Some(request.req),
             kind: request.kind,
             volume: request.volume,
             offset_bytes: request.offset_bytes,
@@ -97,9 +110,34 @@ impl CacheManager {
             piece_bytes: 0,
             regions: None,
             stream,
-        };
+        });
+    }
+
+    fn begin_write(&mut self, op: WriteOp) {
+        let id = self.number();
         self.writes.insert(id, op);
         self.begin_piece(id);
+    }
+
+    /// A write of destaged data: the way of any other, for the clean layer.
+    pub(crate) fn submit_destage_write(
+        &mut self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u32,
+        kind: RequestKind,
+    ) {
+        self.begin_write(WriteOp {
+            req: None,
+            kind,
+            volume,
+            offset_bytes,
+            len_bytes: len_bytes.into(),
+            done_bytes: 0,
+            piece_bytes: 0,
+            regions: None,
+            stream: None,
+        });
     }
 
     pub(crate) fn submit_flush(&mut self, request: &Request) {
@@ -109,6 +147,15 @@ impl CacheManager {
             return;
         };
         let writes = volume.writes_ended;
+        let settled = volume.direct_ended <= volume.writes_flushed && volume.direct_writes == 0;
+        if self.fence(request.volume).is_some() {
+            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            return;
+        }
+        if settled && self.health == Health::Good && self.wb.volumes.contains_key(&request.volume) {
+            self.request_commit(request.volume, Some(request.req));
+            return;
+        }
         let op = self.op(OpKind::ClientFlush { req: request.req, volume: request.volume, writes });
         self.out.push(Action::OriginFlush { op, volume: request.volume });
     }
@@ -242,7 +289,8 @@ impl CacheManager {
         self.health == Health::Good
             && !self.stopping
             && self.volumes.get(&volume).is_some_and(|volume| {
-                volume.cfg.mode == Mode::WriteThrough && volume.cfg.admission != Admission::Never
+                matches!(volume.cfg.mode, Mode::WriteThrough | Mode::WriteBack)
+                    && volume.cfg.admission != Admission::Never
             })
     }
 
@@ -277,9 +325,13 @@ impl CacheManager {
         let op = self.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
         let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
+        let by_client = op.req.is_some();
         let entry = self.volumes.get_mut(&volume).expect_held();
         entry.writes_ended += 1;
         let ended = entry.writes_ended;
+        if by_client {
+            entry.direct_ended = ended;
+        }
         if let Some(regions) = regions {
             self.regions.write_ends(volume, regions, ended);
         }
@@ -312,7 +364,14 @@ impl CacheManager {
 
     pub(crate) fn end_write(&mut self, id: u64, result: Result<(), ErrorKind>) {
         let op = self.writes.remove(&id).expect_held();
-        self.out.push(Action::Reply { req: op.req, result });
+        if let Some(req) = op.req {
+            self.out.push(Action::Reply { req, result });
+            if let Some(volume) = self.volumes.get_mut(&op.volume) {
+                volume.direct_writes -= 1;
+            }
+        } else {
+            self.destage_write_done(op.volume, result);
+        }
         if let Some(buf) = op.buf() {
             self.release(buf);
         }
@@ -336,6 +395,10 @@ impl CacheManager {
             }
             self.finish_staged(key, Some(run));
         } else if certain && portion.len_bytes == self.extent_bytes && self.fills_from_writes(key.volume) {
+            if self.writes.get(&id).is_some_and(|op| op.req.is_none()) {
+                self.promote(key);
+                return;
+            }
             let Some(guard) = self.tracks.guard(key) else { return };
             self.retain(portion.dest.buf);
             self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false });

@@ -116,6 +116,12 @@ impl ExtentHeader {
         binding(self.slot, self.generation, self.weu_seq, offset_bytes).seal(sealed);
     }
 
+    /// The sequence that the bytes at a location claim. Not verified; for who knows slot and generation only.
+    #[must_use]
+    pub fn peek_weu_seq(bytes: &[u8]) -> Option<WeuSeq> {
+        decode(bytes).ok().map(|header| header.weu_seq)
+    }
+
     /// Checks that the bytes at a location are the extent expected there.
     ///
     /// # Errors

@@ -460,13 +460,20 @@ impl World {
                 header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
             }
             Action::WriteWeu { .. } if self.weus_hang => {}
-            Action::WriteWeu { op, slot, weu, data_bytes, header, .. } => {
+            Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
+                let piece = usize_from_u32(start_bytes)..usize_from_u32(start_bytes + len_bytes);
+                let bytes = self.bufs[&weu][piece.clone()].to_vec();
+                self.slot_bytes(slot)[piece].copy_from_slice(&bytes);
+                events.push_back(Event::DeviceDone { op, result: ok });
+            }
+            Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
                 let mut bytes = self.bufs[&weu].clone();
+                let done = usize_from_u32(start_bytes);
                 let count = u32::try_from(header.entries.len()).unwrap();
                 let tail = bytes.len() - usize_from_u32(WeuHeader::encoded_bytes(count));
                 assert!(usize_from_u32(data_bytes) <= tail, "extents and header overlap");
                 header.encode_into(&mut bytes[tail..]);
-                self.slot_bytes(slot).copy_from_slice(&bytes);
+                self.slot_bytes(slot)[done..].copy_from_slice(&bytes[done..]);
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::WriteJournal { op, block } => {

@@ -1,0 +1,286 @@
+//! Commits: how dirty data becomes durable on the cache device (G5).
+//!
+//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a unit,
+//! writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the journal
+//! and has them written, all at once; when the device has all of it, one flush, shared by every commit that is ready
+//! (group commit). Only then are those who wait answered. While a commit of a volume is under way, those who ask for
+//! another share the next one.
+//!
+//! Invariant: a flush that ends a commit was issued after the last of its writes had ended. What a restart does with a
+//! commit that was cut off is in [`crate::startup`].
+
+use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
+use zc_format::Record;
+
+use crate::dirty::{Body, EpochState};
+use crate::manager::CacheManager;
+use crate::persist::Health;
+use crate::seam::Action;
+use crate::tracks::ExpectHeld;
+
+/// Writes of one epoch, at most.
+const EPOCH_WRITES_MAX: u64 = 8192;
+/// Client bytes of one epoch; it closes by itself with so many.
+const EPOCH_BYTES_MAX: u64 = 64 << 20;
+/// An epoch closes by itself after this share of the age that dirty data may have.
+const EPOCH_AGE_SHARE: u64 = 4;
+
+/// Writes that an epoch may take, so that its records (two a write at most) fill a quarter of the journal at most.
+pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
+    let records = zc_core::u64_from_usize(zc_format::RECORDS_PER_BLOCK);
+    (ring_blocks * records / 8).min(EPOCH_WRITES_MAX)
+}
+
+/// How far a commit is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Versions of the epoch are in memory alone.
+    Placing,
+    /// Unit and journal are being written.
+    Writing,
+    /// Everything is written.
+    Ready,
+    /// A flush that was issued since is in flight.
+    Flushing,
+}
+
+/// A commit under way.
+#[derive(Debug)]
+pub(crate) struct Commit {
+    pub(crate) epoch: u64,
+    step: Step,
+    waiters: Vec<ReqId>,
+    /// Unit writes with a smaller number are part of it.
+    parts_before: u64,
+    /// Journal positions of its first record and of its last.
+    first: u64,
+    last: u64,
+    /// The blocks that hold them.
+    pub(crate) first_block: Option<JournalSeq>,
+    block: Option<JournalSeq>,
+}
+
+impl CacheManager {
+    /// Makes what the volume has acknowledged durable, then answers.
+    pub(crate) fn request_commit(&mut self, volume: VolumeId, req: Option<ReqId>) {
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        if let Some(commit) = &mut dirty.commit {
+            // With nothing written since, all that was acknowledged is in it.
+            if dirty.data.open().extents.is_empty() {
+                commit.waiters.extend(req);
+            } else {
+                dirty.commit_again = true;
+                dirty.next_waiters.extend(req);
+            }
+            return;
+        }
+        let waiters: Vec<_> = dirty.next_waiters.drain(..).chain(req).collect();
+        dirty.commit_again = false;
+        if dirty.data.open().extents.is_empty() {
+            self.out.extend(waiters.into_iter().map(|req| Action::Reply { req, result: Ok(()) }));
+            return;
+        }
+        let epoch = dirty.data.close();
+        dirty.commit = Some(Commit {
+            epoch,
+            step: Step::Placing,
+            waiters,
+            parts_before: 0,
+            first: 0,
+            last: 0,
+            first_block: None,
+            block: None,
+        });
+        self.stats.epochs_closed += 1;
+        #[cfg(feature = "canary")]
+        if self.canary == Some(crate::config::Canary::EarlyFlush) {
+            self.answer_commit(volume, Ok(()));
+        }
+        self.pump_commit(volume);
+    }
+
+    fn answer_commit(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
+        let waiters = commit.map(|commit| core::mem::take(&mut commit.waiters)).unwrap_or_default();
+        self.out.extend(waiters.into_iter().map(|req| Action::Reply { req, result }));
+    }
+
+    /// Goes on with all commits, and begins those that are due.
+    pub(crate) fn pump_commits(&mut self) {
+        if self.health != Health::Good {
+            return;
+        }
+        for volume in self.wb.ids() {
+            self.close_due_epoch(volume);
+            self.pump_commit(volume);
+        }
+    }
+
+    fn close_due_epoch(&mut self, volume: VolumeId) {
+        let writes_max = epoch_writes_max(self.journal.ring_blocks());
+        let now_ms = self.now_ms;
+        let stopping = self.stopping;
+        let Some(age_ms) = self.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
+        else {
+            return;
+        };
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let draining = dirty.draining;
+        let open = dirty.data.open();
+        let due = !open.extents.is_empty()
+            && (stopping
+                || draining
+                || open.bytes >= EPOCH_BYTES_MAX
+                || open.writes >= writes_max / 2
+                || now_ms.saturating_sub(open.began_ms) >= age_ms / EPOCH_AGE_SHARE);
+        // Writes wait for room, and there is nothing to destage that would make some.
+        let starved = !open.extents.is_empty() && !dirty.waiting.is_empty() && !dirty.has_committed();
+        if dirty.commit.is_none() && (due || starved) {
+            self.request_commit(volume, None);
+        }
+    }
+
+    fn pump_commit(&mut self, volume: VolumeId) {
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let Some(commit) = &dirty.commit else { return };
+        let epoch = commit.epoch;
+        match commit.step {
+            Step::Placing => {
+                if dirty.data.epoch_mut(epoch).is_some_and(|epoch| epoch.unplaced == 0) {
+                    self.write_commit(volume, epoch);
+                }
+            }
+            Step::Writing => {
+                let written = self.journal.written() >= commit.last
+                    && self.wb.parts.first().is_none_or(|part| *part >= commit.parts_before);
+                if written && let Some(commit) = &mut dirty.commit {
+                    commit.step = Step::Ready;
+                }
+            }
+            Step::Ready | Step::Flushing => {}
+        }
+    }
+
+    /// Everything is placed: sends unit, records and commit off.
+    fn write_commit(&mut self, volume: VolumeId, epoch: u64) {
+        self.write_unit_part();
+        let first = self.journal.appended() + 1;
+        for record in self.epoch_records(volume, epoch) {
+            self.record(record);
+        }
+        self.record(Record::Committed { volume, epoch });
+        let last = self.journal.hurry_all();
+        let parts_before = self.wb.next_part;
+        let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
+        commit.step = Step::Writing;
+        commit.parts_before = parts_before;
+        commit.first = first;
+        commit.last = last;
+    }
+
+    /// The records of an epoch that is placed, in the order of its writes.
+    pub(crate) fn epoch_records(&self, volume: VolumeId, epoch: u64) -> Vec<Record> {
+        let Some(dirty) = self.wb.volumes.get(&volume) else { return Vec::new() };
+        let Some(extents) = dirty.data.epochs.iter().find(|e| e.number == epoch).map(|e| &e.extents) else {
+            return Vec::new();
+        };
+        let mut records = Vec::new();
+        for extent in extents {
+            let key = zc_core::ExtentKey { volume, extent: *extent };
+            for version in dirty.data.in_write_order(*extent, epoch) {
+                let span = SectorSpan::new(&version.span).expect_held();
+                match version.body {
+                    Body::Zero => records.push(Record::DirtyZero { key, span }),
+                    Body::Stored { place, .. } => records.push(Record::Dirty {
+                        key,
+                        span: SectorSpan::new(&version.stored).expect_held(),
+                        slot: place.slot,
+                        generation: self.slots.get(place.slot).generation,
+                        offset_units: place.offset_units,
+                        pages: place.pages,
+                    }),
+                    Body::Memory { .. } => panic!("{key:?} is recorded before it is placed"),
+                }
+            }
+        }
+        records
+    }
+
+    /// Some commit wants a flush.
+    pub(crate) fn commits_want_flush(&self) -> bool {
+        self.wb.commits().any(|commit| commit.step == Step::Ready)
+    }
+
+    /// A flush is issued: it serves every commit that is ready.
+    pub(crate) fn commits_flushing(&mut self) {
+        for commit in self.wb.commits_mut() {
+            if commit.step == Step::Ready {
+                commit.step = Step::Flushing;
+            }
+        }
+    }
+
+    /// That flush has ended.
+    pub(crate) fn commits_flushed(&mut self) {
+        for volume in self.wb.ids() {
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            if dirty.commit.as_ref().is_none_or(|commit| commit.step != Step::Flushing) {
+                continue;
+            }
+            self.answer_commit(volume, Ok(()));
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let commit = dirty.commit.take().expect_held();
+            if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
+                epoch.state = EpochState::Committed;
+            }
+            self.stats.epochs_committed += 1;
+            if dirty.commit_again || !dirty.next_waiters.is_empty() {
+                self.request_commit(volume, None);
+            }
+        }
+    }
+
+    /// A journal block is about to be written: notes which commits it holds.
+    pub(crate) fn commits_in_block(&mut self, block: JournalSeq) {
+        let taken = self.journal.taken();
+        for commit in self.wb.commits_mut() {
+            if commit.step == Step::Placing {
+                continue;
+            }
+            if commit.first_block.is_none() && commit.first <= taken {
+                commit.first_block = Some(block);
+            }
+            if commit.block.is_none() && commit.last <= taken {
+                commit.block = Some(block);
+            }
+        }
+    }
+
+    /// Commits in blocks before this one are durable, with all they speak of.
+    pub(crate) fn commits_proved(&self) -> JournalSeq {
+        let durable = self.journal.durable_next();
+        let oldest = self.wb.commits().filter_map(|commit| commit.block).min();
+        if self.journal.taken() < self.wb.resets_until {
+            return self.wb.proved_before;
+        }
+        oldest.map_or(durable, |block| block.min(durable))
+    }
+
+    /// The journal must be kept from here on for commits that are not complete.
+    pub(crate) fn commits_keep_from(&self) -> JournalSeq {
+        let next = self.journal.next();
+        self.wb.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
+    }
+
+    /// The cache device is lost: nobody will be told that anything is durable.
+    pub(crate) fn fail_commits(&mut self, error: ErrorKind) {
+        for volume in self.wb.ids() {
+            self.answer_commit(volume, Err(error));
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            dirty.commit_again = false;
+            for req in core::mem::take(&mut dirty.next_waiters) {
+                self.out.push(Action::Reply { req, result: Err(error) });
+            }
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! Destaging: dirty epochs go to the origin, oldest first (G6).
+//!
+//! One epoch of a volume at a time: its versions are written in the order of their addresses, neighbours in one write,
+//! by the way of a write-through write (the region is marked, what the clean layer held is void); then the origin is
+//! flushed; then `Clean` is made durable; only then is the epoch forgotten and the next one begun. So the origin alone
+//! is at every moment all epochs before some k, and a subset of k. A whole extent becomes a clean mapping where it lies.
+//!
+//! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
+//! half the age it may have, or when nobody asks for anything.
+//!
+//! A refusal of the origin or an unreadable version ends the attempt; the epoch is tried again from its beginning after
+//! a growing pause, and stays dirty.
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId};
+use zc_format::ExtentError;
+
+use crate::config::Mode;
+use crate::dirty::{Body, EpochState, Version};
+use crate::file_index::Mapping;
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::{Action, ExtentRead, Note, RequestKind};
+use crate::tracks::ExpectHeld;
+
+/// Largest origin write of destaging.
+const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// First pause after a failure, doubled each time.
+const PAUSE_MS: u64 = 250;
+/// Longest pause.
+const PAUSE_MAX_MS: u64 = 16_000;
+/// With so many epochs waiting, destaging runs without a pause.
+const EPOCHS_CROWDED: usize = 64;
+
+/// How far the destaging of a volume is.
+#[derive(Debug, Default)]
+pub(crate) struct Destaging {
+    step: Step,
+    failures: u32,
+    not_before_ms: u64,
+    /// Told once for each run of failures.
+    noted: bool,
+}
+
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Idle,
+    /// Writes of the epoch are being issued and waited for.
+    Writing {
+        epoch: u64,
+        /// Sectors from here on are still to be written; none: all are issued.
+        next: Option<Cursor>,
+        in_flight: u32,
+        failed: bool,
+    },
+    Flushing {
+        epoch: u64,
+    },
+    /// `Clean` is on its way: the journal position.
+    Recording {
+        epoch: u64,
+        position: u64,
+    },
+}
+
+impl Destaging {
+    pub(crate) fn is_busy(&self) -> bool {
+        self.step != Step::Idle
+    }
+}
+
+/// A place in a volume: extent, and sector in it.
+type Cursor = (ExtentNo, u32);
+
+/// A write of destaged data being put together.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    volume: VolumeId,
+    buf: BufId,
+    offset_bytes: u64,
+    len_bytes: u32,
+    reads: u32,
+    failed: Option<ExtentNo>,
+}
+
+/// A run of sectors for one origin write.
+struct Batch {
+    offset_bytes: u64,
+    len_bytes: u32,
+    zero: bool,
+    parts: SmallVec<[(ExtentNo, Version); 4]>,
+}
+
+impl CacheManager {
+    /// Goes on with the destaging of all volumes.
+    pub(crate) fn pump_destage(&mut self) {
+        if self.health != Health::Good {
+            return;
+        }
+        for volume in self.wb.ids() {
+            self.pump_destage_of(volume);
+        }
+    }
+
+    fn pump_destage_of(&mut self, volume: VolumeId) {
+        if !self.volumes.contains_key(&volume) {
+            return;
+        }
+        let dirty = self.wb.volumes.get(&volume).expect_held();
+        match dirty.destaging.step {
+            Step::Idle => {
+                if self.finish_dropping(volume) {
+                    return;
+                }
+                if let Some(epoch) = self.epoch_to_destage(volume) {
+                    let step =
+                        Step::Writing { epoch, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
+                    self.destaging(volume).step = step;
+                    self.issue_destage(volume);
+                }
+            }
+            Step::Writing { .. } => self.issue_destage(volume),
+            Step::Flushing { .. } => {}
+            Step::Recording { epoch, position } => {
+                if self.journal.is_durable(position) {
+                    self.epoch_is_clean(volume, epoch);
+                }
+            }
+        }
+    }
+
+    fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
+        &mut self.wb.volumes.get_mut(&volume).expect_held().destaging
+    }
+
+    fn epoch_to_destage(&self, volume: VolumeId) -> Option<u64> {
+        let dirty = self.wb.volumes.get(&volume)?;
+        let entry = self.volumes.get(&volume)?;
+        let mut epochs = dirty.data.epochs.iter();
+        #[cfg(feature = "canary")]
+        if self.canary == Some(crate::config::Canary::EpochOrder) {
+            let committed = dirty.data.epochs.iter().filter(|epoch| epoch.state == EpochState::Committed);
+            return committed.last().map(|epoch| epoch.number);
+        }
+        let oldest = epochs.next().filter(|epoch| epoch.state == EpochState::Committed)?;
+        let paused = self.now_ms < dirty.destaging.not_before_ms;
+        if paused || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
+            return None;
+        }
+        if self.stopping && dirty.waiting.is_empty() {
+            return None;
+        }
+        let old = self.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
+        let idle = self.now_ms.saturating_sub(dirty.last_request_ms) >= self.cfg.dirty.idle_ms;
+        let low = u64::from(self.slots.len()) * u64::from(self.cfg.dirty.low_percent) / 100;
+        let crowded = zc_core::u64_from_usize(self.wb.owed_slots()) > low;
+        let waiting = self.wb.volumes.values().any(|dirty| !dirty.waiting.is_empty());
+        let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
+        let left = entry.cfg.mode != Mode::WriteBack;
+        (dirty.draining || old || idle || crowded || waiting || many || left).then_some(oldest.number)
+    }
+
+    /// Issues writes until enough are in flight, or all of the epoch are.
+    fn issue_destage(&mut self, volume: VolumeId) {
+        loop {
+            let most = self.cfg.dirty.destage_writes.max(1);
+            let Step::Writing { epoch, next, in_flight, failed } = self.destaging(volume).step.clone() else {
+                return;
+            };
+            if in_flight == 0 && (failed || next.is_none()) {
+                self.destage_writes_ended(volume, epoch, failed);
+                return;
+            }
+            let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
+            let (batch, next) = self.next_batch(volume, epoch, from);
+            let issued = u32::from(batch.is_some());
+            self.destaging(volume).step =
+                Step::Writing { epoch, next, in_flight: in_flight + issued, failed };
+            if let Some(batch) = batch {
+                self.issue_batch(volume, &batch);
+            }
+        }
+    }
+
+    /// The next run of neighbouring sectors of an epoch, and where to go on.
+    fn next_batch(&self, volume: VolumeId, epoch: u64, from: Cursor) -> (Option<Batch>, Option<Cursor>) {
+        let Some(dirty) = self.wb.volumes.get(&volume) else { return (None, None) };
+        let Some(extents) = dirty.data.epochs.iter().find(|e| e.number == epoch).map(|e| &e.extents) else {
+            return (None, None);
+        };
+        let mut batch: Option<Batch> = None;
+        for extent in extents.range(from.0..) {
+            for version in dirty.data.of_epoch(*extent, epoch) {
+                let at = (*extent, version.span.start);
+                if at < from {
+                    continue;
+                }
+                let start = extent.0 * u64::from(self.extent_bytes)
+                    + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
+                match &mut batch {
+                    Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
+                    Some(batch) => batch.join(*extent, version),
+                    None => batch = Some(Batch::of(start, *extent, version)),
+                }
+            }
+        }
+        (batch, None)
+    }
+
+    fn issue_batch(&mut self, volume: VolumeId, batch: &Batch) {
+        let Batch { offset_bytes, len_bytes, zero, .. } = *batch;
+        self.stats.destaged_bytes += u64::from(len_bytes);
+        self.stats.destage_writes += 1;
+        if zero {
+            let kind = RequestKind::WriteZeroes { no_hole: false, fua: false };
+            self.submit_destage_write(volume, offset_bytes, len_bytes, kind);
+            return;
+        }
+        let buf = self.alloc(len_bytes);
+        let id = self.number();
+        let gather = Gather { volume, buf, offset_bytes, len_bytes, reads: 1, failed: None };
+        self.gathers.insert(id, gather);
+        let mut done = 0;
+        for (extent, version) in &batch.parts {
+            let len = (version.span.end - version.span.start) * SECTOR_BYTES;
+            let dest = BufSlice { buf, start_bytes: done, len_bytes: len };
+            self.gather_part(id, ExtentKey { volume, extent: *extent }, version, dest);
+            done += len;
+        }
+        self.gathered(id);
+    }
+
+    /// Brings the bytes of one version into the write's buffer.
+    fn gather_part(&mut self, id: u64, key: ExtentKey, version: &Version, dest: BufSlice) {
+        let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
+        match version.body {
+            Body::Zero => self.out.push(Action::Zero { dest }),
+            Body::Memory { src, .. } => {
+                self.out.push(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
+            }
+            Body::Stored { place, own } => {
+                let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
+                let page = zc_core::limits::BLOCK_BYTES;
+                let source = self.source(place.slot);
+                self.gathers.get_mut(&id).expect_held().reads += 1;
+                let op = self.op(OpKind::GatherRead { gather: id, extent: key.extent });
+                self.hold_source(op, source);
+                self.out.push(Action::ReadExtents {
+                    op,
+                    source,
+                    slot: place.slot,
+                    start_bytes: expected.offset_bytes / page * page,
+                    len_bytes: u32::from(place.pages) * page,
+                    parts: vec![ExtentRead { expected, skip_bytes, dest }],
+                    urgent: false,
+                });
+            }
+        }
+    }
+
+    pub(crate) fn gather_read_done(
+        &mut self,
+        id: u64,
+        extent: ExtentNo,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+    ) {
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        if !ok {
+            self.stats.dirty_unreadable += 1;
+            self.gathers.get_mut(&id).expect_held().failed = Some(extent);
+        }
+        self.gathered(id);
+    }
+
+    /// One part is there; with the last one the write goes off.
+    fn gathered(&mut self, id: u64) {
+        let gather = self.gathers.get_mut(&id).expect_held();
+        gather.reads -= 1;
+        if gather.reads > 0 {
+            return;
+        }
+        let Gather { volume, buf, offset_bytes, len_bytes, failed, .. } =
+            self.gathers.remove(&id).expect_held();
+        if let Some(extent) = failed {
+            if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+                self.out.push(Action::Note(Note::DirtyUnreadable { volume, extent }));
+            }
+            self.release(buf);
+            self.destage_write_done(volume, Err(ErrorKind::Io));
+        } else {
+            self.submit_destage_write(
+                volume,
+                offset_bytes,
+                len_bytes,
+                RequestKind::Write { buf, fua: false },
+            );
+        }
+    }
+
+    /// A write of destaged data ended.
+    pub(crate) fn destage_write_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        let destaging = self.destaging(volume);
+        if let Step::Writing { in_flight, failed, .. } = &mut destaging.step {
+            *in_flight -= 1;
+            *failed |= result.is_err();
+        }
+        if let Err(error) = result
+            && !core::mem::replace(&mut self.destaging(volume).noted, true)
+        {
+            self.out.push(Action::Note(Note::DestageFailed { volume, error }));
+        }
+    }
+
+    fn destage_writes_ended(&mut self, volume: VolumeId, epoch: u64, failed: bool) {
+        if failed {
+            self.destage_failed(volume);
+            return;
+        }
+        self.destaging(volume).step = Step::Flushing { epoch };
+        let writes = self.volumes.get(&volume).map_or(0, |entry| entry.writes_ended);
+        let op = self.op(OpKind::DestageFlush { volume, writes });
+        self.out.push(Action::OriginFlush { op, volume });
+    }
+
+    fn destage_failed(&mut self, volume: VolumeId) {
+        let now_ms = self.now_ms;
+        self.stats.destage_failures += 1;
+        let destaging = self.destaging(volume);
+        let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
+        destaging.failures += 1;
+        destaging.not_before_ms = now_ms + pause;
+        destaging.step = Step::Idle;
+    }
+
+    pub(crate) fn destage_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        let Step::Flushing { epoch } = self.destaging(volume).step else { return };
+        if let Err(error) = result {
+            if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+                self.out.push(Action::Note(Note::DestageFailed { volume, error }));
+            }
+            self.destage_failed(volume);
+            return;
+        }
+        if self.health != Health::Good {
+            self.destaging(volume).step = Step::Idle;
+            return;
+        }
+        self.record(zc_format::Record::Clean { volume, epoch });
+        let position = self.journal.want_all();
+        self.destaging(volume).step = Step::Recording { epoch, position };
+    }
+
+    fn epoch_is_clean(&mut self, volume: VolumeId, epoch: u64) {
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        dirty.destaging = Destaging::default();
+        let bodies = dirty.data.forget_until(epoch);
+        self.stats.epochs_clean += 1;
+        self.let_go(&bodies);
+        self.no_victim_ms = None;
+        self.pump_destage_of(volume);
+    }
+
+    /// A whole extent is on the origin: where it lies it is a clean copy from now on.
+    pub(crate) fn promote(&mut self, key: ExtentKey) {
+        let Some(dirty) = self.wb.volumes.get(&key.volume) else { return };
+        let Step::Writing { epoch, .. } = dirty.destaging.step else { return };
+        let whole = 0..self.extent_bytes / SECTOR_BYTES;
+        let place =
+            dirty.data.of_epoch(key.extent, epoch).into_iter().find_map(|version| match version.body {
+                Body::Stored { place, .. } if version.span == whole && version.stored == whole => Some(place),
+                _ => None,
+            });
+        let Some(place) = place else { return };
+        if self.is_mapped(key) || self.journal_is_pressed() || !self.slots.may_share(&place) {
+            return;
+        }
+        self.stats.promoted += 1;
+        self.map_extent(key, Mapping::Duplicate(place));
+    }
+}
+
+impl Batch {
+    fn of(offset_bytes: u64, extent: ExtentNo, version: Version) -> Self {
+        let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
+        let zero = version.body == Body::Zero;
+        Self { offset_bytes, len_bytes, zero, parts: SmallVec::from_iter([(extent, version)]) }
+    }
+
+    /// Whether a version goes on where this ends, in kind and in place.
+    fn joins(&self, start: u64, version: &Version) -> bool {
+        let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
+        self.offset_bytes + u64::from(self.len_bytes) == start
+            && self.zero == (version.body == Body::Zero)
+            && (self.zero || self.len_bytes + len_bytes <= WRITE_BYTES_MAX)
+    }
+
+    fn join(&mut self, extent: ExtentNo, version: Version) {
+        self.len_bytes += (version.span.end - version.span.start) * SECTOR_BYTES;
+        if !self.zero {
+            self.parts.push((extent, version));
+        }
+    }
+
+    fn take(&mut self) -> Self {
+        let parts = core::mem::take(&mut self.parts);
+        Self { offset_bytes: self.offset_bytes, len_bytes: self.len_bytes, zero: self.zero, parts }
+    }
+}

@@ -1,0 +1,215 @@
+//! Dirty data on its way from memory into a unit: hash, look up, compress, place.
+//!
+//! Whole extents share content with what is stored already, as the clean path does; pieces of extents are compressed
+//! only. A job whose version was written over meanwhile ends without a trace.
+//!
+//! What it does not do: skip anything under pressure; what is taken in must be stored.
+
+use smallvec::SmallVec;
+use zc_core::{
+    BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, SectorSpan, WeuSlot,
+};
+
+use crate::dirty::Body;
+use crate::headers::Stored;
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::{Action, Digest};
+use crate::tracks::ExpectHeld;
+
+/// What a job came to.
+#[derive(Debug, Clone, Copy)]
+enum Outcome {
+    Zero,
+    Shared { slot: WeuSlot, generation: Generation, stored: Stored },
+    Store { codec: Codec, payload: BufSlice },
+}
+
+/// A piece of an extent on its way into a dirty unit.
+#[derive(Debug)]
+pub(crate) struct DirtyJob {
+    pub(crate) key: ExtentKey,
+    pub(crate) span: SectorSpan,
+    /// Only whole extents are shared.
+    pub(crate) whole: bool,
+    pub(crate) src: BufSlice,
+    pub(crate) print: Option<Fingerprint>,
+    scratch: Option<BufId>,
+    outcome: Option<Outcome>,
+    pub(crate) waits: u32,
+    lookups: u8,
+}
+
+impl CacheManager {
+    pub(crate) fn start_job(&mut self, key: ExtentKey, sectors: &core::ops::Range<u32>, src: BufSlice) -> Body {
+        let id = self.number();
+        let whole = src.len_bytes == self.extent_bytes;
+        self.retain(src.buf);
+        self.wb.memory_bytes += u64::from(src.len_bytes);
+        let span = SectorSpan::new(sectors).expect_held();
+        let job = DirtyJob {
+            key,
+            span,
+            whole,
+            src,
+            print: None,
+            scratch: None,
+            outcome: None,
+            waits: 0,
+            lookups: 0,
+        };
+        self.wb.jobs.insert(id, job);
+        if whole {
+            let op = self.op(OpKind::DirtyHash(id));
+            self.out.push(Action::Hash { op, src });
+        } else {
+            self.compress_dirty(id);
+        }
+        Body::Memory { src, job: id }
+    }
+
+    pub(crate) fn dirty_hashed(&mut self, id: u64, digest: Digest) {
+        let job = self.wb.jobs.get_mut(&id).expect_held();
+        match digest {
+            Digest::Zero => self.dirty_reduced(id, Outcome::Zero),
+            Digest::Print(print) => {
+                job.print = Some(print);
+                self.look_up_dirty(id);
+            }
+        }
+    }
+
+    /// Whether the content is on the device already. Under a weak fingerprint nothing is shared here: destaging
+    /// inserts the extent into the clean layer, which compares.
+    pub(crate) fn look_up_dirty(&mut self, id: u64) {
+        let job = self.wb.jobs.get_mut(&id).expect_held();
+        job.lookups += 1;
+        let (print, key, first) = (job.print.expect_held(), job.key, job.lookups == 1);
+        let dedup = self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
+        if dedup && self.cfg.fingerprint.is_collision_resistant() {
+            let candidates = self.candidates(&print);
+            for slot in &candidates {
+                if let Some((generation, stored)) = self.find_print(*slot, &print)
+                    && self.may_owe(*slot)
+                {
+                    self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored });
+                    return;
+                }
+            }
+            if first {
+                candidates.into_iter().for_each(|slot| self.want_header(id, slot, &print));
+            }
+        }
+        if self.wb.jobs.get(&id).expect_held().waits == 0 {
+            self.compress_dirty(id);
+        }
+    }
+
+    /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and it
+    /// does not push out the room that dirty data has.
+    fn may_owe(&self, slot: WeuSlot) -> bool {
+        let ours = self.wb.unit.as_ref().is_some_and(|unit| unit.slot == slot);
+        let room =
+            self.wb.owes(slot) || zc_core::u64_from_usize(self.wb.owed_slots()) + 1 < self.high_slots();
+        (ours || self.slots.is_on_device(slot)) && room
+    }
+
+    fn compress_dirty(&mut self, id: u64) {
+        let job = self.wb.jobs.get(&id).expect_held();
+        let (key, src) = (job.key, job.src);
+        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let max_bytes = src.len_bytes.saturating_sub(zc_core::limits::PLACE_ALIGN_BYTES);
+        let worth = codec != Codec::Raw
+            && max_bytes > SECTOR_BYTES
+            && self.filter.should_try(key.volume, key.extent, self.extent_bytes);
+        if !worth {
+            self.dirty_reduced(id, Outcome::Store { codec: Codec::Raw, payload: src });
+            return;
+        }
+        self.stats.compress_tried += 1;
+        let out = self.alloc(max_bytes);
+        self.wb.jobs.get_mut(&id).expect_held().scratch = Some(out);
+        let op = self.op(OpKind::DirtyCompress(id));
+        self.out.push(Action::Compress { op, src, codec, max_bytes, out });
+    }
+
+    pub(crate) fn dirty_compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
+        let job = self.wb.jobs.get(&id).expect_held();
+        let (key, src, scratch) = (job.key, job.src, job.scratch);
+        let stored = stored_bytes.unwrap_or(src.len_bytes);
+        if job.whole {
+            self.filter.report(key.volume, key.extent, self.extent_bytes, stored);
+        }
+        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let outcome = match (stored_bytes, scratch) {
+            (Some(len_bytes), Some(buf)) if codec != Codec::Raw => {
+                Outcome::Store { codec, payload: BufSlice { buf, start_bytes: 0, len_bytes } }
+            }
+            _ => Outcome::Store { codec: Codec::Raw, payload: src },
+        };
+        self.dirty_reduced(id, outcome);
+    }
+
+    fn dirty_reduced(&mut self, id: u64, outcome: Outcome) {
+        self.wb.jobs.get_mut(&id).expect_held().outcome = Some(outcome);
+        self.wb.ready.push_back(id);
+    }
+
+    /// Places what is reduced, in order, as far as there are slots.
+    pub(crate) fn pump_dirty_placement(&mut self) {
+        while self.health == Health::Good
+            && let Some(id) = self.wb.ready.front().copied()
+        {
+            let job = self.wb.jobs.get(&id).expect_held();
+            let (key, outcome) = (job.key, job.outcome.expect_held());
+            let data = self.wb.volumes.get(&key.volume).map(|dirty| &dirty.data);
+            let body = if data.is_some_and(|data| data.awaits(key.extent, id)) {
+                let Some(body) = self.place_dirty(id, outcome) else { return };
+                Some(body)
+            } else {
+                None
+            };
+            self.wb.ready.pop_front();
+            if let (Some(body), Some(dirty)) = (body, self.wb.volumes.get_mut(&key.volume)) {
+                dirty.data.placed(key.extent, id, body);
+            }
+            self.end_dirty_job(id);
+        }
+    }
+
+    fn end_dirty_job(&mut self, id: u64) {
+        let job = self.wb.jobs.remove(&id).expect_held();
+        self.wb.memory_bytes -= u64::from(job.src.len_bytes);
+        self.release(job.src.buf);
+        if let Some(scratch) = job.scratch {
+            self.release(scratch);
+        }
+    }
+
+    fn place_dirty(&mut self, id: u64, outcome: Outcome) -> Option<Body> {
+        match outcome {
+            Outcome::Zero => Some(Body::Zero),
+            Outcome::Shared { slot, generation, stored } => {
+                let place = self.place(slot, generation, stored);
+                let good = self.slots.get(slot).generation == generation
+                    && self.slots.may_share(&place)
+                    && self.may_owe(slot);
+                if !good {
+                    let src = self.wb.jobs.get(&id).expect_held().src;
+                    return self.store_dirty(id, Codec::Raw, src);
+                }
+                self.stats.dirty_shared += 1;
+                self.policy.touched(slot);
+                self.owe(slot);
+                Some(Body::Stored { place, own: false })
+            }
+            Outcome::Store { codec, payload } => self.store_dirty(id, codec, payload),
+        }
+    }
+
+    /// While stopping: ends jobs that cannot be placed any more.
+    pub(crate) fn abandon_dirty_jobs(&mut self) {
+        let ready: SmallVec<[u64; 8]> = self.wb.ready.drain(..).collect();
+        ready.into_iter().for_each(|id| self.end_dirty_job(id));
+    }
+}

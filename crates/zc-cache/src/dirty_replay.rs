@@ -1,0 +1,142 @@
+//! Dirty records at a restart: from checkpoint, journal and intent log back to epochs.
+//!
+//! Records of a volume wait until their `Committed` comes. What no commit follows was never acknowledged as durable and
+//! does not count; a `DirtyReset` says so for the next restart, before any new dirty record. Until it is durable, and
+//! commits that came from the intent log are, requests of the volumes concerned wait: what readers were shown once must
+//! not be decided otherwise after the next crash (G2).
+
+use smallvec::SmallVec;
+use zc_core::VolumeId;
+use zc_format::Record;
+
+use crate::dirty::{Body, EpochState};
+use crate::file_index::Place;
+use crate::manager::CacheManager;
+use crate::seam::{Action, Note};
+use crate::tracks::ExpectHeld;
+use crate::write_back::VolumeDirty;
+
+/// What the replay of one volume has seen.
+#[derive(Debug, Default)]
+pub(crate) struct DirtyReplay {
+    /// Dirty records since the last commit.
+    dangling: Vec<Record>,
+    /// The last commit.
+    committed: u64,
+    /// The last epoch on the origin.
+    clean: u64,
+    /// Committed epochs that are not clean, in order.
+    epochs: Vec<(u64, Vec<Record>)>,
+    /// The intent log has dirty records of the volume.
+    by_intent: bool,
+}
+
+impl CacheManager {
+    /// Takes a dirty record of checkpoint, journal or intent log.
+    pub(crate) fn replay_dirty(&mut self, record: &Record) {
+        match *record {
+            Record::Dirty { key, slot, generation, .. } => {
+                if self.slots.contains(slot) {
+                    self.adopt_generation(slot, generation);
+                    self.replay_of(key.volume).dangling.push(*record);
+                }
+            }
+            Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
+            Record::Committed { volume, epoch } => {
+                let replay = self.replay_of(volume);
+                let records = core::mem::take(&mut replay.dangling);
+                if epoch > replay.committed {
+                    replay.committed = epoch;
+                    replay.epochs.push((epoch, records));
+                }
+            }
+            Record::Clean { volume, epoch } => {
+                let replay = self.replay_of(volume);
+                replay.epochs.retain(|(number, _)| *number > epoch);
+                replay.clean = replay.clean.max(epoch);
+                replay.committed = replay.committed.max(epoch);
+            }
+            Record::DirtyReset { volume, epoch } => {
+                let replay = self.replay_of(volume);
+                replay.dangling.clear();
+                replay.epochs.retain(|(number, _)| *number <= epoch);
+                replay.committed = replay.committed.min(epoch.max(replay.clean));
+            }
+            _ => {}
+        }
+    }
+
+    /// The record came from the intent log: what it says is not in the journal yet.
+    pub(crate) fn replayed_by_intent(&mut self, record: &Record) {
+        let volume = match *record {
+            Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,
+            Record::Committed { volume, .. } => volume,
+            _ => return,
+        };
+        self.replay_of(volume).by_intent = true;
+    }
+
+    fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
+        self.dirty_replays.entry(volume).or_default()
+    }
+
+    /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
+    pub(crate) fn install_dirty(&mut self) {
+        let mut decided = false;
+        for (volume, replay) in core::mem::take(&mut self.dirty_replays) {
+            let mut dirty = VolumeDirty::new(replay.clean);
+            dirty.last_request_ms = self.now_ms;
+            self.wb.volumes.insert(volume, dirty);
+            for (number, records) in &replay.epochs {
+                self.install_epoch(volume, *number, records);
+            }
+            let dropped = self.dropped_commits.contains(&volume);
+            if !replay.dangling.is_empty() || dropped {
+                decided = true;
+                self.record(Record::DirtyReset { volume, epoch: replay.committed });
+            }
+            decided |= replay.by_intent;
+            if dropped {
+                self.out.push(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
+            }
+            self.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
+        }
+        if decided {
+            let position = self.journal.want_all();
+            self.wb.resets_until = position;
+            self.wb.held_until = Some(position);
+        }
+        if !self.dirty_complete {
+            let volumes: SmallVec<[VolumeId; 8]> =
+                self.volumes.values().filter(|v| v.cfg.may_be_dirty).map(|v| v.cfg.id).collect();
+            volumes.into_iter().for_each(|volume| self.fence_incomplete(volume));
+        }
+    }
+
+    fn install_epoch(&mut self, volume: VolumeId, number: u64, records: &[Record]) {
+        let now_ms = self.now_ms;
+        for record in records {
+            let (key, span, body) = match *record {
+                Record::DirtyZero { key, span } => (key, span, Body::Zero),
+                Record::Dirty { key, span, slot, generation, offset_units, pages } => {
+                    let generation = self.slots.short(generation);
+                    let place = Place { slot, generation, offset_units, pages };
+                    self.owe(slot);
+                    // Whose entry it is was known to the session that stored it; here the place alone is.
+                    (key, span, Body::Stored { place, own: false })
+                }
+                _ => continue,
+            };
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            dirty.data.restore(number);
+            let gone = dirty.data.write(key.extent, span.range(), body, now_ms);
+            self.let_go(&gone);
+        }
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        dirty.data.restore(number);
+        dirty.data.close();
+        if let Some(epoch) = dirty.data.epoch_mut(number) {
+            epoch.state = EpochState::Committed;
+        }
+    }
+}

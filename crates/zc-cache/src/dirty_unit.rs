@@ -1,0 +1,288 @@
+//! The unit that dirty extents are placed in, and its writes.
+//!
+//! A unit is written in pieces, one for each commit; a page that was written is never written again, so that what a
+//! flush covered cannot be torn. When it is full the rest goes out with a header, as for any WEU. A failed write is
+//! tried again: dirty data is not given up while the device works.
+//!
+//! Invariant: a unit is read from memory until all its writes have ended. A slot is pinned once for each dirty body.
+
+use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq, WeuSlot};
+use zc_format::{ExtentHeader, Record, WeuEntry, WeuHeader};
+
+use crate::dirty::Body;
+use crate::insert::stored_of;
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::seam::{Action, Purpose, Source};
+use crate::slots::SlotState;
+use crate::tracks::ExpectHeld;
+use crate::weu::{WritingWeu, in_share, placed_bytes};
+
+/// Times a failed write of a dirty unit is tried again.
+const PART_TRIES: u32 = 4;
+/// The unit that dirty extents are placed in.
+#[derive(Debug)]
+pub(crate) struct DirtyUnit {
+    pub(crate) slot: WeuSlot,
+    pub(crate) buf: BufId,
+    generation: Generation,
+    weu_seq: WeuSeq,
+    fill_bytes: u32,
+    written_bytes: u32,
+    entries: Vec<WeuEntry>,
+    parts: u32,
+}
+
+/// A full dirty unit whose last writes have not ended.
+#[derive(Debug)]
+pub(crate) struct SealedUnit {
+    header: Box<WeuHeader>,
+    start_bytes: u32,
+    data_bytes: u32,
+    number: u64,
+    tries: u32,
+    /// Writes of pieces in flight, and whether the last write has ended.
+    parts: u32,
+    ended: bool,
+}
+
+/// A write of a piece of a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    slot: WeuSlot,
+    number: u64,
+    start_bytes: u32,
+    len_bytes: u32,
+    tries: u32,
+}
+
+impl CacheManager {
+    pub(crate) fn store_dirty(&mut self, id: u64, codec: Codec, payload: BufSlice) -> Option<Body> {
+        if !self.ensure_dirty_room(payload.len_bytes) {
+            return None;
+        }
+        let job = self.wb.jobs.get(&id).expect_held();
+        let (key, span, raw_bytes) = (job.key, job.span, job.src.len_bytes);
+        let fingerprint = job.print.unwrap_or(Fingerprint([0; 32]));
+        let indexed = job.print.filter(|_| job.whole);
+        let unit = self.wb.unit.as_mut().expect_held();
+        let offset_bytes = unit.fill_bytes;
+        let header = ExtentHeader {
+            slot: unit.slot,
+            generation: unit.generation,
+            weu_seq: unit.weu_seq,
+            stored_bytes: payload.len_bytes,
+            raw_bytes,
+            first_sector: span.first(),
+            key,
+            codec,
+            fingerprint,
+        };
+        unit.entries.push(WeuEntry {
+            key,
+            offset_bytes,
+            stored_bytes: payload.len_bytes,
+            codec,
+            fingerprint,
+            dirty: Some(span),
+        });
+        unit.fill_bytes += placed_bytes(payload.len_bytes);
+        let (slot, generation, buf) = (unit.slot, unit.generation, unit.buf);
+        let stored = stored_of(offset_bytes, payload.len_bytes);
+        self.out.push(Action::Place { weu: buf, offset_bytes, header, payload });
+        self.stats.dirty_stored += 1;
+        self.stats.stored_raw_bytes += u64::from(raw_bytes);
+        self.stats.stored_bytes += u64::from(payload.len_bytes);
+        let volume = self.volumes.get(&key.volume).map(|v| (v.cfg.dedup, v.cfg.index_share_percent));
+        if let (Some(print), Some((true, share))) = (indexed, volume)
+            && in_share(&print, share)
+        {
+            self.headers.add(slot, print, stored);
+            self.prints.insert(&print, slot);
+        }
+        self.owe(slot);
+        Some(Body::Stored { place: self.place(slot, generation, stored), own: true })
+    }
+
+    /// Makes sure the dirty unit has room for one more piece.
+    fn ensure_dirty_room(&mut self, stored_bytes: u32) -> bool {
+        if let Some(unit) = &self.wb.unit {
+            let entries = u32::try_from(unit.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
+            let need = unit.fill_bytes + placed_bytes(stored_bytes) + WeuHeader::encoded_bytes(entries);
+            if need <= self.cfg.geometry.weu_bytes {
+                return true;
+            }
+            self.seal_dirty_unit();
+        }
+        let weu_seq = WeuSeq(self.weu_seq_next);
+        let Some((slot, generation)) = self.slots.open(weu_seq) else {
+            self.sweep_urgent |= self.slots.free_len() > 0;
+            return false;
+        };
+        self.weu_seq_next += 1;
+        self.slots.get_mut(slot).filling = true;
+        let buf = self.alloc(self.cfg.geometry.weu_bytes);
+        self.headers.open(slot, generation);
+        self.policy.inserted(slot);
+        self.record(Record::SlotDirty { slot, generation, weu_seq });
+        self.wb.unit = Some(DirtyUnit {
+            slot,
+            buf,
+            generation,
+            weu_seq,
+            fill_bytes: 0,
+            written_bytes: 0,
+            entries: Vec::new(),
+            parts: 0,
+        });
+        self.sweep_share();
+        true
+    }
+
+    /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
+    pub(crate) fn write_unit_part(&mut self) {
+        let page = zc_core::limits::BLOCK_BYTES;
+        let Some(unit) = &mut self.wb.unit else { return };
+        let end = unit.fill_bytes.next_multiple_of(page);
+        if end == unit.written_bytes {
+            return;
+        }
+        let (slot, start_bytes) = (unit.slot, unit.written_bytes);
+        unit.fill_bytes = end;
+        unit.written_bytes = end;
+        unit.parts += 1;
+        let number = self.wb.next_part;
+        self.wb.next_part += 1;
+        self.wb.parts.insert(number);
+        self.issue_part(Part { slot, number, start_bytes, len_bytes: end - start_bytes, tries: 0 });
+    }
+
+    fn issue_part(&mut self, part: Part) {
+        let Part { slot, start_bytes, len_bytes, .. } = part;
+        self.stats.weu_bytes_written += u64::from(len_bytes);
+        let weu = match (&self.wb.unit, self.writing.get(&slot)) {
+            (Some(unit), _) if unit.slot == slot => unit.buf,
+            (_, writing) => writing.expect_held().buf,
+        };
+        let op = self.op(OpKind::DirtyPart(part));
+        self.hold_source(op, Source::Memory(weu));
+        self.out.push(Action::WritePart { op, slot, weu, start_bytes, len_bytes });
+    }
+
+    pub(crate) fn part_written(&mut self, part: Part, result: Result<(), ErrorKind>) {
+        if let Err(error) = result {
+            self.stats.device_write_errors += 1;
+            if self.health == Health::Good && part.tries < PART_TRIES {
+                self.issue_part(Part { tries: part.tries + 1, ..part });
+                return;
+            }
+            self.fail_cache(Purpose::WeuWrite, error);
+        }
+        self.wb.parts.remove(&part.number);
+        if let Some(unit) = self.wb.unit.as_mut().filter(|unit| unit.slot == part.slot) {
+            unit.parts -= 1;
+            return;
+        }
+        if let Some(sealed) = self.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut()) {
+            sealed.parts -= 1;
+        }
+        self.settle_dirty_unit(part.slot);
+    }
+
+    /// Writes what is left of the unit, with its header.
+    pub(crate) fn seal_dirty_unit(&mut self) {
+        let Some(unit) = self.wb.unit.take() else { return };
+        let DirtyUnit { slot, buf, generation, weu_seq, fill_bytes, written_bytes, entries, parts } = unit;
+        let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
+        let entry = self.slots.get_mut(slot);
+        entry.state = SlotState::Writing;
+        entry.header_bytes = header_bytes;
+        self.stats.weu_writes += 1;
+        let number = self.wb.next_part;
+        self.wb.next_part += 1;
+        self.wb.parts.insert(number);
+        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
+        let sealed = SealedUnit {
+            header,
+            start_bytes: written_bytes,
+            data_bytes: fill_bytes.max(written_bytes),
+            number,
+            tries: 0,
+            parts,
+            ended: false,
+        };
+        self.writing.insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
+        self.issue_sealed(slot);
+    }
+
+    fn issue_sealed(&mut self, slot: WeuSlot) {
+        let weu = self.writing.get(&slot).expect_held();
+        let sealed = weu.dirty.as_ref().expect_held();
+        let (buf, start_bytes, data_bytes) = (weu.buf, sealed.start_bytes, sealed.data_bytes);
+        let header = sealed.header.clone();
+        let header_bytes = self.slots.get(slot).header_bytes;
+        let page = zc_core::limits::BLOCK_BYTES;
+        let written = data_bytes.next_multiple_of(page) - start_bytes + header_bytes;
+        self.stats.weu_bytes_written += u64::from(written);
+        let op = self.op(OpKind::WeuWrite(slot));
+        self.out.push(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
+    }
+
+    /// The last write of a dirty unit ended. It is never given up while the device works.
+    pub(crate) fn dirty_unit_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
+        let sealed = self.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
+        if let Err(error) = result {
+            self.stats.device_write_errors += 1;
+            if self.health == Health::Good && sealed.tries < PART_TRIES {
+                sealed.tries += 1;
+                self.issue_sealed(slot);
+                return;
+            }
+            self.fail_cache(Purpose::WeuWrite, error);
+        }
+        let sealed = self.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
+        sealed.ended = true;
+        let number = sealed.number;
+        self.wb.parts.remove(&number);
+        self.settle_dirty_unit(slot);
+    }
+
+    /// From here on the unit is read from the device, when nothing of it is in flight any more.
+    fn settle_dirty_unit(&mut self, slot: WeuSlot) {
+        let done = self
+            .writing
+            .get(&slot)
+            .and_then(|weu| weu.dirty.as_ref())
+            .is_some_and(|sealed| sealed.ended && sealed.parts == 0);
+        if !done {
+            return;
+        }
+        let weu = self.writing.remove(&slot).expect_held();
+        self.release(weu.buf);
+        let entry = self.slots.get_mut(slot);
+        entry.state = SlotState::Sealed;
+        entry.filling = false;
+        let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
+        self.headers.settle(slot);
+        self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
+    }
+
+    /// A body of dirty data is in the slot.
+    pub(crate) fn owe(&mut self, slot: WeuSlot) {
+        self.slots.pin(slot);
+        *self.wb.owed.entry(slot).or_insert(0) += 1;
+    }
+
+    /// Bodies that are not needed any more.
+    pub(crate) fn let_go(&mut self, bodies: &[Body]) {
+        for body in bodies {
+            let Body::Stored { place, .. } = body else { continue };
+            self.slots.unpin(place.slot);
+            let owed = self.wb.owed.get_mut(&place.slot).expect_held();
+            *owed -= 1;
+            if *owed == 0 {
+                self.wb.owed.remove(&place.slot);
+            }
+        }
+    }
+}

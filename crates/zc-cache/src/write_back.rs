@@ -1,0 +1,442 @@
+//! The way of a write in write-back (Nitro section 3.1, dirty list): taken in at once, reduced, placed in a *dirty
+//! unit*, made durable by a commit (see `commit`), brought to the origin later (see `destage`).
+//!
+//! Two layers, kept apart. The clean layer (both indexes, staging, read buffer) caches what the origin holds, by the
+//! rules of write-through; nothing here changes it. The dirty layer is an overlay of versions (see `dirty`) that
+//! readers look at first. So a crash cannot mix them up: what is not committed is gone, and the clean layer was true
+//! all along.
+//!
+//! Dirty extents fill units of their own (paper: dirty and clean extents are kept in separate WEUs). A unit grows in
+//! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
+//!
+//! Back-pressure: a write waits when units with dirty data reach the high watermark, when too much is in memory alone,
+//! or when the journal is nearly full. Waiting writes of a volume go in order.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, ReqId, VolumeId, WeuSlot};
+use zc_format::{EXTENT_HEADER_BYTES, Record};
+
+use crate::commit::{Commit, epoch_writes_max};
+use crate::config::{Ack, Mode, OnLoss, VolumeConfig};
+use crate::destage::Destaging;
+use crate::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
+use crate::dirty_jobs::DirtyJob;
+use crate::dirty_unit::DirtyUnit;
+use crate::manager::CacheManager;
+use crate::persist::Health;
+use crate::read::{portions, sector_range};
+use crate::seam::{Action, Note, Request, RequestKind};
+use crate::tracks::ExpectHeld;
+
+/// Largest part of a request that is taken in at once.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// Fewer slots than this make no cache for dirty data.
+const SLOTS_MIN: u32 = 4;
+
+/// Everything about write-back that is not one volume's.
+#[derive(Debug, Default)]
+pub(crate) struct WriteBack {
+    pub(crate) volumes: BTreeMap<VolumeId, VolumeDirty>,
+    pub(crate) jobs: Map<u64, DirtyJob>,
+    /// Jobs that are reduced, to be placed in this order.
+    pub(crate) ready: VecDeque<u64>,
+    pub(crate) unit: Option<DirtyUnit>,
+    /// Writes of dirty units that have not ended, by number.
+    pub(crate) parts: BTreeSet<u64>,
+    pub(crate) next_part: u64,
+    /// Dirty bodies in each slot.
+    pub(crate) owed: Map<WeuSlot, u32>,
+    /// Bytes in memory alone.
+    pub(crate) memory_bytes: u64,
+    /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
+    pub(crate) resets_until: u64,
+    pub(crate) proved_before: JournalSeq,
+    /// Requests wait until the journal is durable to here: what the start decided must not be decided anew.
+    pub(crate) held_until: Option<u64>,
+    held: VecDeque<Request>,
+}
+
+/// Write-back of one volume.
+#[derive(Debug)]
+pub(crate) struct VolumeDirty {
+    pub(crate) data: DirtyVolume,
+    pub(crate) commit: Option<Commit>,
+    /// Who waits for the commit after that one.
+    pub(crate) next_waiters: Vec<ReqId>,
+    pub(crate) commit_again: bool,
+    /// Writes that wait for room.
+    pub(crate) waiting: VecDeque<WaitingWrite>,
+    pub(crate) destaging: Destaging,
+    /// Destage without a pause until there is nothing left.
+    pub(crate) draining: bool,
+    /// Settings to take on once it is clean.
+    leaving: Option<Box<VolumeConfig>>,
+    /// What journal and checkpoint say may be incomplete.
+    incomplete: bool,
+    /// Forget what is dirty as soon as nothing of it is in flight.
+    pub(crate) dropping: bool,
+    pub(crate) last_request_ms: u64,
+    pub(crate) noted_fence: bool,
+}
+
+/// A write that is being taken in.
+#[derive(Debug)]
+pub(crate) struct WaitingWrite {
+    request: Request,
+    done_bytes: u64,
+}
+
+impl WriteBack {
+    pub(crate) fn new(proved_before: JournalSeq) -> Self {
+        Self { proved_before, ..Self::default() }
+    }
+
+    pub(crate) fn ids(&self) -> Vec<VolumeId> {
+        self.volumes.keys().copied().collect()
+    }
+
+    pub(crate) fn commits(&self) -> impl Iterator<Item = &Commit> {
+        self.volumes.values().filter_map(|dirty| dirty.commit.as_ref())
+    }
+
+    pub(crate) fn commits_mut(&mut self) -> impl Iterator<Item = &mut Commit> {
+        self.volumes.values_mut().filter_map(|dirty| dirty.commit.as_mut())
+    }
+
+    /// Whether dirty data is in the slot.
+    pub(crate) fn owes(&self, slot: WeuSlot) -> bool {
+        self.owed.contains_key(&slot)
+    }
+
+    /// Slots with dirty data.
+    pub(crate) fn owed_slots(&self) -> usize {
+        self.owed.len()
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.volumes.values().any(|dirty| !dirty.waiting.is_empty())
+    }
+
+    /// Whether there is work that stopping has to wait for.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.jobs.is_empty() || !self.held.is_empty() || self.is_waiting() || self.commits().next().is_some()
+    }
+}
+
+impl VolumeDirty {
+    pub(crate) fn new(clean: u64) -> Self {
+        Self {
+            data: DirtyVolume::new(clean),
+            commit: None,
+            next_waiters: Vec::new(),
+            commit_again: false,
+            waiting: VecDeque::new(),
+            destaging: Destaging::default(),
+            draining: false,
+            leaving: None,
+            incomplete: false,
+            dropping: false,
+            last_request_ms: 0,
+            noted_fence: false,
+        }
+    }
+
+    pub(crate) fn has_committed(&self) -> bool {
+        self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
+    }
+
+    /// Whether losing the cache device would lose anything that was acknowledged.
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.data.is_empty() || !self.waiting.is_empty() || self.incomplete
+    }
+}
+
+impl CacheManager {
+    /// The dirty data of a volume; `None` when the manager does not know the volume.
+    #[must_use]
+    pub fn dirty(&self, volume: VolumeId) -> Option<DirtyState> {
+        let Some(dirty) = self.wb.volumes.get(&volume) else {
+            return self.volumes.get(&volume).map(|_| DirtyState::default());
+        };
+        let oldest = dirty.data.oldest().map_or(self.now_ms, |epoch| epoch.began_ms);
+        let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
+        Some(DirtyState {
+            bytes: dirty.data.bytes(),
+            extents: zc_core::u64_from_usize(dirty.data.extent_count()),
+            epochs: zc_core::u64_from_usize(epochs),
+            oldest_age_ms: self.now_ms.saturating_sub(oldest),
+            fenced: self.fence(volume).is_some(),
+            draining: dirty.draining,
+            waiting: zc_core::u64_from_usize(dirty.waiting.len()),
+        })
+    }
+
+    /// Volumes with dirty data that the manager was not configured with: their origin is missing, the data is kept.
+    #[must_use]
+    pub fn orphaned_dirty(&self) -> Vec<(VolumeId, u64)> {
+        let volumes = self.wb.volumes.iter().filter(|(id, _)| !self.volumes.contains_key(*id));
+        volumes.filter(|(_, d)| d.is_dirty()).map(|(id, d)| (*id, d.data.bytes())).collect()
+    }
+
+    /// Whether the volume takes writes in write-back now.
+    pub(crate) fn writes_back(&self, volume: VolumeId) -> bool {
+        self.slots.len() >= SLOTS_MIN
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
+            && (self.health == Health::Good || self.fence(volume).is_some())
+    }
+
+    /// Whether the volume has anything in the dirty layer.
+    pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
+        self.wb.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
+    }
+
+    /// What to do instead of serving, while dirty data is out of reach.
+    pub(crate) fn fence(&self, volume: VolumeId) -> Option<OnLoss> {
+        let dirty = self.wb.volumes.get(&volume)?;
+        let lost = dirty.incomplete || (self.health != Health::Good && dirty.is_dirty());
+        lost.then(|| self.volumes.get(&volume).map_or(OnLoss::Error, |volume| volume.cfg.write_back.on_loss))
+    }
+
+    /// Whether requests have to wait until what the start decided is durable.
+    pub(crate) fn hold(&mut self, request: &Request) -> bool {
+        let held = self.wb.held_until.is_some() && self.wb.volumes.contains_key(&request.volume);
+        if held {
+            self.wb.held.push_back(request.clone());
+        }
+        held
+    }
+
+    /// Lets go of the requests that waited for the start to be durable.
+    pub(crate) fn pump_held(&mut self) {
+        let Some(position) = self.wb.held_until else { return };
+        if self.health == Health::Good && !self.journal.is_durable(position) {
+            return;
+        }
+        self.wb.held_until = None;
+        for request in core::mem::take(&mut self.wb.held) {
+            self.submit(&request);
+        }
+    }
+
+    /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
+    pub(crate) fn submit_write_back(&mut self, request: &Request) {
+        if self.fence(request.volume).is_some() {
+            self.answer_write(request, Err(ErrorKind::Io));
+            return;
+        }
+        let clean = self.wb.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
+        let dirty = self.wb.volumes.entry(request.volume).or_insert_with(|| VolumeDirty::new(clean));
+        dirty.last_request_ms = self.now_ms;
+        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
+        self.admit_writes(request.volume);
+    }
+
+    pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
+        self.out.push(Action::Reply { req: request.req, result });
+        if let RequestKind::Write { buf, .. } = request.kind {
+            self.release(buf);
+        }
+    }
+
+    /// Takes in waiting writes of all volumes as far as there is room.
+    pub(crate) fn pump_admission(&mut self) {
+        for volume in self.wb.ids() {
+            self.admit_writes(volume);
+            self.finish_leaving(volume);
+        }
+    }
+
+    fn admit_writes(&mut self, volume: VolumeId) {
+        loop {
+            let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+            let Some(write) = dirty.waiting.front() else { return };
+            if dirty.leaving.is_some() || self.health != Health::Good {
+                return;
+            }
+            let start = write.request.offset_bytes + write.done_bytes;
+            let left = write.request.len_bytes - write.done_bytes;
+            let (request, done_bytes) = (write.request.clone(), write.done_bytes);
+            let extent = u64::from(self.extent_bytes);
+            let most = PIECE_BYTES_MAX.min(u64::from(self.cfg.geometry.weu_bytes / 4)).max(extent);
+            let len_bytes = left.min(most - start % extent);
+            let in_memory = matches!(request.kind, RequestKind::Write { .. });
+            if !self.has_dirty_room(volume, if in_memory { len_bytes } else { 0 }, len_bytes) {
+                self.stats.dirty_waits += 1;
+                return;
+            }
+            self.take_in(&request, done_bytes, len_bytes);
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let write = dirty.waiting.front_mut().expect_held();
+            write.done_bytes += len_bytes;
+            if write.done_bytes == request.len_bytes {
+                dirty.waiting.pop_front();
+                self.taken_in(&request);
+            }
+        }
+    }
+
+    /// Whether a piece fits below the high watermark, in memory and in the journal.
+    fn has_dirty_room(&self, volume: VolumeId, memory_bytes: u64, len_bytes: u64) -> bool {
+        if self.journal_is_pressed() {
+            return false;
+        }
+        let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
+        let open = dirty.data.epochs.back();
+        let writes = open.map_or(0, |epoch| epoch.writes);
+        let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
+        if writes > 0 && writes + extents > epoch_writes_max(self.journal.ring_blocks()) {
+            return false;
+        }
+        if memory_bytes == 0 {
+            return true;
+        }
+        let pending = self.wb.memory_bytes + memory_bytes;
+        // At worst nothing can be compressed, each piece has its inline header, and each commit begins a page.
+        let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
+        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
+        let to_come = (pending + pending / 32 + overhead).div_ceil(unit_bytes);
+        let units = zc_core::u64_from_usize(self.wb.owed_slots()) + to_come;
+        let fits_memory = self.wb.memory_bytes == 0 || pending <= self.cfg.dirty.memory_bytes;
+        fits_memory && units <= self.high_slots()
+    }
+
+    /// Slots that may hold dirty data.
+    pub(crate) fn high_slots(&self) -> u64 {
+        (u64::from(self.slots.len()) * u64::from(self.cfg.dirty.high_percent) / 100).max(2)
+    }
+
+    /// Makes versions of a piece of a request.
+    fn take_in(&mut self, request: &Request, done_bytes: u64, len_bytes: u64) {
+        let volume = request.volume;
+        let src = match request.kind {
+            RequestKind::Write { buf, .. } => {
+                let start_bytes = u32::try_from(done_bytes).unwrap_or(u32::MAX);
+                Some(BufSlice { buf, start_bytes, len_bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX) })
+            }
+            _ => None,
+        };
+        let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+        let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
+        for portion in portions(volume, request.offset_bytes + done_bytes, range, self.extent_bytes) {
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let body = match src {
+                None => Body::Zero,
+                Some(_) => self.start_job(portion.key, &sectors, portion.dest),
+            };
+            let now_ms = self.now_ms;
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
+            self.let_go(&replaced);
+        }
+        self.stats.dirty_written_bytes += len_bytes;
+    }
+
+    /// A request is taken in as a whole: answers it, now or after a commit.
+    fn taken_in(&mut self, request: &Request) {
+        let fua = match request.kind {
+            RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
+            RequestKind::WriteZeroes { fua, .. } => fua,
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
+        };
+        let ack = self.volumes.get(&request.volume).map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
+        if let RequestKind::Write { buf, .. } = request.kind {
+            self.release(buf);
+        }
+        if fua || ack == Ack::Durable {
+            self.request_commit(request.volume, Some(request.req));
+        } else {
+            self.out.push(Action::Reply { req: request.req, result: Ok(()) });
+        }
+    }
+
+    /// Changes a volume's settings, now or when it has nothing dirty any more.
+    pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig) -> bool {
+        let Some(dirty) = self.wb.volumes.get_mut(&cfg.id) else { return false };
+        dirty.leaving = None;
+        if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
+            return false;
+        }
+        dirty.leaving = Some(Box::new(cfg.clone()));
+        dirty.draining = true;
+        true
+    }
+
+    /// The volume is clean: takes on the settings that were waiting, and the writes.
+    fn finish_leaving(&mut self, volume: VolumeId) {
+        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        if !dirty.data.is_empty() || dirty.incomplete {
+            return;
+        }
+        dirty.draining &= dirty.commit.is_some();
+        let Some(cfg) = dirty.leaving.take() else { return };
+        let waiting = core::mem::take(&mut dirty.waiting);
+        self.apply_config(*cfg);
+        for write in waiting {
+            // Nothing of it was taken in that is not on the origin: it is done again as a whole.
+            self.submit_adopted(&write.request);
+        }
+    }
+
+    /// Brings everything to the origin, without a pause.
+    pub(crate) fn drain(&mut self, volume: VolumeId) {
+        if let Some(dirty) = self.wb.volumes.get_mut(&volume) {
+            dirty.draining = dirty.is_dirty();
+        }
+    }
+
+    /// Forgets what only the cache has.
+    pub(crate) fn drop_dirty(&mut self, volume: VolumeId) {
+        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        dirty.incomplete = false;
+        dirty.dropping = true;
+        self.finish_dropping(volume);
+    }
+
+    /// Forgets it, unless something of it is still in flight. Whether it did.
+    pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
+        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return false };
+        if !dirty.dropping || dirty.commit.is_some() || dirty.destaging.is_busy() {
+            return false;
+        }
+        dirty.dropping = false;
+        let bodies = dirty.data.forget_all();
+        let epoch = dirty.data.clean;
+        self.let_go(&bodies);
+        self.record(Record::Clean { volume, epoch });
+        true
+    }
+
+    /// The cache device is lost: nobody's write can become durable any more.
+    pub(crate) fn fail_write_back(&mut self, error: ErrorKind) {
+        self.fail_commits(error);
+        for volume in self.wb.ids() {
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let waiting = core::mem::take(&mut dirty.waiting);
+            let lost = dirty.is_dirty() && !core::mem::replace(&mut dirty.noted_fence, true);
+            for write in waiting {
+                self.answer_write(&write.request, Err(error));
+            }
+            if lost {
+                self.out.push(Action::Note(Note::Fenced { volume }));
+            }
+        }
+    }
+
+    /// Journal and checkpoint may not tell everything of the volume.
+    pub(crate) fn fence_incomplete(&mut self, volume: VolumeId) {
+        let dirty = self.wb.volumes.entry(volume).or_insert_with(|| VolumeDirty::new(0));
+        dirty.incomplete = true;
+        dirty.noted_fence = true;
+        self.out.push(Action::Note(Note::Fenced { volume }));
+    }
+
+    /// What readers of the sectors of an extent get from the dirty layer.
+    pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
+        match self.wb.volumes.get(&key.volume) {
+            Some(dirty) => dirty.data.visible(key.extent, sectors),
+            None => SmallVec::new(),
+        }
+    }
+}
