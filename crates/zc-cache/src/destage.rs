@@ -355,6 +355,7 @@ impl CacheManager {
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         dirty.destaging = Destaging::default();
         let bodies = dirty.data.forget_until(epoch);
+        dirty.draining &= !dirty.data.is_empty();
         self.stats.epochs_clean += 1;
         self.let_go(&bodies);
         self.no_victim_ms = None;

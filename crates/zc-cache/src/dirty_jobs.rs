@@ -41,7 +41,12 @@ pub(crate) struct DirtyJob {
 }
 
 impl CacheManager {
-    pub(crate) fn start_job(&mut self, key: ExtentKey, sectors: &core::ops::Range<u32>, src: BufSlice) -> Body {
+    pub(crate) fn start_job(
+        &mut self,
+        key: ExtentKey,
+        sectors: &core::ops::Range<u32>,
+        src: BufSlice,
+    ) -> Body {
         let id = self.number();
         let whole = src.len_bytes == self.extent_bytes;
         self.retain(src.buf);

@@ -369,7 +369,7 @@ impl CacheManager {
         if !dirty.data.is_empty() || dirty.incomplete {
             return;
         }
-        dirty.draining &= dirty.commit.is_some();
+        dirty.draining = false;
         let Some(cfg) = dirty.leaving.take() else { return };
         let waiting = core::mem::take(&mut dirty.waiting);
         self.apply_config(*cfg);

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod world;
+mod write_back;
 
 use world::{Shape, V, W, World, half};
 use zc_cache::seam::RequestKind;

@@ -60,6 +60,8 @@ pub(crate) struct World {
     pub(crate) weus_hang: bool,
     /// Journal writes do not end.
     pub(crate) journal_hangs: bool,
+    /// Flushes of origins do not end.
+    pub(crate) origin_flushes_hang: bool,
     geometry: Geometry,
     bufs: BTreeMap<BufId, Vec<u8>>,
     read_bufs: BTreeMap<u64, BufId>,
@@ -204,6 +206,7 @@ impl World {
             all_differs: false,
             weus_hang: false,
             journal_hangs: false,
+            origin_flushes_hang: false,
             geometry,
             bufs: BTreeMap::new(),
             read_bufs: BTreeMap::new(),
@@ -270,22 +273,37 @@ impl World {
         req.0
     }
 
+    /// A read whose bytes must be the origin's.
     pub(crate) fn read(&mut self, volume: VolumeId, offset: u64, len: u64) -> Vec<u8> {
+        let bytes = self.read_any(volume, offset, len);
+        let at = usize_from_u64(offset);
+        assert!(bytes == self.origins[&volume][at..at + bytes.len()], "wrong bytes at {offset}+{len}");
+        bytes
+    }
+
+    pub(crate) fn read_any(&mut self, volume: VolumeId, offset: u64, len: u64) -> Vec<u8> {
         let buf = BufId(1000 + self.next_req);
         self.bufs.insert(buf, vec![0xaa; usize_from_u64(len)]);
         let req = self.submit(volume, offset, len, RequestKind::Read { buf });
         let (result, bytes) = self.replies.remove(&req).expect("a read is answered");
         result.unwrap();
-        let at = usize_from_u64(offset);
-        let bytes = bytes.unwrap();
-        assert!(bytes == self.origins[&volume][at..at + bytes.len()], "wrong bytes at {offset}+{len}");
-        bytes
+        bytes.unwrap()
+    }
+
+    /// New settings, which a restart keeps.
+    pub(crate) fn configure(&mut self, volume: VolumeConfig) {
+        self.volumes.iter_mut().filter(|v| v.id == volume.id).for_each(|v| *v = volume.clone());
+        self.event(Event::Configure(Box::new(volume)));
+    }
+
+    pub(crate) fn submit_write(&mut self, volume: VolumeId, offset: u64, data: &[u8]) -> u64 {
+        let buf = BufId(1000 + self.next_req);
+        self.bufs.insert(buf, data.to_vec());
+        self.submit(volume, offset, data.len() as u64, RequestKind::Write { buf, fua: false })
     }
 
     pub(crate) fn write(&mut self, volume: VolumeId, offset: u64, data: &[u8]) {
-        let buf = BufId(1000 + self.next_req);
-        self.bufs.insert(buf, data.to_vec());
-        let req = self.submit(volume, offset, data.len() as u64, RequestKind::Write { buf, fua: false });
+        let req = self.submit_write(volume, offset, data);
         self.replies.remove(&req).expect("a write is answered").0.unwrap();
     }
 
@@ -387,6 +405,7 @@ impl World {
                 self.origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
                 events.push_back(Event::OriginDone { op, result: ok });
             }
+            Action::OriginFlush { .. } if self.origin_flushes_hang => {}
             Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
             Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
             | Action::OriginZero { op, volume, offset_bytes, len_bytes, .. } => {

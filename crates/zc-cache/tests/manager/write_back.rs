@@ -1,0 +1,251 @@
+//! Write-back without faults: what readers get, what the origin has and when, what a restart finds.
+
+use zc_cache::config::{Ack, Mode, VolumeConfig, WriteBackConfig};
+use zc_cache::seam::{Event, RequestKind};
+
+use crate::world::{Shape, V, W, World, half, volume};
+
+const E: u64 = 8 << 10;
+
+fn write_back() -> VolumeConfig {
+    VolumeConfig {
+        mode: Mode::WriteBack,
+        write_back: WriteBackConfig { max_dirty_age_ms: 3_600_000, ..WriteBackConfig::default() },
+        ..volume(V, Shape::default().volume_bytes)
+    }
+}
+
+/// A world whose first volume writes back; `twin` is what readers must get.
+struct Twin {
+    world: World,
+    twin: Vec<u8>,
+}
+
+impl Twin {
+    fn new(shape: Shape) -> Self {
+        let mut world = World::new(shape);
+        world.configure(write_back());
+        let twin = world.origins[&V].clone();
+        Self { world, twin }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        self.world.write(V, offset, data);
+        let at = usize::try_from(offset).unwrap();
+        self.twin[at..at + data.len()].copy_from_slice(data);
+    }
+
+    fn check(&mut self, offset: u64, len: u64) {
+        let bytes = self.world.read_any(V, offset, len);
+        let at = usize::try_from(offset).unwrap();
+        assert!(bytes == self.twin[at..at + bytes.len()], "wrong bytes at {offset}+{len}");
+    }
+
+    fn flush(&mut self) {
+        let req = self.world.submit(V, 0, 0, RequestKind::Flush);
+        assert_eq!(self.world.replies.remove(&req).expect("a flush is answered").0, Ok(()));
+    }
+
+    fn clean(&mut self) {
+        self.world.event(Event::Destage { volume: V });
+        for _ in 0..100 {
+            if self.world.manager.dirty(V).unwrap().extents == 0 {
+                return;
+            }
+            self.world.tick(10);
+        }
+        panic!("not clean: {:?}", self.world.manager.dirty(V));
+    }
+}
+
+#[test]
+fn a_write_is_answered_and_read_back_before_the_origin_has_it() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, 2 * E as usize));
+    t.write(3 * E + 512, &half(2, 1024));
+    t.check(0, 5 * E);
+    t.check(3 * E + 1024, 1024);
+    assert!(t.world.origins[&V].iter().all(|byte| *byte == 0), "nothing is destaged yet");
+    assert_eq!(t.world.manager.dirty(V).unwrap().extents, 3);
+    t.flush();
+    t.check(0, 5 * E);
+    assert!(t.world.origins[&V].iter().all(|byte| *byte == 0));
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+    t.check(0, 5 * E);
+    assert_eq!(t.world.stat("promoted"), 2, "whole extents stay where they are");
+    let reads = t.world.origin_reads.len();
+    t.check(0, 2 * E);
+    assert_eq!(t.world.origin_reads.len(), reads, "and are hits");
+    t.world.stop();
+    assert_eq!(t.world.stopped, Some(true));
+}
+
+#[test]
+fn newer_writes_hide_older_ones_sector_by_sector() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, E as usize));
+    t.flush();
+    t.write(1024, &half(2, 2048));
+    t.write(512, &half(3, 1024));
+    t.check(0, E);
+    t.flush();
+    t.write(2048, &vec![0; 512]);
+    t.write(0, &half(4, 512));
+    t.check(0, E);
+    t.check(512, 2048);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+    t.check(0, E);
+}
+
+#[test]
+fn what_was_flushed_is_there_after_a_power_cut_and_what_was_not_is_gone_as_a_whole() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, 3 * E as usize));
+    t.write(5 * E, &half(2, 512));
+    t.flush();
+    let flushed = t.twin.clone();
+    t.write(E, &half(3, E as usize));
+    t.check(0, 6 * E);
+    t.world = t.world.restart(false);
+    t.twin = flushed;
+    t.check(0, 6 * E);
+    assert_eq!(t.world.manager.dirty(V).unwrap().extents, 4);
+    t.write(2 * E, &half(4, E as usize));
+    t.flush();
+    t.world = t.world.restart(false);
+    t.check(0, 6 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+    t.world = t.world.restart(false);
+    assert_eq!(t.world.manager.dirty(V).unwrap().extents, 0);
+    t.check(0, 6 * E);
+}
+
+#[test]
+fn dirty_data_outlives_a_clean_stop_and_many_checkpoints() {
+    let mut t = Twin::new(Shape::default());
+    for round in 0..200 {
+        t.write((round % 40) * E, &half(round, E as usize));
+        t.flush();
+    }
+    assert!(t.world.stat("checkpoints") > 0, "the journal has wrapped");
+    t.world.stop();
+    assert_eq!(t.world.stopped, Some(true));
+    t.world = t.world.restart(true);
+    t.check(0, 40 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn durable_acknowledgement_survives_without_a_flush() {
+    let mut t = Twin::new(Shape::default());
+    let durable = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
+    t.world.configure(VolumeConfig { write_back: durable, ..write_back() });
+    t.write(512, &half(1, 3 * E as usize));
+    t.world = t.world.restart(false);
+    t.check(0, 4 * E);
+}
+
+#[test]
+fn dirty_content_that_is_stored_already_is_shared() {
+    let mut t = Twin::new(Shape::default());
+    let data = half(7, E as usize);
+    t.world.write(W, 0, &data);
+    t.world.tick(2000);
+    t.write(9 * E, &data);
+    t.write(4 * E, &half(8, E as usize));
+    t.write(5 * E, &half(8, E as usize));
+    t.flush();
+    assert_eq!(t.world.stat("dirty_shared"), 2);
+    assert_eq!(t.world.stat("dirty_stored"), 1);
+    t.world = t.world.restart(false);
+    t.check(0, 10 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn zeroing_and_trimming_are_dirty_data_too() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, 4 * E as usize));
+    t.clean();
+    t.write(8 * E, &half(2, 512));
+    let zero = RequestKind::WriteZeroes { no_hole: true, fua: true };
+    let req = t.world.submit(V, E + 512, 2 * E, zero);
+    assert_eq!(t.world.replies.remove(&req).unwrap().0, Ok(()));
+    let at = usize::try_from(E + 512).unwrap();
+    t.twin[at..at + 2 * usize::try_from(E).unwrap()].fill(0);
+    assert!(t.world.origins[&V][at] != 0, "the origin does not know yet");
+    t.check(0, 9 * E);
+    t.world = t.world.restart(false);
+    t.check(0, 9 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn a_small_cache_takes_more_than_it_holds_by_waiting_for_the_origin() {
+    let mut t = Twin::new(Shape { slots: 5, weu_bytes: 64 << 10, ..Shape::default() });
+    for round in 0..120 {
+        let data = half(round, 2 * E as usize);
+        let at = (round * 7 % 250) * E;
+        let req = t.world.submit_write(V, at, &data);
+        for _ in 0..100 {
+            if t.world.replies.contains_key(&req) {
+                break;
+            }
+            t.world.tick(10);
+        }
+        assert_eq!(t.world.replies.remove(&req).expect("a write is answered").0, Ok(()));
+        let start = usize::try_from(at).unwrap();
+        t.twin[start..start + data.len()].copy_from_slice(&data);
+    }
+    assert!(t.world.stat("dirty_waits") > 0 && t.world.stat("epochs_clean") > 1);
+    t.check(0, 256 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+    t.world.stop();
+}
+
+#[test]
+fn leaving_write_back_brings_everything_to_the_origin_first() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, 4 * E as usize));
+    t.world.configure(VolumeConfig { mode: Mode::WriteThrough, ..write_back() });
+    let data = half(2, E as usize);
+    let req = t.world.submit_write(V, E, &data);
+    for _ in 0..100 {
+        t.world.tick(10);
+    }
+    assert_eq!(t.world.replies.remove(&req).expect("the write went on").0, Ok(()));
+    let at = usize::try_from(E).unwrap();
+    t.twin[at..at + data.len()].copy_from_slice(&data);
+    assert!(t.world.origins[&V] == t.twin, "written through");
+    t.check(0, 5 * E);
+    t.world.configure(write_back());
+    t.write(0, &half(3, 512));
+    assert!(t.world.origins[&V] != t.twin);
+    t.check(0, 5 * E);
+}
+
+#[test]
+fn an_epoch_is_not_destaged_before_the_one_it_follows() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, 512));
+    t.flush();
+    t.write(E, &half(2, 512));
+    t.flush();
+    t.write(0, &half(3, 512));
+    t.flush();
+    t.world.origin_flushes_hang = true;
+    t.world.event(Event::Destage { volume: V });
+    t.world.tick(100);
+    let origin = &t.world.origins[&V];
+    assert!(origin[..512] == half(1, 512)[..], "the version that its epoch owes, not the newest");
+    let at = usize::try_from(E).unwrap();
+    assert!(origin[at..at + 512].iter().all(|byte| *byte == 0), "the next epoch waits for the flush");
+    t.check(0, 2 * E);
+}
