@@ -155,10 +155,10 @@ impl CacheManager {
         let idle = self.now_ms.saturating_sub(dirty.last_request_ms) >= self.cfg.dirty.idle_ms;
         let low = u64::from(self.slots.len()) * u64::from(self.cfg.dirty.low_percent) / 100;
         let crowded = zc_core::u64_from_usize(self.wb.owed_slots()) > low;
+        let versions = dirty.data.version_count() * 2 > self.dirty_versions_max();
         let waiting = self.wb.volumes.values().any(|dirty| !dirty.waiting.is_empty());
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
-        let left = entry.cfg.mode != Mode::WriteBack;
-        (dirty.draining || old || idle || crowded || waiting || many || left).then_some(oldest.number)
+        (dirty.draining || old || idle || crowded || waiting || many || versions).then_some(oldest.number)
     }
 
     /// Issues writes until enough are in flight, or all of the epoch are.

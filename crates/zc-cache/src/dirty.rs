@@ -102,13 +102,15 @@ pub(crate) struct DirtyVolume {
     pub(crate) clean: u64,
     /// Sectors in all versions.
     sectors: u64,
+    /// Versions.
+    count: u64,
 }
 
 impl DirtyVolume {
     /// Nothing dirty; `clean` is the last epoch that the origin has.
     pub(crate) fn new(clean: u64) -> Self {
         let epochs = VecDeque::from([Epoch::new(clean + 1)]);
-        Self { extents: BTreeMap::new(), epochs, clean, sectors: 0 }
+        Self { extents: BTreeMap::new(), epochs, clean, sectors: 0, count: 0 }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -118,6 +120,11 @@ impl DirtyVolume {
     /// Extents with dirty sectors.
     pub(crate) fn extent_count(&self) -> usize {
         self.extents.len()
+    }
+
+    /// Versions of all extents.
+    pub(crate) fn version_count(&self) -> u64 {
+        self.count
     }
 
     /// Bytes of all versions.
@@ -170,6 +177,7 @@ impl DirtyVolume {
         let number = epoch.number;
         let replaced = self.cut(extent, number, &span);
         self.sectors += u64::from(span.end - span.start);
+        self.count += 1;
         let version = Version { epoch: number, stored: span.clone(), span, body };
         self.extents.entry(extent).or_default().push(version);
         replaced
@@ -188,10 +196,14 @@ impl DirtyVolume {
             }
             let overlap = version.span.start.max(span.start)..version.span.end.min(span.end);
             self.sectors -= u64::from(overlap.end - overlap.start);
+            self.count -= 1;
             let before = version.span.start..overlap.start;
             let after = overlap.end..version.span.end;
             let parts = [before, after].into_iter().filter(|part| !part.is_empty());
-            kept.extend(parts.map(|span| Version { span, ..version.clone() }));
+            for span in parts {
+                self.count += 1;
+                kept.push(Version { span, ..version.clone() });
+            }
             gone.push(version.body);
         }
         *versions = kept;
@@ -309,6 +321,7 @@ impl DirtyVolume {
         let mut bodies: SmallVec<[Body; 2]> = SmallVec::new();
         for version in versions.iter().filter(|version| version.epoch == epoch) {
             self.sectors -= u64::from(version.span.end - version.span.start);
+            self.count -= 1;
             bodies.push(version.body);
         }
         dedup(&mut bodies);
@@ -369,3 +382,7 @@ pub struct DirtyState {
     /// Writes that wait for room.
     pub waiting: u64,
 }
+
+#[cfg(test)]
+#[path = "dirty_tests.rs"]
+mod tests;

@@ -216,5 +216,8 @@ impl CacheManager {
     pub(crate) fn abandon_dirty_jobs(&mut self) {
         let ready: SmallVec<[u64; 8]> = self.wb.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_dirty_job(id));
+        if let Some(unit) = self.wb.unit.take() {
+            self.release(unit.buf);
+        }
     }
 }

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use zc_core::VolumeId;
 use zc_format::Record;
 
+use crate::config::Mode;
 use crate::dirty::{Body, EpochState};
 use crate::file_index::Place;
 use crate::manager::CacheManager;
@@ -35,13 +36,13 @@ impl CacheManager {
     /// Takes a dirty record of checkpoint, journal or intent log.
     pub(crate) fn replay_dirty(&mut self, record: &Record) {
         match *record {
-            Record::Dirty { key, slot, generation, .. } => {
-                if self.slots.contains(slot) {
-                    self.adopt_generation(slot, generation);
-                    self.replay_of(key.volume).dangling.push(*record);
-                }
+            // A slot that the layout does not have is damage: the extent must not look clean.
+            Record::Dirty { key, slot, generation, .. } if self.slots.contains(slot) => {
+                self.adopt_generation(slot, generation);
+                self.replay_of(key.volume).dangling.push(*record);
             }
             Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
+            Record::Dirty { .. } => self.dirty_complete = false,
             Record::Committed { volume, epoch } => {
                 let replay = self.replay_of(volume);
                 let records = core::mem::take(&mut replay.dangling);
@@ -101,6 +102,7 @@ impl CacheManager {
             }
             self.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
         }
+        self.settle_modes();
         if decided {
             let position = self.journal.want_all();
             self.wb.resets_until = position;
@@ -110,6 +112,24 @@ impl CacheManager {
             let volumes: SmallVec<[VolumeId; 8]> =
                 self.volumes.values().filter(|v| v.cfg.may_be_dirty).map(|v| v.cfg.id).collect();
             volumes.into_iter().for_each(|volume| self.fence_incomplete(volume));
+        }
+    }
+
+    /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
+    /// writes go past it, and not to an origin that is not known to be its own.
+    fn settle_modes(&mut self) {
+        for volume in self.wb.ids() {
+            let Some(entry) = self.volumes.get_mut(&volume) else { continue };
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            if dirty.data.is_empty() {
+                continue;
+            }
+            if !entry.cfg.trusted {
+                self.fence_incomplete(volume);
+            } else if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
+                dirty.leave(entry.cfg.clone());
+                entry.cfg.mode = Mode::WriteBack;
+            }
         }
     }
 

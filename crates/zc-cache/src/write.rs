@@ -89,7 +89,7 @@ impl CacheManager {
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });
         if self.fence(request.volume).is_some()
-            || (self.writes_back(request.volume) && !(clears && !self.has_dirty(request.volume)))
+            || (self.writes_back(request.volume) && (!clears || self.has_dirty(request.volume)))
         {
             self.submit_write_back(request);
             return;
@@ -152,7 +152,8 @@ impl CacheManager {
             self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
-        if settled && self.health == Health::Good && self.wb.volumes.contains_key(&request.volume) {
+        let behind = self.writes_back(request.volume) || self.has_dirty(request.volume);
+        if settled && behind && self.health == Health::Good && self.wb.volumes.contains_key(&request.volume) {
             self.request_commit(request.volume, Some(request.req));
             return;
         }

@@ -32,6 +32,8 @@ use crate::tracks::ExpectHeld;
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
+/// Versions of all volumes together, about 100 bytes each.
+const DIRTY_VERSIONS_MAX: u64 = 1 << 20;
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
@@ -141,6 +143,12 @@ impl VolumeDirty {
             last_request_ms: 0,
             noted_fence: false,
         }
+    }
+
+    /// Takes on other settings once nothing is dirty.
+    pub(crate) fn leave(&mut self, cfg: VolumeConfig) {
+        self.leaving = Some(Box::new(cfg));
+        self.draining = true;
     }
 
     pub(crate) fn has_committed(&self) -> bool {
@@ -283,6 +291,10 @@ impl CacheManager {
             return false;
         }
         let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
+        let versions: u64 = self.wb.volumes.values().map(|dirty| dirty.data.version_count()).sum();
+        if versions >= self.dirty_versions_max() {
+            return false;
+        }
         let open = dirty.data.epochs.back();
         let writes = open.map_or(0, |epoch| epoch.writes);
         let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
@@ -300,6 +312,11 @@ impl CacheManager {
         let units = zc_core::u64_from_usize(self.wb.owed_slots()) + to_come;
         let fits_memory = self.wb.memory_bytes == 0 || pending <= self.cfg.dirty.memory_bytes;
         fits_memory && units <= self.high_slots()
+    }
+
+    /// Versions that may be kept: each takes RAM, and a record or two in each checkpoint.
+    pub(crate) fn dirty_versions_max(&self) -> u64 {
+        (self.cfg.geometry.checkpoint_records_max() / 8).clamp(64, DIRTY_VERSIONS_MAX)
     }
 
     /// Slots that may hold dirty data.
@@ -358,8 +375,7 @@ impl CacheManager {
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
-        dirty.leaving = Some(Box::new(cfg.clone()));
-        dirty.draining = true;
+        dirty.leave(cfg.clone());
         true
     }
 

@@ -7,6 +7,11 @@ use crate::world::{Shape, V, W, World, half, volume};
 
 const E: u64 = 8 << 10;
 
+/// Bytes of whole extents.
+fn extents(id: u64, count: usize) -> Vec<u8> {
+    half(id, count * (8 << 10))
+}
+
 fn write_back() -> VolumeConfig {
     VolumeConfig {
         mode: Mode::WriteBack,
@@ -61,7 +66,7 @@ impl Twin {
 #[test]
 fn a_write_is_answered_and_read_back_before_the_origin_has_it() {
     let mut t = Twin::new(Shape::default());
-    t.write(0, &half(1, 2 * E as usize));
+    t.write(0, &extents(1, 2));
     t.write(3 * E + 512, &half(2, 1024));
     t.check(0, 5 * E);
     t.check(3 * E + 1024, 1024);
@@ -84,7 +89,7 @@ fn a_write_is_answered_and_read_back_before_the_origin_has_it() {
 #[test]
 fn newer_writes_hide_older_ones_sector_by_sector() {
     let mut t = Twin::new(Shape::default());
-    t.write(0, &half(1, E as usize));
+    t.write(0, &extents(1, 1));
     t.flush();
     t.write(1024, &half(2, 2048));
     t.write(512, &half(3, 1024));
@@ -102,17 +107,17 @@ fn newer_writes_hide_older_ones_sector_by_sector() {
 #[test]
 fn what_was_flushed_is_there_after_a_power_cut_and_what_was_not_is_gone_as_a_whole() {
     let mut t = Twin::new(Shape::default());
-    t.write(0, &half(1, 3 * E as usize));
+    t.write(0, &extents(1, 3));
     t.write(5 * E, &half(2, 512));
     t.flush();
     let flushed = t.twin.clone();
-    t.write(E, &half(3, E as usize));
+    t.write(E, &extents(3, 1));
     t.check(0, 6 * E);
     t.world = t.world.restart(false);
     t.twin = flushed;
     t.check(0, 6 * E);
     assert_eq!(t.world.manager.dirty(V).unwrap().extents, 4);
-    t.write(2 * E, &half(4, E as usize));
+    t.write(2 * E, &extents(4, 1));
     t.flush();
     t.world = t.world.restart(false);
     t.check(0, 6 * E);
@@ -127,7 +132,7 @@ fn what_was_flushed_is_there_after_a_power_cut_and_what_was_not_is_gone_as_a_who
 fn dirty_data_outlives_a_clean_stop_and_many_checkpoints() {
     let mut t = Twin::new(Shape::default());
     for round in 0..200 {
-        t.write((round % 40) * E, &half(round, E as usize));
+        t.write((round % 40) * E, &extents(round, 1));
         t.flush();
     }
     assert!(t.world.stat("checkpoints") > 0, "the journal has wrapped");
@@ -144,7 +149,7 @@ fn durable_acknowledgement_survives_without_a_flush() {
     let mut t = Twin::new(Shape::default());
     let durable = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
     t.world.configure(VolumeConfig { write_back: durable, ..write_back() });
-    t.write(512, &half(1, 3 * E as usize));
+    t.write(512, &extents(1, 3));
     t.world = t.world.restart(false);
     t.check(0, 4 * E);
 }
@@ -152,12 +157,12 @@ fn durable_acknowledgement_survives_without_a_flush() {
 #[test]
 fn dirty_content_that_is_stored_already_is_shared() {
     let mut t = Twin::new(Shape::default());
-    let data = half(7, E as usize);
+    let data = extents(7, 1);
     t.world.write(W, 0, &data);
     t.world.tick(2000);
     t.write(9 * E, &data);
-    t.write(4 * E, &half(8, E as usize));
-    t.write(5 * E, &half(8, E as usize));
+    t.write(4 * E, &extents(8, 1));
+    t.write(5 * E, &extents(8, 1));
     t.flush();
     assert_eq!(t.world.stat("dirty_shared"), 2);
     assert_eq!(t.world.stat("dirty_stored"), 1);
@@ -170,7 +175,7 @@ fn dirty_content_that_is_stored_already_is_shared() {
 #[test]
 fn zeroing_and_trimming_are_dirty_data_too() {
     let mut t = Twin::new(Shape::default());
-    t.write(0, &half(1, 4 * E as usize));
+    t.write(0, &extents(1, 4));
     t.clean();
     t.write(8 * E, &half(2, 512));
     let zero = RequestKind::WriteZeroes { no_hole: true, fua: true };
@@ -190,7 +195,7 @@ fn zeroing_and_trimming_are_dirty_data_too() {
 fn a_small_cache_takes_more_than_it_holds_by_waiting_for_the_origin() {
     let mut t = Twin::new(Shape { slots: 5, weu_bytes: 64 << 10, ..Shape::default() });
     for round in 0..120 {
-        let data = half(round, 2 * E as usize);
+        let data = extents(round, 2);
         let at = (round * 7 % 250) * E;
         let req = t.world.submit_write(V, at, &data);
         for _ in 0..100 {
@@ -213,9 +218,9 @@ fn a_small_cache_takes_more_than_it_holds_by_waiting_for_the_origin() {
 #[test]
 fn leaving_write_back_brings_everything_to_the_origin_first() {
     let mut t = Twin::new(Shape::default());
-    t.write(0, &half(1, 4 * E as usize));
+    t.write(0, &extents(1, 4));
     t.world.configure(VolumeConfig { mode: Mode::WriteThrough, ..write_back() });
-    let data = half(2, E as usize);
+    let data = extents(2, 1);
     let req = t.world.submit_write(V, E, &data);
     for _ in 0..100 {
         t.world.tick(10);
