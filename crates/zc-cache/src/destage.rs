@@ -40,6 +40,8 @@ pub(crate) struct Destaging {
     not_before_ms: u64,
     /// Told once for each run of failures.
     noted: bool,
+    /// The last attempt failed because the cache device does not give the data back.
+    stuck: bool,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -67,6 +69,15 @@ enum Step {
 impl Destaging {
     pub(crate) fn is_busy(&self) -> bool {
         self.step != Step::Idle
+    }
+
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// Nothing that is in flight counts any more.
+    pub(crate) fn give_up(&mut self) {
+        *self = Self::default();
     }
 }
 
@@ -287,6 +298,7 @@ impl CacheManager {
                 self.out.push(Action::Note(Note::DirtyUnreadable { volume, extent }));
             }
             self.release(buf);
+            self.destaging(volume).stuck = true;
             self.destage_write_done(volume, Err(ErrorKind::Io));
         } else {
             self.submit_destage_write(

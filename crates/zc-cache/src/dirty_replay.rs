@@ -116,7 +116,7 @@ impl CacheManager {
     }
 
     /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
-    /// writes go past it, and not to an origin that is not known to be its own.
+    /// writes go past it.
     fn settle_modes(&mut self) {
         for volume in self.wb.ids() {
             let Some(entry) = self.volumes.get_mut(&volume) else { continue };
@@ -124,9 +124,7 @@ impl CacheManager {
             if dirty.data.is_empty() {
                 continue;
             }
-            if !entry.cfg.trusted {
-                self.fence_incomplete(volume);
-            } else if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
+            if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
                 dirty.leave(entry.cfg.clone());
                 entry.cfg.mode = Mode::WriteBack;
             }

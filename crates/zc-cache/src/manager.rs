@@ -207,6 +207,8 @@ pub struct CacheManager {
     pub(crate) fresh: bool,
     pub(crate) stopping: bool,
     pub(crate) stop_flush: Option<bool>,
+    /// The manager stops, and an origin does not flush.
+    pub(crate) stop_unsettled: bool,
     pub(crate) stopped: bool,
     pub(crate) last_write_ms: u64,
 
@@ -316,6 +318,7 @@ impl CacheManager {
             fresh: start.fresh,
             stopping: false,
             stop_flush: None,
+            stop_unsettled: false,
             stopped: false,
             last_write_ms: 0,
             ops: Map::default(),

@@ -194,6 +194,8 @@ impl CacheManager {
             (Some(error), candidates) => {
                 self.voids_owed |= candidates.is_none();
                 self.retire_not_before_ms = self.now_ms + RETIRE_BACKOFF_MS;
+                // An origin that does not flush must not keep the daemon from stopping: the marks stay.
+                self.stop_unsettled |= self.stopping;
                 self.fail_waiting_writes(error);
             }
             (None, Some(candidates)) => {
@@ -212,7 +214,11 @@ impl CacheManager {
     }
 
     fn begin_retiring(&mut self) {
-        if self.load.is_some() || self.stop_flush.is_some() || self.now_ms < self.retire_not_before_ms {
+        if self.load.is_some()
+            || self.stop_flush.is_some()
+            || self.stop_unsettled
+            || self.now_ms < self.retire_not_before_ms
+        {
             return;
         }
         let voids_owed = core::mem::take(&mut self.voids_owed);
@@ -579,7 +585,8 @@ impl CacheManager {
         }
         if self.ops.is_empty() {
             self.stopped = true;
-            self.out.push(Action::Stopped { clean: self.health == Health::Good });
+            let clean = self.health == Health::Good && !self.stop_unsettled;
+            self.out.push(Action::Stopped { clean });
         }
     }
 
@@ -605,12 +612,16 @@ impl CacheManager {
             && self.load.is_none()
             && self.journal.is_durable(position)
             && self.checkpoint.is_none()
-            && self.regions.len() == 0
-            && self.regions.inherited_len() == 0
             && self.map_write.is_none()
-            && !self.map_stale
-            && !self.voids_owed
             && self.retiring.is_none()
+            && (self.stop_unsettled || self.is_unmarked())
+    }
+}
+
+impl CacheManager {
+    /// Whether a clean stop may say that no region is marked.
+    fn is_unmarked(&self) -> bool {
+        self.regions.len() == 0 && self.regions.inherited_len() == 0 && !self.map_stale && !self.voids_owed
     }
 }
 

@@ -272,6 +272,9 @@ impl CacheManager {
             let in_memory = matches!(request.kind, RequestKind::Write { .. });
             if !self.has_dirty_room(volume, if in_memory { len_bytes } else { 0 }, len_bytes) {
                 self.stats.dirty_waits += 1;
+                if self.is_stuck(volume) {
+                    self.refuse_waiting(volume, ErrorKind::Io);
+                }
                 return;
             }
             self.take_in(&request, done_bytes, len_bytes);
@@ -282,6 +285,20 @@ impl CacheManager {
                 dirty.waiting.pop_front();
                 self.taken_in(&request);
             }
+        }
+    }
+
+    /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
+    fn is_stuck(&self, volume: VolumeId) -> bool {
+        let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
+        dirty.destaging.is_stuck()
+            || (dirty.data.is_empty() && self.wb.volumes.values().any(|dirty| dirty.destaging.is_stuck()))
+    }
+
+    fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        for write in core::mem::take(&mut dirty.waiting) {
+            self.answer_write(&write.request, Err(error));
         }
     }
 
@@ -413,10 +430,13 @@ impl CacheManager {
     /// Forgets it, unless something of it is still in flight. Whether it did.
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return false };
-        if !dirty.dropping || dirty.commit.is_some() || dirty.destaging.is_busy() {
+        let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
+        if !dirty.dropping || (busy && self.health == Health::Good) {
             return false;
         }
         dirty.dropping = false;
+        dirty.commit = None;
+        dirty.destaging.give_up();
         let bodies = dirty.data.forget_all();
         let epoch = dirty.data.clean;
         self.let_go(&bodies);
@@ -429,11 +449,8 @@ impl CacheManager {
         self.fail_commits(error);
         for volume in self.wb.ids() {
             let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            let waiting = core::mem::take(&mut dirty.waiting);
             let lost = dirty.is_dirty() && !core::mem::replace(&mut dirty.noted_fence, true);
-            for write in waiting {
-                self.answer_write(&write.request, Err(error));
-            }
+            self.refuse_waiting(volume, error);
             if lost {
                 self.out.push(Action::Note(Note::Fenced { volume }));
             }
