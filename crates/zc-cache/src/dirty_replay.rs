@@ -125,7 +125,7 @@ impl CacheManager {
                 continue;
             }
             if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
-                dirty.leave(entry.cfg.clone());
+                dirty.leave(entry.cfg.clone(), self.now_ms);
                 entry.cfg.mode = Mode::WriteBack;
             }
         }

@@ -15,7 +15,8 @@
 //! bounds it and needs no second thread.
 //!
 //! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them, `persist`
-//! for why a restart never finds a stale mapping, `CONSISTENCY.md` for all guarantees together, `load` for the restart, [`startup`] for opening a cache device.
+//! for why a restart never finds a stale mapping, `load` for the restart, [`startup`] for opening a cache device;
+//! `write_back`, `commit` and `destage` for dirty data; `CONSISTENCY.md` for why all guarantees hold together.
 #![forbid(unsafe_code)]
 
 pub mod config;

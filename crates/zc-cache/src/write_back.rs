@@ -34,6 +34,9 @@ use crate::tracks::ExpectHeld;
 const PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Versions of all volumes together, about 100 bytes each.
 const DIRTY_VERSIONS_MAX: u64 = 1 << 20;
+/// A volume leaves write-back: with so little left, or after so long, new writes wait until nothing is left.
+const LEAVE_VERSIONS: u64 = 256;
+const LEAVE_MS: u64 = 30_000;
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
@@ -73,8 +76,10 @@ pub(crate) struct VolumeDirty {
     pub(crate) destaging: Destaging,
     /// Destage without a pause until there is nothing left.
     pub(crate) draining: bool,
-    /// Settings to take on once it is clean.
-    leaving: Option<Box<VolumeConfig>>,
+    /// Settings to take on once it is clean, and since when.
+    leaving: Option<(Box<VolumeConfig>, u64)>,
+    /// Little is left before they can be: new writes wait.
+    holding: bool,
     /// What journal and checkpoint say may be incomplete.
     incomplete: bool,
     /// Forget what is dirty as soon as nothing of it is in flight.
@@ -138,6 +143,7 @@ impl VolumeDirty {
             destaging: Destaging::default(),
             draining: false,
             leaving: None,
+            holding: false,
             incomplete: false,
             dropping: false,
             last_request_ms: 0,
@@ -146,8 +152,8 @@ impl VolumeDirty {
     }
 
     /// Takes on other settings once nothing is dirty.
-    pub(crate) fn leave(&mut self, cfg: VolumeConfig) {
-        self.leaving = Some(Box::new(cfg));
+    pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
+        self.leaving = Some((Box::new(cfg), now_ms));
         self.draining = true;
     }
 
@@ -260,7 +266,7 @@ impl CacheManager {
         loop {
             let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
             let Some(write) = dirty.waiting.front() else { return };
-            if dirty.leaving.is_some() || self.health != Health::Good {
+            if dirty.holding || self.health != Health::Good {
                 return;
             }
             let start = write.request.offset_bytes + write.done_bytes;
@@ -389,21 +395,28 @@ impl CacheManager {
     pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig) -> bool {
         let Some(dirty) = self.wb.volumes.get_mut(&cfg.id) else { return false };
         dirty.leaving = None;
+        dirty.holding = false;
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
-        dirty.leave(cfg.clone());
+        dirty.leave(cfg.clone(), self.now_ms);
         true
     }
 
     /// The volume is clean: takes on the settings that were waiting, and the writes.
     fn finish_leaving(&mut self, volume: VolumeId) {
+        let now_ms = self.now_ms;
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        if let Some((_, since_ms)) = dirty.leaving {
+            let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
+            dirty.holding |= late || dirty.data.version_count() <= LEAVE_VERSIONS;
+        }
         if !dirty.data.is_empty() || dirty.incomplete {
             return;
         }
         dirty.draining = false;
-        let Some(cfg) = dirty.leaving.take() else { return };
+        let Some((cfg, _)) = dirty.leaving.take() else { return };
+        dirty.holding = false;
         let waiting = core::mem::take(&mut dirty.waiting);
         self.apply_config(*cfg);
         for write in waiting {
