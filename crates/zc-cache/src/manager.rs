@@ -398,6 +398,7 @@ impl CacheManager {
             Event::Configure(volume) => self.configure(*volume),
             Event::Destage { volume } => self.drain(volume),
             Event::DropDirty { volume } => self.drop_dirty(volume),
+            Event::AcceptLoss { volume } => self.accept_loss(volume),
             Event::Stop => self.stopping = true,
         }
     }

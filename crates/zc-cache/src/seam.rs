@@ -151,6 +151,12 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
     },
+    /// Serve a volume that is fenced because journal and checkpoint may not tell all of its dirty data, with the
+    /// epochs that were found: a state that it had, older than the last flushed one. For operators who know.
+    AcceptLoss {
+        /// The volume.
+        volume: VolumeId,
+    },
     /// Add a volume or change the settings of one that exists (size and region size of an existing one stay).
     Configure(Box<VolumeConfig>),
     /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].

@@ -478,6 +478,17 @@ impl CacheManager {
         self.out.push(Action::Note(Note::Fenced { volume }));
     }
 
+    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
+    pub(crate) fn accept_loss(&mut self, volume: VolumeId) {
+        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        if !core::mem::take(&mut dirty.incomplete) {
+            return;
+        }
+        dirty.noted_fence = false;
+        let epoch = dirty.data.open().number - 1;
+        self.record(Record::DirtyReset { volume, epoch });
+    }
+
     /// What readers of the sectors of an extent get from the dirty layer.
     pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
         match self.wb.volumes.get(&key.volume) {

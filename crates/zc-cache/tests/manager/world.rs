@@ -8,7 +8,7 @@ use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, FingerprintKind, ReqId, VolumeId, WeuSlot, usize_from_u32,
+    BufId, BufSlice, Codec, ErrorKind, FingerprintKind, JournalSeq, ReqId, VolumeId, WeuSlot, usize_from_u32,
     usize_from_u64,
 };
 use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
@@ -60,6 +60,10 @@ pub(crate) struct World {
     pub(crate) weus_hang: bool,
     /// Journal writes do not end.
     pub(crate) journal_hangs: bool,
+    /// Writes of pieces of units end and do not reach the device.
+    pub(crate) parts_vanish: bool,
+    /// The last journal block that was written.
+    journal_end: u64,
     /// Flushes of origins do not end.
     pub(crate) origin_flushes_hang: bool,
     geometry: Geometry,
@@ -207,6 +211,8 @@ impl World {
             weus_hang: false,
             journal_hangs: false,
             origin_flushes_hang: false,
+            parts_vanish: false,
+            journal_end: 0,
             geometry,
             bufs: BTreeMap::new(),
             read_bufs: BTreeMap::new(),
@@ -235,6 +241,17 @@ impl World {
     pub(crate) fn restart_trusting(mut self, id: VolumeId, trusted: bool) -> Self {
         self.volumes.iter_mut().filter(|volume| volume.id == id).for_each(|volume| volume.trusted = trusted);
         self.restart(true)
+    }
+
+    /// The last journal block that was written.
+    pub(crate) fn journal_end(&self) -> u64 {
+        self.journal_end
+    }
+
+    /// Makes the block after `sequence` unreadable as one.
+    pub(crate) fn damage_journal_block(&mut self, sequence: u64) {
+        let offset = self.geometry.journal_block_offset(JournalSeq(sequence + 1));
+        self.device.0[usize_from_u64(offset) + 100] ^= 1;
     }
 
     /// The bytes of the journal.
@@ -482,7 +499,9 @@ impl World {
             Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
                 let piece = usize_from_u32(start_bytes)..usize_from_u32(start_bytes + len_bytes);
                 let bytes = self.bufs[&weu][piece.clone()].to_vec();
-                self.slot_bytes(slot)[piece].copy_from_slice(&bytes);
+                if !self.parts_vanish {
+                    self.slot_bytes(slot)[piece].copy_from_slice(&bytes);
+                }
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
@@ -496,6 +515,7 @@ impl World {
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::WriteJournal { op, block } => {
+                self.journal_end = block.sequence.0;
                 let offset = self.geometry.journal_block_offset(block.sequence);
                 self.device.write(offset, &block.encode()).unwrap();
                 if !self.journal_hangs {

@@ -2,6 +2,7 @@
 
 use zc_cache::config::{Ack, Mode, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
+use zc_core::ErrorKind;
 
 use crate::world::{Shape, V, W, World, half, volume};
 
@@ -252,5 +253,54 @@ fn an_epoch_is_not_destaged_before_the_one_it_follows() {
     assert!(origin[..512] == half(1, 512)[..], "the version that its epoch owes, not the newest");
     let at = usize::try_from(E).unwrap();
     assert!(origin[at..at + 512].iter().all(|byte| *byte == 0), "the next epoch waits for the flush");
+    t.check(0, 2 * E);
+}
+
+#[test]
+fn a_gap_in_the_journal_fences_what_may_be_dirty_until_someone_accepts_the_loss() {
+    let mut t = Twin::new(Shape::default());
+    t.world.configure(VolumeConfig { may_be_dirty: true, ..write_back() });
+    t.write(0, &extents(1, 1));
+    t.flush();
+    let kept = t.twin.clone();
+    let first = t.world.journal_end();
+    t.write(E, &extents(2, 1));
+    t.flush();
+    t.write(2 * E, &extents(3, 1));
+    t.flush();
+    t.write(3 * E, &extents(4, 1));
+    t.flush();
+    t.world.damage_journal_block(first);
+    t.world = t.world.restart(false);
+    assert!(t.world.manager.dirty(V).unwrap().fenced);
+    let req = t.world.submit_write(V, 0, &extents(5, 1));
+    assert_eq!(t.world.replies.remove(&req).unwrap().0, Err(ErrorKind::Io));
+    t.world.write(W, 0, &extents(6, 1));
+    t.world.event(Event::AcceptLoss { volume: V });
+    t.twin = kept;
+    t.check(0, 5 * E);
+    t.write(2 * E, &extents(7, 1));
+    t.flush();
+    t.world = t.world.restart(false);
+    assert!(!t.world.manager.dirty(V).unwrap().fenced, "the gap is behind a checkpoint or a new block");
+    t.check(0, 5 * E);
+}
+
+#[test]
+fn a_commit_whose_data_did_not_arrive_does_not_count_and_never_will() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 1));
+    t.flush();
+    let flushed = t.twin.clone();
+    t.world.parts_vanish = true;
+    t.write(0, &extents(2, 1));
+    t.flush();
+    t.world.parts_vanish = false;
+    t.world = t.world.restart(false);
+    t.twin = flushed;
+    t.check(0, E);
+    t.write(E, &extents(3, 1));
+    t.flush();
+    t.world = t.world.restart(false);
     t.check(0, 2 * E);
 }
