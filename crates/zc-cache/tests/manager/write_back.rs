@@ -304,3 +304,19 @@ fn a_commit_whose_data_did_not_arrive_does_not_count_and_never_will() {
     t.world = t.world.restart(false);
     t.check(0, 2 * E);
 }
+
+#[test]
+fn the_next_epoch_waits_until_it_is_durable_that_the_last_one_is_clean() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &half(1, 512));
+    t.flush();
+    t.write(E, &half(2, 512));
+    t.flush();
+    t.world.journal_hangs = true;
+    t.world.event(Event::Destage { volume: V });
+    t.world.tick(100);
+    let origin = &t.world.origins[&V];
+    assert!(origin[..512] == half(1, 512)[..]);
+    let at = usize::try_from(E).unwrap();
+    assert!(origin[at..at + 512].iter().all(|byte| *byte == 0), "a replay would write the first over it");
+}
