@@ -34,7 +34,8 @@ pub(crate) struct DirtyJob {
     pub(crate) whole: bool,
     pub(crate) src: BufSlice,
     pub(crate) print: Option<Fingerprint>,
-    scratch: Option<BufId>,
+    /// Where it is compressed to, and how.
+    scratch: Option<(BufId, Codec)>,
     outcome: Option<Outcome>,
     pub(crate) waits: u32,
     lookups: u8,
@@ -133,7 +134,7 @@ impl CacheManager {
         }
         self.stats.compress_tried += 1;
         let out = self.alloc(max_bytes);
-        self.wb.jobs.get_mut(&id).expect_held().scratch = Some(out);
+        self.wb.jobs.get_mut(&id).expect_held().scratch = Some((out, codec));
         let op = self.op(OpKind::DirtyCompress(id));
         self.out.push(Action::Compress { op, src, codec, max_bytes, out });
     }
@@ -145,9 +146,8 @@ impl CacheManager {
         if job.whole {
             self.filter.report(key.volume, key.extent, self.extent_bytes, stored);
         }
-        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
         let outcome = match (stored_bytes, scratch) {
-            (Some(len_bytes), Some(buf)) if codec != Codec::Raw => {
+            (Some(len_bytes), Some((buf, codec))) => {
                 Outcome::Store { codec, payload: BufSlice { buf, start_bytes: 0, len_bytes } }
             }
             _ => Outcome::Store { codec: Codec::Raw, payload: src },
@@ -186,7 +186,7 @@ impl CacheManager {
         let job = self.wb.jobs.remove(&id).expect_held();
         self.wb.memory_bytes -= u64::from(job.src.len_bytes);
         self.release(job.src.buf);
-        if let Some(scratch) = job.scratch {
+        if let Some((scratch, _)) = job.scratch {
             self.release(scratch);
         }
     }

@@ -60,6 +60,8 @@ pub(crate) struct Job {
     run: u64,
     /// Output of compression, or the temporary for a comparison.
     scratch: Option<BufId>,
+    /// How it is being compressed; the volume's setting may change meanwhile.
+    codec: Codec,
     options: InsertOptions,
     waits: u32,
     lookups: u8,
@@ -189,6 +191,7 @@ impl CacheManager {
             outcome: None,
             run,
             scratch: None,
+            codec: Codec::Raw,
             options,
             waits: 0,
             lookups: 0,
@@ -400,7 +403,9 @@ impl CacheManager {
             self.stats.compress_tried += 1;
             let max_bytes = self.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
             let out = self.alloc(max_bytes);
-            self.inserts.jobs.get_mut(&id).expect_held().scratch = Some(out);
+            let job = self.inserts.jobs.get_mut(&id).expect_held();
+            job.scratch = Some(out);
+            job.codec = codec;
             let op = self.op(OpKind::Compress(id));
             self.out.push(Action::Compress { op, src, codec, max_bytes, out });
         } else {
@@ -411,16 +416,15 @@ impl CacheManager {
 
     pub(crate) fn compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
-        let (key, src) = (job.guard.key, job.src);
+        let (key, src, codec) = (job.guard.key, job.src, job.codec);
         let stored = stored_bytes.unwrap_or(self.extent_bytes);
         self.filter.report(key.volume, key.extent, self.extent_bytes, stored);
-        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
         match stored_bytes {
-            Some(len_bytes) if codec != Codec::Raw => {
+            Some(len_bytes) => {
                 let payload = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes };
                 self.finish_job(id, Outcome::Store { codec, payload });
             }
-            _ => self.finish_job(id, Outcome::Store { codec: Codec::Raw, payload: src }),
+            None => self.finish_job(id, Outcome::Store { codec: Codec::Raw, payload: src }),
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct World {
     pub(crate) parts_vanish: bool,
     /// The last journal block that was written.
     journal_end: u64,
+    /// Ends of compressions that wait, if they do.
+    pub(crate) compressions: Option<Vec<Event>>,
     /// Flushes of origins do not end.
     pub(crate) origin_flushes_hang: bool,
     geometry: Geometry,
@@ -212,6 +214,7 @@ impl World {
             journal_hangs: false,
             origin_flushes_hang: false,
             parts_vanish: false,
+            compressions: None,
             journal_end: 0,
             geometry,
             bufs: BTreeMap::new(),
@@ -484,7 +487,11 @@ impl World {
                 let len = self.reducer.compress(codec, &bytes, &mut stored);
                 self.bufs.insert(out, stored);
                 let stored_bytes = len.map(|len| u32::try_from(len).unwrap());
-                events.push_back(Event::Compressed { op, stored_bytes });
+                let event = Event::Compressed { op, stored_bytes };
+                match &mut self.compressions {
+                    Some(waiting) => waiting.push(event),
+                    None => events.push_back(event),
+                }
             }
             Action::Compare { op, left, right } => {
                 let equal = self.slice(left) == self.slice(right) && !self.all_differs;

@@ -2,7 +2,7 @@
 
 use zc_cache::config::{Ack, Mode, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::ErrorKind;
+use zc_core::{Codec, ErrorKind};
 
 use crate::world::{Shape, V, W, World, half, volume};
 
@@ -16,6 +16,7 @@ fn extents(id: u64, count: usize) -> Vec<u8> {
 fn write_back() -> VolumeConfig {
     VolumeConfig {
         mode: Mode::WriteBack,
+        may_be_dirty: true,
         write_back: WriteBackConfig { max_dirty_age_ms: 3_600_000, ..WriteBackConfig::default() },
         ..volume(V, Shape::default().volume_bytes)
     }
@@ -259,7 +260,7 @@ fn an_epoch_is_not_destaged_before_the_one_it_follows() {
 #[test]
 fn a_gap_in_the_journal_fences_what_may_be_dirty_until_someone_accepts_the_loss() {
     let mut t = Twin::new(Shape::default());
-    t.world.configure(VolumeConfig { may_be_dirty: true, ..write_back() });
+    t.world.configure(write_back());
     t.write(0, &extents(1, 1));
     t.flush();
     let kept = t.twin.clone();
@@ -319,4 +320,23 @@ fn the_next_epoch_waits_until_it_is_durable_that_the_last_one_is_clean() {
     assert!(origin[..512] == half(1, 512)[..]);
     let at = usize::try_from(E).unwrap();
     assert!(origin[at..at + 512].iter().all(|byte| *byte == 0), "a replay would write the first over it");
+}
+
+#[test]
+fn a_change_of_the_codec_does_not_reach_what_is_being_compressed() {
+    for mode in [Mode::WriteThrough, Mode::WriteBack] {
+        let mut t = Twin::new(Shape::default());
+        t.world.configure(VolumeConfig { mode, ..write_back() });
+        t.world.compressions = Some(Vec::new());
+        t.write(0, &extents(1, 1));
+        t.world.configure(VolumeConfig { mode, codec: Codec::Zlib(6), ..write_back() });
+        for event in t.world.compressions.take().unwrap() {
+            t.world.event(event);
+        }
+        t.flush();
+        t.world.tick(2000);
+        let reads = t.world.origin_reads.len();
+        t.check(0, E);
+        assert_eq!(t.world.origin_reads.len(), reads, "a hit");
+    }
 }
