@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod bounds;
+mod golden;
 mod world;
 mod write_back;
 
