@@ -21,6 +21,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Verify a cache file or device that no daemon has open. Exit status: 0 clean, 1 damaged, 2 not possible.
     Check(CheckArgs),
+    /// Write damaged copies of the superblock and of the volume table anew from sound ones, and say what cannot be
+    /// repaired. Nothing is written without --yes. Exit status: 0 nothing is left, 1 something is, 2 not possible.
+    Repair(RepairArgs),
     /// Show what a structure of a cache file or device says.
     Dump(DumpArgs),
     /// Make an empty cache of a file or device. What is there is lost.
@@ -46,6 +49,21 @@ pub(crate) struct CheckArgs {
     /// Read every stored extent, too, and verify its header and checksum.
     #[arg(long)]
     pub(crate) data: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RepairArgs {
+    /// Cache file or device.
+    pub(crate) path: PathBuf,
+    /// The journal, if the cache keeps it in a file or on a device of its own.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
+    /// Write.
+    #[arg(long)]
+    pub(crate) yes: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

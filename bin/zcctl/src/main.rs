@@ -1,13 +1,13 @@
 //! Operate and inspect zcached.
 //!
-//! Job: the command line of an operator. `check`, `dump` and `format` work on a cache file or device while no daemon
+//! Job: the command line of an operator. `check`, `repair`, `dump` and `format` work on a cache file or device while no daemon
 //! has it; the other commands talk to a running daemon over its control socket.
 //!
 //! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
 //! the standard output, complaints to the standard error. Exit status: 0 done and nothing wrong, 1 something is wrong,
 //! 2 the command could not be carried out.
 //!
-//! What it does not do: repair. A daemon that finds damage treats it as a miss; `format` starts over.
+//! What it does not do: mend what has no second copy. A daemon that finds clean data damaged treats it as a miss.
 #![forbid(unsafe_code)]
 
 mod cli;
@@ -51,6 +51,7 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
         Command::Check(args) => offline::check::run(args, out),
+        Command::Repair(args) => offline::repair::run(args, out),
         Command::Dump(args) => offline::dump::run(args, out),
         Command::Format(args) => offline::format::run(args, out),
         Command::Online(command) => online::run(command, out),

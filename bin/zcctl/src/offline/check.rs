@@ -11,6 +11,7 @@ use zc_core::{JournalSeq, u64_from_usize};
 use zc_format::recover::ReplayEnd;
 use zc_format::{CheckpointHeader, RegionMap};
 
+use super::dirty::Dirty;
 use super::image::{Found, Image, Journal, newest};
 use super::report::{Class, Report};
 use super::slots::Slots;
@@ -53,6 +54,7 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
     check_copies(&mut report, Class::Checkpoint, &checkpoints, |header| header.sequence);
 
     let mut slots = Slots::default();
+    let mut dirty = Dirty::default();
     let count = image.geometry().slots;
     let newest_checkpoint = newest(&checkpoints, |header| header.sequence);
     for (area, found) in checkpoints.iter().enumerate() {
@@ -61,6 +63,7 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
         let records = check_checkpoint(image, header, area, is_newest, &mut report);
         if is_newest {
             slots.replay(&records, count);
+            dirty.replay(&records);
             report.count("checkpoint records", u64_from_usize(records.len()));
         }
     }
@@ -69,6 +72,7 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
     check_journal(image, &journal, map, checkpoint, &mut report);
     for block in &journal.blocks {
         slots.replay(&block.records, count);
+        dirty.replay(&block.records);
     }
     report.count("journal blocks", u64_from_usize(journal.blocks.len()));
     if slots.outside > 0 {
@@ -76,6 +80,9 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
         report.problem(Class::Journal, text);
     }
     slots.check(image, data, &mut report);
+    if !dirty.is_empty() {
+        dirty.check(image, data, &mut report);
+    }
     Ok(report)
 }
 

@@ -1,9 +1,11 @@
 //! Commands on a cache file or device that no daemon has open.
 
 pub(crate) mod check;
+mod dirty;
 pub(crate) mod dump;
 pub(crate) mod format;
 mod image;
+pub(crate) mod repair;
 mod report;
 mod slots;
 #[cfg(test)]

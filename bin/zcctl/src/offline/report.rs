@@ -20,6 +20,7 @@ pub(crate) enum Class {
     Journal,
     WeuHeader,
     Extent,
+    Dirty,
     Device,
 }
 
@@ -33,6 +34,7 @@ impl Class {
             Self::Journal => "journal",
             Self::WeuHeader => "weu-header",
             Self::Extent => "extent",
+            Self::Dirty => "dirty",
             Self::Device => "device",
         }
     }

@@ -174,7 +174,7 @@ fn verify(image: &Image, header: &WeuHeader, entry: &WeuEntry) -> Result<(), Str
         generation: header.generation,
         weu_seq: header.weu_seq,
         offset_bytes: entry.offset_bytes,
-        raw_bytes: entry.dirty.map_or(image.geometry().extent_bytes, SectorSpan::len_bytes),
+        raw_bytes: entry.dirty.map_or_else(|| image.geometry().extent_bytes, SectorSpan::len_bytes),
         first_sector: entry.dirty.map_or(0, SectorSpan::first),
         key: Some(entry.key),
     };

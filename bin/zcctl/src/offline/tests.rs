@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use clap::Parser;
 use tempfile::TempDir;
 use zc_core::{
-    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot,
-    u64_from_usize,
+    Codec, ExtentKey, ExtentNo, Fingerprint, Generation, JournalSeq, RegionKey, SectorSpan, VolumeId, WeuSeq,
+    WeuSlot, u64_from_usize,
 };
 use zc_format::damage::{Damage, Effect, Image as Target, Place, apply};
 use zc_format::{
@@ -322,6 +322,74 @@ fn a_cut_off_device_is_a_problem_and_something_else_is_an_error() {
     let (code, text) = run(&["check", cache.path.to_str().unwrap()]);
     assert!(code == 2 && text.contains("no valid superblock"), "{text}");
     assert_eq!(run(&["check", "/nonexistent"]).0, 2);
+}
+
+#[test]
+fn repair_writes_what_has_a_sound_copy_and_nothing_without_being_told_to() {
+    for place in [Place::Superblock(0), Place::Superblock(3), Place::VolumeTable(0), Place::VolumeTable(1)] {
+        let cache = Cache::new();
+        let path = cache.path.to_str().unwrap();
+        let sound = std::fs::read(&cache.path).unwrap();
+        cache.damage(place, Effect::Flip);
+        let damaged = std::fs::read(&cache.path).unwrap();
+        let (code, text) = run(&["repair", path]);
+        assert!(code == 1 && text.contains("would repair"), "{place}: {text}");
+        assert!(std::fs::read(&cache.path).unwrap() == damaged, "{place}: nothing is written");
+        let (code, text) = run(&["repair", path, "--yes"]);
+        assert!(code == 0 && text.contains("repaired:"), "{place}: {text}");
+        assert_eq!(cache.classes(), [], "{place}");
+        let table = matches!(place, Place::VolumeTable(_));
+        assert!(table || std::fs::read(&cache.path).unwrap() == sound, "{place}: as it was");
+        assert_eq!(run(&["repair", path]), (0, "nothing to repair\n".to_owned()));
+    }
+}
+
+#[test]
+fn repair_says_what_it_cannot_repair() {
+    let cache = Cache::new();
+    let path = cache.path.to_str().unwrap();
+    cache.damage(Place::JournalBlock(JournalSeq(4)), Effect::Flip);
+    cache.damage(Place::RegionMap(1), Effect::Flip);
+    let before = std::fs::read(&cache.path).unwrap();
+    let (code, text) = run(&["repair", path, "--yes", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(code, 1);
+    let lost = json["beyond_repair"].as_array().unwrap();
+    assert!(lost.iter().any(|l| l["class"] == "journal") && lost.iter().any(|l| l["class"] == "region-map"));
+    assert!(std::fs::read(&cache.path).unwrap() == before);
+}
+
+#[test]
+fn dirty_data_is_counted_and_read() {
+    let cache = Cache::new();
+    let dirty = |slot, span| Record::Dirty {
+        key: key(5),
+        span,
+        slot: WeuSlot(slot),
+        generation: Generation(1),
+        offset_units: 0,
+        pages: 1,
+    };
+    let volume = VolumeId(0);
+    let whole = SectorSpan::from_ends(0, 7).unwrap();
+    let records = vec![
+        dirty(0, whole),
+        Record::DirtyZero { key: key(6), span: whole },
+        Record::Committed { volume, epoch: 1 },
+        dirty(1, whole),
+        Record::Committed { volume, epoch: 2 },
+        Record::DirtyZero { key: key(7), span: whole },
+    ];
+    cache.put_journal(7, 3, records);
+    let report = cache.check();
+    assert!(report.is_clean() && report.notes.len() == 1, "{report:?}");
+    for count in [("dirty epochs", 2), ("dirty pieces", 3), ("dirty bytes", 3 * 4096)] {
+        assert!(report.counts.contains(&count), "{count:?} in {report:?}");
+    }
+    cache.damage(Place::ExtentBody(WeuSlot(1)), Effect::Flip);
+    assert_eq!(cache.classes(), [Class::Extent, Class::Dirty]);
+    cache.put_journal(8, 3, vec![Record::Clean { volume, epoch: 2 }]);
+    assert_eq!(cache.classes(), [Class::Extent], "the origin has it by now");
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! `zcctl repair`: puts right what has a sound copy, and says what has none.
+//!
+//! Repaired are copies of the superblock and of the volume table. Everything else either mends itself (clean data is
+//! read from the origin again, region map and checkpoint are written anew by the next session at the price of a colder
+//! cache) or cannot be mended (dirty data that does not read back).
+//!
+//! Invariants: nothing is written without `--yes`, and never more than was announced; a copy is written from one that is
+//! valid; the file is locked against a daemon. A copy of the region map is left alone: that one is damaged is what
+//! tells the next start to believe no mapping.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use zc_core::limits::BLOCK_BYTES;
+use zc_format::{Superblock, VolumeTable};
+use zc_io::{AlignedBuf, BlockFile, OpenOptions};
+
+use super::check::check;
+use super::image::{Found, Image, newest};
+use super::report::{Class, Report};
+use crate::cli::RepairArgs;
+
+/// A write that repairs something.
+struct Fix {
+    what: String,
+    offset_bytes: u64,
+    bytes: Vec<u8>,
+}
+
+pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let (fixes, report) = {
+        let image = Image::open(&args.path, args.journal.as_deref())?;
+        (plan(&image), check(&image, true)?)
+    };
+    let lost = beyond_repair(&report);
+    let done = args.yes && !fixes.is_empty();
+    if done {
+        carry_out(args, &fixes)?;
+    }
+    if args.json {
+        let repaired: Vec<&str> = fixes.iter().map(|fix| fix.what.as_str()).collect();
+        let lost: Vec<Value> =
+            lost.iter().map(|(class, text)| json!({"class": class, "text": text})).collect();
+        writeln!(out, "{:#}", json!({"repairable": repaired, "written": done, "beyond_repair": lost}))?;
+    } else {
+        print(out, &fixes, &lost, done)?;
+    }
+    let clean = lost.is_empty() && (fixes.is_empty() || done);
+    Ok(if clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn print(
+    out: &mut dyn Write,
+    fixes: &[Fix],
+    lost: &[(&'static str, String)],
+    done: bool,
+) -> std::io::Result<()> {
+    for fix in fixes {
+        writeln!(out, "{} {}", if done { "repaired:" } else { "would repair:" }, fix.what)?;
+    }
+    for (class, text) in lost {
+        writeln!(out, "not repaired [{class}] {}", crate::text::clean(text))?;
+    }
+    match (fixes.is_empty(), lost.is_empty(), done) {
+        (true, true, _) => writeln!(out, "nothing to repair"),
+        (false, _, false) => writeln!(out, "nothing was written; --yes writes it"),
+        _ => Ok(()),
+    }
+}
+
+fn carry_out(args: &RepairArgs, fixes: &[Fix]) -> anyhow::Result<()> {
+    let options = OpenOptions { direct: false, write: true, create_len: None };
+    let file = BlockFile::open(&args.path, options)?;
+    for fix in fixes {
+        file.write_blocking(fix.offset_bytes, &AlignedBuf::from(fix.bytes.as_slice()))?;
+    }
+    file.sync_blocking()?;
+    Ok(())
+}
+
+/// What has a sound copy.
+fn plan(image: &Image) -> Vec<Fix> {
+    let mut fixes = Vec::new();
+    let offsets = Superblock::offsets(image.geometry().device_bytes);
+    let damaged = image.superblocks.faults.iter().map(|(copy, _)| *copy);
+    for copy in damaged.chain(image.older_superblocks.iter().copied()) {
+        let Some(offset_bytes) = offsets.get(copy).copied() else { continue };
+        if offset_bytes + u64::from(BLOCK_BYTES) <= image.len_bytes() {
+            let what = format!("superblock copy {copy}, from the newest valid one");
+            fixes.push(Fix { what, offset_bytes, bytes: image.superblock.encode(copy) });
+        }
+    }
+    if image.len_bytes() >= image.geometry().device_bytes {
+        plan_volume_table(image, &mut fixes);
+    }
+    fixes
+}
+
+fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
+    let tables: [Found<VolumeTable>; 2] = image.volume_tables();
+    let Some((table, good)) = newest(&tables, |table| table.sequence) else { return };
+    let other = 1 - good;
+    let sound = match &tables[other] {
+        Found::Valid(_) => true,
+        // The second copy may never have been written.
+        Found::Blank => table.sequence <= 1,
+        Found::Damaged(_) | Found::Unreadable(_) => false,
+    };
+    if !sound {
+        fixes.push(Fix {
+            what: format!("volume table copy {other}, from copy {good}"),
+            offset_bytes: image.geometry().volume_table[other],
+            bytes: table.encode(other),
+        });
+    }
+}
+
+/// What stays, and what it costs.
+fn beyond_repair(report: &Report) -> Vec<(&'static str, String)> {
+    let mut lost = Vec::new();
+    for problem in &report.problems {
+        let cost = match problem.class {
+            Class::Superblock | Class::VolumeTable => continue,
+            Class::RegionMap | Class::Checkpoint => "the next start believes no clean data",
+            Class::Journal => {
+                "the next start believes no clean data; volumes that may have dirty data are fenced until \
+                 someone accepts the loss"
+            }
+            Class::WeuHeader => "what the unit holds is read from the origin again",
+            Class::Extent => "it is read from the origin again if it is clean",
+            Class::Dirty => "only the cache had it; reads of it fail until it is written again",
+            Class::Device => "the cache has to be formatted anew, unless the device gets its size back",
+        };
+        lost.push((problem.class.name(), format!("{}: {cost}", problem.text)));
+    }
+    lost
+}
