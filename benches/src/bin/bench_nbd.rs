@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Parser;
+use zc_bench::machine::machine;
 use zc_bench::nbd::bench::{Options, run};
 use zc_bench::nbd::{chart, report};
 
@@ -32,16 +33,6 @@ struct Args {
     /// Write a profile of the daemon for each case (needs perf)
     #[arg(long)]
     profile: bool,
-}
-
-fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let model =
-        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m));
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{cores} x {}, Linux {}", model.unwrap_or("unknown CPU"), kernel.trim())
 }
 
 fn write(out: &Path, name: &str, text: &str) -> anyhow::Result<()> {

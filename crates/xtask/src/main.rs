@@ -32,9 +32,9 @@ struct Cli {
 enum Task {
     /// Install what the tests need, then run every check in order.
     Test(TestArgs),
-    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers.
+    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench bootstorm` boots machines.
     Bench {
-        /// `nbd` and its options; or passed on to criterion: a filter, `--save-baseline NAME`, ...
+        /// `nbd` or `bootstorm` and its options; or passed on to criterion: a filter, `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },

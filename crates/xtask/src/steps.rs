@@ -145,13 +145,14 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
     table
 }
 
-/// `cargo xtask bench`: `nbd` compares the daemon with other servers, anything else goes to criterion.
+/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `bootstorm` with itself in pass-through while many
+/// machines boot, anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
-        [first, rest @ ..] if first == "nbd" => {
+        [first, rest @ ..] if ["nbd", "bootstorm"].contains(&first.as_str()) => {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {
                 let mut command = cargo();
@@ -159,7 +160,7 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
                 command
             };
             run(release("build").args(["--package", "zcached"]))?;
-            run(release("run").args(["--bin", "bench-nbd", "--"]).args(rest))
+            run(release("run").args(["--bin", &format!("bench-{first}"), "--"]).args(rest))
         }
         _ => {
             run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
