@@ -33,6 +33,9 @@ mod exec;
 mod extents;
 mod front;
 mod front_settings;
+#[cfg(test)]
+#[path = "../fuzz/bodies/control.rs"]
+mod fuzz_control;
 mod intent;
 mod limits;
 mod listen;
@@ -48,6 +51,7 @@ mod places;
 mod reduce;
 mod reduce_pool;
 mod registry;
+mod request;
 mod settings;
 mod shard;
 mod sparse;
