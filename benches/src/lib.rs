@@ -3,8 +3,10 @@
 //!
 //! Job: measure; assert nothing. Machines differ and are noisy: compare runs of one machine, interleaved.
 
+pub mod bootstorm;
 pub mod clock;
 pub mod data;
 pub mod driver;
 pub mod load;
+pub mod machine;
 pub mod nbd;

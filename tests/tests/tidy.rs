@@ -21,7 +21,7 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs"];
 /// The layers, lowest first. A crate may depend on crates of lower layers.
 const LAYERS: &[&[&str]] = &[
     &["zc-core"],
-    &["zc-format", "zc-reduce", "zc-conformance"],
+    &["zc-format", "zc-reduce", "zc-conformance", "zc-trace"],
     &["zc-cache"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-config"],
     &["zc-engine", "zc-sim"],

@@ -1,10 +1,12 @@
-//! `cargo xtask bench nbd`: see `zc_bench::nbd`. Writes `nbd.md`, `nbd.json` and `nbd.svg`.
+//! `cargo xtask bench nbd`: see `zc_bench::nbd`. Writes `nbd.md`, `nbd.json` and `nbd.svg`; with `--out benches` those
+//! that are kept beside this crate.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::Parser;
+use zc_bench::machine::{load, machine};
 use zc_bench::nbd::bench::{Options, run};
 use zc_bench::nbd::{chart, report};
 
@@ -18,30 +20,20 @@ struct Args {
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
     /// Length of one run
-    #[arg(long, value_name = "MILLISECONDS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..))]
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 150, value_parser = clap::value_parser!(u64).range(50..))]
     time: u64,
     /// Rounds; every target gets one run of every case in each
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Size of the file and of each volume
-    #[arg(long, value_name = "MIB", default_value_t = 512, value_parser = clap::value_parser!(u64).range(64..))]
+    #[arg(long, value_name = "MIB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(64..))]
     size: u64,
     /// Only cases whose name contains this, such as "8k random read"
     #[arg(long)]
     only: Option<String>,
-    /// Write a profile of the daemon for each case (needs perf)
+    /// Write whole profiles of the daemon too, beside the lines of them in the report
     #[arg(long)]
     profile: bool,
-}
-
-fn machine() -> String {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let cpu = read("/proc/cpuinfo");
-    let model =
-        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m));
-    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
-    let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{cores} x {}, Linux {}", model.unwrap_or("unknown CPU"), kernel.trim())
 }
 
 fn write(out: &Path, name: &str, text: &str) -> anyhow::Result<()> {
@@ -64,13 +56,14 @@ fn main() -> anyhow::Result<()> {
         only: args.only,
         profiles: args.profile.then(|| args.out.clone()),
     };
+    let (rounds, ms) = (args.rounds, args.time);
+    let machine = format!("{}, load averages {} before; {rounds} rounds of {ms} ms", machine(), load());
     let outcome = run(&options, &mut |text| println!("{text}"));
     let removed = std::fs::remove_dir_all(&dir);
     let all = outcome?;
     removed?;
-    let machine = format!("{}; {} rounds of {} ms", machine(), args.rounds, args.time);
     println!("\n{}", report::goals_table(&all));
     write(&args.out, "nbd.md", &report::markdown(&all, &machine))?;
-    write(&args.out, "nbd.json", &serde_json::to_string_pretty(&report::to_json(&all, &machine))?)?;
+    write(&args.out, "nbd.json", &serde_json::to_string(&report::to_json(&all, &machine))?)?;
     write(&args.out, "nbd.svg", &chart::svg(&all))
 }

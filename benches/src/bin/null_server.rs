@@ -9,6 +9,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use zc_core::{Map, u64_from_usize, usize_from_u64};
@@ -24,6 +25,10 @@ use zc_nbd::server::{
 const RECEIVE_BYTES: usize = 256 << 10;
 /// Longest READ: what the noise is long, in bytes.
 const NOISE_BYTES: usize = 1 << 20;
+/// Replies that a socket's buffer is likely to take at once, in bytes.
+const QUICK_SEND_BYTES: usize = 16 << 10;
+/// How long a client that does not read may hold up others.
+const STUCK: Duration = Duration::from_millis(10);
 /// Tokens: `ACCEPT`, else connection number times two, plus one for sends.
 const ACCEPT: u64 = u64::MAX;
 
@@ -71,7 +76,8 @@ impl Conn {
         }
     }
 
-    fn send(&mut self) -> Option<Operation> {
+    /// One send with all replies, and whether it is small enough to end while it is submitted.
+    fn send(&mut self) -> Option<(Operation, bool)> {
         if self.sending {
             return None;
         }
@@ -83,7 +89,9 @@ impl Conn {
             return None;
         }
         self.sending = true;
-        Some(Operation::Send { fd: Arc::clone(&self.fd), segments: std::mem::take(&mut self.segments) })
+        let segments = std::mem::take(&mut self.segments);
+        let is_quick = segments.iter().map(Segment::len_bytes).sum::<usize>() <= QUICK_SEND_BYTES;
+        Some((Operation::Send { fd: Arc::clone(&self.fd), segments }, is_quick))
     }
 }
 
@@ -151,13 +159,18 @@ impl Server {
         let fd = Arc::clone(&self.listener);
         self.submit(Operation::Accept { fd }, ACCEPT)?;
         let mut completions = Vec::new();
+        let mut quick_sends = 0;
         loop {
-            self.ring.submit_and_wait(1, None, &mut completions)?;
+            // As in the daemon: small sends end while they are submitted, so waiting for one result would return with
+            // theirs, and every request at queue depth 1 would take a second system call.
+            self.ring.submit_and_wait(1 + quick_sends, Some(STUCK), &mut completions)?;
+            quick_sends = 0;
             for completion in completions.drain(..) {
                 self.completed(completion)?;
             }
             for id in std::mem::take(&mut self.to_send) {
-                if let Some(operation) = self.conns.get_mut(&id).and_then(Conn::send) {
+                if let Some((operation, is_quick)) = self.conns.get_mut(&id).and_then(Conn::send) {
+                    quick_sends += usize::from(is_quick);
                     self.submit(operation, id * 2 + 1)?;
                 }
             }

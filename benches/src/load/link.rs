@@ -17,6 +17,7 @@ use crate::clock::now_ns;
 /// Replies taken in one receive, in bytes.
 const INPUT_BYTES: usize = 512 << 10;
 
+#[derive(Debug)]
 pub(super) struct Link {
     socket: UnixStream,
     session: ClientSession,

@@ -1,6 +1,6 @@
 //! The load generator: one thread, a few connections, as many requests in flight on each as asked.
 //!
-//! Job: drive any NBD server alike ([`run`]) and tell how many requests were answered and how long each took. All
+//! Job: drive any NBD server alike ([`run`]), or replay what many machines do at once ([`Replay`]), and tell how many requests were answered and how long each took. All
 //! requests that a turn's replies make room for leave in one send; all replies that have arrived are taken in one
 //! receive. One connection blocks in the receive, several in `poll`.
 //!
@@ -11,6 +11,7 @@
 
 mod link;
 mod payload;
+mod replay;
 
 use std::io;
 use std::path::Path;
@@ -25,6 +26,7 @@ use zc_core::u64_from_usize;
 use crate::clock::now_ns;
 use link::Link;
 pub use payload::{Content, Payloads};
+pub use replay::{Pace, Replay, Replayed, Step};
 
 /// What is asked of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,9 @@ use super::usage::{Profile, SyscallCount, cpu_ns};
 use crate::load::{self, Content, Outcome};
 
 /// Connections and paths that were never used are slow at first: so long every run goes before it counts.
-const WARM_NS: u64 = 150_000_000;
+const WARM_NS: u64 = 30_000_000;
+/// Profiles and counts of system calls come from runs of this length.
+const LOOK_NS: u64 = 500_000_000;
 
 /// How the run is made.
 #[derive(Debug, Clone)]
@@ -27,7 +29,7 @@ pub struct Options {
     pub size_bytes: u64,
     /// Only cases whose name contains this.
     pub only: Option<String>,
-    /// Where profiles of the daemon in each case go, if they are wanted.
+    /// Where whole profiles go, if they are wanted.
     pub profiles: Option<PathBuf>,
 }
 
@@ -59,6 +61,8 @@ pub struct Series {
     pub samples: Vec<Sample>,
     /// System calls per request, from a run of its own.
     pub syscalls: Option<f64>,
+    /// Where the daemon's time goes, from a run of its own.
+    pub profile: Option<String>,
 }
 
 /// The volumes of the daemon, by target.
@@ -159,14 +163,13 @@ impl Field {
         Ok(count.end().map(|calls| calls as f64 / (outcome.requests.max(1) as f64)))
     }
 
-    /// Profiles the daemon in a run of its own; the text goes to a file named for case and target.
-    fn profile(&self, case: &Case, target: Target, time_ns: u64, dir: &Path) -> anyhow::Result<()> {
-        let Some(volume) = target.volume() else { return Ok(()) };
-        let Some(profile) = Profile::begin(self.daemon.pid(), &dir.join("perf.data")) else { return Ok(()) };
-        load::run(self.daemon.socket(), volume, case.load(target, time_ns, 77))?;
-        let name = format!("profile-{}-{volume}.txt", case.name().replace([' ', ','], "_"));
-        std::fs::write(dir.join(name), profile.end().unwrap_or_default())?;
-        Ok(())
+    /// Profiles the daemon in a run of its own.
+    fn profile(&self, case: &Case, target: Target, dir: &Path) -> anyhow::Result<Option<String>> {
+        let Some(volume) = target.volume().filter(|_| case.is_profiled(target)) else { return Ok(None) };
+        let data = dir.join("perf.data");
+        let Some(profile) = Profile::begin(self.daemon.pid(), &data) else { return Ok(None) };
+        load::run(self.daemon.socket(), volume, case.load(target, LOOK_NS, 77))?;
+        Ok(profile.end())
     }
 }
 
@@ -195,7 +198,7 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<
         let mut series: Vec<Series> = Target::ALL
             .into_iter()
             .filter(|target| case.has(*target))
-            .map(|target| Series { case: *case, target, samples: Vec::new(), syscalls: None })
+            .map(|target| Series { case: *case, target, samples: Vec::new(), syscalls: None, profile: None })
             .collect();
         for round in 0..options.rounds {
             let count = series.len();
@@ -209,9 +212,11 @@ pub fn run(options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<
             }
         }
         for one in &mut series {
-            one.syscalls = field.count_syscalls(case, one.target, options.time_ns / 4)?;
-            if let Some(dir) = &options.profiles {
-                field.profile(case, one.target, options.time_ns, dir)?;
+            one.syscalls = field.count_syscalls(case, one.target, LOOK_NS / 5)?;
+            one.profile = field.profile(case, one.target, &options.dir)?;
+            if let (Some(dir), Some(text)) = (&options.profiles, &one.profile) {
+                let name = format!("profile-{}.txt", case.name().replace([' ', ','], "_"));
+                std::fs::write(dir.join(name), text)?;
             }
         }
         tell(&super::report::case_table(&series));

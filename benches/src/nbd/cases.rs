@@ -122,6 +122,12 @@ impl Case {
         }
     }
 
+    /// Whether the daemon is looked into: a profile takes seconds, so for the cases that differ most.
+    #[must_use]
+    pub fn is_profiled(&self, target: Target) -> bool {
+        target == Target::ZcNoise && self.block_bytes != 4 << 10 && self.connections == 1
+    }
+
     /// Whether the target belongs into this case.
     #[must_use]
     pub fn has(&self, target: Target) -> bool {

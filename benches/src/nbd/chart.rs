@@ -74,6 +74,7 @@ mod tests {
                 requests: 1,
             }],
             syscalls: None,
+            profile: None,
         };
         let text = svg(&[series(Target::Raw, 10.0), series(Target::Null, 90.0)]);
         assert_eq!(text.matches("<rect").count(), 2);

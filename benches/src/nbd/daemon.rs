@@ -115,11 +115,7 @@ impl Daemon {
     /// # Errors
     /// The daemon is gone.
     pub fn stats(&self) -> anyhow::Result<Value> {
-        let mut stream = UnixStream::connect(&self.control).context("cannot reach the control socket")?;
-        stream.write_all(b"{\"cmd\":\"stats\"}\n")?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
+        stats(&self.control)
     }
 
     /// The counters that benchmarks look at.
@@ -128,8 +124,7 @@ impl Daemon {
     /// As [`Self::stats`], or a counter is missing.
     pub fn counters(&self) -> anyhow::Result<Counters> {
         let stats = self.stats()?;
-        let manager = find(&stats, "manager").context("no counters")?;
-        let get = |name: &str| manager.get(name).and_then(Value::as_u64).with_context(|| name.to_owned());
+        let get = |name: &str| counter(&stats, name);
         Ok(Counters {
             hits: get("read_hits")?,
             reads: get("reads")?,
@@ -172,6 +167,27 @@ impl Daemon {
         }
         bail!("volume {} does not get into the cache; see `zcctl stats`", volume.name)
     }
+}
+
+/// The answer of a daemon's control socket to `stats`.
+///
+/// # Errors
+/// The daemon is gone.
+pub fn stats(control: &Path) -> anyhow::Result<Value> {
+    let mut stream = UnixStream::connect(control).context("cannot reach the control socket")?;
+    stream.write_all(b"{\"cmd\":\"stats\"}\n")?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line)?;
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// A counter of the manager in such an answer.
+///
+/// # Errors
+/// There is none of that name.
+pub fn counter(stats: &Value, name: &str) -> anyhow::Result<u64> {
+    let manager = find(stats, "manager").context("no counters")?;
+    manager.get(name).and_then(Value::as_u64).with_context(|| name.to_owned())
 }
 
 /// `key` at the top of `value` or one level below.

@@ -8,7 +8,11 @@ use serde_json::{Value, json};
 
 use super::bench::{Sample, Series};
 use super::cases::Target;
+use super::usage::dearest;
 use crate::load::Order;
+
+/// Functions shown of a profile.
+const PROFILE_LINES: usize = 14;
 
 /// The middle of `values`, the mean of the two middle ones of an even number; 0 of none.
 #[must_use]
@@ -57,6 +61,19 @@ impl Series {
     #[must_use]
     pub fn inserted_share(&self) -> Option<f64> {
         self.share(|s| s.counters.map_or(0, |c| c.inserted), |s| s.counters.map_or(0, |c| c.offered))
+    }
+
+    /// CPU microseconds of the server for each request, over all rounds: the kernel counts in steps that are too coarse
+    /// for one.
+    #[must_use]
+    pub fn cpu_us(&self) -> Option<f64> {
+        let requests: u64 = self.samples.iter().map(|sample| sample.requests).sum();
+        let has_cpu = self.samples.iter().all(|sample| sample.cpu_us.is_some());
+        let of = |sample: &Sample| sample.cpu_us.unwrap_or(0.0);
+        has_cpu.then(|| match requests {
+            0 => self.median(of),
+            _ => self.samples.iter().map(|s| of(s) * s.requests as f64).sum::<f64>() / requests as f64,
+        })
     }
 
     /// The lowest rate at which insertions were skipped under pressure.
@@ -113,10 +130,8 @@ fn table_of(series: &[&Series]) -> String {
         for index in 0..5 {
             let _infallible = write!(text, " {:.1} |", one.median(|sample| sample.latency_us[index]));
         }
-        let has_cpu = one.samples.iter().all(|sample| sample.cpu_us.is_some());
-        let cpu = has_cpu.then(|| one.median(|sample| sample.cpu_us.unwrap_or(0.0)));
         let _infallible =
-            writeln!(text, " {} | {} | {} |", optional(cpu), optional(one.syscalls), one.extra());
+            writeln!(text, " {} | {} | {} |", optional(one.cpu_us()), optional(one.syscalls), one.extra());
     }
     text
 }
@@ -209,22 +224,32 @@ pub fn markdown(all: &[Series], machine: &str) -> String {
             done.push(name);
         }
     }
+    text.push_str(
+        "\n## Where the daemon's time goes\n\nFunctions by their own share of all its threads' time.\n",
+    );
+    for one in all {
+        let Some(profile) = &one.profile else { continue };
+        let lines = dearest(profile, PROFILE_LINES).join("\n");
+        let _infallible = write!(text, "\n### {}\n\n```\n{lines}\n```\n", one.case.name());
+    }
     text
 }
 
 /// Everything as JSON: every sample of every series.
 #[must_use]
 pub fn to_json(all: &[Series], machine: &str) -> Value {
+    let tenths = |value: f64| (value * 10.0).round() / 10.0;
     let sample = |sample: &Sample| {
         json!({
             "round": sample.round,
             "requests": sample.requests,
-            "per_second": sample.per_second,
+            "per_second": tenths(sample.per_second),
             "latency_us": {
-                "mean": sample.latency_us[0], "p50": sample.latency_us[1], "p90": sample.latency_us[2],
-                "p99": sample.latency_us[3], "p999": sample.latency_us[4],
+                "mean": tenths(sample.latency_us[0]), "p50": tenths(sample.latency_us[1]),
+                "p90": tenths(sample.latency_us[2]), "p99": tenths(sample.latency_us[3]),
+                "p999": tenths(sample.latency_us[4]),
             },
-            "server_cpu_us_per_request": sample.cpu_us,
+            "server_cpu_us_per_request": sample.cpu_us.map(tenths),
         })
     };
     let series = |one: &Series| {
@@ -258,7 +283,7 @@ mod tests {
             requests: 1,
         };
         let samples = (0..).zip(rates).map(sample).collect();
-        Series { case: CASES[0], target, samples, syscalls: None }
+        Series { case: CASES[0], target, samples, syscalls: None, profile: None }
     }
 
     #[test]
@@ -274,6 +299,15 @@ mod tests {
         let fast = series(Target::ZcNoise, &[80.0, 40.0, 20.0], 10.0);
         let slow = series(Target::Raw, &[100.0, 50.0, 25.0], 5.0);
         assert!((fast.ratio(&slow, |sample| sample.per_second) - 0.8).abs() < 1e-9);
+    }
+
+    #[test]
+    fn cpu_is_weighed_with_requests() {
+        let mut one = series(Target::ZcNoise, &[1.0, 1.0], 9.0);
+        assert_eq!(one.cpu_us(), None);
+        (one.samples[0].cpu_us, one.samples[0].requests) = (Some(10.0), 300);
+        (one.samples[1].cpu_us, one.samples[1].requests) = (Some(30.0), 100);
+        assert!((one.cpu_us().unwrap() - 15.0).abs() < 1e-9);
     }
 
     #[test]
@@ -304,8 +338,10 @@ mod tests {
 
     #[test]
     fn the_report_has_every_target_of_a_case() {
-        let all = [series(Target::Raw, &[1.0], 5.0), series(Target::Qemu, &[0.5], 9.0)];
+        let mut all = [series(Target::Raw, &[1.0], 5.0), series(Target::Qemu, &[0.5], 9.0)];
+        all[1].profile = Some("Own time\n  7.5%  shard-0  [.]  hash\n".to_owned());
         let text = markdown(&all, "a machine");
+        assert!(text.contains("7.5% shard-0 [.] hash"), "{text}");
         assert!(text.contains("| qemu-nbd (direct, io_uring) | 0.50 | 0 |"), "{text}");
         assert_eq!(to_json(&all, "a machine")["series"].as_array().unwrap().len(), 2);
     }

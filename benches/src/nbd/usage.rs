@@ -93,6 +93,15 @@ impl Profile {
     }
 }
 
+/// The functions of a profile that take the most time themselves: share, thread, function.
+#[must_use]
+pub fn dearest(profile: &str, count: usize) -> Vec<String> {
+    let own = profile.split("With callees").next().unwrap_or(profile);
+    let lines = own.lines().map(str::trim).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()));
+    let columns = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    lines.map(columns).take(count).collect()
+}
+
 fn parse(text: &str) -> Option<u64> {
     text.lines().find(|line| line.contains("sys_enter"))?.split(',').next()?.parse().ok()
 }
@@ -106,6 +115,13 @@ mod tests {
         assert_eq!(parse("\n29,,raw_syscalls:sys_enter,1,100.00,,\n"), Some(29));
         assert_eq!(parse("<not counted>,,raw_syscalls:sys_enter,0,0.00,,\n"), None);
         assert_eq!(parse("Access to performance monitoring is limited.\n"), None);
+    }
+
+    #[test]
+    fn the_dearest_functions_come_first_and_callers_not_at_all() {
+        let text = "Own time\n# Samples\n    11.64%  shard-0   [k] spin\n     6.85%  shard-0   [k] copy\n\nWith callees\n 99% x\n";
+        assert_eq!(dearest(text, 9), ["11.64% shard-0 [k] spin", "6.85% shard-0 [k] copy"]);
+        assert_eq!(dearest(text, 1).len(), 1);
     }
 
     #[test]

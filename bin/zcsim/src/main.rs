@@ -1,10 +1,13 @@
-//! `zcsim`: the cache manager under simulated devices.
+//! `zcsim`: the cache manager under simulated devices, and traces.
+//!
+//! `zcsim info` tells what is in a block trace.
 //!
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk. Exit codes: 0 all seeds
 //! clean, 1 a violation (or a canary that was not found), 2 usage, 3 something that had to happen never did.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod fuzz;
+mod info;
 
 use std::process::ExitCode;
 
@@ -22,6 +25,8 @@ struct Cli {
 enum Command {
     /// Run seeds with power cuts, kills and device faults; check every byte.
     Fuzz(fuzz::Args),
+    /// Tell what is in a block trace: requests, footprint, mix, duplicates, compressibility.
+    Info(info::Args),
     /// Print a completion script.
     Completions {
         /// The shell.
@@ -32,6 +37,7 @@ enum Command {
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Fuzz(args) => fuzz::run(&args),
+        Command::Info(args) => info::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());
             ExitCode::SUCCESS

@@ -1,16 +1,20 @@
 //! `cargo xtask`: the development tasks that are more than one cargo command.
 //!
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
-//! `soak` lets the simulator look for failing seeds for as long as you like; `nbd-conformance` judges NBD servers.
+//! `soak` lets the simulator look for failing seeds for as long as you like; `fuzz` feeds bytes to every decoder;
+//! `nbd-conformance` judges NBD servers.
 //!
 //! Invariants: output of the tools is streamed, never swallowed; a missing tool is an error and never a skipped
-//! check; nothing outside the target directory is changed except by `apt-get install`.
+//! check (clients of a newer Debian than this one excepted: the summary says if they were not to be had); nothing outside the target directory is changed except by `apt-get install`, and the lock files of the fuzz
+//! packages, which git ignores.
 //!
 //! What it does not do: anything cargo does well alone, and anything the programs need at run time.
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
 mod conformance;
+mod fuzz;
+mod newer;
 mod packages;
 mod run;
 mod servers;
@@ -32,9 +36,9 @@ struct Cli {
 enum Task {
     /// Install what the tests need, then run every check in order.
     Test(TestArgs),
-    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers.
+    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench bootstorm` boots machines.
     Bench {
-        /// `nbd` and its options; or passed on to criterion: a filter, `--save-baseline NAME`, ...
+        /// `nbd` or `bootstorm` and its options; or passed on to criterion: a filter, `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -47,6 +51,8 @@ enum Task {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         jobs: Option<u32>,
     },
+    /// Feed arbitrary and changed bytes to every decoder; a crash fails and its input is kept.
+    Fuzz(fuzz::Args),
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
     NbdConformance(conformance::Args),
 }
@@ -73,6 +79,7 @@ fn main() -> ExitCode {
         Task::Test(args) => steps::test(&args),
         Task::Bench { args } => steps::bench(&args),
         Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
+        Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
     };
     match result {

@@ -2,7 +2,7 @@
 //!
 //! Invariant: after `ensure_*` returned `Ok`, the tool can be run. Nothing is installed that is already there.
 
-use crate::run::{cargo, run, workspace};
+use crate::run::{build_dir, cargo, run};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -23,8 +23,10 @@ struct Package {
     proofs: &'static [Proof],
 }
 
-/// What the end-to-end tests use.
+/// What the end-to-end tests and the fuzzers use.
 const PACKAGES: &[Package] = &[
+    Package { name: "g++", proofs: &[Proof::Program("c++")] },
+    Package { name: "util-linux", proofs: &[Proof::Program("prlimit")] },
     Package {
         name: "libnbd-bin",
         proofs: &[
@@ -90,7 +92,7 @@ pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
     if let Some(found) = find("cargo-deny") {
         return Ok(found);
     }
-    let root = tools_dir()?;
+    let root = build_dir()?.join("xtask-tools");
     let program = root.join("bin/cargo-deny");
     if !program.is_file() {
         if !install {
@@ -100,13 +102,6 @@ pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
         run(cargo().args(["install", "cargo-deny", "--locked", "--version", &exact, "--root"]).arg(&root))?;
     }
     Ok(program)
-}
-
-/// Where cargo tools are installed: beside the profile folder that holds our own executable.
-fn tools_dir() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
-    let target = own.ancestors().nth(2).map_or_else(|| workspace().join("target"), Path::to_path_buf);
-    Ok(target.join("xtask-tools"))
 }
 
 fn missing_packages() -> Vec<&'static str> {
@@ -126,7 +121,7 @@ fn holds(proof: Proof) -> bool {
 }
 
 /// Finds a program on the search path, and where Debian keeps programs of the administrator.
-fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file())

@@ -13,6 +13,15 @@ pub(crate) fn workspace() -> PathBuf {
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
+/// The target directory: above the profile folder that holds our own executable.
+///
+/// # Errors
+/// The system does not tell where we are.
+pub(crate) fn build_dir() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+    Ok(own.ancestors().nth(2).map_or_else(|| workspace().join("target"), Path::to_path_buf))
+}
+
 /// The cargo that started us.
 pub(crate) fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

@@ -34,10 +34,23 @@ pub(crate) enum Step {
     Unit,
     /// The simulator over a few hundred seeds, then its canaries.
     Simulation,
+    /// Every fuzzer for a minute.
+    Fuzz,
     /// Our NBD server judged by the protocol document, and the table of that.
     NbdConformance,
     /// The programs with real clients.
     EndToEnd,
+    /// The daemon with clients of a newer Debian, if they can be had.
+    NewerClients,
+}
+
+/// What came of a step that did not fail.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// All of it was checked.
+    Whole,
+    /// It was not checked, and why.
+    Without(String),
 }
 
 impl Step {
@@ -46,8 +59,8 @@ impl Step {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    fn run(self, install: bool) -> anyhow::Result<()> {
-        match self {
+    fn run(self, install: bool) -> anyhow::Result<Done> {
+        let checked = match self {
             Self::Packages => ensure_debian(install),
             Self::Fmt => run(cargo().args(["fmt", "--all", "--check"])),
             Self::Clippy => run(cargo()
@@ -68,11 +81,14 @@ impl Step {
                 run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
                 run(&mut zcsim(&["fuzz", "--canaries"]))
             }
+            Self::Fuzz => crate::fuzz::check(),
             Self::NbdConformance => crate::conformance::check(),
             Self::EndToEnd => {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }
-        }
+            Self::NewerClients => return crate::newer::check(install),
+        };
+        checked.map(|()| Done::Whole)
     }
 }
 
@@ -88,7 +104,7 @@ fn zcsim(args: &[&str]) -> Command {
 struct Outcome {
     step: Step,
     took: Duration,
-    result: anyhow::Result<()>,
+    result: anyhow::Result<Done>,
 }
 
 /// `cargo xtask test`.
@@ -104,8 +120,10 @@ pub(crate) fn test(args: &TestArgs) -> anyhow::Result<()> {
     for (index, step) in steps.iter().enumerate() {
         println!("\n==> [{}/{}] {}", index + 1, steps.len(), step.name());
         let (result, took) = timed(|| step.run(!args.no_install));
-        if let Err(error) = &result {
-            println!("    {} FAILED: {error:#}", step.name());
+        match &result {
+            Ok(Done::Whole) => {}
+            Ok(Done::Without(reason)) => println!("    {} NOT CHECKED: {reason}", step.name()),
+            Err(error) => println!("    {} FAILED: {error:#}", step.name()),
         }
         let failed = result.is_err();
         outcomes.push(Outcome { step: *step, took, result });
@@ -134,7 +152,11 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
         let (seconds, result) = match outcomes.get(index) {
             Some(outcome) => (
                 format!("{:.1}", outcome.took.as_secs_f64()),
-                if outcome.result.is_ok() { "ok" } else { "FAILED" },
+                match &outcome.result {
+                    Ok(Done::Whole) => "ok",
+                    Ok(Done::Without(_)) => "not checked",
+                    Err(_) => "FAILED",
+                },
             ),
             None => ("-".to_owned(), "not run"),
         };
@@ -145,13 +167,14 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
     table
 }
 
-/// `cargo xtask bench`: `nbd` compares the daemon with other servers, anything else goes to criterion.
+/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `bootstorm` with itself in pass-through while many
+/// machines boot, anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
-        [first, rest @ ..] if first == "nbd" => {
+        [first, rest @ ..] if ["nbd", "bootstorm"].contains(&first.as_str()) => {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {
                 let mut command = cargo();
@@ -159,7 +182,7 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
                 command
             };
             run(release("build").args(["--package", "zcached"]))?;
-            run(release("run").args(["--bin", "bench-nbd", "--"]).args(rest))
+            run(release("run").args(["--bin", &format!("bench-{first}"), "--"]).args(rest))
         }
         _ => {
             run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
@@ -200,18 +223,20 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_tells_ok_failed_and_not_run() {
-        let steps = [Step::Fmt, Step::Clippy, Step::Doc];
+    fn the_summary_tells_ok_failed_not_checked_and_not_run() {
+        let steps = [Step::Fmt, Step::Clippy, Step::NewerClients, Step::Doc];
         let took = Duration::from_millis(1_500);
         let outcomes = [
-            Outcome { step: Step::Fmt, took, result: Ok(()) },
+            Outcome { step: Step::Fmt, took, result: Ok(Done::Whole) },
             Outcome { step: Step::Clippy, took, result: Err(anyhow::anyhow!("broken")) },
+            Outcome { step: Step::NewerClients, took, result: Ok(Done::Without("offline".to_owned())) },
         ];
         let table = summary(&steps, &outcomes);
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(lines[1], ["fmt", "1.5", "ok"]);
         assert_eq!(lines[2], ["clippy", "1.5", "FAILED"]);
-        assert_eq!(lines[3], ["doc", "-", "not", "run"]);
-        assert_eq!(lines[4], ["total", "3.0"]);
+        assert_eq!(lines[3], ["newer-clients", "1.5", "not", "checked"]);
+        assert_eq!(lines[4], ["doc", "-", "not", "run"]);
+        assert_eq!(lines[5], ["total", "4.5"]);
     }
 }

@@ -13,7 +13,6 @@ use std::os::unix::net::UnixListener as StdListener;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -30,6 +29,7 @@ use crate::front_settings::FrontSettings;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX};
 use crate::listen::SocketPath;
 use crate::registry::Registry;
+use crate::request::Request;
 use crate::settings::{mode_from_name, mode_name, volume_config};
 use crate::stats::ShardStats;
 
@@ -55,18 +55,6 @@ impl Drop for ControlHandle {
             tracing::error!("the control thread had panicked");
         }
     }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
-enum Request {
-    // Braces: fields of a unit variant would be ignored rather than refused.
-    Status {},
-    Stats {},
-    Connections {},
-    Reload {},
-    Stop {},
-    SetMode { volume: String, mode: String },
 }
 
 /// Settings that commands change.
@@ -232,8 +220,7 @@ async fn converse(shared: &Shared, stream: UnixStream) -> io::Result<()> {
 }
 
 async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
-    let request: Request = serde_json::from_slice(line).map_err(|error| format!("not a command: {error}"))?;
-    match request {
+    match Request::parse(line)? {
         Request::Status {} => shared.status().await,
         Request::Stats {} => {
             let stats = shared.stats().await?;

@@ -4,7 +4,7 @@
 //!
 //! Threads: one per shard (there is one) with the ring, all connections, cache device and origins (`shard`); a fixed
 //! pool of reduce workers (`reduce_pool`); one for the control plane with tokio (`control`). A cache hit stays on the
-//! shard's thread from the socket to the socket unless it is larger than 32 KiB.
+//! shard's thread from the socket to the socket, unless it is compressed and larger than 32 KiB.
 //!
 //! Invariants: the shard's thread alone owns manager and connections; other threads reach it through a bounded mailbox
 //! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded (G9).
@@ -33,6 +33,9 @@ mod exec;
 mod extents;
 mod front;
 mod front_settings;
+#[cfg(test)]
+#[path = "../fuzz/bodies/control.rs"]
+mod fuzz_control;
 mod intent;
 mod limits;
 mod listen;
@@ -48,6 +51,7 @@ mod places;
 mod reduce;
 mod reduce_pool;
 mod registry;
+mod request;
 mod settings;
 mod shard;
 mod sparse;

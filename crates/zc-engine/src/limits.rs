@@ -27,13 +27,22 @@ pub(crate) const KEEPALIVE_PROBES: u32 = 6;
 pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
-/// Decoded bytes of one request up to which a hit is decoded on the data-plane thread (FlaZ 2.2.5 decodes larger ones
-/// in parallel).
+/// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones are
+/// decoded by workers in groups of so many bytes (FlaZ 2.2.5 decodes them in parallel).
 pub(crate) const INLINE_DECODE_BYTES: u32 = 32 << 10;
-/// Bytes decoded on the data-plane thread in one turn; what exceeds it goes to the workers.
+/// Bytes decompressed on the data-plane thread in one turn (what is not compressed counts a quarter); what exceeds it
+/// goes to the workers.
 pub(crate) const INLINE_DECODE_BYTES_PER_TURN: u32 = 512 << 10;
 /// Jobs waiting for reduce workers; beyond it a job is carried out by the thread that brings it.
 pub(crate) const REDUCE_JOBS_MAX: usize = 16_384;
+/// Jobs of insertions that are handed over at once; fewer wait for others for a millisecond or two.
+pub(crate) const REDUCE_JOBS_TOGETHER: usize = 8;
+/// Milliseconds to the next turn while they do.
+pub(crate) const TICK_JOBS_MS: u64 = 1;
+/// Results of insertions that wake the data plane; fewer wait for others, ...
+pub(crate) const REDUCE_RESULTS_MAX: usize = 32;
+/// ... so long at most after the last.
+pub(crate) const REDUCE_LINGER: std::time::Duration = std::time::Duration::from_micros(500);
 /// Reduce threads a configuration may ask for.
 pub(crate) const REDUCE_THREADS_MAX: u32 = 256;
 /// Buffer memory kept for reuse.
@@ -57,3 +66,9 @@ pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
 pub(crate) const MAP_RUNS_MAX: usize = 4096;
 /// Replies of a turn to one client that the socket's buffer is likely to take at once (TCP starts with 16 KiB).
 pub(crate) const QUICK_SEND_BYTES: u64 = 16 << 10;
+/// Operations with devices from which on a turn waits for several of them, ...
+pub(crate) const GATHER_OPS_MIN: usize = 8;
+/// ... for no more than so many, ...
+pub(crate) const GATHER_MAX: usize = 16;
+/// ... and no longer than about two reads of an SSD take, in microseconds.
+pub(crate) const GATHER_TIME_US: u32 = 100;

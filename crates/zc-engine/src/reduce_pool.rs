@@ -1,16 +1,21 @@
 //! The reduce workers: decoding, hashing, compression and comparison off the data-plane thread.
 //!
 //! Job: a fixed number of threads take jobs from two queues, decoding (a client waits for it) before everything else
-//! (FlaZ 2.2.5), and put results where the data plane finds them when it is woken.
+//! (FlaZ 2.2.5), and put results where the data plane finds them.
+//!
+//! To wake a thread costs more than to hash an extent, so what belongs to insertions is gathered on both ways: jobs are
+//! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are many or
+//! nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes at once.
 //!
 //! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
-//! so that none is lost and memory stays bounded. Each job yields one result. Jobs own leases of their memory.
+//! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
+//! having to ask. Jobs own leases of their memory.
 //!
 //! What it does not do: order results (the manager packs in the order of requests whatever order they come in).
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -19,13 +24,15 @@ use zc_io::{Lease, ReadLease, Waker};
 
 use crate::error::EngineError;
 use crate::extents::PartDecode;
-use crate::limits::{REDUCE_JOBS_MAX, REDUCE_THREADS_MAX};
+use crate::limits::{
+    REDUCE_JOBS_MAX, REDUCE_JOBS_TOGETHER, REDUCE_LINGER, REDUCE_RESULTS_MAX, REDUCE_THREADS_MAX,
+};
 use crate::reduce::{self, Facts};
 
 /// Work for a thread.
 pub(crate) enum Job {
-    /// Verify and decode one extent of a device read.
-    Decode(PartDecode),
+    /// Verify and decode some extents of one device read.
+    Decode(Vec<PartDecode>),
     /// Fingerprint.
     Hash { op: OpId, src: ReadLease, kind: FingerprintKind },
     /// Compress.
@@ -38,8 +45,8 @@ pub(crate) enum Job {
 
 /// What came out of a job.
 pub(crate) enum Outcome {
-    /// The part of this read; its fault, if any.
-    Decoded { read: u64, part: usize, result: Result<(), zc_format::ExtentError> },
+    /// Read, part and its fault, if any.
+    Decoded(Vec<(u64, usize, Result<(), zc_format::ExtentError>)>),
     /// Facts about bytes, for the manager.
     Facts { op: OpId, facts: Facts },
     /// The end of a [`Job::Blocking`].
@@ -51,11 +58,16 @@ impl Job {
         matches!(self, Self::Decode(_))
     }
 
+    /// Whether its result can wait a moment for others: it belongs to an insertion.
+    fn has_time(&self) -> bool {
+        matches!(self, Self::Hash { .. } | Self::Compress { .. } | Self::Compare { .. })
+    }
+
     fn run(self, scratch: &mut reduce::Scratch) -> Outcome {
         match self {
-            Self::Decode(part) => {
-                let (read, number) = (part.read, part.part);
-                Outcome::Decoded { read, part: number, result: part.run(scratch) }
+            Self::Decode(parts) => {
+                let decoded = |part: PartDecode| (part.read, part.part, part.run(scratch));
+                Outcome::Decoded(parts.into_iter().map(decoded).collect())
             }
             Self::Hash { op, src, kind } => Outcome::Facts { op, facts: scratch.hash(&src, kind) },
             Self::Compress { op, src, codec, max_bytes, mut out } => {
@@ -82,8 +94,20 @@ struct Shared {
     queues: Mutex<Queues>,
     ready: Condvar,
     done: Mutex<Vec<Outcome>>,
+    /// Results in `done`.
+    results: AtomicUsize,
     waker: Waker,
     inline: AtomicU64,
+}
+
+impl Shared {
+    /// Adds a result; how many there are now.
+    fn put(&self, outcome: Outcome) -> usize {
+        let mut done = lock(&self.done);
+        done.push(outcome);
+        self.results.store(done.len(), Ordering::Release);
+        done.len()
+    }
 }
 
 /// A poisoned lock means a worker panicked between two consistent states: the data goes on.
@@ -96,6 +120,9 @@ pub(crate) struct ReducePool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     scratch: reduce::Scratch,
+    /// Jobs that no worker was given yet, and since when.
+    fresh: Vec<Job>,
+    fresh_since_ms: Option<u64>,
 }
 
 impl ReducePool {
@@ -105,10 +132,12 @@ impl ReducePool {
             queues: Mutex::default(),
             ready: Condvar::new(),
             done: Mutex::default(),
+            results: AtomicUsize::new(0),
             waker,
             inline: AtomicU64::new(0),
         });
-        let mut pool = Self { shared, threads: Vec::new(), scratch: reduce::Scratch::default() };
+        let scratch = reduce::Scratch::default();
+        let mut pool = Self { shared, threads: Vec::new(), scratch, fresh: Vec::new(), fresh_since_ms: None };
         for number in 0..threads.clamp(1, REDUCE_THREADS_MAX) {
             let shared = Arc::clone(&pool.shared);
             let cpus = cpus.to_vec();
@@ -124,35 +153,68 @@ impl ReducePool {
         Ok(pool)
     }
 
-    /// Hands a job over.
+    /// Takes a job; a worker gets it with the next [`Self::hand_over`].
     pub(crate) fn submit(&mut self, job: Job) {
-        let mut queues = lock(&self.shared.queues);
-        if queues.urgent.len() + queues.other.len() >= REDUCE_JOBS_MAX {
-            drop(queues);
-            self.shared.inline.fetch_add(1, Ordering::Relaxed);
-            let outcome = job.run(&mut self.scratch);
-            lock(&self.shared.done).push(outcome);
-            self.shared.waker.wake();
+        self.fresh.push(job);
+    }
+
+    /// Whether jobs wait to be handed over.
+    pub(crate) const fn has_fresh(&self) -> bool {
+        !self.fresh.is_empty()
+    }
+
+    /// Hands jobs over, unless they have time and are few. To be called at the end of each turn, and every millisecond
+    /// or so while [`Self::has_fresh`].
+    pub(crate) fn hand_over(&mut self, now_ms: u64) {
+        if self.fresh.is_empty() {
             return;
         }
-        if job.is_urgent() {
-            queues.urgent.push_back(job);
-        } else {
-            queues.other.push_back(job);
+        let since_ms = *self.fresh_since_ms.get_or_insert(now_ms);
+        let have_time = self.fresh.len() < REDUCE_JOBS_TOGETHER && now_ms <= since_ms + 1;
+        if have_time && self.fresh.iter().all(Job::has_time) {
+            return;
+        }
+        self.fresh_since_ms = None;
+        let mut queues = lock(&self.shared.queues);
+        let room = REDUCE_JOBS_MAX.saturating_sub(queues.urgent.len() + queues.other.len());
+        let too_many = self.fresh.split_off(self.fresh.len().min(room));
+        let urgent = self.fresh.iter().filter(|job| job.is_urgent()).count();
+        let wakes = urgent + (self.fresh.len() - urgent).div_ceil(REDUCE_JOBS_TOGETHER);
+        for job in self.fresh.drain(..) {
+            if job.is_urgent() {
+                queues.urgent.push_back(job);
+            } else {
+                queues.other.push_back(job);
+            }
         }
         drop(queues);
-        self.shared.ready.notify_one();
+        for _ in 0..wakes.min(self.threads.len()) {
+            self.shared.ready.notify_one();
+        }
+        for job in too_many {
+            self.shared.inline.fetch_add(1, Ordering::Relaxed);
+            let outcome = job.run(&mut self.scratch);
+            self.shared.put(outcome);
+            self.shared.waker.wake();
+        }
+    }
+
+    /// Whether there are results.
+    pub(crate) fn has_results(&self) -> bool {
+        self.shared.results.load(Ordering::Acquire) > 0
     }
 
     /// Takes the results that are there.
     pub(crate) fn take_done(&self, into: &mut Vec<Outcome>) {
-        into.append(&mut lock(&self.shared.done));
+        let mut done = lock(&self.shared.done);
+        into.append(&mut done);
+        self.shared.results.store(0, Ordering::Release);
     }
 
     /// Jobs waiting now.
     pub(crate) fn waiting(&self) -> usize {
         let queues = lock(&self.shared.queues);
-        queues.urgent.len() + queues.other.len()
+        self.fresh.len() + queues.urgent.len() + queues.other.len()
     }
 
     /// Jobs that were carried out by the thread that brought them, because the queues were full.
@@ -194,24 +256,42 @@ fn pin(cpus: &[usize]) {
 
 fn work(shared: &Shared) {
     let mut scratch = reduce::Scratch::default();
-    loop {
-        let mut queues = lock(&shared.queues);
-        let job = loop {
-            if let Some(job) = queues.urgent.pop_front() {
-                break job;
-            }
-            if let Some(job) = queues.other.pop_front() {
-                break job;
-            }
-            if queues.stop {
-                return;
-            }
-            queues = shared.ready.wait(queues).unwrap_or_else(PoisonError::into_inner);
-        };
-        drop(queues);
+    // This thread added results without waking the data plane.
+    let mut untold = false;
+    while let Some(job) = next_job(shared, &mut untold) {
+        let has_time = job.has_time();
         let outcome = job.run(&mut scratch);
-        lock(&shared.done).push(outcome);
-        shared.waker.wake();
+        let results = shared.put(outcome);
+        untold = has_time && results < REDUCE_RESULTS_MAX;
+        if !untold {
+            shared.waker.wake();
+        }
+    }
+}
+
+/// The next job; `None` at the end. Results that were not told are told when no job comes for a moment.
+fn next_job(shared: &Shared, untold: &mut bool) -> Option<Job> {
+    let mut queues = lock(&shared.queues);
+    loop {
+        if let Some(job) = queues.urgent.pop_front().or_else(|| queues.other.pop_front()) {
+            return Some(job);
+        }
+        if queues.stop {
+            return None;
+        }
+        if !*untold {
+            queues = shared.ready.wait(queues).unwrap_or_else(PoisonError::into_inner);
+            continue;
+        }
+        let (guard, waited) =
+            shared.ready.wait_timeout(queues, REDUCE_LINGER).unwrap_or_else(PoisonError::into_inner);
+        queues = guard;
+        if waited.timed_out() {
+            *untold = false;
+            if shared.results.load(Ordering::Acquire) > 0 {
+                shared.waker.wake();
+            }
+        }
     }
 }
 
@@ -247,6 +327,8 @@ mod tests {
             let (left, right) = (left.read_lease(0..8192), right.read_lease(0..8192));
             pool.submit(Job::Compare { op: OpId(op), left, right });
         }
+        assert_eq!(pool.waiting(), 100, "they wait for the end of the turn");
+        pool.hand_over(0);
         let mut equal: Vec<_> = wait(&mut ring, &event, &pool, 100)
             .into_iter()
             .map(|outcome| match outcome {
@@ -272,6 +354,10 @@ mod tests {
         pool.submit(Job::Hash { op: OpId(2), src: zeros.read_lease(0..8192), kind });
         let (src, out) = (text.read_lease(0..8192), out.lease(0..7000));
         pool.submit(Job::Compress { op: OpId(3), src, codec: Codec::Lz4, max_bytes: 7000, out });
+        pool.hand_over(7);
+        assert!(pool.has_fresh(), "three have time");
+        pool.hand_over(9);
+        assert!(!pool.has_fresh());
         for outcome in wait(&mut ring, &event, &pool, 3) {
             match outcome {
                 Outcome::Facts { op: OpId(1), facts: Facts::Hashed(digest) } => {
@@ -286,5 +372,42 @@ mod tests {
                 _ => panic!("an unexpected result"),
             }
         }
+    }
+
+    #[test]
+    fn a_single_result_is_told_although_nothing_follows() {
+        let mut ring = Ring::new(RingOptions::default()).unwrap();
+        let event = EventFd::new().unwrap();
+        let mut pool = ReducePool::start(1, &[], event.waker()).unwrap();
+        let zeros = Arena::new(AlignedBuf::new(512));
+        for op in 0..3 {
+            let src = zeros.read_lease(0..512);
+            pool.submit(Job::Hash { op: OpId(op), src, kind: FingerprintKind::Blake3 });
+            pool.hand_over(10 * op);
+            pool.hand_over(10 * op + 2);
+            assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
+            assert!(!pool.has_results());
+        }
+    }
+
+    #[test]
+    fn results_that_a_turn_takes_before_they_are_told_are_not_lost() {
+        let event = EventFd::new().unwrap();
+        let mut pool = ReducePool::start(2, &[], event.waker()).unwrap();
+        let zeros = Arena::new(AlignedBuf::new(512));
+        let mut done = Vec::new();
+        for op in 0..50 {
+            let src = zeros.read_lease(0..512);
+            pool.submit(Job::Hash { op: OpId(op), src, kind: FingerprintKind::Blake3 });
+            pool.hand_over(op);
+        }
+        pool.hand_over(99);
+        while done.len() < 50 {
+            if pool.has_results() {
+                pool.take_done(&mut done);
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(done.len(), 50);
     }
 }

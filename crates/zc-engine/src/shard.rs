@@ -17,7 +17,7 @@ use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
 use zc_config::AddressRange;
 use zc_core::{FingerprintKind, JournalSeq, Map, ReqId, VolumeId};
-use zc_io::{BlockFile, BufPool, Completion, EventFd, Operation, Ring, RingOptions};
+use zc_io::{BlockFile, BufPool, Completion, EventFd, Gather, Operation, Ring, RingOptions};
 use zc_origin::Origin;
 
 use crate::access::Export;
@@ -30,7 +30,10 @@ use crate::error::EngineError;
 use crate::extents::ExtentsRead;
 use crate::front::ClientRequest;
 use crate::intent::IntentLog;
-use crate::limits::{POOL_BYTES, RING_ENTRIES, RING_OPS, TICK_BUSY_MS, TICK_IDLE_MS};
+use crate::limits::{
+    GATHER_MAX, GATHER_OPS_MIN, GATHER_TIME_US, POOL_BYTES, RING_ENTRIES, RING_OPS, TICK_BUSY_MS,
+    TICK_IDLE_MS, TICK_JOBS_MS,
+};
 use crate::listen::Listener;
 use crate::locks::RangeLocks;
 use crate::metrics::{Metrics, Path};
@@ -278,11 +281,14 @@ impl Shard {
                 }
                 return Ok(clean);
             }
-            let (min, timeout) = self.wait();
-            self.ring.submit_and_wait(min, Some(timeout), &mut completions)?;
+            let (min, gather, timeout) = self.wait();
+            self.ring.submit_and_gather(min, gather, Some(timeout), &mut completions)?;
             self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
             for completion in completions.drain(..) {
                 self.completed(completion);
+            }
+            if self.pool.has_results() {
+                self.take_results();
             }
             self.submit_backlog();
             self.tick();
@@ -292,14 +298,19 @@ impl Shard {
     /// How many completions to wait for, and how long. Small sends end while they are submitted: waking up for them
     /// alone would cost every request at queue depth 1 a system call. Where one does not end so, because its client
     /// does not read, the turn goes on with the second completion or after a tick.
-    fn wait(&mut self) -> (usize, Duration) {
+    ///
+    /// With many reads on their way the turn waits a little for several of them: their replies leave in one send and
+    /// wake their client once, and what it asks next comes in one receive.
+    fn wait(&mut self) -> (usize, Option<Gather>, Duration) {
         let sends = std::mem::take(&mut self.quick_sends);
         let ms = match (self.touched.is_empty(), sends) {
             (false, _) => 0,
+            (true, _) if self.pool.has_fresh() => TICK_JOBS_MS,
             (true, 0) => self.tick_ms(),
             (true, _) => TICK_BUSY_MS,
         };
-        (1 + sends, Duration::from_millis(ms))
+        let gather = if ms == 0 { None } else { gathered(self.tokens.device_ops(), sends) };
+        (1 + sends, gather, Duration::from_millis(ms))
     }
 
     /// Handles events until there are none, carrying out what they cause.
@@ -326,6 +337,7 @@ impl Shard {
         self.pump_stop();
         self.handle_events(actions);
         self.intent.write_out();
+        self.pool.hand_over(self.clock.now_ms());
         self.send_replies();
     }
 
@@ -346,21 +358,49 @@ impl Shard {
         self.look_after_connections(now_ms);
     }
 
-    /// Another thread has something: results of workers or commands.
-    pub(crate) fn woken(&mut self) {
-        self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
+    /// What workers found out.
+    fn take_results(&mut self) {
         let mut done = Vec::new();
         self.pool.take_done(&mut done);
         for outcome in done {
             match outcome {
-                Outcome::Decoded { read, part, result } => self.part_decoded(read, part, result),
+                Outcome::Decoded(parts) => {
+                    for (read, part, result) in parts {
+                        self.part_decoded(read, part, result);
+                    }
+                }
                 Outcome::Facts { op, facts } => self.facts_known(op, facts),
                 Outcome::Blocking { op, result } => self.distrusted(op, result),
             }
         }
+    }
+
+    /// Another thread has something: results of workers or commands.
+    pub(crate) fn woken(&mut self) {
+        self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
+        self.take_results();
         for mapped in self.mapped.take() {
             self.origin_mapped(mapped);
         }
         self.take_commands();
+    }
+}
+
+/// What to wait for while so many operations are with devices: half of them, so that the devices keep the other half to
+/// work on.
+fn gathered(device_ops: usize, sends: usize) -> Option<Gather> {
+    (device_ops >= GATHER_OPS_MIN)
+        .then(|| Gather { count: sends + (device_ops / 2).min(GATHER_MAX), time_us: GATHER_TIME_US })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_gathers_a_part_of_many_and_nothing_of_few() {
+        assert_eq!(gathered(GATHER_OPS_MIN - 1, 1), None);
+        assert_eq!(gathered(32, 1), Some(Gather { count: 17, time_us: GATHER_TIME_US }));
+        assert_eq!(gathered(64, 0), Some(Gather { count: 16, time_us: GATHER_TIME_US }));
     }
 }

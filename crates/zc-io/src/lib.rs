@@ -41,4 +41,4 @@ pub use files::{BlockFile, FileKind, Identity, OpenOptions};
 pub use inherited::take_passed_sockets;
 pub use operation::{Completion, FallocateMode, Memory, Operation, Segment, SharedFd, Source, Target};
 pub use pool::{BufPool, PoolUse};
-pub use ring::{Features, Ring, RingFull, RingOptions, probe};
+pub use ring::{Features, Gather, Ring, RingFull, RingOptions, probe};

@@ -55,6 +55,15 @@ impl Default for RingOptions {
     }
 }
 
+/// How long to wait for more results than are needed: one wake-up for many costs less than one for each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gather {
+    /// Results to wait for.
+    pub count: usize,
+    /// Microseconds after which fewer will do.
+    pub time_us: u32,
+}
+
 /// What the kernel offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Features {
@@ -62,6 +71,8 @@ pub struct Features {
     pub deferred: bool,
     /// Discards of block devices go through the ring (Linux 6.12 on most devices).
     pub commands: bool,
+    /// Waiting for many results for a while, then for one (Linux 6.12); [`Gather`] does nothing without.
+    pub gathering: bool,
 }
 
 /// The ring holds as many operations as it may; here is the one it did not take.
@@ -123,10 +134,11 @@ impl Ring {
         }
         let (uring, deferred) = build(options).map_err(|source| refused(source, "create"))?;
         let commands = check_operations(&uring)?;
+        let gathering = uring.params().is_feature_min_timeout();
         let count = u32::try_from(options.ops_max).unwrap_or(u32::MAX);
         Ok(Self {
             uring,
-            features: Features { deferred, commands },
+            features: Features { deferred, commands, gathering },
             slots: (0..count).map(|_| Slot::default()).collect(),
             free: (0..count).rev().collect(),
             queue: VecDeque::new(),
@@ -203,6 +215,21 @@ impl Ring {
         timeout: Option<Duration>,
         out: &mut Vec<Completion>,
     ) -> Result<usize, IoError> {
+        self.submit_and_gather(min, None, timeout, out)
+    }
+
+    /// As [`Self::submit_and_wait`], but at first waits for the more results that `gather` names.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn submit_and_gather(
+        &mut self,
+        min: usize,
+        gather: Option<Gather>,
+        timeout: Option<Duration>,
+        out: &mut Vec<Completion>,
+    ) -> Result<usize, IoError> {
+        let mut gather = gather.filter(|_| self.features.gathering);
         let before = out.len();
         let min = min.min(self.in_flight());
         let deadline = timeout.and_then(|timeout| now().checked_add(timeout));
@@ -214,7 +241,11 @@ impl Ring {
             let want = if more { 0 } else { missing.min(self.kernel_entries) };
             let left = deadline.map(|deadline| deadline.saturating_duration_since(now()));
             let expired = left.is_some_and(|left| left.is_zero());
-            let entered = self.enter(if expired { 0 } else { want }, left);
+            // Once: what it brings is enough if it is `min`.
+            let gather = gather
+                .take_if(|_| want > 0)
+                .map(|gather| Gather { count: gather.count.clamp(want, self.kernel_entries), ..gather });
+            let entered = self.enter(if expired { 0 } else { want }, gather, left);
             let reaped = self.reap(out);
             match entered {
                 Ok(()) => refusals = 0,
@@ -247,13 +278,19 @@ impl Ring {
         unsafe { self.uring.submission_shared() }.len()
     }
 
-    /// One system call: submits what was pushed, waits for `want` results.
-    fn enter(&self, want: usize, left: Option<Duration>) -> io::Result<()> {
+    /// One system call: submits what was pushed, waits for `want` results, or for as many as are to be gathered.
+    fn enter(&self, want: usize, gather: Option<Gather>, left: Option<Duration>) -> io::Result<()> {
+        let args = types::SubmitArgs::new();
+        let (count, args) = match gather {
+            Some(gather) => (gather.count, args.min_wait_usec(gather.time_us)),
+            None => (want, args),
+        };
         let result = match left.filter(|_| want > 0) {
             Some(left) => {
                 let time = types::Timespec::from(left);
-                self.uring.submitter().submit_with_args(want, &types::SubmitArgs::new().timespec(&time))
+                self.uring.submitter().submit_with_args(count, &args.timespec(&time))
             }
+            None if gather.is_some() => self.uring.submitter().submit_with_args(count, &args),
             None => self.uring.submit_and_wait(want),
         };
         match result {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use crate::operation::{FallocateMode, Memory, Operation, Segment, SharedFd, Source, Target};
-use crate::{AlignedBuf, Arena, Completion, EventFd, Ring, RingOptions, probe};
+use crate::{AlignedBuf, Arena, Completion, EventFd, Gather, Ring, RingOptions, probe};
 
 fn ring(entries: u32) -> Ring {
     Ring::new(RingOptions { entries, ops_max: 512 }).unwrap()
@@ -398,4 +398,34 @@ proptest! {
             prop_assert_eq!(target.bytes(), &model[*offset..offset + 5000]);
         }
     }
+}
+
+#[test]
+fn gathering_ends_with_its_count_or_with_one_after_its_time() {
+    let mut ring = ring(8);
+    assert!(ring.features().gathering, "the test machine has Linux 6.12 or newer");
+    let (_near, far) = UnixStream::pair().unwrap();
+    let (event, mut out) = (EventFd::new().unwrap(), Vec::new());
+    let recv = |fd: &SharedFd| Operation::Recv {
+        fd: Arc::clone(fd),
+        target: Target::whole(AlignedBuf::new(10)),
+        exact: false,
+    };
+    let far = shared(far);
+    ring.submit(Operation::Wait { event: event.clone() }, 1).unwrap();
+    ring.submit(recv(&far), 2).unwrap();
+    // One is there and would do; a kernel worker brings the other later, and one call brings both.
+    event.waker().wake();
+    let (_file, file) = file_of(&pattern(100_000));
+    ring.submit(Operation::Fsync { fd: file, datasync: false }, 3).unwrap();
+    let both = Gather { count: 2, time_us: 10_000_000 };
+    assert_eq!(ring.submit_and_gather(1, Some(both), None, &mut out).unwrap(), 2);
+    // One is missing for ever: the time ends it. A count above what is in flight is no reason to wait for ever either.
+    ring.submit(Operation::Wait { event: event.clone() }, 1).unwrap();
+    event.waker().wake();
+    let many = Gather { count: 99, time_us: 1000 };
+    assert_eq!(ring.submit_and_gather(1, Some(many), None, &mut out).unwrap(), 1);
+    // Nothing comes: the timeout holds as ever.
+    let timeout = Some(Duration::from_millis(3));
+    assert_eq!(ring.submit_and_gather(1, Some(many), timeout, &mut out).unwrap(), 0);
 }

@@ -1,0 +1,20 @@
+//! What this machine is, in a line, for reports.
+
+/// Cores, CPU and kernel.
+#[must_use]
+pub fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let cpu = read("/proc/cpuinfo");
+    let model =
+        cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, m)| m));
+    let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+    let kernel = read("/proc/sys/kernel/osrelease");
+    format!("{cores} x {}, Linux {}", model.unwrap_or("unknown CPU"), kernel.trim())
+}
+
+/// Load averages over one, five and fifteen minutes: what else the machine did.
+#[must_use]
+pub fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_ascii_whitespace().take(3).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,201 @@
+//! `zcsim info`: what is in a trace, as a table or as JSON.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use zc_trace::{Format, Info, Options, Reader};
+
+/// Which trace.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    trace: PathBuf,
+    /// Its format, if it cannot be told: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse,
+    /// disksim (MQSim too), lis, keys, keys32
+    #[arg(long)]
+    format: Option<Format>,
+    /// Stop at the first bad line
+    #[arg(long)]
+    strict: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match print(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zcsim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn print(args: &Args) -> anyhow::Result<()> {
+    let options = Options { format: args.format, strict: args.strict };
+    let shown = || args.trace.display().to_string();
+    let mut reader = Reader::open(&args.trace, options)?;
+    let mut info = Info::default();
+    for request in &mut reader {
+        info.add(&request.with_context(shown)?);
+    }
+    if args.json {
+        println!("{:#}", to_json(&reader, &info));
+    } else {
+        print!("{}", to_text(&reader, &info));
+    }
+    Ok(())
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+/// One figure a line; figures that the format does not tell are left out.
+fn to_text(reader: &Reader, info: &Info) -> String {
+    let mut lines = vec![
+        ("format", reader.format().name().to_owned()),
+        ("requests", format!("{} in {} lines or records", info.requests(), reader.lines())),
+    ];
+    let tallies = [
+        ("reads", info.reads),
+        ("writes", info.writes),
+        ("accesses", info.accesses),
+        ("discards", info.discards),
+    ];
+    for (name, tally) in tallies.into_iter().filter(|(_, tally)| tally.requests > 0) {
+        lines.push((name, format!("{} of {}", tally.requests, mib(tally.bytes))));
+    }
+    if info.flushes > 0 {
+        lines.push(("flushes", info.flushes.to_string()));
+    }
+    if info.reads.requests > 0 && info.writes.requests > 0 {
+        let ratio = info.writes.requests as f64 / info.reads.requests as f64;
+        lines.push(("writes to reads", format!("{ratio:.2}")));
+    }
+    if info.duration_ns > 0 {
+        lines.push(("duration", format!("{:.1} s", info.duration_ns as f64 / 1e9)));
+    }
+    if info.devices() > 1 {
+        lines.push(("devices", info.devices().to_string()));
+    }
+    let footprint = info.footprint_bytes();
+    let blocks =
+        format!("{} in {} blocks of 4 KiB, {} named", mib(footprint), footprint / 4096, info.blocks());
+    lines.push(("footprint", blocks));
+    if let Some(share) = info.sequential_share() {
+        lines.push(("sequential", format!("{:.1} % of requests", share * 100.0)));
+    }
+    lines.extend(content_lines(info));
+    if !info.is_exact() {
+        lines.push(("note", "footprint and contents are estimated from a sample by hash".to_owned()));
+    }
+    if reader.bad_count() > 0 {
+        let first: Vec<String> =
+            reader.bad_lines().iter().map(|bad| format!("{} ({})", bad.line, bad.why)).collect();
+        lines
+            .push(("bad lines", format!("{}, passed over; first: {}", reader.bad_count(), first.join(", "))));
+    }
+    lines.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+fn content_lines(info: &Info) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if let Some(count) = info.unique_contents() {
+        lines.push(("unique contents", count.to_string()));
+    }
+    if let Some(ratio) = info.read_dedup_ratio() {
+        lines.push(("read dedup", format!("{ratio:.3}x")));
+    }
+    if let Some(share) = info.duplicate_write_share() {
+        lines.push(("duplicate writes", format!("{:.1} %", share * 100.0)));
+    }
+    if let Some((lz4, zstd1)) = info.compression_ratios() {
+        lines.push(("compression", format!("LZ4 {lz4:.2}x, Zstandard {zstd1:.2}x")));
+    }
+    if let Some((lz4, zstd1)) = info.read_compression_ratios() {
+        lines.push(("  of what is read", format!("LZ4 {lz4:.2}x, Zstandard {zstd1:.2}x")));
+    }
+    lines
+}
+
+fn to_json(reader: &Reader, info: &Info) -> Value {
+    let tally = |tally: zc_trace::Tally| json!({ "requests": tally.requests, "bytes": tally.bytes });
+    let ratios =
+        |ratios: Option<(f64, f64)>| ratios.map(|(lz4, zstd1)| json!({ "lz4": lz4, "zstd1": zstd1 }));
+    let bad = reader.bad_lines().iter().map(|bad| json!({ "line": bad.line, "why": bad.why }));
+    json!({
+        "format": reader.format().name(),
+        "lines": reader.lines(),
+        "requests": info.requests(),
+        "reads": tally(info.reads),
+        "writes": tally(info.writes),
+        "accesses": tally(info.accesses),
+        "discards": tally(info.discards),
+        "flushes": info.flushes,
+        "duration_ns": info.duration_ns,
+        "devices": info.devices(),
+        "footprint_bytes": info.footprint_bytes(),
+        "blocks_4k": info.blocks(),
+        "sequential_share": info.sequential_share(),
+        "unique_contents": info.unique_contents(),
+        "read_dedup_ratio": info.read_dedup_ratio(),
+        "duplicate_write_share": info.duplicate_write_share(),
+        "compression_ratio": ratios(info.compression_ratios()),
+        "read_compression_ratio": ratios(info.read_compression_ratios()),
+        "exact": info.is_exact(),
+        "bad_lines": reader.bad_count(),
+        "first_bad_lines": bad.collect::<Vec<_>>(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Reader, Info) {
+        let mut reader = Reader::from_vec(text.as_bytes().to_vec(), Options::default()).unwrap();
+        let mut info = Info::default();
+        for request in &mut reader {
+            info.add(&request.unwrap());
+        }
+        (reader, info)
+    }
+
+    #[test]
+    fn a_trace_with_contents_tells_everything() {
+        let mut text = "5 0 8 R 0123456789abcdef 2048 1024\n".repeat(20);
+        text.push_str("1000000005 8 8 W 0123456789abcdef 2048 1024\nrubbish\n");
+        let (reader, info) = read(&text);
+        let shown = to_text(&reader, &info);
+        let wanted = [
+            "format            fingerprints\n",
+            "requests          21 in 22 lines or records\n",
+            "reads             20 of 0.1 MB\n",
+            "duration          1.0 s\n",
+            "footprint         0.0 MB in 2 blocks of 4 KiB, 21 named\n",
+            "read dedup        20.000x\n",
+            "duplicate writes  100.0 %\n",
+            "compression       LZ4 2.00x, Zstandard 4.00x\n",
+            "bad lines         1, passed over; first: 22 (a field is not a whole number)\n",
+        ];
+        for line in wanted {
+            assert!(shown.contains(line), "{line}{shown}");
+        }
+        let json = to_json(&reader, &info);
+        assert_eq!((&json["requests"], &json["bad_lines"]), (&json!(21), &json!(1)));
+        assert_eq!(json["compression_ratio"]["lz4"], json!(2.0));
+    }
+
+    #[test]
+    fn a_key_stream_tells_what_it_can() {
+        let (reader, info) = read(&"7\n8\n".repeat(10));
+        let shown = to_text(&reader, &info);
+        assert!(shown.contains("accesses          20 of 0.1 MB\n"), "{shown}");
+        assert!(!shown.contains("dedup") && !shown.contains("duration"), "{shown}");
+        assert_eq!(to_json(&reader, &info)["read_dedup_ratio"], Value::Null);
+    }
+}

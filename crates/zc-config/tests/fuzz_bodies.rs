@@ -1,0 +1,22 @@
+//! The fuzzer's body over the committed seeds and over arbitrary text.
+
+use proptest::prelude::*;
+use std::path::Path;
+
+#[path = "../fuzz/bodies/config.rs"]
+mod body;
+
+#[test]
+fn the_seeds_pass() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/config");
+    for seed in std::fs::read_dir(folder).unwrap() {
+        body::run(&std::fs::read(seed.unwrap().path()).unwrap());
+    }
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_text_hurts_nobody(text in ".{0,300}") {
+        body::run(text.as_bytes());
+    }
+}

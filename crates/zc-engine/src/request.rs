@@ -1,0 +1,52 @@
+//! Lines of the control socket as commands (`CONTROL.md`).
+//!
+//! Job: turn a line into a command or say why it is none. Invariants: any bytes give one or the other; unknown commands
+//! and fields are refused; a refusal is short, however long what it quotes. What it does not do: carry commands out, or bound the line (`control` does both). It uses
+//! nothing of this crate, so that the fuzzer builds without the daemon.
+
+use serde::Deserialize;
+
+/// Longest refusal, in characters: it may quote what was sent.
+const REFUSAL_CHARS_MAX: usize = 300;
+
+/// A command.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(any(test, fuzzing), derive(serde::Serialize))]
+#[serde(tag = "cmd", rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Request {
+    // Braces: fields of a unit variant would be ignored rather than refused.
+    Status {},
+    Stats {},
+    Connections {},
+    Reload {},
+    Stop {},
+    SetMode { volume: String, mode: String },
+}
+
+impl Request {
+    /// The command on a line; or what is wrong with it, for the answer.
+    pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(line)
+            .map_err(|error| format!("not a command: {error}").chars().take(REFUSAL_CHARS_MAX).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_seeds_of_the_fuzzer_pass() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/control");
+        for seed in std::fs::read_dir(folder).unwrap() {
+            crate::fuzz_control::run(&std::fs::read(seed.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_refusal_quotes_only_the_beginning() {
+        let line = format!("\"{}\"", "\u{7f}".repeat(60_000));
+        let refusal = Request::parse(line.as_bytes()).unwrap_err();
+        assert!(refusal.starts_with("not a command: ") && refusal.chars().count() == 300, "{refusal}");
+    }
+}

@@ -1,0 +1,61 @@
+//! Every metadata block on arbitrary bytes: none panics, what decodes encodes and decodes to the same value, and what a
+//! superblock says lies on its device.
+
+use zc_core::{JournalSeq, WeuSlot};
+use zc_format::{
+    Access, BLOCK, CheckpointHeader, FormatError, JournalBlock, JournalLabel, RECORD_BYTES, Record,
+    RegionMap, Superblock, VolumeTable, decode_checkpoint_block, encode_checkpoint_block,
+};
+
+/// The largest structure.
+const LARGEST: usize = 64 << 10;
+/// Blocks of the checkpoint area that headers are held against.
+const AREA_BLOCKS: u64 = 1 << 20;
+
+pub(crate) fn run(data: &[u8]) {
+    // Short inputs stand for blocks that end in zeros.
+    let mut bytes = data.to_vec();
+    bytes.resize(LARGEST.max(data.len()), 0);
+    for access in [Access::Read, Access::Write] {
+        let decode = |bytes: &[u8]| Superblock::decode_for(bytes, 1, access);
+        stable(&bytes, |value: &Superblock| value.encode(1), decode);
+    }
+    if let Ok(superblock) = Superblock::decode_for(&bytes, 1, Access::Read) {
+        on_the_device(&superblock);
+    }
+    stable(&bytes, JournalLabel::encode, JournalLabel::decode);
+    stable(&bytes, |value: &VolumeTable| value.encode(1), |bytes| VolumeTable::decode(bytes, 1));
+    stable(&bytes, |value: &RegionMap| value.encode(1), |bytes| RegionMap::decode(bytes, 1));
+    let header = |bytes: &[u8]| CheckpointHeader::decode(bytes, 1, AREA_BLOCKS);
+    stable(&bytes, |value: &CheckpointHeader| value.encode(1), header);
+    stable(
+        &bytes,
+        |records: &Vec<Record>| encode_checkpoint_block(0, 0, records),
+        |bytes| decode_checkpoint_block(bytes, 0, 0),
+    );
+    let sequence = JournalBlock::peek_sequence(&bytes).unwrap_or(JournalSeq(0));
+    stable(&bytes, JournalBlock::encode, |bytes| JournalBlock::decode(bytes, sequence));
+    for record in data.chunks(RECORD_BYTES) {
+        stable(record, |value: &Record| value.encode().to_vec(), Record::decode);
+    }
+    assert_eq!(Superblock::decode(&data[..data.len().min(BLOCK - 1)], 0), Err(FormatError::Truncated));
+}
+
+fn on_the_device(superblock: &Superblock) {
+    let geometry = &superblock.geometry;
+    let last = geometry.slots.checked_sub(1).map(WeuSlot);
+    let end = last.and_then(|slot| geometry.slot_offset(slot).checked_add(u64::from(geometry.weu_bytes)));
+    assert!(end.is_some_and(|end| end <= geometry.device_bytes), "slots end at {end:?}: {geometry:?}");
+    let offsets = Superblock::offsets(geometry.device_bytes);
+    assert!(offsets.is_sorted() && offsets[3] < geometry.device_bytes, "copies at {offsets:?}");
+}
+
+fn stable<T: PartialEq + core::fmt::Debug>(
+    bytes: &[u8],
+    encode: impl Fn(&T) -> Vec<u8>,
+    decode: impl Fn(&[u8]) -> Result<T, FormatError>,
+) {
+    if let Ok(value) = decode(bytes) {
+        assert_eq!(decode(&encode(&value)), Ok(value));
+    }
+}

@@ -1,0 +1,119 @@
+//! Counting distinct things in bounded memory.
+//!
+//! Invariants: exact up to [`DISTINCT_MAX`] members; beyond, only members whose hash falls below a threshold are
+//! held, the threshold is halved whenever they become too many, and counts are scaled (spatially hashed sampling, as
+//! SHARDS does, Waldspurger et al., FAST 2015; the relative error is about one in the root of the held members).
+//! Weights are counted for held members only, so that shares stay unbiased.
+
+use zc_core::{Map, u64_from_usize};
+
+use crate::limits::DISTINCT_MAX;
+
+/// A counter of distinct members; each has a weight of the first time it was seen.
+#[derive(Debug)]
+pub struct Distinct {
+    held: Map<u128, u32>,
+    held_max: usize,
+    /// Hashes with so many leading zeroes are held.
+    halvings: u32,
+    /// Sum of the weights held.
+    weight: u64,
+}
+
+impl Default for Distinct {
+    fn default() -> Self {
+        Self::with_bound(DISTINCT_MAX)
+    }
+}
+
+/// A mix of 128 bits to 64 of which every one depends on all (the finalizer of SplitMix64, Steele et al. 2014).
+#[must_use]
+pub(crate) const fn mix(key: u128) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves are wanted")]
+    let (low, high) = (key as u64, (key >> 64) as u64);
+    let mut state = low ^ high.rotate_left(32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    state = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    state = (state ^ (state >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    state ^ (state >> 31)
+}
+
+impl Distinct {
+    /// A counter that holds at most so many members.
+    #[must_use]
+    pub fn with_bound(held_max: usize) -> Self {
+        assert!(held_max > 0, "a counter holds something");
+        Self { held: Map::default(), held_max, halvings: 0, weight: 0 }
+    }
+
+    /// Counts a member: whether it is new, or `None` if it is not in the sample.
+    pub fn add(&mut self, member: u128, weight: u32) -> Option<bool> {
+        if mix(member).leading_zeros() < self.halvings {
+            return None;
+        }
+        if self.held.contains_key(&member) {
+            return Some(false);
+        }
+        self.held.insert(member, weight);
+        self.weight += u64::from(weight);
+        while self.held.len() > self.held_max {
+            self.halvings += 1;
+            let halvings = self.halvings;
+            self.held.retain(|member, _| mix(*member).leading_zeros() >= halvings);
+            self.weight = self.held.values().map(|weight| u64::from(*weight)).sum();
+        }
+        Some(true)
+    }
+
+    /// Whether the member was counted and is in the sample.
+    #[must_use]
+    pub fn holds(&self, member: u128) -> bool {
+        self.held.contains_key(&member)
+    }
+
+    /// How many distinct members there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        u64_from_usize(self.held.len()).checked_shl(self.halvings).unwrap_or(u64::MAX)
+    }
+
+    /// The sum of the distinct members' weights.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.weight.checked_shl(self.halvings).unwrap_or(u64::MAX)
+    }
+
+    /// Whether counts are exact.
+    #[must_use]
+    pub const fn is_exact(&self) -> bool {
+        self.halvings == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_sets_are_counted_exactly() {
+        let mut distinct = Distinct::default();
+        for member in [7, 8, 7, u128::MAX, 8] {
+            let _new = distinct.add(member, 3);
+        }
+        assert_eq!((distinct.count(), distinct.weight(), distinct.is_exact()), (3, 9, true));
+        assert!(distinct.holds(7) && !distinct.holds(9));
+    }
+
+    #[test]
+    fn large_sets_are_estimated_in_bounded_memory() {
+        let mut distinct = Distinct::with_bound(4096);
+        for member in 0..200_000_u128 {
+            let _new = distinct.add(member, 2);
+            assert!(distinct.held.len() <= 4096);
+        }
+        assert!(!distinct.is_exact());
+        let count = distinct.count() as f64;
+        assert!((count / 200_000.0 - 1.0).abs() < 0.06, "{count}");
+        assert!((distinct.weight() as f64 / count - 2.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,65 @@
+//! What keeps a trace from being read.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why a trace cannot be read (on).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file cannot be opened.
+    #[error("cannot open the trace {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Reading or decompressing failed.
+    #[error("cannot read the trace on from line or record {place}")]
+    Read {
+        /// Lines or records read before.
+        place: u64,
+        /// Why.
+        source: io::Error,
+    },
+    /// The format cannot be told from what the trace begins with.
+    #[error("cannot tell the format of the trace; name it: {known}")]
+    Unknown {
+        /// Names of formats.
+        known: String,
+    },
+    /// A format name that is not known.
+    #[error("there is no trace format \"{name}\"; there are {known}")]
+    NoSuchFormat {
+        /// What was asked for.
+        name: String,
+        /// Names of formats.
+        known: String,
+    },
+    /// An archive holds several traces, or not the one that was named.
+    #[error("the trace is a tar archive; name one of its members after a colon: {members}")]
+    Archive {
+        /// Members.
+        members: String,
+    },
+    /// A bad line, when none is tolerated.
+    #[error("line {line}: {why}")]
+    BadLine {
+        /// Its number, from 1.
+        line: u64,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A template that is too large.
+    #[error("the trace is too large for a template: more than {max} {what}")]
+    TooLarge {
+        /// Of what.
+        what: &'static str,
+        /// The bound.
+        max: usize,
+    },
+    /// A template without a single read or write.
+    #[error("the trace has no reads or writes with fingerprints to make contents from")]
+    NoContents,
+}

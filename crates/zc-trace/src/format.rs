@@ -1,0 +1,147 @@
+//! The formats, and telling one by what a trace begins with.
+
+use std::str::FromStr;
+
+use crate::error::TraceError;
+use crate::limits::PEEK_LINES;
+use crate::text::{Parsed, TextParser};
+
+/// A format of traces. Fields are named in the order of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Format {
+    /// `ts_ns lba512 nsect op hash lz4 zstd1`: one 4 KiB block a line, op R, W or F; the hash is 16 hexadecimal digits,
+    /// then the sizes of the block after LZ4 and Zstandard.
+    Fingerprints,
+    /// FIU: `ts_ns pid process lba512 nsect W|R major minor md5` (Koller and Rangaswami, FAST 2010).
+    Fiu,
+    /// Microsoft Research Cambridge CSV: `filetime,host,disk,Read|Write,offset,length,response`.
+    Msr,
+    /// CSV with a header: `ts_us,op,offset,length`.
+    CloudPhysics,
+    /// Records of 32 bytes, little-endian: number, length (u32 each), segments (u32), SCSI command, version (u16 each),
+    /// block of 512 bytes, time in microseconds (u64 each).
+    Vscsi,
+    /// Storage Performance Council: `unit,lba512,bytes,R|W,seconds`.
+    Spc,
+    /// Alibaba block traces: `device,R|W,offset,length,ts_us`.
+    Alibaba,
+    /// Tencent CBS: `seconds,offset512,sectors,0|1,volume`, 1 for a write.
+    Tencent,
+    /// Text of blkparse with its default fields; requests are its Q events.
+    Blkparse,
+    /// DiskSim and MQSim ASCII: `time device lba512 sectors flags`, bit 0 of the flags for a read. A time with a decimal
+    /// point is in milliseconds (DiskSim), one without in nanoseconds (MQSim).
+    DiskSim,
+    /// `block blocks ignored number`: block references of the ARC authors (Megiddo and Modha, FAST 2003).
+    Lis,
+    /// One key a line; `*` is passed over (traces of the LIRS authors).
+    Keys,
+    /// Keys of four bytes back to back; has to be named.
+    Keys32,
+}
+
+/// All with their names.
+pub(crate) const NAMES: [(Format, &str); 13] = [
+    (Format::Fingerprints, "fingerprints"),
+    (Format::Fiu, "fiu"),
+    (Format::Msr, "msr"),
+    (Format::CloudPhysics, "cloudphysics"),
+    (Format::Vscsi, "vscsi"),
+    (Format::Spc, "spc"),
+    (Format::Alibaba, "alibaba"),
+    (Format::Tencent, "tencent"),
+    (Format::Blkparse, "blkparse"),
+    (Format::DiskSim, "disksim"),
+    (Format::Lis, "lis"),
+    (Format::Keys, "keys"),
+    (Format::Keys32, "keys32"),
+];
+
+/// Names of all formats, for messages.
+pub(crate) fn known() -> String {
+    NAMES.map(|(_, name)| name).join(", ")
+}
+
+impl Format {
+    /// The name that users write.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        NAMES.iter().find(|(format, _)| *format == self).map_or("unnamed", |(_, name)| name)
+    }
+
+    /// Bytes of a record, for binary formats.
+    pub(crate) const fn record_bytes(self) -> Option<usize> {
+        match self {
+            Self::Vscsi => Some(32),
+            Self::Keys32 => Some(4),
+            _ => None,
+        }
+    }
+
+    /// Tells the format from the beginning of a trace: the one in which most of the first lines make sense, if nine in
+    /// ten do.
+    pub(crate) fn detect(head: &[u8]) -> Option<Self> {
+        if looks_like_vscsi(head) {
+            return Some(Self::Vscsi);
+        }
+        let text = &head[..head.iter().rposition(|byte| *byte == b'\n').unwrap_or(head.len())];
+        let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').take(PEEK_LINES).collect();
+        let score = |format: Self| {
+            let mut parser = TextParser::new(format);
+            let parsed: Vec<Parsed> = lines.iter().map(|line| parser.parse(line)).collect();
+            let good = parsed.iter().filter(|parsed| matches!(parsed, Ok(Some(_)))).count();
+            let bad = parsed.iter().filter(|parsed| parsed.is_err()).count();
+            (good > 0 && bad * 10 <= parsed.len()).then_some(good)
+        };
+        let scored = NAMES.iter().filter(|(format, _)| format.record_bytes().is_none());
+        let best = scored.filter_map(|(format, _)| Some((score(*format)?, *format)));
+        best.max_by_key(|(good, _)| *good).map(|(_, format)| format)
+    }
+}
+
+impl FromStr for Format {
+    type Err = TraceError;
+
+    fn from_str(name: &str) -> Result<Self, TraceError> {
+        let found = NAMES.iter().find(|(_, known)| *known == name);
+        found
+            .map(|(format, _)| *format)
+            .ok_or_else(|| TraceError::NoSuchFormat { name: name.to_owned(), known: known() })
+    }
+}
+
+/// Whether the first records are SCSI reads and writes of whole blocks.
+fn looks_like_vscsi(head: &[u8]) -> bool {
+    let (records, _) = head.as_chunks::<32>();
+    let sane = |record: &[u8; 32]| {
+        let len = u32::from_le_bytes([record[4], record[5], record[6], record[7]]);
+        let command = u16::from_le_bytes([record[12], record[13]]);
+        len.is_multiple_of(512) && [0x08, 0x0a, 0x28, 0x2a, 0x88, 0x8a].contains(&command)
+    };
+    let tried = records.len().min(PEEK_LINES);
+    let good = records[..tried].iter().filter(|record| sane(record)).count();
+    tried > 0 && good * 10 >= tried * 9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_find_their_formats() {
+        for (format, name) in NAMES {
+            assert_eq!(name.parse::<Format>().unwrap(), format);
+            assert_eq!(format.name(), name);
+        }
+        let error = "zip".parse::<Format>().unwrap_err().to_string();
+        assert!(error.contains("zip") && error.contains("fiu"), "{error}");
+    }
+
+    #[test]
+    fn noise_has_no_format() {
+        assert_eq!(Format::detect(b""), None);
+        assert_eq!(Format::detect(b"\x00\xff\x12garbage\n\x03"), None);
+        assert_eq!(Format::detect(&[0; 4096]), None);
+    }
+}

@@ -1,0 +1,248 @@
+//! What is in a trace: requests, footprint, mix, duplicates, compressibility.
+//!
+//! Invariants: memory is bounded by [`Distinct`]; figures that had to be estimated are marked ([`Info::is_exact`]).
+//! Bytes are those of whole requests; addresses are counted in blocks of 4 KiB, every block that a request touches.
+
+use crate::distinct::Distinct;
+use crate::request::{Op, Request};
+
+/// Unit of addresses.
+const BLOCK_BYTES: u64 = 4096;
+
+/// Requests and bytes of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Requests.
+    pub requests: u64,
+    /// Bytes they name.
+    pub bytes: u64,
+}
+
+impl Tally {
+    fn add(&mut self, request: &Request) {
+        self.requests += 1;
+        self.bytes += u64::from(request.len_bytes);
+    }
+}
+
+/// Sizes of distinct contents before and after compression.
+#[derive(Debug, Default)]
+struct Reduced {
+    contents: Distinct,
+    raw: u64,
+    lz4: u64,
+    zstd1: u64,
+}
+
+impl Reduced {
+    /// Counts a content; whether it is new (`None`: outside of the sample).
+    fn add(&mut self, request: &Request) -> Option<bool> {
+        let content = request.content?;
+        let new = self.contents.add(content.fingerprint, request.len_bytes)?;
+        if new && let (Some(lz4), Some(zstd1)) = (content.lz4_bytes, content.zstd1_bytes) {
+            self.raw += u64::from(request.len_bytes);
+            self.lz4 += u64::from(lz4);
+            self.zstd1 += u64::from(zstd1);
+        }
+        Some(new)
+    }
+
+    fn ratio(&self, reduced: u64) -> Option<f64> {
+        (reduced > 0).then(|| self.raw as f64 / reduced as f64)
+    }
+}
+
+/// Figures of a trace, filled one request after the other.
+#[derive(Debug, Default)]
+pub struct Info {
+    /// Reads.
+    pub reads: Tally,
+    /// Writes.
+    pub writes: Tally,
+    /// References whose kind the format does not tell.
+    pub accesses: Tally,
+    /// Flushes.
+    pub flushes: u64,
+    /// Discards.
+    pub discards: Tally,
+    /// Time of the last request in nanoseconds.
+    pub duration_ns: u64,
+    footprint: Distinct,
+    devices: Distinct,
+    /// Blocks named, with repetitions.
+    blocks: u64,
+    /// Requests that begin where the one before ended.
+    sequential: u64,
+    end_bytes: Option<(u32, u64)>,
+    all: Reduced,
+    read: Reduced,
+    /// Reads with contents, and those of them in the sample.
+    reads_sampled: u64,
+    /// Writes with contents in the sample, and those whose contents had been read or written before.
+    writes_sampled: u64,
+    writes_seen_before: u64,
+}
+
+impl Info {
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request) {
+        self.duration_ns = self.duration_ns.max(request.time_ns);
+        let tally = match request.op {
+            Op::Read => &mut self.reads,
+            Op::Write => &mut self.writes,
+            Op::Access => &mut self.accesses,
+            Op::Discard => &mut self.discards,
+            Op::Flush => {
+                self.flushes += 1;
+                return;
+            }
+        };
+        tally.add(request);
+        let _known = self.devices.add(u128::from(request.device), 0);
+        if self.end_bytes == Some((request.device, request.offset_bytes)) {
+            self.sequential += 1;
+        }
+        self.end_bytes = Some((request.device, request.end_bytes()));
+        for block in request.offset_bytes / BLOCK_BYTES..request.end_bytes().div_ceil(BLOCK_BYTES) {
+            self.blocks += 1;
+            let _known = self.footprint.add(u128::from(block) | (u128::from(request.device) << 64), 0);
+        }
+        self.add_content(request);
+    }
+
+    fn add_content(&mut self, request: &Request) {
+        let new = self.all.add(request);
+        match (request.op, new) {
+            (Op::Read, _) => self.reads_sampled += u64::from(self.read.add(request).is_some()),
+            (Op::Write, Some(new)) => {
+                self.writes_sampled += 1;
+                self.writes_seen_before += u64::from(!new);
+            }
+            _ => {}
+        }
+    }
+
+    /// All requests.
+    #[must_use]
+    pub const fn requests(&self) -> u64 {
+        self.reads.requests
+            + self.writes.requests
+            + self.accesses.requests
+            + self.discards.requests
+            + self.flushes
+    }
+
+    /// Devices told apart.
+    #[must_use]
+    pub fn devices(&self) -> u64 {
+        self.devices.count()
+    }
+
+    /// Distinct bytes that were named, in whole blocks of 4 KiB.
+    #[must_use]
+    pub fn footprint_bytes(&self) -> u64 {
+        self.footprint.count().saturating_mul(BLOCK_BYTES)
+    }
+
+    /// Blocks of 4 KiB that were named, with repetitions.
+    #[must_use]
+    pub const fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    /// Share of requests that begin where the one before ended.
+    #[must_use]
+    pub fn sequential_share(&self) -> Option<f64> {
+        let requests = self.requests() - self.flushes;
+        (requests > 1).then(|| self.sequential as f64 / (requests - 1) as f64)
+    }
+
+    /// Distinct contents, of formats with fingerprints.
+    #[must_use]
+    pub fn unique_contents(&self) -> Option<u64> {
+        let count = self.all.contents.count();
+        (count > 0).then_some(count)
+    }
+
+    /// Reads with contents over distinct contents read.
+    #[must_use]
+    pub fn read_dedup_ratio(&self) -> Option<f64> {
+        let held = self.read.contents.count();
+        // Both are of the same sample only while nothing was sampled away.
+        (held > 0 && self.read.contents.is_exact()).then(|| self.reads_sampled as f64 / held as f64)
+    }
+
+    /// Share of writes whose contents had been read or written before.
+    #[must_use]
+    pub fn duplicate_write_share(&self) -> Option<f64> {
+        (self.writes_sampled > 0).then(|| self.writes_seen_before as f64 / self.writes_sampled as f64)
+    }
+
+    /// Bytes of distinct contents over the same after LZ4, and after Zstandard at level 1.
+    #[must_use]
+    pub fn compression_ratios(&self) -> Option<(f64, f64)> {
+        self.all.ratio(self.all.lz4).zip(self.all.ratio(self.all.zstd1))
+    }
+
+    /// The same of contents that were read.
+    #[must_use]
+    pub fn read_compression_ratios(&self) -> Option<(f64, f64)> {
+        self.read.ratio(self.read.lz4).zip(self.read.ratio(self.read.zstd1))
+    }
+
+    /// Whether footprint and contents were counted rather than estimated.
+    #[must_use]
+    pub const fn is_exact(&self) -> bool {
+        self.footprint.is_exact() && self.all.contents.is_exact()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Content;
+
+    fn request(op: Op, block: u64, fingerprint: u128) -> Request {
+        let content = Content { fingerprint, lz4_bytes: Some(1024), zstd1_bytes: Some(512) };
+        let offset_bytes = block * BLOCK_BYTES;
+        Request { time_ns: block, device: 0, offset_bytes, len_bytes: 4096, op, content: Some(content) }
+    }
+
+    #[test]
+    fn figures_are_those_of_a_trace_done_by_hand() {
+        let mut info = Info::default();
+        let all = [
+            request(Op::Read, 0, 1),
+            request(Op::Read, 1, 2),
+            request(Op::Read, 2, 1),
+            request(Op::Write, 9, 1),
+            request(Op::Write, 10, 3),
+            request(Op::Write, 9, 3),
+        ];
+        for request in all {
+            info.add(&request);
+        }
+        info.add(&Request { op: Op::Flush, len_bytes: 0, content: None, ..all[0] });
+        assert_eq!((info.requests(), info.flushes, info.devices()), (7, 1, 1));
+        assert_eq!(info.reads, Tally { requests: 3, bytes: 3 * 4096 });
+        assert_eq!((info.footprint_bytes(), info.blocks(), info.duration_ns), (5 * 4096, 6, 10));
+        assert_eq!(info.unique_contents(), Some(3));
+        assert_eq!(info.read_dedup_ratio(), Some(1.5));
+        // Contents 1 and the second 3 were there before.
+        assert!((info.duplicate_write_share().unwrap() - 2.0 / 3.0).abs() < 1e-9);
+        assert_eq!(info.sequential_share(), Some(3.0 / 5.0));
+        assert_eq!(info.compression_ratios(), Some((4.0, 8.0)));
+        assert!(info.is_exact());
+    }
+
+    #[test]
+    fn a_trace_without_contents_has_no_ratios() {
+        let mut info = Info::default();
+        info.add(&Request { content: None, len_bytes: 1, ..request(Op::Access, 3, 0) });
+        info.add(&Request { content: None, offset_bytes: 4095, len_bytes: 2, ..request(Op::Access, 0, 0) });
+        assert_eq!((info.unique_contents(), info.compression_ratios()), (None, None));
+        assert_eq!((info.duplicate_write_share(), info.read_dedup_ratio()), (None, None));
+        // The second touches two blocks.
+        assert_eq!((info.blocks(), info.footprint_bytes()), (3, 3 * 4096));
+    }
+}

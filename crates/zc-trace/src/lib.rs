@@ -1,0 +1,36 @@
+//! Block traces: what a machine read and wrote, and when.
+//!
+//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in one
+//! ([`Info`]); make new ones from a template ([`storm`]); turn fingerprints back into bytes that compress as the
+//! originals did ([`contents`]).
+//!
+//! Invariants: no byte of a trace makes it panic or decides how much memory is spent: lines, decoders' windows and
+//! counters are bounded ([`limits`]), what exceeds them is a bad line or an error. The same seed gives the same trace
+//! and the same bytes on every machine.
+//!
+//! What it does not do: hold contents (a trace has fingerprints and compressed sizes, never bytes), or replay.
+//!
+//! Times are relative to the first request. Offsets and lengths are in bytes, whatever the format counts in.
+#![forbid(unsafe_code)]
+
+pub mod contents;
+mod distinct;
+mod error;
+mod format;
+mod info;
+mod input;
+pub mod limits;
+mod lines;
+mod reader;
+mod request;
+pub mod storm;
+mod synthetic;
+mod text;
+
+pub use distinct::Distinct;
+pub use error::TraceError;
+pub use format::Format;
+pub use info::{Info, Tally};
+pub use reader::{BadLine, Options, Reader};
+pub use request::{Content, Op, Request};
+pub use synthetic::{Boot, boot};

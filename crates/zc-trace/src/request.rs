@@ -1,0 +1,60 @@
+//! One request of a trace.
+
+/// What was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Data was read.
+    Read,
+    /// Data was written.
+    Write,
+    /// Everything written before was made durable.
+    Flush,
+    /// Data was given up.
+    Discard,
+    /// Something was used; the format does not say how.
+    Access,
+}
+
+impl Op {
+    /// Whether the request names bytes of the device.
+    #[must_use]
+    pub const fn has_range(self) -> bool {
+        !matches!(self, Self::Flush)
+    }
+}
+
+/// What is known of the bytes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Content {
+    /// Equal for equal bytes.
+    pub fingerprint: u128,
+    /// Bytes after LZ4, if the trace tells.
+    pub lz4_bytes: Option<u32>,
+    /// Bytes after Zstandard at level 1, if the trace tells.
+    pub zstd1_bytes: Option<u32>,
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Request {
+    /// When, since the first request; 0 in formats without times.
+    pub time_ns: u64,
+    /// Which device, in formats that tell several apart.
+    pub device: u32,
+    /// First byte.
+    pub offset_bytes: u64,
+    /// How many; 0 for a flush alone.
+    pub len_bytes: u32,
+    /// What was asked.
+    pub op: Op,
+    /// What is known of the bytes.
+    pub content: Option<Content>,
+}
+
+impl Request {
+    /// The byte after the last.
+    #[must_use]
+    pub const fn end_bytes(&self) -> u64 {
+        self.offset_bytes.saturating_add(self.len_bytes as u64)
+    }
+}
