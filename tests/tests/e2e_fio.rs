@@ -6,14 +6,20 @@
 //! compare seeds when it only verifies, in the checksum: a block of an earlier cycle fails verification.
 //! `ZC_KILL_CYCLES` sets the number of kills.
 
-#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+#![expect(
+    clippy::expect_used,
+    clippy::print_stderr,
+    reason = "a test; what fails here is a failure, what it says is for people"
+)]
 
 use rand::RngExt as _;
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use zc_tests::{Companion, MIB, Word, World, read_file, require_tool, rng, run_ok, same, seed_from_env};
+use zc_tests::{
+    Companion, MIB, Word, World, program, read_file, require_tool, rng, run_ok, same, seed_from_env,
+};
 
 /// Connections, each with a quarter of the volume.
 const JOBS: u64 = 4;
@@ -100,10 +106,29 @@ fn verify(world: &World, folder: &Path, seed: u64) -> u64 {
 
 #[test]
 fn fio_finds_every_acknowledged_write_after_kill_9_again_and_again() {
-    let cycles = std::env::var("ZC_KILL_CYCLES").map_or(10, |text| text.parse().expect("a number"));
     let mut world = World::new(32, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");
-    let first = seed_from_env(40);
+    let hits = kill_cycles(&world, 40, |found| world.origin_is("disk", found));
+    assert!(hits > 0, "not one read after a kill was a hit");
+}
+
+/// Here an acknowledged write is on the cache device; the origin follows and has everything when asked for it.
+#[test]
+fn fio_finds_every_acknowledged_write_of_write_back_after_kill_9() {
+    let mut world = World::new(96, VOLUME_MIB);
+    world.cache.push_str("weu_size = \"256 KiB\"\n");
+    world.volumes[0].2 = "mode = \"write-back\"\nack = \"durable\"\nmax_dirty_age = \"500 ms\"\n".to_owned();
+    kill_cycles(&world, 50, |found| {
+        let mut flush = Command::new(program("zcctl"));
+        run_ok(flush.args(["flush", "disk", "--socket"]).arg(world.path("control.sock")));
+        world.origin_is("disk", found);
+    });
+}
+
+/// Kills and verifies, again and again; `check` gets the volume's bytes. Returns the number of reads that were hits.
+fn kill_cycles(world: &World, seed: u64, check: impl Fn(&[u8])) -> u64 {
+    let cycles = std::env::var("ZC_KILL_CYCLES").map_or(10, |text| text.parse().expect("a number"));
+    let first = seed_from_env(seed);
     let mut random = rng(first);
     let size = usize::try_from(VOLUME_MIB * MIB).expect("small");
     let mut daemon = world.start();
@@ -113,7 +138,7 @@ fn fio_finds_every_acknowledged_write_after_kill_9_again_and_again() {
         let folder = world.path(&format!("cycle-{cycle}"));
         std::fs::create_dir(&folder).expect("cannot make a folder");
         let before = world.counter("writes");
-        let load = Load::start(&world, &folder, seed);
+        let load = Load::start(world, &folder, seed);
         let target = before + random.random_range(WRITES);
         let stats =
             world.stats_until("fio writes", |stats| stats["manager"]["writes"].as_u64() >= Some(target));
@@ -125,7 +150,7 @@ fn fio_finds_every_acknowledged_write_after_kill_9_again_and_again() {
         if cycle % 2 == 1 {
             world.loaded();
         }
-        let verified = verify(&world, &folder, seed);
+        let verified = verify(world, &folder, seed);
         eprintln!("kill {cycle}: {begun} writes were seen, {verified} acknowledged ones verified");
         assert!(verified + JOBS >= begun, "of {begun} writes {verified} were verified");
         hits += world.counter("extent_hits_device");
@@ -134,11 +159,11 @@ fn fio_finds_every_acknowledged_write_after_kill_9_again_and_again() {
         // What was in flight is old or new, and the same for cache and origin, now and later.
         let mut client = world.connect("disk");
         let found = client.read(0, size).expect("read all");
-        world.origin_is("disk", &found);
+        check(&found);
         same(&client.read(0, size).expect("read again"), &found, "the second reading");
     }
-    assert!(hits > 0, "not one read after a kill was a hit");
     assert_eq!(daemon.terminate().code(), Some(0));
+    hits
 }
 
 /// One load, killed; the record is in `folder`.

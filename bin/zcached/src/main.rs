@@ -40,6 +40,13 @@ struct Run {
     /// Believe nothing that the cache holds: for origins that were written elsewhere meanwhile
     #[arg(long)]
     cold: bool,
+    /// The cache has what this volume's origin lacks, and something speaks against it (the origin changed, the cache is an
+    /// old image): write it to the origin as it is
+    #[arg(long, value_name = "VOLUME")]
+    trust_dirty: Vec<String>,
+    /// Give up what only a cache has of this volume; its origin stays as it is
+    #[arg(long, value_name = "VOLUME")]
+    drop_dirty: Vec<String>,
     /// Stay in the foreground, which is the only way there is
     #[arg(long, hide = true)]
     foreground: bool,
@@ -189,8 +196,13 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         set_log_level: Some(set_level),
         read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
     };
-    let options = EngineOptions { cold: run.cold, signals: true };
-    let engine = match Engine::start_with(&config, options, hooks, passed) {
+    let options = EngineOptions {
+        cold: run.cold,
+        signals: true,
+        trust_dirty: run.trust_dirty.clone(),
+        drop_dirty: run.drop_dirty.clone(),
+    };
+    let engine = match Engine::start_with(&config, &options, hooks, passed) {
         Ok(engine) => engine,
         Err(error) => return fail(code_of(&error), &error.to_string()),
     };

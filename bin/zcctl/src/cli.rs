@@ -175,14 +175,52 @@ pub(crate) enum Online {
     Connections(Daemon),
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
-    /// Stop a running daemon in order.
-    Stop(Daemon),
-    /// Change a volume's mode until the next reload or start.
+    /// Stop a running daemon in order. Refused while the cache has what origins lack, unless told what to do about it.
+    Stop {
+        /// Bring it to the origins first.
+        #[arg(long, conflicts_with = "keep_dirty")]
+        flush: bool,
+        /// Let it stay on the cache; the origins lack it until the next start.
+        #[arg(long)]
+        keep_dirty: bool,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Bring what a write-back volume's origin lacks there, and wait. Exit status: 0 done, 1 it is out of reach, 2 not
+    /// possible.
+    Flush {
+        /// Name of the volume.
+        volume: String,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Give up what only the cache has of a volume. Without --force, say what that would be.
+    DropDirty {
+        /// Name of the volume.
+        volume: String,
+        /// Do it: these writes are lost.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Have a volume served again that is fenced because the cache's journal is damaged, as it was found: its newest
+    /// writes may be missing. Without --force, say so.
+    AcceptLoss {
+        /// Name of the volume.
+        volume: String,
+        /// Do it.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Change a volume's mode until the next reload or start. What write-back leaves is brought to the origin meanwhile.
     SetMode {
         /// Name of the volume.
         volume: String,
-        /// write-through, write-around, read-only or pass-through.
-        #[arg(value_parser = ["write-through", "write-around", "read-only", "pass-through"])]
+        /// write-through, write-around, write-back, read-only or pass-through.
+        #[arg(value_parser = ["write-through", "write-around", "write-back", "read-only", "pass-through"])]
         mode: String,
         #[command(flatten)]
         daemon: Daemon,
@@ -207,6 +245,7 @@ mod tests {
         assert_eq!((args.size, args.weu_size, args.extent_size), (Some(3 << 30), 512 << 10, 8 << 10));
         // A slot is needed.
         Cli::try_parse_from(["zcctl", "dump", "weu", "x"]).unwrap_err();
-        Cli::try_parse_from(["zcctl", "set-mode", "a", "write-back"]).unwrap_err();
+        Cli::try_parse_from(["zcctl", "set-mode", "a", "write-behind"]).unwrap_err();
+        Cli::try_parse_from(["zcctl", "stop", "--flush", "--keep-dirty"]).unwrap_err();
     }
 }

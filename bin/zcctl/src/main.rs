@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod dirty;
 mod offline;
 mod online;
 mod text;

@@ -13,6 +13,7 @@ use anyhow::{Context, bail};
 use serde_json::{Value, json};
 
 use crate::cli::{Daemon, Online};
+use crate::dirty;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
 
@@ -26,12 +27,26 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         Online::Status(daemon) => one(daemon, &json!({"cmd": "status"}), status, out)?,
         Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
         Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
-        Online::Stop(daemon) => {
-            one(daemon, &json!({"cmd": "stop"}), |_, out| Ok(writeln!(out, "stopping")?), out)?;
+        Online::Stop { flush, keep_dirty, daemon } => return dirty::stop(*flush, *keep_dirty, daemon, out),
+        Online::Flush { volume, daemon } => return dirty::flush(volume, daemon, out),
+        Online::AcceptLoss { volume, force, daemon } => {
+            return dirty::accept_loss(volume, *force, daemon, out);
         }
+        Online::DropDirty { volume, force, daemon } => return dirty::drop_dirty(volume, *force, daemon, out),
         Online::SetMode { volume, mode, daemon } => {
             let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
-            let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is {mode} now")?);
+            let done = |answer: &Value, out: &mut dyn Write| {
+                writeln!(out, "{volume} is {mode} now")?;
+                let left = number(&answer["dirty"]["bytes"]);
+                if left > 0 && mode != "write-back" {
+                    let left = size(left);
+                    writeln!(
+                        out,
+                        "{left} are still being brought to its origin; `zcctl flush` waits for it"
+                    )?;
+                }
+                Ok(())
+            };
             one(daemon, &request, done, out)?;
         }
         Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
@@ -134,13 +149,21 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             string(&volume["name"]),
             size(number(&info["size_bytes"])),
             string(&info["mode"]),
+            dirty::cell(&volume["dirty"]),
             string(&info["origin"]),
             cold,
         ]
     };
     let rows: Vec<Vec<String>> = answer["volumes"].as_array().into_iter().flatten().map(row).collect();
     writeln!(out)?;
-    Ok(text::table(out, &["volume", "size", "mode", "origin", ""], &rows)?)
+    text::table(out, &["volume", "size", "mode", "origin lacks", "origin", ""], &rows)?;
+    for kept in answer["unserved_dirty"].as_array().into_iter().flatten() {
+        let (name, origin) = (string(&kept["name"]), string(&kept["origin"]));
+        let line =
+            format!("the cache keeps what {origin} lacks: volume \"{name}\" is not in the configuration");
+        writeln!(out, "  {}", text::clean(&line))?;
+    }
+    Ok(())
 }
 
 fn connections(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -210,6 +233,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     ];
     text::pairs(out, &rows)?;
     writeln!(out)?;
+    dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
         let latency = &answer["latency"][path];
         let us = |name: &str| format!("{:.0}", latency[name].as_f64().unwrap_or(0.0));
@@ -225,6 +249,38 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let rows: Vec<Vec<String>> = ["hit", "miss", "mixed", "write", "flush"].into_iter().map(row).collect();
     Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
+}
+
+/// What origins lack, if any volume ever had something.
+fn dirty_table(dirty: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |(name, state): (&String, &Value)| {
+        let n = |name: &str| count(number(&state[name]));
+        let (bytes, age) = (size(number(&state["bytes"])), duration(number(&state["oldest_age_ms"])));
+        let fenced = if state["fenced"] == json!(true) { "FENCED" } else { "" };
+        vec![
+            name.clone(),
+            bytes,
+            n("extents"),
+            n("epochs"),
+            age,
+            n("waiting_writes"),
+            n("unreadable"),
+            n("refused"),
+            fenced.to_owned(),
+        ]
+    };
+    let has_some = |state: &Value| {
+        ["bytes", "epochs", "unreadable", "refused"].iter().any(|name| number(&state[name]) > 0)
+    };
+    let volumes = dirty.as_object().into_iter().flatten().filter(|(_, state)| has_some(state));
+    let rows: Vec<Vec<String>> = volumes.map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let heading =
+        ["origin lacks", "bytes", "extents", "epochs", "oldest", "waiting", "unreadable", "refused", ""];
+    text::table(out, &heading, &rows)?;
+    Ok(writeln!(out)?)
 }
 
 #[cfg(test)]
@@ -268,11 +324,15 @@ mod tests {
             "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
                 "insert_duplicates": 4, "stored_raw_bytes": 300, "stored_bytes": 100},
             "latency": {"hit": {"count": 3, "p50_us": 12.4}},
+            "dirty": {"idle": {"bytes": 0}, "db": {"bytes": 3 << 20, "oldest_age_ms": 2500, "fenced": true}},
         });
         let mut out = Vec::new();
         stats(&answer, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        for part in ["75.0 % of 4 extent reads", "3.00 : 1", "2.0 KiB", "1.5 s", "12"] {
+        assert!(!text.contains("idle"), "{text}");
+        for part in
+            ["75.0 % of 4 extent reads", "3.0 MiB", "2.5 s", "FENCED", "3.00 : 1", "2.0 KiB", "1.5 s", "12"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

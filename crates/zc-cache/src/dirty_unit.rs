@@ -148,6 +148,11 @@ impl CacheManager {
             return;
         }
         let (slot, start_bytes) = (unit.slot, unit.written_bytes);
+        // What a buffer held before does not go to the device.
+        let gap = BufSlice { buf: unit.buf, start_bytes: unit.fill_bytes, len_bytes: end - unit.fill_bytes };
+        if gap.len_bytes > 0 {
+            self.out.push(Action::Zero { dest: gap });
+        }
         unit.fill_bytes = end;
         unit.written_bytes = end;
         unit.parts += 1;

@@ -10,7 +10,7 @@ use zc_core::limits::{
 use crate::limits;
 use crate::model::{CacheConfig, Compression, Fingerprint, Policy, RegionSize};
 use crate::section::{Section, shown, whole};
-use crate::units::ByteSize;
+use crate::units::{ByteSize, Percent};
 
 const DEFAULT_STATE_DIR: &str = "/var/lib/zcached";
 const MIB: u32 = 1 << 20;
@@ -20,6 +20,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     let compression = section.word("compression", Compression::WORDS, Compression::Lz4);
     let threads = section.count("reduce_threads", 0, &limits::REDUCE_THREADS);
     let (weu_bytes, extent_bytes) = geometry(&mut section);
+    let (dirty_high_percent, dirty_low_percent) = watermarks(&mut section);
     let config = CacheConfig {
         path: section.required_path("path", "it names the file or block device of the cache"),
         size: section.size_or_share("size", &limits::CACHE_BYTES),
@@ -57,9 +58,28 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         ),
         region_size: region_size(&mut section),
         policy: section.word("policy", Policy::WORDS, Policy::Lru),
+        dirty_high_percent,
+        dirty_low_percent,
+        dirty_memory_bytes: section
+            .size("dirty_memory", &limits::DIRTY_MEMORY_BYTES)
+            .unwrap_or_else(|| 32 * u64::from(MIB)),
+        destage_idle_ms: section.duration("destage_idle", 1_000, &limits::DESTAGE_IDLE_MS),
+        destage_writes: section.count("destage_writes", 16, &limits::DESTAGE_WRITES),
     };
     section.finish();
     config
+}
+
+/// High and low watermark of dirty slots.
+fn watermarks(section: &mut Section<'_, '_>) -> (u8, u8) {
+    let high = section.percent_in("dirty_high", 50, &limits::DIRTY_HIGH_PERCENT);
+    let low = section.percent("dirty_low", 10.min(high));
+    if low > high {
+        let at = section.get("dirty_low").map_or(section.at, |value| value.span().start);
+        let (low, high) = (Percent(low), Percent(high));
+        section.mistake(at, "dirty_low", format_args!("{low} is above dirty_high, which is {high}"));
+    }
+    (high, low)
 }
 
 /// Without a journal path a size would be said of nothing.

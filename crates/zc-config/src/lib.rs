@@ -17,7 +17,6 @@ mod conflicts;
 mod limits;
 mod live;
 mod model;
-mod not_yet;
 mod places;
 mod resolve;
 mod section;
@@ -30,10 +29,9 @@ pub use address::{AddressRange, NotARange};
 pub use conflicts::{Conflict, canonical_conflicts};
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
-    Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
-    Policy, RegionSize, Tls, VolumeConfig, VolumeNbd,
+    Ack, Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
+    OnCacheLoss, Policy, RegionSize, Tls, VolumeConfig, VolumeNbd,
 };
-pub use not_yet::{NOT_YET, NotYet};
 pub use places::Places;
 pub use units::{ByteSize, Millis, Percent, SizeOrShare};
 

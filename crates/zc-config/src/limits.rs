@@ -39,6 +39,16 @@ pub(crate) const INSERT_BYTES: RangeInclusive<u64> = 128 << 10..=2 << 30;
 pub(crate) const REGIONS_ACTIVE: RangeInclusive<u32> = 8..=ACTIVE_REGIONS_MAX / 2;
 /// Region size, a power of two. Below 1 MiB nearly every write would have to mark a region first.
 pub(crate) const REGION_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// Slots that may be dirty: room for clean ones stays, or nothing but dirty data would be cached.
+pub(crate) const DIRTY_HIGH_PERCENT: RangeInclusive<u8> = 1..=90;
+/// Acknowledged writes in memory: room for a few extents at least.
+pub(crate) const DIRTY_MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=16 << 30;
+/// Age of dirty data. Less than a destaging run takes would keep the origin busy all the time.
+pub(crate) const DIRTY_AGE_MS: RangeInclusive<u64> = 100..=86_400_000;
+/// Silence before destaging begins.
+pub(crate) const DESTAGE_IDLE_MS: RangeInclusive<u64> = 10..=3_600_000;
+/// Origin writes of destaging in flight; more than a device's queue holds only wait.
+pub(crate) const DESTAGE_WRITES: RangeInclusive<u32> = 1..=1024;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 

@@ -41,10 +41,32 @@ words! {
         WriteThrough = "write-through",
         /// Reads fill the cache, writes only invalidate.
         WriteAround = "write-around",
+        /// Reads and writes fill the cache; a write is acknowledged before the origin has it.
+        WriteBack = "write-back",
         /// Reads fill the cache, writes are refused.
         ReadOnly = "read-only",
         /// The cache is not used.
         PassThrough = "pass-through",
+    }
+}
+
+words! {
+    /// When a write in write-back is acknowledged.
+    Ack {
+        /// When the daemon has it in memory, as a disk with a volatile write cache does.
+        Volatile = "volatile",
+        /// When it is durable on the cache device.
+        Durable = "durable",
+    }
+}
+
+words! {
+    /// What a volume does when the cache device is lost with dirty data on it.
+    OnCacheLoss {
+        /// Every request fails.
+        Error = "error",
+        /// Reads of what is not dirty are served, everything else fails.
+        ReadOnly = "read-only",
     }
 }
 
@@ -197,6 +219,16 @@ pub struct CacheConfig {
     pub region_size: RegionSize,
     /// Replacement policy.
     pub policy: Policy,
+    /// Share of the slots that may hold dirty extents, in per cent.
+    pub dirty_high_percent: u8,
+    /// Share of the slots from which on destaging runs without a pause, in per cent; not more than the above.
+    pub dirty_low_percent: u8,
+    /// Bytes of acknowledged writes that may be in memory alone.
+    pub dirty_memory_bytes: u64,
+    /// Destaging begins after so long without a request.
+    pub destage_idle_ms: u64,
+    /// Origin writes of one volume's destaging that may be in flight.
+    pub destage_writes: u32,
 }
 
 /// `[[volume]]`.
@@ -210,6 +242,12 @@ pub struct VolumeConfig {
     pub create_bytes: Option<u64>,
     /// Mode.
     pub mode: Mode,
+    /// When a write in write-back is acknowledged; `None`: durable if the journal is on persistent memory.
+    pub ack: Option<Ack>,
+    /// No dirty extent is to be older.
+    pub max_dirty_age_ms: u64,
+    /// What happens when dirty data is out of reach.
+    pub on_cache_loss: OnCacheLoss,
     /// Admission.
     pub admission: Admission,
     /// Share content.

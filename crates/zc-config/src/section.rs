@@ -15,7 +15,6 @@ use toml::de::{DeTable, DeValue};
 
 use crate::address::AddressRange;
 use crate::limits;
-use crate::not_yet::NOT_YET;
 use crate::units::{ByteSize, Millis, Percent, SizeOrShare};
 
 /// A mistake: where in the text, in bytes, and what.
@@ -138,16 +137,19 @@ impl<'t, 's> Section<'t, 's> {
     /// One of the words.
     pub(crate) fn word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)], default: T) -> T {
         let Some(value) = self.get(key) else { return default };
-        let row = NOT_YET.iter().find(|row| row.is(self.name, key) && row.value == value.get_ref().as_str());
-        if let Some(row) = row.filter(|row| row.value.is_some()) {
-            self.mistake(value.span().start, key, row.sentence());
-            return default;
-        }
         let names: Vec<_> = words.iter().map(|(name, _)| *name).collect();
         let known = |value: &DeValue<'_>| words.iter().find(|(name, _)| value.as_str() == Some(*name));
         let expected =
             if let [only] = *names { only.to_owned() } else { format!("one of {}", names.join(", ")) };
         self.convert(key, value, expected, known).map_or(default, |word| word.value.1)
+    }
+
+    /// One of the words, if there is one.
+    pub(crate) fn optional_word<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
+        let (_, first) = words.first()?;
+        let first = *first;
+        self.get(key)?;
+        Some(self.word(key, words, first))
     }
 
     /// A whole number in `range`.
@@ -222,6 +224,18 @@ impl<'t, 's> Section<'t, 's> {
             other => whole(other).and_then(Percent::new),
         });
         share.map_or(default, |share| share.value.0)
+    }
+
+    /// A share in `range`.
+    pub(crate) fn percent_in(&mut self, key: &'static str, default: u8, range: &RangeInclusive<u8>) -> u8 {
+        let share = self.percent(key, default);
+        if range.contains(&share) {
+            return share;
+        }
+        let at = self.get(key).map_or(self.at, |value| value.span().start);
+        let (low, high) = (Percent(*range.start()), Percent(*range.end()));
+        self.mistake(at, key, format_args!("{} is not between {low} and {high}", Percent(share)));
+        default
     }
 
     /// A duration in milliseconds.
@@ -354,14 +368,10 @@ impl<'t, 's> Section<'t, 's> {
             if keys().any(|(_, known)| *known == name) {
                 continue;
             }
-            let later = NOT_YET.iter().find(|row| row.value.is_none() && row.is(self.name, name));
-            let what = later.map_or_else(
-                || match nearest(name, keys().map(|(_, known)| *known)) {
-                    Some(known) => format!("there is no such key; did you mean \"{known}\"?"),
-                    None => "there is no such key".to_owned(),
-                },
-                |row| row.sentence(),
-            );
+            let what = match nearest(name, keys().map(|(_, known)| *known)) {
+                Some(known) => format!("there is no such key; did you mean \"{known}\"?"),
+                None => "there is no such key".to_owned(),
+            };
             self.sheet.mistake(at, format!("{}.{}: {what}", self.name, brief(name)));
         }
     }

@@ -62,6 +62,11 @@ impl Config {
             ("regions_active_max", cache.regions_active_max.to_string()),
             ("region_size", region),
             ("policy", text(cache.policy.word())),
+            ("dirty_high", percent(cache.dirty_high_percent)),
+            ("dirty_low", percent(cache.dirty_low_percent)),
+            ("dirty_memory", size(cache.dirty_memory_bytes)),
+            ("destage_idle", duration(cache.destage_idle_ms)),
+            ("destage_writes", cache.destage_writes.to_string()),
         ]);
         rows
     }
@@ -106,8 +111,11 @@ impl Config {
 pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
     let mut rows = vec![("name", text(&volume.name)), ("origin", path(&volume.origin))];
     rows.extend(volume.create_bytes.map(|bytes| ("create_size", size(bytes))));
+    rows.push(("mode", text(volume.mode.word())));
+    rows.extend(volume.ack.map(|ack| ("ack", text(ack.word()))));
     rows.extend([
-        ("mode", text(volume.mode.word())),
+        ("max_dirty_age", duration(volume.max_dirty_age_ms)),
+        ("on_cache_loss", text(volume.on_cache_loss.word())),
         ("admission", text(volume.admission.word())),
         ("dedup", volume.dedup.to_string()),
         ("compression", text(volume.compression.word())),

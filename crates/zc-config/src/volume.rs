@@ -4,7 +4,7 @@ use zc_core::limits::VOLUME_NAME_BYTES_MAX;
 
 use crate::cache::level;
 use crate::limits;
-use crate::model::{Admission, CacheConfig, Compression, Mode, VolumeConfig, VolumeNbd};
+use crate::model::{Ack, Admission, CacheConfig, Compression, Mode, OnCacheLoss, VolumeConfig, VolumeNbd};
 use crate::places::volume_key;
 use crate::section::{At, Section, Sheet, brief};
 
@@ -19,6 +19,9 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         origin: section.required_path("origin", "it names the file or block device behind the volume"),
         create_bytes: create_bytes(&mut section),
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
+        ack: section.optional_word("ack", Ack::WORDS),
+        max_dirty_age_ms: section.duration("max_dirty_age", 30_000, &limits::DIRTY_AGE_MS),
+        on_cache_loss: section.word("on_cache_loss", OnCacheLoss::WORDS, OnCacheLoss::Error),
         admission: section.word("admission", Admission::WORDS, Admission::Always),
         dedup: section.flag("dedup").unwrap_or(cache.dedup),
         compression,

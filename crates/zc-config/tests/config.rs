@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use zc_config::{
-    Admission, Compression, Config, LIVE, Mode, RegionSize, SizeOrShare, canonical_conflicts, diff_live,
+    Ack, Admission, Compression, Config, LIVE, Mode, RegionSize, SizeOrShare, canonical_conflicts, diff_live,
 };
 
 const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
@@ -45,6 +45,8 @@ fn the_defaults_are_these() {
     assert_eq!((cache.prefetch_max_bytes, cache.region_size), (128 << 10, RegionSize::Auto));
     let [volume] = &config.volumes[..] else { panic!("one volume") };
     assert_eq!((volume.mode, volume.admission), (Mode::WriteThrough, Admission::Always));
+    assert_eq!((volume.ack, volume.max_dirty_age_ms), (None, 30_000));
+    assert_eq!((cache.dirty_high_percent, cache.dirty_low_percent, cache.destage_writes), (50, 10, 16));
     assert_eq!((volume.direct, volume.nbd.export, volume.nbd.read_only), (None, true, false));
     assert_eq!(config.nbd.listen, vec!["127.0.0.1:10809".parse().unwrap()]);
     assert!(config.nbd.unix.is_empty());
@@ -61,10 +63,19 @@ fn the_effective_file_reads_back() {
         reduce_cpus = "4-6, 0,5"
         compression = "zstd"
         compression_level = 0x7
+        dirty_high = "80 %"
+        dirty_low = "80 %"
+        dirty_memory = "3 MiB"
+        destage_idle = "1 min"
+        destage_writes = 3
         [[volume]]
         name = "two words"
         origin = "relative"
         direct = true
+        mode = "write-back"
+        ack = "durable"
+        max_dirty_age = "90 s"
+        on_cache_loss = "read-only"
         [volume.nbd]
         description = "tab\tand 'quotes'"
         allow = ["192.0.2.0/24", "2001:db8::1"]
@@ -93,6 +104,8 @@ fn the_effective_file_reads_back() {
     assert_eq!(config.cache.region_size, RegionSize::Bytes(1 << 20));
     assert_eq!(config.cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.cache.compression_level, 7);
+    assert_eq!((config.cache.dirty_high_percent, config.cache.dirty_low_percent), (80, 80));
+    assert_eq!((config.volumes[0].ack, config.volumes[0].max_dirty_age_ms), (Some(Ack::Durable), 90_000));
     let listed = strange.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
     assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.volumes[0].nbd.description, "tab\tand 'quotes'");
@@ -166,6 +179,7 @@ fn volumes_that_come_and_go_wait_for_a_restart() {
 fn live_keys_exist() {
     let text = LEAST.replace("size = \"10 GiB\"", "compression = \"zstd\"")
         + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n";
+    let text = text.replace("[[volume]]\n", "[[volume]]\nack = \"durable\"\n");
     let shown = parse(&text).effective_toml();
     for (section, key) in LIVE {
         let (_, body) = shown.split_once(&format!("[{section}]")).expect(section);

@@ -104,6 +104,16 @@ fn mistakes_in_words_and_keys_of_the_cache() {
             "3: cache.fingerprint_index_ratio: 0.5 is not a share from \"0 %\" to \"100 %\"",
         ),
         ("dedup = \"yes\"", "3: cache.dedup: \"yes\" is not true or false"),
+        ("dirty_high = \"95 %\"", "3: cache.dirty_high: 95 % is not between 1 % and 90 %"),
+        ("dirty_high = \"0 %\"", "3: cache.dirty_high: 0 % is not between 1 % and 90 %"),
+        (
+            "dirty_high = \"20 %\"\ndirty_low = \"30 %\"",
+            "4: cache.dirty_low: 30 % is above dirty_high, which is 20 %",
+        ),
+        ("dirty_low = \"60 %\"", "3: cache.dirty_low: 60 % is above dirty_high, which is 50 %"),
+        ("dirty_memory = \"1 KiB\"", "3: cache.dirty_memory: 1 KiB is not between 1 MiB and 16 GiB"),
+        ("destage_idle = \"1 ms\"", "3: cache.destage_idle: 1 ms is not between 10 ms and 1 h"),
+        ("destage_writes = 0", "3: cache.destage_writes: 0 is not between 1 and 1024"),
         ("policy = \"belady\"", "3: cache.policy: \"belady\" is not lru"),
         ("colour = 3", "3: cache.colour: there is no such key"),
         ("extend_size = 3", "3: cache.extend_size: there is no such key; did you mean \"extent_size\"?"),
@@ -122,10 +132,13 @@ fn mistakes_in_a_volume() {
     let again = "[[volume]]\nname = \"v\"\norigin = \"/o2\"";
     let same_origin = "[[volume]]\nname = \"w\"\norigin = \"/./o\"";
     let cases = [
-        ("mode = \"write-back\"", "6: volume.mode: \"write-back\" is not available in this version yet"),
+        ("ack = \"early\"", "6: volume.ack: \"early\" is not one of volatile, durable"),
+        ("max_dirty_age = \"1 ms\"", "6: volume.max_dirty_age: 1 ms is not between 100 ms and 24 h"),
+        ("on_cache_loss = \"go on\"", "6: volume.on_cache_loss: \"go on\" is not one of error, read-only"),
         (
             "mode = \"write-trough\"",
-            "6: volume.mode: \"write-trough\" is not one of write-through, write-around, read-only, pass-through",
+            "6: volume.mode: \"write-trough\" is not one of write-through, write-around, write-back, read-only, \
+             pass-through",
         ),
         ("admission = 2", "6: volume.admission: 2 is not one of always, second-touch, never"),
         (again, "7: volume.name: there is a volume named \"v\" already"),

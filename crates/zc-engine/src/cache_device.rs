@@ -8,6 +8,8 @@
 //!
 //! What it does not do: begin a session (`startup` does).
 
+use std::sync::Arc;
+
 use zc_cache::startup as cache_startup;
 use zc_config::{Config, SizeOrShare};
 use zc_core::{FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
@@ -18,6 +20,7 @@ use crate::clock::unix_s;
 use crate::error::EngineError;
 use crate::media::FileMedia;
 use crate::settings;
+use crate::state_dir::hex;
 
 /// A file of which this much is zero was never used.
 const BLANK_BYTES: u64 = 1 << 20;
@@ -25,27 +28,68 @@ const BLANK_BYTES: u64 = 1 << 20;
 /// A cache that can be begun on.
 #[derive(Debug)]
 pub(crate) struct CacheDevice {
-    pub(crate) file: BlockFile,
+    pub(crate) file: Arc<BlockFile>,
     /// Where the journal is, if not in `file`.
-    pub(crate) journal: Option<BlockFile>,
+    pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) superblock: Superblock,
 }
 
+/// What a volume of the configuration lacks on its origin and a cache has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Debt {
+    /// The volume in the configuration.
+    pub(crate) volume: String,
+    /// The cache's identity as text.
+    pub(crate) cache: String,
+    /// The volume's name on that cache.
+    pub(crate) known_as: String,
+}
+
+/// Refuses to go on without the caches that have what volumes lack. `found`: the identity of the cache that is there.
+pub(crate) fn check_debts(
+    config: &Config,
+    debts: &[Debt],
+    found: Option<&[u8; 16]>,
+) -> Result<(), EngineError> {
+    let here = found.map(hex);
+    let paid = |debt: &&Debt| here.as_ref() == Some(&debt.cache) && debt.known_as == debt.volume;
+    let Some(debt) = debts.iter().find(|debt| !paid(debt)) else { return Ok(()) };
+    let place = config.cache.path.display();
+    let what = match &here {
+        None => format!("{place} does not hold it"),
+        Some(here) if *here == debt.cache => {
+            format!("that is {place}, where it is called \"{}\"", debt.known_as)
+        }
+        Some(here) => format!("{place} is the cache {here}"),
+    };
+    Err(EngineError::Refused(format!(
+        "the origin of volume \"{name}\" lacks data that the cache {cache} has, and {what}; bring that cache back under \
+         the volume's old name, or start with --drop-dirty {name} to give the data up",
+        name = debt.volume,
+        cache = debt.cache,
+    )))
+}
+
 impl CacheDevice {
-    /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of.
-    pub(crate) fn open(config: &Config, volumes_bytes: u64) -> Result<Self, EngineError> {
+    /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of. No cache is made
+    /// where one is missing that has what volumes lack.
+    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &[Debt]) -> Result<Self, EngineError> {
+        if !config.cache.path.exists() {
+            check_debts(config, debts, None)?;
+        }
         let file = open_cache(config, volumes_bytes)?;
         let journal = open_journal(config, file.len_bytes())?;
-        let superblock = find_or_format(config, &file, journal.as_ref())?;
+        let superblock = find_or_format(config, &file, journal.as_ref(), debts)?;
+        check_debts(config, debts, Some(&superblock.uuid))?;
         check_fixed(config, &superblock)?;
         if let Some(journal) = &journal {
             check_journal(journal, &superblock)?;
         }
-        Ok(Self { file, journal, superblock })
+        Ok(Self { file: Arc::new(file), journal: journal.map(Arc::new), superblock })
     }
 
     pub(crate) fn media(&self) -> FileMedia<'_> {
-        FileMedia { cache: &self.file, journal: self.journal.as_ref() }
+        FileMedia { cache: &self.file, journal: self.journal.as_deref() }
     }
 }
 
@@ -78,11 +122,15 @@ fn find_or_format(
     config: &Config,
     file: &BlockFile,
     journal: Option<&BlockFile>,
+    debts: &[Debt],
 ) -> Result<Superblock, EngineError> {
     let place = file.path().display();
     match cache_startup::read_superblock(&mut FileMedia { cache: file, journal }) {
         Ok(superblock) => Ok(superblock),
-        Err(cache_startup::StartError::NotACache) if is_blank(file)? => format(config, file, journal),
+        Err(cache_startup::StartError::NotACache) if is_blank(file)? => {
+            check_debts(config, debts, None)?;
+            format(config, file, journal)
+        }
         Err(cache_startup::StartError::NotACache) => Err(EngineError::Refused(format!(
             "{place} holds no cache, but something else; `zcctl format` makes a cache of it and destroys what is there"
         ))),

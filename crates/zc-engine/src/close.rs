@@ -3,36 +3,48 @@
 use std::sync::Arc;
 
 use zc_cache::startup as cache_startup;
-use zc_format::Superblock;
 
+use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::media::FileMedia;
 use crate::pairing;
 use crate::shard::Shard;
-use crate::state_dir::StateDir;
 
 /// What is needed to mark a session as ended cleanly.
 #[derive(Debug)]
 pub(crate) struct Closer {
-    pub(crate) superblock: Superblock,
+    pub(crate) custody: Arc<Custody>,
     /// Each volume's stamp on media.
     pub(crate) stamps: Vec<(String, u64)>,
-    pub(crate) state: Arc<StateDir>,
 }
 
 impl Closer {
-    /// Records what the origins look like now, then that the session ended cleanly; the intent log goes last.
+    /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly;
+    /// the intent log goes last.
     pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {
+        let mut clean = Vec::new();
+        for (id, volume) in &shard.volumes {
+            match shard.manager.dirty(*id).map_or(0, |dirty| dirty.bytes) {
+                0 => clean.push(volume.name.clone()),
+                bytes => tracing::info!(
+                    "volume \"{}\": {bytes} bytes that its origin lacks stay on the cache until the next start",
+                    volume.name
+                ),
+            }
+        }
+        self.custody.is_clean(&clean)?;
         let mut marks = Vec::new();
         for volume in shard.volumes.values() {
             marks.push((volume.name.clone(), pairing::mark(&volume.origin.identity()?)));
         }
         let was_distrusted = shard.metrics.distrusts > 0;
-        self.state.update(|state| {
+        self.custody.state().update(|state| {
             state.clean = true;
             for (name, mark) in marks {
                 if let Some(entry) = state.volumes.get_mut(&name) {
                     entry.origin = mark;
+                    entry.settled = true;
+                    entry.given_up = 0;
                 }
             }
             for (name, stamp) in &self.stamps {
@@ -42,8 +54,8 @@ impl Closer {
             }
         })?;
         let place = shard.device.file.path().display();
-        let mut media = FileMedia { cache: &shard.device.file, journal: shard.device.journal.as_ref() };
-        cache_startup::mark_clean(&mut media, &self.superblock)
+        let mut media = FileMedia { cache: &shard.device.file, journal: shard.device.journal.as_deref() };
+        cache_startup::mark_clean(&mut media, &self.custody.superblock())
             .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
         shard.intent.remove();
         Ok(())

@@ -9,6 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::Event;
+use zc_core::VolumeId;
 use zc_io::Waker;
 
 use crate::front_settings::FrontSettings;
@@ -23,6 +24,12 @@ pub(crate) enum Command {
     Stats(oneshot::Sender<Box<ShardStats>>),
     /// Change settings of volumes.
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
+    /// Bring a volume's dirty data to the origin.
+    Destage(VolumeId),
+    /// Forget a volume's dirty data.
+    DropDirty(VolumeId),
+    /// Serve a fenced volume with the dirty data that was found.
+    AcceptLoss(VolumeId),
     /// Change bounds and exports of the front end.
     Front(Box<FrontSettings>),
     /// Drain, make durable, end.
@@ -88,6 +95,9 @@ impl Shard {
                     }
                     let _asker_left = reply.send(());
                 }
+                Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),
+                Command::DropDirty(volume) => self.events.push_back(Event::DropDirty { volume }),
+                Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
                 Command::Front(front) => self.apply_front(*front),
                 Command::Stop => self.begin_stop(),
             }

@@ -23,6 +23,7 @@ use zc_config::{Config, diff_live};
 use zc_core::u64_from_usize;
 
 use crate::commands::{Command, Mailbox};
+use crate::custody::Custody;
 use crate::engine::Hooks;
 use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
@@ -30,13 +31,14 @@ use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX};
 use crate::listen::SocketPath;
 use crate::registry::Registry;
 use crate::request::Request;
-use crate::settings::{mode_from_name, mode_name, volume_config};
+use crate::settings::{Found, has_durable_journal, mode_from_name, mode_name, volume_config};
 use crate::stats::ShardStats;
 
 /// What the control plane works on.
 pub(crate) struct Control {
     pub(crate) config: Config,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
+    pub(crate) custody: Arc<Custody>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) addresses: Vec<String>,
@@ -58,14 +60,15 @@ impl Drop for ControlHandle {
 }
 
 /// Settings that commands change.
-struct InForce {
+pub(crate) struct InForce {
     config: Config,
-    volumes: Vec<(String, VolumeConfig)>,
+    pub(crate) volumes: Vec<(String, VolumeConfig)>,
 }
 
-struct Shared {
-    in_force: Mutex<InForce>,
-    mailbox: Arc<Mailbox>,
+pub(crate) struct Shared {
+    pub(crate) in_force: Mutex<InForce>,
+    pub(crate) custody: Arc<Custody>,
+    pub(crate) mailbox: Arc<Mailbox>,
     registry: Arc<Registry>,
     addresses: Vec<String>,
     hooks: Hooks,
@@ -128,6 +131,7 @@ impl ControlHandle {
         drop(guard);
         let shared = Arc::new(Shared {
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
+            custody: control.custody,
             mailbox: control.mailbox,
             registry: control.registry,
             addresses: control.addresses,
@@ -228,10 +232,10 @@ async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
         }
         Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
         Request::Reload {} => shared.reload().await,
-        Request::Stop {} => {
-            shared.stop();
-            Ok(json!({}))
-        }
+        Request::Stop { keep_dirty } => shared.asked_to_stop(keep_dirty).await,
+        Request::Flush { volume } => shared.flush(&volume).await,
+        Request::DropDirty { volume } => shared.drop_dirty(&volume).await,
+        Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
     }
 }
@@ -245,12 +249,12 @@ impl Shared {
         }
     }
 
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
         self.mailbox.send(Command::Stop);
     }
 
-    async fn stats(&self) -> Result<Box<ShardStats>, String> {
+    pub(crate) async fn stats(&self) -> Result<Box<ShardStats>, String> {
         let (reply, stats) = oneshot::channel();
         self.mailbox.send(Command::Stats(reply));
         stats.await.map_err(|_| "the data plane is busy or has ended".to_owned())
@@ -281,9 +285,10 @@ impl Shared {
             .iter()
             .filter_map(|(name, _)| {
                 let info = self.registry.volumes.get(name)?;
-                Some(json!({ "name": name, "info": info.value() }))
+                Some(json!({ "name": name, "info": info.value(), "dirty": stats.dirty.get(name) }))
             })
             .collect();
+        let served: Vec<&str> = in_force.volumes.iter().map(|(name, _)| name.as_str()).collect();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -295,12 +300,18 @@ impl Shared {
                 "index_loaded_ms": stats.index_loaded_ms,
             },
             "volumes": volumes,
+            "unserved_dirty": self.custody.unserved(&served),
             "listening": self.addresses,
             "connections": self.registry.connections.len(),
         }))
     }
 
-    async fn configure(&self, volumes: Vec<VolumeConfig>) -> Result<(), String> {
+    /// Puts settings in force; durably says first which volumes may become dirty by them.
+    async fn configure(&self, volumes: Vec<(String, VolumeConfig)>) -> Result<(), String> {
+        let write_back = volumes.iter().filter(|(_, config)| config.mode == Mode::WriteBack);
+        let names: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
+        self.on_media(move |custody| custody.may_become_dirty(&names)).await?;
+        let volumes: Vec<VolumeConfig> = volumes.into_iter().map(|(_, config)| config).collect();
         let (reply, done) = oneshot::channel();
         for config in &volumes {
             let mode = mode_name(config.mode).to_owned();
@@ -314,20 +325,23 @@ impl Shared {
 
     async fn set_mode(&self, name: &str, mode: &str) -> Result<Value, String> {
         let wanted = mode_from_name(mode).ok_or_else(|| {
-            format!("\"{mode}\" is none of write-through, write-around, read-only, pass-through")
+            format!("\"{mode}\" is none of write-through, write-around, write-back, read-only, pass-through")
         })?;
         let mut in_force = self.in_force.lock().await;
-        let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
+        let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if needs_restart(config.mode, wanted) {
             return Err("a change from or to read-only needs a restart".to_owned());
         }
-        config.mode = wanted;
-        let config = config.clone();
+        let config = VolumeConfig { mode: wanted, ..config.clone() };
+        self.configure(vec![(name.to_owned(), config)]).await?;
+        if let Some((_, config)) = in_force.volumes.iter_mut().find(|(known, _)| known == name) {
+            config.mode = wanted;
+        }
         drop(in_force);
-        self.configure(vec![config]).await?;
         tracing::info!("volume \"{name}\" is {mode} now");
-        Ok(json!({ "volume": name, "mode": mode }))
+        let stats = self.stats().await?;
+        Ok(json!({ "volume": name, "mode": mode, "dirty": stats.dirty.get(name) }))
     }
 
     /// Reads the configuration again and applies what a running daemon can; names the rest.
@@ -349,16 +363,26 @@ impl Shared {
         // First what can fail.
         let tls = crate::tls::load(&new.nbd).map_err(|error| error.to_string())?;
         let mut in_force = self.in_force.lock().await;
+        self.announce_write_back(&in_force, &new).await?;
         let mut applied = Vec::new();
         let mut later = Vec::new();
         for change in diff_live(&in_force.config, &new) {
             if change.live { applied.push(change.key) } else { later.push(change.key) }
         }
         let mut configs = Vec::new();
+        // The journal's place is not live.
+        let durable_journal = has_durable_journal(&in_force.config.cache);
         for (name, current) in &mut in_force.volumes {
             let Some(volume) = new.volumes.iter().find(|volume| volume.name == *name) else { continue };
-            let wanted =
-                volume_config(volume, current.id, current.size_bytes, current.region_bytes, current.trusted);
+            let found = Found {
+                id: current.id,
+                size_bytes: current.size_bytes,
+                region_bytes: current.region_bytes,
+                trusted: current.trusted,
+                may_be_dirty: current.may_be_dirty,
+                durable_journal,
+            };
+            let wanted = volume_config(volume, found);
             let mode = current.mode;
             *current = wanted;
             if needs_restart(mode, current.mode) {
@@ -367,7 +391,7 @@ impl Shared {
                 applied.retain(|applied| *applied != key);
                 later.push(format!("{key} (from or to read-only)"));
             }
-            configs.push(current.clone());
+            configs.push((name.clone(), current.clone()));
         }
         if new.log != in_force.config.log {
             let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;

@@ -47,8 +47,14 @@ impl Shard {
                 self.submit(operation, Pending::Extents(Box::new(pending)));
             }
             Action::ReadHeader { op, slot, hint_bytes } => self.read_header(op, slot, hint_bytes),
-            Action::WriteWeu { op, slot, weu, data_bytes, header } => {
-                self.write_weu(op, slot, weu, data_bytes, &header);
+            Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
+                self.write_weu(op, slot, weu, start_bytes..data_bytes, &header);
+            }
+            Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
+                let offset = self.device.geometry.slot_offset(slot) + u64::from(start_bytes);
+                let part = self.buffers.read(slice(weu, start_bytes, len_bytes));
+                let operation = Operation::write(self.device.file.fd(), offset, part);
+                self.submit(operation, Pending::Device { op });
             }
             Action::DiscardSlot { op, slot } => self.discard(op, slot),
             Action::WriteJournal { op, block } => {
@@ -79,7 +85,7 @@ impl Shard {
 
     /// A flush is of the journal device too: what was written before it is durable after it, wherever it is.
     fn flush_cache(&mut self, op: OpId) {
-        let files = [Some(&self.device.file), self.device.journal.as_ref()];
+        let files = [Some(&*self.device.file), self.device.journal.as_deref()];
         let fds: Vec<_> = files.into_iter().flatten().map(|file| SharedFd::clone(file.fd())).collect();
         let join = self.joins.begin(op, fds.len());
         for fd in fds {
@@ -109,28 +115,32 @@ impl Shard {
         self.submit(operation, Pending::Device { op });
     }
 
-    fn write_weu(&mut self, op: OpId, slot: WeuSlot, weu: BufId, data_bytes: u32, header: &WeuHeader) {
+    /// Writes what lies in `data`, of which the start is a block's, and the header; what lies before is there already.
+    fn write_weu(&mut self, op: OpId, slot: WeuSlot, weu: BufId, data: Range<u32>, header: &WeuHeader) {
+        let (start_bytes, data_bytes) = (data.start, data.end);
         let weu_bytes = self.device.geometry.weu_bytes;
         let count = u32::try_from(header.entries.len()).unwrap_or(u32::MAX);
         let header_bytes = WeuHeader::encoded_bytes(count);
         let header_at = weu_bytes - header_bytes;
-        let data_end = data_bytes.next_multiple_of(BLOCK_BYTES).min(header_at);
+        // Nothing may be left to write: then what is there already may reach beyond the data's last block.
+        let data_end = data_bytes.next_multiple_of(BLOCK_BYTES).min(header_at).max(start_bytes);
         assert!(data_bytes <= data_end, "data and header of a unit do not meet");
         header.encode_into(&mut self.buffers.write(slice(weu, header_at, header_bytes)));
         let whole = header_at - data_end <= WEU_GAP_BYTES;
         let zero_end = if whole { header_at } else { data_end };
-        if zero_end > data_bytes {
-            self.buffers.zero(slice(weu, data_bytes, zero_end - data_bytes));
+        let zero_start = data_bytes.max(start_bytes);
+        if zero_end > zero_start {
+            self.buffers.zero(slice(weu, zero_start, zero_end - zero_start));
         }
         let offset = self.device.geometry.slot_offset(slot);
         if whole {
-            let all = self.buffers.read(slice(weu, 0, weu_bytes));
-            let operation = Operation::write(self.device.file.fd(), offset, all);
+            let all = self.buffers.read(slice(weu, start_bytes, weu_bytes - start_bytes));
+            let operation = Operation::write(self.device.file.fd(), offset + u64::from(start_bytes), all);
             self.submit(operation, Pending::Device { op });
             return;
         }
-        let pieces: Vec<_> =
-            [(0, data_end), (header_at, header_bytes)].into_iter().filter(|piece| piece.1 > 0).collect();
+        let pieces = [(start_bytes, data_end - start_bytes), (header_at, header_bytes)];
+        let pieces: Vec<_> = pieces.into_iter().filter(|piece| piece.1 > 0).collect();
         let join = self.joins.begin(op, pieces.len());
         for (start_bytes, len_bytes) in pieces {
             let segments = vec![Segment::whole(self.buffers.read(slice(weu, start_bytes, len_bytes)))];
@@ -324,6 +334,7 @@ mod tests {
             weu_seq: WeuSeq(1),
             offset_bytes,
             raw_bytes: 8192,
+            first_sector: 0,
             key: None,
         };
         ExtentRead { expected, skip_bytes: 0, dest: slice(BufId(1), 0, 8192) }

@@ -18,10 +18,15 @@ use crate::startup::{self, Opened};
 use crate::stats::ShardStats;
 
 /// How to start.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EngineOptions {
     /// Believe nothing that the cache holds.
     pub cold: bool,
+    /// Names of volumes whose dirty data is to be believed although something speaks against it: an origin that
+    /// changed, an old or unknown image of the cache.
+    pub trust_dirty: Vec<String>,
+    /// Names of volumes whose dirty data is given up, on this cache or on another.
+    pub drop_dirty: Vec<String>,
     /// Handle SIGTERM, SIGINT and SIGHUP, and tell the service manager.
     pub signals: bool,
 }
@@ -94,7 +99,7 @@ impl Engine {
     ///
     /// # Errors
     /// As there.
-    pub fn start(config: &Config, options: EngineOptions, hooks: Hooks) -> Result<Self, EngineError> {
+    pub fn start(config: &Config, options: &EngineOptions, hooks: Hooks) -> Result<Self, EngineError> {
         Self::start_with(config, options, hooks, Passed::default())
     }
 
@@ -105,14 +110,14 @@ impl Engine {
     /// One sentence on what does not fit; then nothing was touched, or nothing that matters.
     pub fn start_with(
         config: &Config,
-        options: EngineOptions,
+        options: &EngineOptions,
         hooks: Hooks,
         passed: Passed,
     ) -> Result<Self, EngineError> {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max));
         let tls = crate::tls::load(&config.nbd)?;
-        let Opened { mut parts, closer, control_socket, volumes } =
-            startup::open(&passed.without_sockets(config), options.cold)?;
+        let Opened { mut parts, closer, control_socket, volumes, custody } =
+            startup::open(&passed.without_sockets(config), options)?;
         let connection = passed.take_up(config, &mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
@@ -139,6 +144,7 @@ impl Engine {
         let control = Control {
             config: config.clone(),
             volumes,
+            custody,
             mailbox: Arc::clone(&mailbox),
             registry: Arc::clone(&registry),
             addresses: addresses.clone(),

@@ -206,6 +206,10 @@ impl Shard {
             }
             Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
             Note::OriginDiffers { volume, extent } => self.note_changed_origin(volume, extent),
+            Note::DirtyUnreadable { volume, .. }
+            | Note::DestageFailed { volume, .. }
+            | Note::Fenced { volume }
+            | Note::CommitsDropped { volume, .. } => self.note_dirty(volume, note),
             Note::IndexLoaded { extents } => {
                 let ms = self.clock.now_ms();
                 self.loaded_ms = Some(ms);
@@ -222,6 +226,53 @@ impl Shard {
         tracing::warn!("volume \"{name}\" starts cold: {reason}");
         if let Some(mut info) = self.registry.volumes.get_mut(&name) {
             info.cold_reason = Some(reason);
+        }
+    }
+
+    /// News of dirty data. What repeats is said the first time, then ever more rarely.
+    fn note_dirty(&mut self, volume: VolumeId, note: Note) {
+        let Some(volume) = self.volumes.get_mut(&volume) else {
+            tracing::warn!(
+                "volume number {volume} is not in the configuration, but the cache has data of it: {note:?}"
+            );
+            return;
+        };
+        let (name, cache_failed) = (&volume.name, self.cache_fault.is_some());
+        match note {
+            Note::DirtyUnreadable { extent, .. } => {
+                volume.unreadable += 1;
+                if volume.unreadable.is_power_of_two() {
+                    let count = volume.unreadable;
+                    tracing::error!(
+                        count,
+                        "volume \"{name}\": extent {extent}, which only the cache has, cannot be read from it; reads \
+                         of it fail until it can, or it is written anew"
+                    );
+                }
+            }
+            Note::DestageFailed { error, .. } => {
+                volume.refused += 1;
+                if volume.refused.is_power_of_two() {
+                    let count = volume.refused;
+                    tracing::error!(
+                        count,
+                        "volume \"{name}\": its origin refuses what the cache has for it ({error}); it is kept and \
+                         tried again"
+                    );
+                }
+            }
+            Note::CommitsDropped { epoch, .. } => tracing::warn!(
+                "volume \"{name}\": commits after epoch {epoch} were in flight when the last session was cut off and \
+                 do not count; nobody was told that they were durable"
+            ),
+            _ if cache_failed => tracing::error!(
+                "volume \"{name}\" is fenced: the cache device has data that its origin lacks and is out of reach. \
+                 Bring the device back and restart; nothing is lost unless the device is (then: --drop-dirty {name})"
+            ),
+            _ => tracing::error!(
+                "volume \"{name}\" is fenced: the cache has data that its origin lacks, and its journal may not tell \
+                 all of it. Put the undamaged cache back; `zcctl accept-loss {name}` serves what was found"
+            ),
         }
     }
 

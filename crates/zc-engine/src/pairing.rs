@@ -5,6 +5,10 @@
 //! disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about identity
 //! the start is refused and nothing is touched, unless a cold start was asked for.
 //!
+//! A volume that may have dirty data is never started on a doubt: its data would be lost, or old data would be written
+//! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has two
+//! ways out: to trust this cache with it, or to give the data up ([`Answers`]).
+//!
 //! What stays undetectable: a block device, or after an unclean stop a file, that somebody else wrote meanwhile, unless
 //! the sample of extents that the manager compares with the origin meets a change.
 //!
@@ -31,6 +35,25 @@ pub(crate) struct Candidate<'a> {
     pub(crate) region_bytes: u64,
 }
 
+/// What an operator decided about volumes with dirty data that do not start on their own; by name.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answers<'a> {
+    /// Their dirty data is on this cache as it is, and belongs on the origin as it is.
+    pub(crate) trust: &'a [String],
+    /// Their dirty data is given up.
+    pub(crate) drop: &'a [String],
+}
+
+impl Answers<'_> {
+    pub(crate) fn trusts(&self, name: &str) -> bool {
+        self.trust.iter().any(|other| other == name)
+    }
+
+    pub(crate) fn drops(&self, name: &str) -> bool {
+        self.drop.iter().any(|other| other == name)
+    }
+}
+
 /// What is known of the cache.
 #[derive(Debug)]
 pub(crate) struct Known<'a> {
@@ -42,6 +65,7 @@ pub(crate) struct Known<'a> {
     pub(crate) clean: bool,
     pub(crate) state: &'a State,
     pub(crate) cold: bool,
+    pub(crate) answers: Answers<'a>,
 }
 
 /// The verdict on a volume.
@@ -53,6 +77,10 @@ pub(crate) struct Paired {
     pub(crate) stamp: u64,
     /// Why its contents are not believed.
     pub(crate) cold_reason: Option<String>,
+    /// There may be dirty data of it.
+    pub(crate) may_be_dirty: bool,
+    /// The operator gives its dirty data up.
+    pub(crate) drop_dirty: bool,
 }
 
 /// Judges all volumes; in their order.
@@ -76,8 +104,15 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                 used.push(id);
                 let before = known.state.volumes.get(candidate.name).map_or(0, |entry| entry.stamp);
                 let stamp = before.wrapping_add(1);
-                // Nothing is cached under a new number.
-                Paired { id: VolumeId(id), region_bytes: candidate.region_bytes, stamp, cold_reason: None }
+                Paired {
+                    id: VolumeId(id),
+                    region_bytes: candidate.region_bytes,
+                    stamp,
+                    // Nothing is cached under a new number.
+                    cold_reason: None,
+                    may_be_dirty: false,
+                    drop_dirty: false,
+                }
             }
         };
         paired.push(verdict);
@@ -87,10 +122,84 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
 
 fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) -> Result<Paired, EngineError> {
     let entry = known.state.volumes.get(candidate.name);
-    let cold_reason = reason(known, candidate, record, entry)?;
+    let was_dirty = record.may_be_dirty || entry.is_some_and(|entry| entry.dirty);
+    let drop_dirty = was_dirty && known.answers.drops(candidate.name);
+    let may_be_dirty = was_dirty && !drop_dirty;
+    if may_be_dirty && !known.answers.trusts(candidate.name) {
+        check_dirty(known, candidate, record, entry)?;
+    }
+    let trusted_anyway = may_be_dirty && known.answers.trusts(candidate.name);
+    let cold_reason = match reason(known, candidate, record, entry) {
+        Err(error) if !trusted_anyway => return Err(error),
+        Err(_) => Some("its dirty data was trusted, its clean contents are not".to_owned()),
+        Ok(reason) => reason,
+    };
     let newest = entry.map_or(0, |entry| entry.stamp).max(record.stamp);
     let stamp = if cold_reason.is_some() { newest.wrapping_add(1) } else { record.stamp };
-    Ok(Paired { id: record.id, region_bytes: record.region_bytes, stamp, cold_reason })
+    let region_bytes = record.region_bytes;
+    Ok(Paired { id: record.id, region_bytes, stamp, cold_reason, may_be_dirty, drop_dirty })
+}
+
+/// Refuses a volume whose dirty data may not be the newest, or may not belong on this origin.
+fn check_dirty(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    record: &VolumeRecord,
+    entry: Option<&VolumeState>,
+) -> Result<(), EngineError> {
+    let refuse = |what: String| {
+        Err(EngineError::Refused(format!(
+            "volume \"{name}\" has data on the cache {cache} that its origin lacks, and {what}; put things back as they \
+             were, or start with --trust-dirty {name} to write that data to {origin} as it is, or with --drop-dirty \
+             {name} to give it up",
+            name = candidate.name,
+            cache = known.cache_path.display(),
+            origin = candidate.path.display(),
+        )))
+    };
+    let Some(identity) = &candidate.identity else {
+        return refuse(format!("{} does not exist", candidate.path.display()));
+    };
+    match zc_origin::compare(&remembered(record, entry, identity), identity) {
+        Likeness::Other(text) | Likeness::Changed(text) => {
+            return refuse(format!("the origin {} {text}", candidate.path.display()));
+        }
+        Likeness::Same => {}
+    }
+    if entry.is_none() {
+        return refuse(
+            "the state directory, which would tell an old image, does not know the volume".to_owned(),
+        );
+    }
+    older_image(known).map_or(Ok(()), refuse)
+}
+
+/// What the origin looked like as far as that is known. What follows from the change time is said only if nobody could
+/// have written since but somebody else.
+fn remembered(record: &VolumeRecord, entry: Option<&VolumeState>, now: &Identity) -> Identity {
+    let mut remembered = entry.map_or_else(|| from_media(&record.origin), |entry| from_mark(&entry.origin));
+    if !entry.is_some_and(|entry| entry.settled) {
+        // Who wrote last is not known then: it may have been we ourselves.
+        remembered.mtime_ns = now.mtime_ns;
+    }
+    remembered
+}
+
+/// How this image of the cache is known to be older than what the state directory saw.
+fn older_image(known: &Known<'_>) -> Option<String> {
+    if known.state.session > known.session {
+        return Some(format!(
+            "the cache is an older image: its last session is {}, session {} was seen",
+            known.session, known.state.session
+        ));
+    }
+    let was_clean = known.state.clean && known.state.session == known.session;
+    (was_clean && !known.clean).then(|| {
+        format!(
+            "the cache is an older image: session {} ended in order, the image is from before that",
+            known.session
+        )
+    })
 }
 
 fn reason(
@@ -105,13 +214,7 @@ fn reason(
     let Some(identity) = &candidate.identity else {
         return Err(other_origin(known, candidate, entry, "does not exist"));
     };
-    let was_clean = known.state.clean && known.state.session == known.session;
-    let mut remembered = entry.map_or_else(|| from_media(&record.origin), |entry| from_mark(&entry.origin));
-    if !was_clean {
-        // Who wrote last is not known then: it may have been we ourselves.
-        remembered.mtime_ns = identity.mtime_ns;
-    }
-    match zc_origin::compare(&remembered, identity) {
+    match zc_origin::compare(&remembered(record, entry, identity), identity) {
         Likeness::Other(text) => return Err(other_origin(known, candidate, entry, &text)),
         Likeness::Changed(text) => return Ok(Some(format!("the origin {text}"))),
         Likeness::Same => {}
@@ -119,17 +222,8 @@ fn reason(
     let Some(entry) = entry else {
         return Ok(Some("the state directory does not know the volume on this cache".to_owned()));
     };
-    if known.state.session > known.session {
-        return Ok(Some(format!(
-            "the cache is an older image: its last session is {}, session {} was seen",
-            known.session, known.state.session
-        )));
-    }
-    if was_clean && !known.clean {
-        return Ok(Some(format!(
-            "the cache is an older image: session {} ended in order, the image is from before that",
-            known.session
-        )));
+    if let Some(reason) = older_image(known) {
+        return Ok(Some(reason));
     }
     Ok((entry.stamp != record.stamp).then(|| "its stamp says that it was given up".to_owned()))
 }
@@ -204,12 +298,15 @@ mod tests {
             region_bytes: 1 << 20,
             origin: for_media(&FILE),
             stamp,
+            may_be_dirty: false,
         };
         VolumeTable { sequence: 3, records: vec![record] }
     }
 
     fn state(session: u64, clean: bool, stamp: u64) -> State {
-        let entry = VolumeState { stamp, path: "/srv/v.img".into(), origin: mark(&FILE) };
+        let path = "/srv/v.img".into();
+        let entry =
+            VolumeState { stamp, path, origin: mark(&FILE), dirty: false, settled: clean, given_up: 0 };
         State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
     }
 
@@ -220,7 +317,15 @@ mod tests {
         cold: bool,
     ) -> Result<Paired, EngineError> {
         verdict_on(
-            &Known { cache_path: Path::new("/cache"), table, session: 9, clean: true, state, cold },
+            &Known {
+                cache_path: Path::new("/cache"),
+                table,
+                session: 9,
+                clean: true,
+                state,
+                cold,
+                answers: Answers::default(),
+            },
             identity,
         )
     }
@@ -234,7 +339,14 @@ mod tests {
     #[test]
     fn agreement_is_trusted_and_keeps_number_region_and_stamp() {
         let paired = verdict(&table(5), &state(9, true, 5), FILE, false).unwrap();
-        let expected = Paired { id: VolumeId(4), region_bytes: 1 << 20, stamp: 5, cold_reason: None };
+        let expected = Paired {
+            id: VolumeId(4),
+            region_bytes: 1 << 20,
+            stamp: 5,
+            cold_reason: None,
+            may_be_dirty: false,
+            drop_dirty: false,
+        };
         assert_eq!(paired, expected);
     }
 
@@ -262,7 +374,15 @@ mod tests {
         let verdict = |state| {
             let cache_path = Path::new("/cache");
             verdict_on(
-                &Known { cache_path, table: &table, session: 9, clean: false, state, cold: false },
+                &Known {
+                    cache_path,
+                    table: &table,
+                    session: 9,
+                    clean: false,
+                    state,
+                    cold: false,
+                    answers: Answers::default(),
+                },
                 FILE,
             )
         };
@@ -288,6 +408,68 @@ mod tests {
         verdict(&table(5), &state(9, true, 5), other, true).unwrap();
     }
 
+    /// The verdict on a volume with dirty data; `edit` makes the doubt.
+    fn dirty_verdict(
+        edit: impl FnOnce(&mut VolumeTable, &mut State, &mut Identity),
+        answers: Answers<'_>,
+    ) -> Result<Paired, EngineError> {
+        let (mut table, mut state, mut identity) = (table(5), state(9, true, 5), FILE);
+        table.records[0].may_be_dirty = true;
+        for entry in state.volumes.values_mut() {
+            entry.dirty = true;
+        }
+        edit(&mut table, &mut state, &mut identity);
+        let cache_path = Path::new("/cache");
+        let (table, state) = (&table, &state);
+        verdict_on(
+            &Known { cache_path, table, session: 9, clean: true, state, cold: true, answers },
+            identity,
+        )
+    }
+
+    #[test]
+    fn dirty_data_is_kept_when_all_agree_also_at_a_cold_start() {
+        let paired = dirty_verdict(|_, _, _| {}, Answers::default()).unwrap();
+        assert!(paired.may_be_dirty && paired.cold_reason.is_some());
+        // Either place is enough.
+        let by_state = dirty_verdict(|table, _, _| table.records[0].may_be_dirty = false, Answers::default());
+        assert!(by_state.unwrap().may_be_dirty);
+        let by_media = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            state.volumes.get_mut("v").unwrap().dirty = false;
+        };
+        assert!(dirty_verdict(by_media, Answers::default()).unwrap().may_be_dirty);
+    }
+
+    #[test]
+    fn doubts_about_dirty_data_are_refused_and_the_operator_decides() {
+        type Doubt = fn(&mut VolumeTable, &mut State, &mut Identity);
+        let doubts: [(Doubt, &str); 6] = [
+            (|_, state, _| state.session = 10, "older image"),
+            (|_, _, origin| origin.mtime_ns = 60, "written"),
+            (|_, _, origin| origin.len_bytes = 2 << 20, "bytes"),
+            (|_, _, origin| origin.inode = 77, "/srv/new.img"),
+            (|_, state, _| state.volumes.clear(), "does not know"),
+            (
+                // Not served in a session that was cut off: what was noted before that still holds.
+                |_, state, origin| {
+                    (state.clean, origin.mtime_ns) = (false, 60);
+                },
+                "written",
+            ),
+        ];
+        let name = ["v".to_owned()];
+        for (doubt, what) in doubts {
+            let error = dirty_verdict(doubt, Answers::default()).unwrap_err().to_string();
+            for part in [what, "--trust-dirty v", "--drop-dirty v", "/cache"] {
+                assert!(error.contains(part), "{part} in {error}");
+            }
+            let trusted = dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap();
+            assert!(trusted.may_be_dirty && trusted.cold_reason.is_some(), "{trusted:?}");
+            let dropped = dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap();
+            assert!(dropped.drop_dirty && !dropped.may_be_dirty, "{dropped:?}");
+        }
+    }
+
     #[test]
     fn a_new_volume_gets_a_number_that_was_never_used() {
         let (table, state) = (table(5), State::default());
@@ -298,6 +480,7 @@ mod tests {
             clean: true,
             state: &state,
             cold: false,
+            answers: Answers::default(),
         };
         let candidate =
             |name| Candidate { name, path: Path::new("/x"), identity: Some(FILE), region_bytes: 9 };

@@ -1,8 +1,8 @@
 //! Lines of the control socket as commands (`CONTROL.md`).
 //!
 //! Job: turn a line into a command or say why it is none. Invariants: any bytes give one or the other; unknown commands
-//! and fields are refused; a refusal is short, however long what it quotes. What it does not do: carry commands out, or bound the line (`control` does both). It uses
-//! nothing of this crate, so that the fuzzer builds without the daemon.
+//! and fields are refused; a refusal is short, however long what it quotes. What it does not do: carry commands out, or bound the line (`control` does both). It
+//! uses nothing of this crate, so that the fuzzer builds without the daemon.
 
 use serde::Deserialize;
 
@@ -19,8 +19,24 @@ pub(crate) enum Request {
     Stats {},
     Connections {},
     Reload {},
-    Stop {},
-    SetMode { volume: String, mode: String },
+    Stop {
+        /// Also if the cache has what origins lack; the data stays there.
+        #[serde(default)]
+        keep_dirty: bool,
+    },
+    Flush {
+        volume: String,
+    },
+    DropDirty {
+        volume: String,
+    },
+    AcceptLoss {
+        volume: String,
+    },
+    SetMode {
+        volume: String,
+        mode: String,
+    },
 }
 
 impl Request {

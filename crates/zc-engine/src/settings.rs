@@ -1,8 +1,15 @@
 //! From the configuration's words to those of manager and front end.
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use zc_cache::config as cache;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
-use zc_config::{Admission, CacheConfig, Compression, Config, Fingerprint, Mode, RegionSize, VolumeConfig};
+use zc_config::{
+    Ack, Admission, CacheConfig, Compression, Config, Fingerprint, Mode, OnCacheLoss, RegionSize,
+    VolumeConfig,
+};
 use zc_core::{Codec, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
@@ -75,6 +82,7 @@ pub(crate) const fn mode(mode: Mode) -> cache::Mode {
     match mode {
         Mode::WriteThrough => cache::Mode::WriteThrough,
         Mode::WriteAround => cache::Mode::WriteAround,
+        Mode::WriteBack => cache::Mode::WriteBack,
         Mode::ReadOnly => cache::Mode::ReadOnly,
         Mode::PassThrough => cache::Mode::PassThrough,
     }
@@ -84,14 +92,50 @@ pub(crate) const fn mode_name(mode: cache::Mode) -> &'static str {
     match mode {
         cache::Mode::WriteThrough => "write-through",
         cache::Mode::WriteAround => "write-around",
+        cache::Mode::WriteBack => "write-back",
         cache::Mode::ReadOnly => "read-only",
         cache::Mode::PassThrough => "pass-through",
     }
 }
 
 pub(crate) fn mode_from_name(name: &str) -> Option<cache::Mode> {
-    use cache::Mode::{PassThrough, ReadOnly, WriteAround, WriteThrough};
-    [WriteThrough, WriteAround, ReadOnly, PassThrough].into_iter().find(|mode| mode_name(*mode) == name)
+    use cache::Mode::{PassThrough, ReadOnly, WriteAround, WriteBack, WriteThrough};
+    let modes = [WriteThrough, WriteAround, WriteBack, ReadOnly, PassThrough];
+    modes.into_iter().find(|mode| mode_name(*mode) == name)
+}
+
+/// The volume's settings for write-back; `durable_journal` is the default for when to acknowledge.
+fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackConfig {
+    let ack = match volume.ack {
+        Some(Ack::Volatile) => cache::Ack::Volatile,
+        Some(Ack::Durable) => cache::Ack::Durable,
+        None if durable_journal => cache::Ack::Durable,
+        None => cache::Ack::Volatile,
+    };
+    let on_loss = match volume.on_cache_loss {
+        OnCacheLoss::Error => cache::OnLoss::Error,
+        OnCacheLoss::ReadOnly => cache::OnLoss::ReadOnly,
+    };
+    cache::WriteBackConfig { ack, max_dirty_age_ms: volume.max_dirty_age_ms, on_loss }
+}
+
+/// Whether the journal has a place of its own that is persistent memory: writing there costs next to nothing.
+pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
+    config.journal_path.as_deref().is_some_and(is_persistent_memory)
+}
+
+/// Block devices say so by their queue's `dax` (Linux, Documentation/ABI/stable/sysfs-block), files by the attribute
+/// `STATX_ATTR_DAX` (statx(2)).
+fn is_persistent_memory(path: &Path) -> bool {
+    const ATTRIBUTE_DAX: u64 = 0x0020_0000;
+    let Ok(metadata) = std::fs::metadata(path) else { return false };
+    if metadata.file_type().is_block_device() {
+        let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
+        let dax = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/queue/dax"));
+        return dax.is_ok_and(|dax| dax.trim() == "1");
+    }
+    let told = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
+    told.is_ok_and(|told| told.stx_attributes.bits() & ATTRIBUTE_DAX != 0)
 }
 
 const fn admission(admission: Admission) -> cache::Admission {
@@ -111,25 +155,33 @@ pub(crate) fn region_bytes(size: RegionSize, volume_bytes: u64) -> u64 {
     wanted.max(REGION_BYTES_MIN).next_multiple_of(u64::from(limits::EXTENT_BYTES_MAX))
 }
 
-/// A volume's settings for the manager; `id`, size, regions and trust are given.
-pub(crate) fn volume_config(
-    volume: &VolumeConfig,
-    id: VolumeId,
-    size_bytes: u64,
-    region_bytes: u64,
-    trusted: bool,
-) -> cache::VolumeConfig {
+/// What of a volume is found at the start, not set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Found {
+    pub(crate) id: VolumeId,
+    pub(crate) size_bytes: u64,
+    pub(crate) region_bytes: u64,
+    pub(crate) trusted: bool,
+    pub(crate) may_be_dirty: bool,
+    /// See [`has_durable_journal`].
+    pub(crate) durable_journal: bool,
+}
+
+/// A volume's settings for the manager.
+pub(crate) fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig {
     cache::VolumeConfig {
-        id,
-        size_bytes,
-        region_bytes,
+        id: found.id,
+        size_bytes: found.size_bytes,
+        region_bytes: found.region_bytes,
         mode: mode(volume.mode),
         admission: admission(volume.admission),
         dedup: volume.dedup,
         codec: codec(volume.compression, volume.compression_level),
         index_share_percent: volume.index_share_percent,
         recipes: false,
-        trusted,
+        trusted: found.trusted,
+        write_back: write_back(volume, found.durable_journal),
+        may_be_dirty: found.may_be_dirty,
     }
 }
 
@@ -189,6 +241,13 @@ pub(crate) fn manager_config(
         prefetch_max_bytes: config.prefetch_max_bytes,
         regions_active_max: config.regions_active_max,
         discard: config.discard,
+        dirty: cache::DirtyConfig {
+            high_percent: config.dirty_high_percent,
+            low_percent: config.dirty_low_percent,
+            memory_bytes: config.dirty_memory_bytes,
+            idle_ms: config.destage_idle_ms,
+            destage_writes: config.destage_writes,
+        },
     })
 }
 

@@ -56,6 +56,9 @@ pub(crate) struct Volume {
     pub(crate) locks: RangeLocks,
     /// Zeros are written fast; learnt when serving begins.
     pub(crate) zeroes_fast: bool,
+    /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
+    pub(crate) unreadable: u64,
+    pub(crate) refused: u64,
     /// What the manager was told last.
     pub(crate) config: zc_cache::config::VolumeConfig,
 }
@@ -63,9 +66,9 @@ pub(crate) struct Volume {
 /// The cache device as the data plane sees it.
 #[derive(Debug)]
 pub(crate) struct Device {
-    pub(crate) file: BlockFile,
+    pub(crate) file: Arc<BlockFile>,
     /// Where the journal is, if not in `file`.
-    pub(crate) journal: Option<BlockFile>,
+    pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) geometry: zc_format::Geometry,
     pub(crate) fingerprint: FingerprintKind,
 }

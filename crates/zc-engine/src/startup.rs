@@ -16,15 +16,18 @@ use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
-use zc_core::{JournalSeq, usize_from_u64};
+use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
 use zc_format::{Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
 use zc_io::{BlockFile, EventFd};
 use zc_origin::{Origin, OriginOptions};
 
-use crate::cache_device::CacheDevice;
+use crate::access::Export;
+use crate::cache_device::{CacheDevice, Debt};
 use crate::clock::Clock;
 use crate::close::Closer;
 use crate::commands::Mailbox;
+use crate::custody::Custody;
+use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
 use crate::listen::{Listener, SocketPath, bind_unix};
@@ -33,7 +36,7 @@ use crate::places::check_distinct;
 use crate::registry::{Registry, VolumeInfo};
 use crate::settings;
 use crate::shard::{Device, ShardParts, Volume};
-use crate::state_dir::{State, StateDir, VolumeState};
+use crate::state_dir::{self, State, StateDir, VolumeState};
 
 /// How often, and after which pause, something that is in use is tried again: 5 s together.
 const IN_USE_ATTEMPTS: u32 = 100;
@@ -46,6 +49,7 @@ pub(crate) struct Opened {
     pub(crate) control_socket: (UnixListener, SocketPath),
     /// Settings of the volumes by name, as the manager has them.
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
+    pub(crate) custody: Arc<Custody>,
 }
 
 struct Sockets {
@@ -66,10 +70,10 @@ struct Prepared {
 
 /// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
 /// last operations of its ring have ended, a moment after the process is gone.
-fn prepare_patiently(config: &Config, cold: bool) -> Result<Prepared, EngineError> {
+fn prepare_patiently(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
     let mut attempts = IN_USE_ATTEMPTS;
     loop {
-        match prepare(config, cold) {
+        match prepare(config, options) {
             Err(error) if error.is_in_use() && attempts > 0 => {
                 attempts -= 1;
                 pause();
@@ -87,49 +91,84 @@ fn pause() {
     std::thread::sleep(IN_USE_PAUSE);
 }
 
-fn prepare(config: &Config, cold: bool) -> Result<Prepared, EngineError> {
+fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
     let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
-    let device = CacheDevice::open(config, sizes.iter().sum())?;
+    let debts = debts(config, options, &origins)?;
+    let device = CacheDevice::open(config, sizes.iter().sum(), &debts)?;
     let superblock = &device.superblock;
     let manager_config =
         settings::manager_config(&config.cache, &superblock.geometry, superblock.fingerprint_kind)?;
     let table = read_volume_table(&device.file, &superblock.geometry);
     let state = Arc::new(StateDir::open(&config.cache.state_dir, &superblock.uuid)?);
-    let paired = judge(config, superblock, &table, &state.snapshot(), &origins, &sizes, cold)?;
+    let answers = pairing::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty };
+    let snapshot = state.snapshot();
+    let known = Known {
+        cache_path: &config.cache.path,
+        table: &table,
+        session: superblock.session,
+        clean: superblock.clean,
+        state: &snapshot,
+        cold: options.cold,
+        answers,
+    };
+    let paired = judge(config, &known, &origins, &sizes)?;
     let sockets = bind(config)?;
     Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
 }
 
+/// What the origins of the configuration lack and caches have, of this state directory. What the operator gives up is
+/// forgotten if it is another cache's; `pairing` does it for this one.
+fn debts(
+    config: &Config,
+    options: &EngineOptions,
+    origins: &[Option<Origin>],
+) -> Result<Vec<Debt>, EngineError> {
+    let mut debts = Vec::new();
+    for owed in state_dir::owed(&config.cache.state_dir)? {
+        for (volume, origin) in config.volumes.iter().zip(origins) {
+            let mark = origin.as_ref().map(Origin::identity).transpose()?.map(|found| pairing::mark(&found));
+            if !owed.is_of(&absolute(&volume.origin), mark.as_ref()) {
+                continue;
+            }
+            if options.drop_dirty.contains(&volume.name) {
+                tracing::warn!(
+                    "volume \"{}\": data that only the cache {} has is given up, as asked",
+                    volume.name,
+                    owed.cache
+                );
+                owed.forget()?;
+                continue;
+            }
+            let (volume, cache, known_as) = (volume.name.clone(), owed.cache.clone(), owed.volume.clone());
+            debts.push(Debt { volume, cache, known_as });
+        }
+    }
+    Ok(debts)
+}
+
 /// Opens everything.
-pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
+pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
     let clock = Clock::new();
     // Without io_uring nothing works: better said now than by the data plane's thread.
     zc_io::probe()?;
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
-        prepare_patiently(config, cold)?;
+        prepare_patiently(config, options)?;
     create_origins(config, &mut origins)?;
-    let session = begin_session(&device, &state, cold)?;
-    let stamps = record_pairing(config, &device, &session, &state, &origins, &paired)?;
+    let mut session = begin_session(&device, &state, options.cold)?;
+    let named: Vec<_> = config.volumes.iter().map(|volume| volume.name.as_str()).zip(&paired).collect();
+    let given_up = give_up_dirty(&mut session, &state.snapshot(), &named);
+    let custody = Arc::new(Custody::new(
+        (Arc::clone(&device.file), device.journal.clone()),
+        Arc::clone(&state),
+        session.superblock.clone(),
+        (std::mem::take(&mut session.volumes), session.volume_table_copy),
+    ));
+    let stamps = record_pairing(config, &custody, &session, &origins, &paired, &given_up)?;
+    warn_of_unserved(config, &custody);
     let registry = Arc::new(Registry::default());
-    let mut volumes = Vec::new();
-    // The first volume of the configuration is the default export.
-    let mut exports = Vec::new();
-    for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(&paired).zip(&sizes) {
-        let Some(origin) = origin else { unreachable!("missing origins were created") };
-        let trusted = paired.cold_reason.is_none();
-        let for_manager = settings::volume_config(volume, paired.id, *size, paired.region_bytes, trusted);
-        describe(&registry, volume, &for_manager, paired);
-        if volume.nbd.export {
-            exports.push(settings::export(volume, paired.id, *size));
-        }
-        let name = volume.name.clone();
-        volumes.push((
-            paired.id,
-            Volume { name, origin, locks: Default::default(), zeroes_fast: false, config: for_manager },
-        ));
-    }
+    let (volumes, exports) = served(config, &registry, origins, &paired, &sizes);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let mut manager = CacheManager::new(manager_config, for_manager, session.start);
@@ -157,8 +196,52 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
         clock,
         restart_bytes_read: session.bytes_read,
     };
-    let closer = Closer { superblock: session.superblock, stamps, state };
-    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named })
+    let closer = Closer { custody: Arc::clone(&custody), stamps };
+    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named, custody })
+}
+
+/// The volumes with their exports, in the order of the configuration.
+fn served(
+    config: &Config,
+    registry: &Registry,
+    origins: Vec<Option<Origin>>,
+    paired: &[Paired],
+    sizes: &[u64],
+) -> (Vec<(VolumeId, Volume)>, Vec<Export>) {
+    let mut volumes = Vec::new();
+    // The first volume of the configuration is the default export.
+    let mut exports = Vec::new();
+    let durable_journal = settings::has_durable_journal(&config.cache);
+    for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(paired).zip(sizes) {
+        let Some(origin) = origin else { unreachable!("missing origins were created") };
+        let found = settings::Found {
+            id: paired.id,
+            size_bytes: *size,
+            region_bytes: paired.region_bytes,
+            trusted: paired.cold_reason.is_none(),
+            may_be_dirty: paired.may_be_dirty,
+            durable_journal,
+        };
+        let for_manager = settings::volume_config(volume, found);
+        describe(registry, volume, &for_manager, paired);
+        if volume.nbd.export {
+            exports.push(settings::export(volume, paired.id, *size));
+        }
+        let name = volume.name.clone();
+        volumes.push((
+            paired.id,
+            Volume {
+                name,
+                origin,
+                locks: Default::default(),
+                zeroes_fast: false,
+                unreadable: 0,
+                refused: 0,
+                config: for_manager,
+            },
+        ));
+    }
+    (volumes, exports)
 }
 
 fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
@@ -227,15 +310,10 @@ fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
 
 fn judge(
     config: &Config,
-    superblock: &Superblock,
-    table: &VolumeTable,
-    state: &State,
+    known: &Known<'_>,
     origins: &[Option<Origin>],
     sizes: &[u64],
-    cold: bool,
 ) -> Result<Vec<Paired>, EngineError> {
-    let (session, clean) = (superblock.session, superblock.clean);
-    let known = Known { cache_path: &config.cache.path, table, session, clean, state, cold };
     let mut candidates = Vec::new();
     for ((volume, origin), size) in config.volumes.iter().zip(origins).zip(sizes) {
         candidates.push(Candidate {
@@ -245,7 +323,51 @@ fn judge(
             region_bytes: settings::region_bytes(config.cache.region_size, *size),
         });
     }
-    pairing::pair(&known, &candidates)
+    let paired = pairing::pair(known, &candidates)?;
+    for (volume, paired) in config.volumes.iter().zip(&paired) {
+        if paired.may_be_dirty && volume.mode == zc_config::Mode::ReadOnly {
+            return Err(EngineError::Refused(format!(
+                "volume \"{}\" has data on the cache {} that its origin lacks, so it cannot start as read-only; start \
+                 it in another mode, `zcctl flush {0}`, then change the mode",
+                volume.name,
+                known.cache_path.display()
+            )));
+        }
+    }
+    Ok(paired)
+}
+
+/// Calls epochs clean that the operator gives up or gave up before, as if their intent had not reached the journal yet.
+/// Returns the last of them by volume, for the state directory: a start repeats it until a session has ended in order.
+/// What has no commit counts for nothing anyway.
+fn give_up_dirty(session: &mut Session, state: &State, volumes: &[(&str, &Paired)]) -> Map<VolumeId, u64> {
+    let mut given_up = Map::default();
+    for (name, paired) in volumes {
+        let committed = |record: &Record| match record {
+            Record::Committed { volume, epoch } if *volume == paired.id => Some(*epoch),
+            _ => None,
+        };
+        let before = state.volumes.get(*name).map_or(0, |entry| entry.given_up);
+        let newest = session.records.iter().chain(&session.intents).filter_map(committed).max();
+        let epoch = before.max(newest.filter(|_| paired.drop_dirty).unwrap_or(0));
+        if epoch > 0 {
+            given_up.insert(paired.id, epoch);
+            session.intents.push(Record::Clean { volume: paired.id, epoch });
+        }
+    }
+    given_up
+}
+
+/// Data of volumes that this daemon does not serve stays where it is.
+fn warn_of_unserved(config: &Config, custody: &Custody) {
+    let served: Vec<&str> = config.volumes.iter().map(|volume| volume.name.as_str()).collect();
+    for volume in custody.unserved(&served) {
+        tracing::warn!(
+            "the cache has data that {} lacks: volume \"{}\" is not in the configuration; its data is kept",
+            volume.origin.display(),
+            volume.name
+        );
+    }
 }
 
 fn bind(config: &Config) -> Result<Sockets, EngineError> {
@@ -287,7 +409,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };
     let mut records = Vec::new();
-    let opened = cache_startup::open(&mut device.media(), &options, &mut |record| records.push(*record))
+    let mut opened = cache_startup::open(&mut device.media(), &options, &mut |record| records.push(*record))
         .map_err(|error| EngineError::Refused(format!("{}: {error}", file.path().display())))?;
     if let Some(reason) = &opened.distrust {
         tracing::warn!(
@@ -298,6 +420,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         tracing::warn!("the last session was cut off: {regions} regions that were being written start cold");
     }
     let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
+    let intents = cache_startup::settle_intents(&mut device.media(), &mut opened, intents);
     let intent = IntentLog::create(&intent_path, owner(opened.superblock.session));
     Ok(Session {
         superblock: opened.superblock,
@@ -311,49 +434,59 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     })
 }
 
-/// Writes who belongs together: the volume table, then the state directory. Returns each volume's stamp on media.
+/// Writes who belongs together: the volume table, then the state directory; then, which volumes may become dirty.
+/// Returns each volume's stamp on media.
 fn record_pairing(
     config: &Config,
-    device: &CacheDevice,
+    custody: &Custody,
     session: &Session,
-    state: &StateDir,
     origins: &[Option<Origin>],
     paired: &[Paired],
+    given_up: &Map<VolumeId, u64>,
 ) -> Result<Vec<(String, u64)>, EngineError> {
-    let mut table =
-        VolumeTable { sequence: session.volumes.sequence + 1, records: session.volumes.records.clone() };
+    let mut records = Vec::new();
     let mut entries = Vec::new();
     for ((volume, origin), paired) in config.volumes.iter().zip(origins).zip(paired) {
         let Some(origin) = origin else { unreachable!("missing origins were created") };
         let identity = origin.identity()?;
-        let record = VolumeRecord {
+        records.push(VolumeRecord {
             id: paired.id,
             name: volume.name.clone(),
             size_bytes: origin.len_bytes(),
             region_bytes: paired.region_bytes,
             origin: pairing::for_media(&identity),
             stamp: paired.stamp,
-        };
-        match table.records.iter_mut().find(|known| known.id == paired.id) {
-            Some(known) => *known = record,
-            None => table.records.push(record),
-        }
+            may_be_dirty: paired.may_be_dirty,
+        });
         // Unequal until the next clean stop if the volume starts cold: see `pairing`.
         let stamp = if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp };
         let path = absolute(&volume.origin);
-        entries.push((volume.name.clone(), VolumeState { stamp, path, origin: pairing::mark(&identity) }));
+        let (dirty, origin) = (paired.may_be_dirty, pairing::mark(&identity));
+        let given_up = given_up.get(&paired.id).copied().unwrap_or(0);
+        let entry = VolumeState { stamp, path, origin, dirty, settled: false, given_up };
+        entries.push((volume.name.clone(), entry));
     }
-    if table.records != session.volumes.records {
-        let copy = 1 - (session.volume_table_copy & 1);
-        cache_startup::write_volume_table(&mut device.media(), &session.superblock.geometry, &table, copy)
-            .map_err(|error| EngineError::Refused(format!("{}: {error}", device.file.path().display())))?;
-    }
-    state.update(|state| {
+    custody.set_table(|table| {
+        for record in records {
+            match table.records.iter_mut().find(|known| known.id == record.id) {
+                Some(known) => *known = record,
+                None => table.records.push(record),
+            }
+        }
+    })?;
+    custody.state().update(|state| {
         state.session = session.superblock.session;
         state.clean = false;
-        // A volume that is not served may be written elsewhere: it is forgotten, and cold when it returns.
-        state.volumes = entries.into_iter().collect();
+        // A volume that is not served may be written elsewhere: it is cold when it returns, and forgotten unless the
+        // cache has what its origin lacks.
+        state.volumes.retain(|_, entry| entry.dirty);
+        for entry in state.volumes.values_mut() {
+            entry.stamp = entry.stamp.wrapping_add(1);
+        }
+        state.volumes.extend(entries);
     })?;
+    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
+    custody.may_become_dirty(&write_back.map(|volume| volume.name.clone()).collect::<Vec<_>>())?;
     Ok(paired
         .iter()
         .zip(&config.volumes)

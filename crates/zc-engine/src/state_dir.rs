@@ -2,7 +2,8 @@
 //!
 //! Job: keep one small file per cache with, for each volume, the stamp that its clean contents must carry to be trusted
 //! and what its origin looked like when the daemon last had it. The cache device cannot vouch for itself: an old image
-//! of it is as consistent as the newest, and a failed device cannot record that it must not be trusted any more.
+//! of it is as consistent as the newest, and a failed device cannot record that it must not be trusted any more. A
+//! cache that is not there cannot say either that it has what an origin lacks: that, too, stands here ([`owed`]).
 //!
 //! Invariants: the file is replaced as a whole (written beside, flushed, renamed, directory flushed); after a change
 //! returns, it survives a power cut.
@@ -35,6 +36,85 @@ pub(crate) struct VolumeState {
     pub(crate) stamp: u64,
     pub(crate) path: PathBuf,
     pub(crate) origin: OriginMark,
+    /// The cache may have data of the volume that the origin lacks.
+    #[serde(default)]
+    pub(crate) dirty: bool,
+    /// The origin's mark was taken when a session ended in order, and the volume was not served since.
+    #[serde(default)]
+    pub(crate) settled: bool,
+    /// The operator gave up the volume's epochs up to this one; 0: none, or none that may still be on the cache.
+    #[serde(default)]
+    pub(crate) given_up: u64,
+}
+
+/// What an origin lacks and a cache has, as the state directory remembers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// The cache's identity as text.
+    pub(crate) cache: String,
+    /// Where that is remembered.
+    pub(crate) file: PathBuf,
+    /// The volume's name on that cache.
+    pub(crate) volume: String,
+    /// The volume's entry.
+    pub(crate) entry: VolumeState,
+}
+
+impl Owed {
+    /// Whether it is this origin's: the same place or, as devices have none that lasts, the same file.
+    pub(crate) fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
+        let known = &self.entry.origin;
+        let is_file = |mark: &OriginMark| !mark.is_block && !known.is_block;
+        let same = |mark: &OriginMark| is_file(mark) && (mark.dev, mark.inode) == (known.dev, known.inode);
+        self.entry.path == path || mark.is_some_and(same)
+    }
+
+    /// Forgets it: what only that cache has is given up.
+    pub(crate) fn forget(&self) -> Result<(), EngineError> {
+        let fail = |source| EngineError::io(format!("cannot write {}", self.file.display()), source);
+        let mut state = read_state(&self.file)?;
+        if let Some(entry) = state.volumes.get_mut(&self.volume) {
+            entry.dirty = false;
+            entry.stamp = entry.stamp.wrapping_add(1);
+        }
+        replace(&self.file, &state).map_err(fail)
+    }
+}
+
+/// All that the caches of a state directory owe to origins.
+pub(crate) fn owed(dir: &Path) -> Result<Vec<Owed>, EngineError> {
+    let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut owed = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(fail)?.path();
+        let cache = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_state = file.extension().is_some_and(|extension| extension == "json")
+            && cache.len() == 32
+            && cache.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_state {
+            continue;
+        }
+        for (volume, entry) in read_state(&file)?.volumes {
+            if entry.dirty {
+                owed.push(Owed { cache: cache.clone(), file: file.clone(), volume, entry });
+            }
+        }
+    }
+    Ok(owed)
+}
+
+fn read_state(path: &Path) -> Result<State, EngineError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
+    parse(&bytes).map_err(|reason| {
+        let text = format!("{}: {reason}; remove the file to start with a cold cache", path.display());
+        EngineError::Refused(text)
+    })
 }
 
 /// The contents of the file.
@@ -69,18 +149,10 @@ impl StateDir {
             EngineError::io(format!("cannot create the state directory {}", dir.display()), source)
         })?;
         let path = dir.join(format!("{}.json", hex(uuid)));
-        let fail = |source| EngineError::io(format!("cannot read {}", path.display()), source);
-        let state = match std::fs::read(&path) {
-            Ok(bytes) => parse(&bytes).map_err(|reason| {
-                let text =
-                    format!("{}: {reason}; remove the file to start with a cold cache", path.display());
-                EngineError::Refused(text)
-            })?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                State { version: VERSION, ..State::default() }
-            }
-            Err(error) => return Err(fail(error)),
-        };
+        let there = path
+            .try_exists()
+            .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
+        let state = if there { read_state(&path)? } else { State { version: VERSION, ..State::default() } };
         Ok(Self { path, state: Mutex::new(state) })
     }
 
@@ -142,6 +214,35 @@ mod tests {
 
     const MARK: OriginMark = OriginMark { is_block: false, dev: 1, inode: 2, len_bytes: 3, mtime_ns: 4 };
 
+    fn entry(path: &str, dirty: bool) -> VolumeState {
+        VolumeState { stamp: 7, path: PathBuf::from(path), origin: MARK, dirty, settled: false, given_up: 0 }
+    }
+
+    #[test]
+    fn what_caches_owe_is_found_by_place_or_identity_and_can_be_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(owed(&dir.path().join("none")).unwrap(), []);
+        for (uuid, dirty) in [([1; 16], true), ([2; 16], false)] {
+            let state = StateDir::open(dir.path(), &uuid).unwrap();
+            state
+                .update(|state| {
+                    state.volumes.insert("a".to_owned(), entry("/srv/a", dirty));
+                    state.volumes.insert("b".to_owned(), entry("/srv/b", false));
+                })
+                .unwrap();
+        }
+        std::fs::write(dir.path().join("notes.json"), "not ours").unwrap();
+        let found = owed(dir.path()).unwrap();
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((one.cache.as_str(), one.volume.as_str()), (hex(&[1; 16]).as_str(), "a"));
+        let moved = OriginMark { len_bytes: 9, mtime_ns: 9, ..MARK };
+        assert!(one.is_of(Path::new("/srv/a"), None) && one.is_of(Path::new("/elsewhere"), Some(&moved)));
+        assert!(!one.is_of(Path::new("/srv/b"), Some(&OriginMark { inode: 77, ..MARK })));
+        one.forget().unwrap();
+        assert_eq!(owed(dir.path()).unwrap(), []);
+        assert_eq!(StateDir::open(dir.path(), &[1; 16]).unwrap().snapshot().volumes["a"].stamp, 8);
+    }
+
     #[test]
     fn changes_survive_and_stamps_are_bumped_for_one_or_all() {
         let dir = tempfile::tempdir().unwrap();
@@ -151,8 +252,7 @@ mod tests {
         state
             .update(|state| {
                 for name in ["a", "b"] {
-                    let entry = VolumeState { stamp: 7, path: PathBuf::from(name), origin: MARK };
-                    state.volumes.insert(name.to_owned(), entry);
+                    state.volumes.insert(name.to_owned(), entry(name, false));
                 }
             })
             .unwrap();

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use zc_core::VolumeId;
+
 use crate::metrics::Latencies;
-use crate::shard::Shard;
+use crate::shard::{Shard, Volume};
 
 /// Counters and gauges of a shard. Sizes are in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -24,12 +26,37 @@ pub struct ShardStats {
     pub manager: BTreeMap<&'static str, u64>,
     /// RAM of the manager's growing structures.
     pub ram_bytes: BTreeMap<&'static str, u64>,
+    /// What the origin lacks, by volume.
+    pub dirty: BTreeMap<String, Dirty>,
     /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
     pub regions_active: [u64; 2],
     /// Latencies per path.
     pub latency: Latencies,
     /// What the driver itself counts.
     pub driver: Driver,
+}
+
+/// What a volume's origin lacks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Dirty {
+    /// Bytes, older versions that are still owed included.
+    pub bytes: u64,
+    /// Extents concerned.
+    pub extents: u64,
+    /// Epochs that are not on the origin.
+    pub epochs: u64,
+    /// The recovery point: how long ago the oldest of them began, in milliseconds.
+    pub oldest_age_ms: u64,
+    /// It is being brought to the origin without a pause.
+    pub draining: bool,
+    /// Requests fail because some of it is out of reach.
+    pub fenced: bool,
+    /// Writes that wait for room.
+    pub waiting_writes: u64,
+    /// Times that some of it could not be read back from the cache device.
+    pub unreadable: u64,
+    /// Times that the origin refused it; it is tried again.
+    pub refused: u64,
 }
 
 /// Counters of the driver.
@@ -66,6 +93,25 @@ pub struct Driver {
 }
 
 impl Shard {
+    fn dirty_by_volume(&self) -> BTreeMap<String, Dirty> {
+        let of = |(id, volume): (&VolumeId, &Volume)| {
+            let state = self.manager.dirty(*id)?;
+            let dirty = Dirty {
+                bytes: state.bytes,
+                extents: state.extents,
+                epochs: state.epochs,
+                oldest_age_ms: state.oldest_age_ms,
+                draining: state.draining,
+                fenced: state.fenced,
+                waiting_writes: state.waiting,
+                unreadable: volume.unreadable,
+                refused: volume.refused,
+            };
+            Some((volume.name.clone(), dirty))
+        };
+        self.volumes.iter().filter_map(of).collect()
+    }
+
     pub(crate) fn stats(&self) -> ShardStats {
         let count = zc_core::u64_from_usize;
         let (regions, regions_max) = self.manager.active_regions();
@@ -77,6 +123,7 @@ impl Shard {
             cache_fault: self.cache_fault.clone(),
             manager: self.manager.stats().named().into_iter().collect(),
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
+            dirty: self.dirty_by_volume(),
             regions_active: [count(regions), count(regions_max)],
             latency: self.metrics.latencies(),
             driver: Driver {

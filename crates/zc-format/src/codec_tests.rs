@@ -323,20 +323,25 @@ fn span() -> impl Strategy<Value = SectorSpan> {
 }
 
 fn volume() -> impl Strategy<Value = VolumeRecord> {
-    (0..limits::VOLUMES_MAX, "[a-z\u{e9}]{0,32}", any::<[u64; 6]>(), 1..u64::MAX, any::<bool>()).prop_map(
-        |(id, name, [size_bytes, dev, inode, len_bytes, mtime_ns, stamp], region_bytes, file)| VolumeRecord {
-            id: VolumeId(id),
-            name,
-            size_bytes,
-            region_bytes,
-            origin: OriginIdentity {
-                kind: if file { OriginKind::File } else { OriginKind::Block },
-                dev,
-                inode,
-                len_bytes,
-                mtime_ns,
-            },
-            stamp,
+    let flags = any::<[bool; 2]>();
+    (0..limits::VOLUMES_MAX, "[a-z\u{e9}]{0,32}", any::<[u64; 6]>(), 1..u64::MAX, flags).prop_map(
+        |(id, name, numbers, region_bytes, [file, may_be_dirty])| {
+            let [size_bytes, dev, inode, len_bytes, mtime_ns, stamp] = numbers;
+            VolumeRecord {
+                id: VolumeId(id),
+                name,
+                size_bytes,
+                region_bytes,
+                origin: OriginIdentity {
+                    kind: if file { OriginKind::File } else { OriginKind::Block },
+                    dev,
+                    inode,
+                    len_bytes,
+                    mtime_ns,
+                },
+                stamp,
+                may_be_dirty,
+            }
         },
     )
 }

@@ -55,6 +55,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("weu-header", &samples::encode_weu(&samples::weu_header(5))),
         dump("extent", &samples::sealed_extent(5, 192)),
         dump("dirty-journal-block", &samples::dirty_journal_block(17).encode()),
+        dump("dirty-volume-table", &samples::dirty_volume_table().encode(1)),
         dump("dirty-weu-header", &samples::encode_weu(&samples::dirty_weu_header(5))),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
     ]
@@ -66,6 +67,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
 fn the_golden_bytes_decode_to_every_structure() {
     assert_eq!(Superblock::decode(&golden("superblock"), 2), Ok(samples::superblock()));
     assert_eq!(VolumeTable::decode(&golden("volume-table"), 1), Ok(samples::volume_table()));
+    assert_eq!(VolumeTable::decode(&golden("dirty-volume-table"), 1), Ok(samples::dirty_volume_table()));
     assert_eq!(RegionMap::decode(&golden("region-map"), 1), Ok(samples::region_map()));
     assert_eq!(
         CheckpointHeader::decode(&golden("checkpoint-header"), 1, 8),

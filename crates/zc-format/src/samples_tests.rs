@@ -57,12 +57,20 @@ pub(crate) fn volume_table() -> VolumeTable {
         region_bytes: 32 << 20,
         origin,
         stamp: 0x7172_7374_7576_7778,
+        may_be_dirty: false,
     };
     let mut second = first.clone();
     second.id = VolumeId(1023);
     second.name = "n".repeat(64);
     second.origin.kind = OriginKind::File;
     VolumeTable { sequence: 7, records: vec![first, second] }
+}
+
+/// As it is with [`crate::Features::WRITE_BACK`].
+pub(crate) fn dirty_volume_table() -> VolumeTable {
+    let mut table = volume_table();
+    table.records[1].may_be_dirty = true;
+    table
 }
 
 pub(crate) fn region_map() -> RegionMap {

@@ -16,6 +16,8 @@ pub const VOLUMES_PER_TABLE: usize = 255;
 const BYTES: usize = 64 << 10;
 const ENTRY_BYTES: usize = 256;
 const MAGIC: u32 = u32::from_le_bytes(*b"zcVt");
+/// Flag of a record: [`VolumeRecord::may_be_dirty`].
+const MAY_BE_DIRTY: u32 = 1;
 const _: () = assert!((VOLUMES_PER_TABLE + 1) * ENTRY_BYTES <= BYTES);
 
 /// What an origin is.
@@ -57,6 +59,8 @@ pub struct VolumeRecord {
     pub origin: OriginIdentity,
     /// Must equal the stamp in the state directory for clean contents to be trusted.
     pub stamp: u64,
+    /// There may be dirty extents of it. Durably set before the first one; only with [`crate::Features::WRITE_BACK`].
+    pub may_be_dirty: bool,
 }
 
 /// The volume table.
@@ -125,13 +129,16 @@ fn encode_record(record: &VolumeRecord, entry: &mut [u8]) {
     w.u16(record.id.0)
         .u8(u8::try_from(name.len()).unwrap_or(0))
         .u8(u8::from(origin.kind == OriginKind::Block));
-    w.u32(0).put(&padded).u64(record.size_bytes).u64(record.region_bytes);
+    w.u32(u32::from(record.may_be_dirty) * MAY_BE_DIRTY)
+        .put(&padded)
+        .u64(record.size_bytes)
+        .u64(record.region_bytes);
     w.u64(origin.dev).u64(origin.inode).u64(origin.len_bytes).u64(origin.mtime_ns).u64(record.stamp);
 }
 
 fn decode_record(entry: &[u8]) -> Result<VolumeRecord, FormatError> {
     let mut r = Reader::new(entry);
-    let (id, name_len, block, _) = (r.u16()?, r.u8()?, r.u8()?, r.u32()?);
+    let (id, name_len, block, flags) = (r.u16()?, r.u8()?, r.u8()?, r.u32()?);
     let padded = r.take(limits::VOLUME_NAME_BYTES_MAX)?;
     let name = padded.get(..usize::from(name_len)).ok_or(FormatError::Field("volume name"))?;
     let name = core::str::from_utf8(name).map_err(|_| FormatError::Field("volume name"))?.to_owned();
@@ -139,8 +146,19 @@ fn decode_record(entry: &[u8]) -> Result<VolumeRecord, FormatError> {
     if id >= limits::VOLUMES_MAX || region_bytes == 0 {
         return Err(FormatError::Field("volume"));
     }
+    if flags & !MAY_BE_DIRTY != 0 {
+        return Err(FormatError::Field("volume flags"));
+    }
     let kind = if block == 1 { OriginKind::Block } else { OriginKind::File };
     let origin =
         OriginIdentity { kind, dev: r.u64()?, inode: r.u64()?, len_bytes: r.u64()?, mtime_ns: r.u64()? };
-    Ok(VolumeRecord { id: VolumeId(id), name, size_bytes, region_bytes, origin, stamp: r.u64()? })
+    Ok(VolumeRecord {
+        id: VolumeId(id),
+        name,
+        size_bytes,
+        region_bytes,
+        origin,
+        stamp: r.u64()?,
+        may_be_dirty: flags & MAY_BE_DIRTY != 0,
+    })
 }

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
 
 /// Starts serving; gives the TCP port, too.
 fn start(place: &Place, image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
-    let options = EngineOptions { cold: false, signals: true };
+    let options = EngineOptions { signals: true, ..EngineOptions::default() };
     let mut tries = START_TRIES;
     loop {
         tries -= 1;
@@ -101,7 +101,7 @@ fn start(place: &Place, image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
         let config = Config::load(&path)?;
         let read_config = move || Config::load(&path).map_err(|error| error.to_string());
         let hooks = Hooks { read_config: Some(Box::new(read_config)), ..Hooks::default() };
-        match Engine::start(&config, options, hooks) {
+        match Engine::start(&config, &options, hooks) {
             Ok(engine) => return Ok((engine, port)),
             // Somebody else took the port in between.
             Err(_) if tries > 0 && !place::is_free(port) => {}

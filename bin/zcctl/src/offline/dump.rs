@@ -90,6 +90,7 @@ fn volume(record: &VolumeRecord) -> Value {
         "origin_len_bytes": record.origin.len_bytes,
         "origin_mtime_ns": record.origin.mtime_ns,
         "stamp": format!("{:016x}", record.stamp),
+        "may_be_dirty": record.may_be_dirty,
     })
 }
 

@@ -82,6 +82,7 @@ impl Cache {
             region_bytes: 1 << 20,
             origin,
             stamp: 9,
+            may_be_dirty: false,
         };
         for copy in 0..2 {
             let step = 2 + u64_from_usize(copy);

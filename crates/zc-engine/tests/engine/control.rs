@@ -53,7 +53,7 @@ fn a_reload_applies_what_it_can_and_names_the_rest() {
     rig.cache = "discard = true".to_owned();
     let new = rig.config(&["v"]);
     let hooks = Hooks { read_config: Some(Box::new(move || Ok(new.clone()))), set_log_level: None };
-    let engine = Engine::start(&config, EngineOptions::default(), hooks).unwrap();
+    let engine = Engine::start(&config, &EngineOptions::default(), hooks).unwrap();
     let mut control = rig.control();
     let answer = control.ask(r#"{"cmd":"reload"}"#);
     assert_eq!(answer["ok"], true, "{answer}");

@@ -87,7 +87,7 @@ fn two_engines_do_not_share_a_cache() {
     other_config.control.socket = rig.path("other.sock");
     other_config.nbd.unix.clear();
     let options = zc_engine::EngineOptions::default();
-    let error = zc_engine::Engine::start(&other_config, options, zc_engine::Hooks::default()).unwrap_err();
+    let error = zc_engine::Engine::start(&other_config, &options, zc_engine::Hooks::default()).unwrap_err();
     assert!(error.to_string().contains("lock") && !rig.path("w.img").exists(), "{error}");
     drop(engine);
 }

@@ -61,8 +61,8 @@ impl Rig {
     }
 
     pub(crate) fn try_start(&self, volumes: &[&str], cold: bool) -> Result<Engine, EngineError> {
-        let options = EngineOptions { cold, signals: false };
-        Engine::start(&self.config(volumes), options, Hooks::default())
+        let options = EngineOptions { cold, ..EngineOptions::default() };
+        Engine::start(&self.config(volumes), &options, Hooks::default())
     }
 
     pub(crate) fn start(&self, volumes: &[&str]) -> Engine {

@@ -1,0 +1,262 @@
+//! What origins lack: `flush`, `drop-dirty`, `accept-loss`, and `stop` while there is some.
+//!
+//! Job: ask the daemon to begin, look at its numbers until it is done, show how far it is. Time is the daemon's own.
+//!
+//! Invariants: `flush` ends with 0 only when everything that was dirty when it began is on the origin; with 1 when the
+//! volume is fenced, since waiting does not help then. Progress goes to the standard error, results to the standard
+//! output.
+//!
+//! What it does not do: carry data. A flush goes on when this program is interrupted.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use serde_json::{Value, json};
+
+use crate::cli::Daemon;
+use crate::online::ask;
+use crate::text;
+use crate::units::{duration, share, size};
+
+/// Time between two looks.
+const PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// An epoch may count as younger than it is by the pause between two ticks of the daemon.
+const AGE_MARGIN_MS: u64 = 2_000;
+const BAR_CELLS: u64 = 30;
+const EXIT_NOT_DONE: u8 = 1;
+
+/// What the daemon says of a volume at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Look {
+    uptime_ms: u64,
+    bytes: u64,
+    oldest_age_ms: u64,
+    fenced: bool,
+    refused: u64,
+}
+
+impl Look {
+    fn of(uptime_ms: &Value, dirty: &Value) -> anyhow::Result<Self> {
+        let number =
+            |value: &Value| value.as_u64().context("the daemon's answer has no number where one belongs");
+        Ok(Self {
+            uptime_ms: number(uptime_ms)?,
+            bytes: number(&dirty["bytes"])?,
+            oldest_age_ms: number(&dirty["oldest_age_ms"])?,
+            fenced: dirty["fenced"] == json!(true),
+            refused: number(&dirty["refused"])?,
+        })
+    }
+}
+
+/// A flush as it was when it began.
+#[derive(Debug, Clone, Copy)]
+struct Progress {
+    first: Look,
+}
+
+impl Progress {
+    const fn elapsed_ms(&self, now: &Look) -> u64 {
+        now.uptime_ms.saturating_sub(self.first.uptime_ms)
+    }
+
+    /// Everything that was dirty at the beginning is on the origin; what came since may not be.
+    const fn is_done(&self, now: &Look) -> bool {
+        now.bytes == 0 || now.oldest_age_ms + AGE_MARGIN_MS < self.elapsed_ms(now)
+    }
+
+    /// One line: bar, what is left, rate, time to go.
+    fn line(&self, now: &Look) -> String {
+        let most = self.first.bytes.max(now.bytes).max(1);
+        let done = most - now.bytes;
+        let cells = done.saturating_mul(BAR_CELLS) / most;
+        let bar: String = (0..BAR_CELLS).map(|cell| if cell < cells { '#' } else { '.' }).collect();
+        let ms = self.elapsed_ms(now);
+        let per_s = done.saturating_mul(1000).checked_div(ms).unwrap_or(0);
+        let left = match now.bytes.saturating_mul(1000).checked_div(per_s) {
+            Some(ms) => duration(ms),
+            None => "?".to_owned(),
+        };
+        let refused = if now.refused > self.first.refused { ", the origin has errors" } else { "" };
+        format!(
+            "[{bar}] {}, {} left, {}/s, {left} to go{refused}",
+            share(done, most),
+            size(now.bytes),
+            size(per_s)
+        )
+    }
+}
+
+/// Brings a volume's data to its origin and waits for it.
+pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let answer = ask(&daemon.socket, &json!({"cmd": "flush", "volume": volume}))?;
+    let progress = Progress { first: Look::of(&answer["uptime_ms"], &answer["dirty"])? };
+    let shows = std::io::stderr().is_terminal() && !daemon.json;
+    let mut now = progress.first;
+    while !progress.is_done(&now) && !now.fenced {
+        rustix::event::poll(&mut [], Some(&PAUSE)).context("cannot wait")?;
+        let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+        now = Look::of(&stats["uptime_ms"], &stats["dirty"][volume])?;
+        if shows {
+            // Back to the start of the line, and clear it.
+            write!(std::io::stderr(), "\r\u{1b}[K{}", progress.line(&now))?;
+        }
+    }
+    if shows && now != progress.first {
+        writeln!(std::io::stderr())?;
+    }
+    let done = progress.is_done(&now);
+    let (bytes, ms) = (progress.first.bytes.saturating_sub(now.bytes), progress.elapsed_ms(&now));
+    if daemon.json {
+        let left = json!({"bytes": now.bytes, "oldest_age_ms": now.oldest_age_ms, "fenced": now.fenced});
+        let told =
+            json!({"volume": volume, "done": done, "flushed_bytes": bytes, "elapsed_ms": ms, "left": left});
+        writeln!(out, "{told:#}")?;
+    } else if done {
+        let name = text::clean(volume);
+        writeln!(out, "{name}: {} brought to the origin in {}", size(bytes), duration(ms))?;
+    }
+    if done {
+        return Ok(ExitCode::SUCCESS);
+    }
+    writeln!(
+        std::io::stderr(),
+        "zcctl: volume {} is fenced: {} that its origin lacks are on a cache device that is out of reach",
+        text::clean(volume),
+        size(now.bytes)
+    )?;
+    Ok(ExitCode::from(EXIT_NOT_DONE))
+}
+
+/// Stops the daemon; with `flush`, brings everything to the origins first.
+pub(crate) fn stop(
+    flush_first: bool,
+    keep_dirty: bool,
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    if flush_first {
+        let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+        for volume in stats["dirty"].as_object().into_iter().flatten().map(|(name, _)| name) {
+            let code = flush(volume, daemon, out)?;
+            if code != ExitCode::SUCCESS {
+                return Ok(code);
+            }
+        }
+    }
+    let answer = ask(&daemon.socket, &json!({"cmd": "stop", "keep_dirty": keep_dirty}))?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        writeln!(out, "stopping")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gives up what only the cache has of a volume.
+pub(crate) fn drop_dirty(
+    volume: &str,
+    force: bool,
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+    let dirty = &stats["dirty"][volume];
+    if dirty.is_null() {
+        bail!("there is no volume \"{}\"", text::clean(volume));
+    }
+    let look = Look::of(&stats["uptime_ms"], dirty)?;
+    if !force {
+        bail!(
+            "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be as \
+             it was before them. --force does it; `zcctl flush` loses nothing",
+            size(look.bytes),
+            text::clean(volume),
+            duration(look.oldest_age_ms)
+        );
+    }
+    let answer = ask(&daemon.socket, &json!({"cmd": "drop-dirty", "volume": volume}))?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        let lost = answer["dropped"]["bytes"].as_u64().unwrap_or(0);
+        writeln!(out, "{}: {} given up", text::clean(volume), size(lost))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a fenced volume served with what was found.
+pub(crate) fn accept_loss(
+    volume: &str,
+    force: bool,
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let name = text::clean(volume);
+    if !force {
+        bail!(
+            "this would serve volume {name} in an older state of it, without the writes that the damaged journal does not \
+             tell of. If the undamaged cache may come back, wait for it; --force goes on"
+        );
+    }
+    let answer = ask(&daemon.socket, &json!({"cmd": "accept-loss", "volume": volume}))?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        writeln!(out, "{name} is served as it was found")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a volume's origin lacks, in a cell of a table.
+pub(crate) fn cell(dirty: &Value) -> String {
+    let number = |name: &str| dirty[name].as_u64().unwrap_or(0);
+    if dirty["fenced"] == json!(true) {
+        return format!("FENCED with {}", size(number("bytes")));
+    }
+    if number("bytes") == 0 {
+        return "-".to_owned();
+    }
+    format!("{}, {}", size(number("bytes")), duration(number("oldest_age_ms")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn look(uptime_ms: u64, bytes: u64, oldest_age_ms: u64) -> Look {
+        Look { uptime_ms, bytes, oldest_age_ms, fenced: false, refused: 0 }
+    }
+
+    #[test]
+    fn a_flush_is_done_when_what_was_dirty_then_is_not_any_more() {
+        let progress = Progress { first: look(10_000, 1 << 20, 500) };
+        assert!(!progress.is_done(&look(10_100, 1 << 20, 600)));
+        assert!(progress.is_done(&look(10_100, 0, 0)));
+        // What is written while it runs does not keep it from ending, ...
+        assert!(progress.is_done(&look(20_000, 1 << 20, 1_000)));
+        // ... but an epoch that may have begun before it does.
+        assert!(!progress.is_done(&look(20_000, 1 << 20, 9_000)));
+    }
+
+    #[test]
+    fn progress_has_rate_and_time_to_go() {
+        let progress = Progress { first: look(0, 4 << 20, 0) };
+        let line = progress.line(&Look { refused: 1, ..look(2_000, 3 << 20, 0) });
+        for part in
+            ["[#######....", "25.0 %", "3.0 MiB left", "512.0 KiB/s", "6.0 s to go", "origin has errors"]
+        {
+            assert!(line.contains(part), "{part} in {line}");
+        }
+        assert!(progress.line(&look(0, 4 << 20, 0)).contains("? to go"));
+    }
+
+    #[test]
+    fn a_cell_says_size_and_age_or_worse() {
+        assert_eq!(cell(&json!({"bytes": 0})), "-");
+        assert_eq!(cell(&json!({"bytes": 1 << 20, "oldest_age_ms": 1500})), "1.0 MiB, 1.5 s");
+        assert!(cell(&json!({"bytes": 1 << 20, "fenced": true})).starts_with("FENCED"));
+        assert_eq!(cell(&Value::Null), "-");
+    }
+}

@@ -1,0 +1,126 @@
+//! The control plane's commands about what origins lack.
+//!
+//! Job: `flush`, `drop-dirty`, `accept-loss`, a stop that does not leave data behind unsaid, and the durable word on which volumes may
+//! become dirty.
+//!
+//! Invariants: the control thread never blocks on a device; work on media runs on a thread of tokio's pool.
+//!
+//! What it does not do: wait until a flush is done. The asker looks at the answer's numbers and asks again.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use zc_cache::config::Mode;
+use zc_config::Config;
+
+use crate::commands::Command;
+use crate::control::{InForce, Shared};
+use crate::custody::Custody;
+use crate::error::EngineError;
+use crate::stats::ShardStats;
+
+impl Shared {
+    /// Does something to the record of who has what.
+    pub(crate) async fn on_media(
+        &self,
+        work: impl FnOnce(&Custody) -> Result<(), EngineError> + Send + 'static,
+    ) -> Result<(), String> {
+        let custody = Arc::clone(&self.custody);
+        let done = tokio::task::spawn_blocking(move || work(&custody)).await;
+        done.map_err(|_| "the work on the cache device was cut off".to_owned())?
+            .map_err(|error| error.to_string())
+    }
+
+    /// Says durably which volumes a new configuration makes write-back.
+    pub(crate) async fn announce_write_back(&self, in_force: &InForce, new: &Config) -> Result<(), String> {
+        let served = |name: &str| {
+            in_force.volumes.iter().any(|(known, config)| known == name && config.mode != Mode::ReadOnly)
+        };
+        let write_back = new.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
+        let names =
+            write_back.map(|volume| volume.name.clone()).filter(|name| served(name)).collect::<Vec<_>>();
+        self.on_media(move |custody| custody.may_become_dirty(&names)).await
+    }
+
+    /// Begins to bring a volume's dirty data to the origin, and says how much there is.
+    pub(crate) async fn flush(&self, name: &str) -> Result<Value, String> {
+        let id = self.id_of(name).await?;
+        self.mailbox.send(Command::Destage(id));
+        let stats = self.stats().await?;
+        Ok(json!({ "volume": name, "uptime_ms": stats.uptime_ms, "dirty": stats.dirty.get(name) }))
+    }
+
+    /// Forgets a volume's dirty data, and says how much there was.
+    pub(crate) async fn drop_dirty(&self, name: &str) -> Result<Value, String> {
+        let id = self.id_of(name).await?;
+        let stats = self.stats().await?;
+        self.mailbox.send(Command::DropDirty(id));
+        let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
+        tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");
+        Ok(json!({ "volume": name, "dropped": stats.dirty.get(name) }))
+    }
+
+    /// Has a volume served again that is fenced because some of its dirty data was not found; says what was.
+    pub(crate) async fn accept_loss(&self, name: &str) -> Result<Value, String> {
+        let id = self.id_of(name).await?;
+        let stats = self.stats().await?;
+        if !stats.dirty.get(name).is_some_and(|dirty| dirty.fenced) {
+            return Err(format!("volume \"{name}\" is not fenced"));
+        }
+        self.mailbox.send(Command::AcceptLoss(id));
+        tracing::warn!(
+            "volume \"{name}\" is served as it was found, as asked: its newest writes may be missing"
+        );
+        let stats = self.stats().await?;
+        Ok(json!({ "volume": name, "dirty": stats.dirty.get(name) }))
+    }
+
+    /// Stops; unless told otherwise not while a cache has what an origin lacks.
+    pub(crate) async fn asked_to_stop(&self, keep_dirty: bool) -> Result<Value, String> {
+        let stats = self.stats().await?;
+        if let Some(refusal) = dirty_refusal(&stats).filter(|_| !keep_dirty) {
+            return Err(refusal);
+        }
+        self.stop();
+        Ok(json!({ "dirty": stats.dirty }))
+    }
+
+    async fn id_of(&self, name: &str) -> Result<zc_core::VolumeId, String> {
+        let in_force = self.in_force.lock().await;
+        let volume = in_force.volumes.iter().find(|(known, _)| known == name);
+        volume.map(|(_, config)| config.id).ok_or_else(|| format!("there is no volume \"{name}\""))
+    }
+}
+
+/// Why not to stop now.
+fn dirty_refusal(stats: &ShardStats) -> Option<String> {
+    let dirty: Vec<String> = stats
+        .dirty
+        .iter()
+        .filter(|(_, dirty)| dirty.bytes > 0)
+        .map(|(name, dirty)| format!("{} bytes of volume \"{name}\"", dirty.bytes))
+        .collect();
+    (!dirty.is_empty()).then(|| {
+        format!(
+            "the cache has what origins lack: {}; flush first (`zcctl stop --flush`), or let it stay on the cache until \
+             the next start (`zcctl stop --keep-dirty`)",
+            dirty.join(", ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Dirty;
+
+    #[test]
+    fn a_stop_is_refused_with_the_bytes_of_each_volume() {
+        let mut stats = ShardStats::default();
+        stats.dirty.insert("clean".to_owned(), Dirty::default());
+        assert_eq!(dirty_refusal(&stats), None);
+        stats.dirty.insert("db".to_owned(), Dirty { bytes: 4096, ..Dirty::default() });
+        let text = dirty_refusal(&stats).unwrap();
+        assert!(text.contains("4096 bytes of volume \"db\"") && !text.contains("clean"), "{text}");
+    }
+}

@@ -1,0 +1,159 @@
+//! Custody: who has what the origins lack.
+//!
+//! Job: keep, for each volume, the word that there may be dirty data of it on this cache, in the three places that a
+//! later start asks: the superblock's feature `WRITE_BACK`, the flag in the volume table, the entry in the state
+//! directory (which speaks also when the cache is gone).
+//!
+//! Invariants: the word is durable in all three before the manager may accept a dirty byte of the volume; it is taken
+//! back only when the manager has none, and the feature stays. What is in doubt counts as dirty. From the beginning of
+//! a session to its end nobody else writes superblock and volume table.
+//!
+//! What it does not do: decide at a start what may be believed (`pairing`), or know what is dirty (the manager).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zc_cache::startup as cache_startup;
+use zc_format::{Features, Superblock, VolumeTable};
+use zc_io::BlockFile;
+
+use crate::error::EngineError;
+use crate::media::FileMedia;
+use crate::state_dir::StateDir;
+
+/// The record of a session.
+#[derive(Debug)]
+pub(crate) struct Custody {
+    cache: Arc<BlockFile>,
+    journal: Option<Arc<BlockFile>>,
+    state: Arc<StateDir>,
+    media: Mutex<OnMedia>,
+}
+
+#[derive(Debug)]
+struct OnMedia {
+    superblock: Superblock,
+    table: VolumeTable,
+    /// The copy that holds the newest table.
+    table_copy: usize,
+}
+
+/// A volume with dirty data that this daemon does not serve.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Unserved {
+    pub(crate) name: String,
+    pub(crate) origin: std::path::PathBuf,
+}
+
+impl Custody {
+    /// Of a session that has begun.
+    pub(crate) fn new(
+        files: (Arc<BlockFile>, Option<Arc<BlockFile>>),
+        state: Arc<StateDir>,
+        superblock: Superblock,
+        table: (VolumeTable, usize),
+    ) -> Self {
+        let (cache, journal) = files;
+        let (table, table_copy) = table;
+        Self { cache, journal, state, media: Mutex::new(OnMedia { superblock, table, table_copy }) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OnMedia> {
+        self.media.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn files(&self) -> FileMedia<'_> {
+        FileMedia { cache: &self.cache, journal: self.journal.as_deref() }
+    }
+
+    fn fail(&self, error: cache_startup::StartError) -> EngineError {
+        EngineError::Refused(format!("{}: {error}", self.cache.path().display()))
+    }
+
+    pub(crate) fn superblock(&self) -> Superblock {
+        self.lock().superblock.clone()
+    }
+
+    pub(crate) fn state(&self) -> &StateDir {
+        &self.state
+    }
+
+    /// Says durably that the volumes may get dirty data. Blocks.
+    pub(crate) fn may_become_dirty(&self, names: &[String]) -> Result<(), EngineError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.set_feature()?;
+        self.set_flags(names, true)?;
+        self.set_entries(names, true)
+    }
+
+    /// Takes the word back for volumes of which the manager has no dirty data and will accept none. Blocks.
+    pub(crate) fn is_clean(&self, names: &[String]) -> Result<(), EngineError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.set_flags(names, false)?;
+        self.set_entries(names, false)
+    }
+
+    /// Replaces the volume table, if it differs. Blocks.
+    pub(crate) fn set_table(&self, change: impl FnOnce(&mut VolumeTable)) -> Result<(), EngineError> {
+        let mut media = self.lock();
+        let mut table = media.table.clone();
+        change(&mut table);
+        if table.records == media.table.records {
+            return Ok(());
+        }
+        table.sequence += 1;
+        let copy = 1 - (media.table_copy & 1);
+        let geometry = &media.superblock.geometry;
+        cache_startup::write_volume_table(&mut self.files(), geometry, &table, copy)
+            .map_err(|error| self.fail(error))?;
+        (media.table, media.table_copy) = (table, copy);
+        Ok(())
+    }
+
+    fn set_feature(&self) -> Result<(), EngineError> {
+        let mut media = self.lock();
+        if media.superblock.features.incompat & Features::WRITE_BACK != 0 {
+            return Ok(());
+        }
+        let mut next = media.superblock.clone();
+        next.features.incompat |= Features::WRITE_BACK;
+        next.sequence += 1;
+        cache_startup::write_superblock(&mut self.files(), &next).map_err(|error| self.fail(error))?;
+        media.superblock = next;
+        Ok(())
+    }
+
+    fn set_flags(&self, names: &[String], may_be_dirty: bool) -> Result<(), EngineError> {
+        self.set_table(|table| {
+            for record in table.records.iter_mut().filter(|record| names.contains(&record.name)) {
+                record.may_be_dirty = may_be_dirty;
+            }
+        })
+    }
+
+    fn set_entries(&self, names: &[String], dirty: bool) -> Result<(), EngineError> {
+        let known = self.state.snapshot();
+        let differs = |name: &String| known.volumes.get(name).is_some_and(|entry| entry.dirty != dirty);
+        if !names.iter().any(differs) {
+            return Ok(());
+        }
+        self.state.update(|state| {
+            for name in names {
+                if let Some(entry) = state.volumes.get_mut(name) {
+                    entry.dirty = dirty;
+                }
+            }
+        })
+    }
+
+    /// Volumes with dirty data that are not among those that are served.
+    pub(crate) fn unserved(&self, served: &[&str]) -> Vec<Unserved> {
+        let state = self.state.snapshot();
+        let others =
+            state.volumes.into_iter().filter(|(name, entry)| entry.dirty && !served.contains(&name.as_str()));
+        others.map(|(name, entry)| Unserved { name, origin: entry.path }).collect()
+    }
+}
