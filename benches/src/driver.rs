@@ -71,6 +71,9 @@ impl Driver {
             weu_seq_next: WeuSeq(2 << 32),
             journal_next: JournalSeq(1),
             journal_start: JournalSeq(1),
+            journal_proved: JournalSeq(0),
+            dropped_commits: Vec::new(),
+            dirty_complete: true,
             checkpoint_sequence: 1,
             checkpoint_area: 0,
             region_map_sequence: 1,
@@ -145,6 +148,7 @@ impl Driver {
             }
             Action::Compress { op, .. } => Event::Compressed { op, stored_bytes: Some(4096) },
             Action::WriteWeu { op, .. }
+            | Action::WritePart { op, .. }
             | Action::WriteJournal { op, .. }
             | Action::WriteRegionMap { op, .. }
             | Action::WriteCheckpoint { op, .. }
