@@ -39,6 +39,7 @@ mod insert;
 mod journal;
 mod load;
 mod manager;
+mod overlay;
 mod persist;
 mod policy;
 mod probe;

@@ -11,8 +11,7 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError};
 
-use crate::config::{Admission, Mode, OnLoss};
-use crate::dirty::{Body, Visible};
+use crate::config::{Admission, Mode};
 use crate::file_index::{Mapping, Place};
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
@@ -39,10 +38,10 @@ pub(crate) struct ReadOp {
     volume: VolumeId,
     offset_bytes: u64,
     len_bytes: u32,
-    pending: u32,
+    pub(crate) pending: u32,
     error: Option<ErrorKind>,
     from_cache: bool,
-    from_origin: bool,
+    pub(crate) from_origin: bool,
     stream: Option<StreamId>,
 }
 
@@ -58,9 +57,9 @@ pub(crate) struct Portion {
 
 /// Who waits for bytes.
 #[derive(Debug, Clone, Copy)]
-struct Waiter {
-    read: u64,
-    portion: Portion,
+pub(crate) struct Waiter {
+    pub(crate) read: u64,
+    pub(crate) portion: Portion,
 }
 
 /// A device (or WEU memory) read in progress.
@@ -71,12 +70,12 @@ pub(crate) struct Hit {
 }
 
 #[derive(Debug)]
-struct HitPart {
+pub(crate) struct HitPart {
     key: ExtentKey,
     mapping: Mapping,
     /// What only the cache has: nothing else can be read instead.
     dirty: bool,
-    waiters: SmallVec<[Waiter; 1]>,
+    pub(crate) waiters: SmallVec<[Waiter; 1]>,
     /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
     whole: Option<(BufId, Option<Guard>)>,
 }
@@ -90,7 +89,7 @@ pub(crate) struct Fill {
     start_bytes: u32,
     guards: Vec<Option<Guard>>,
     admitted: Vec<bool>,
-    waiters: Vec<(Waiter, bool)>,
+    pub(crate) waiters: Vec<(Waiter, bool)>,
     prefetch: bool,
     stream: Option<StreamId>,
 }
@@ -104,15 +103,15 @@ pub(crate) struct Prefetched {
 
 /// A stored extent that a read wants a part of.
 #[derive(Debug)]
-struct Wanted {
-    place: Place,
-    mapping: Mapping,
-    portion: Portion,
+pub(crate) struct Wanted {
+    pub(crate) place: Place,
+    pub(crate) mapping: Mapping,
+    pub(crate) portion: Portion,
     /// For dirty data: the sectors that are stored there.
-    dirty: Option<Range<u32>>,
+    pub(crate) dirty: Option<Range<u32>>,
 }
 
-enum Found {
+pub(crate) enum Found {
     Copy(BufSlice),
     Zero,
     Stored(Mapping, Place),
@@ -231,83 +230,7 @@ impl CacheManager {
         self.read_missing(read, &missing, stream);
     }
 
-    /// Whether the fence of a volume refuses a read: everything, or what is dirty.
-    fn refuses_read(&self, request: &Request) -> bool {
-        match self.fence(request.volume) {
-            None => false,
-            Some(OnLoss::Error) => true,
-            Some(OnLoss::ReadOnly) => {
-                let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
-                let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
-                portions(request.volume, request.offset_bytes, range, self.extent_bytes).any(|portion| {
-                    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-                    !self.overlay(portion.key, &sectors).is_empty()
-                })
-            }
-        }
-    }
-
-    /// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
-    fn read_overlaid(&mut self, read: u64, portion: &Portion, visible: &[Visible], stored: &mut Vec<Wanted>) {
-        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-        let mut next = sectors.start;
-        for run in visible {
-            self.read_beneath(read, &part_of(portion, next..run.first), stored);
-            next = run.first + run.count;
-            let part = part_of(portion, run.first..next);
-            let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
-            match run.body {
-                Body::Zero => {
-                    self.stats.extent_hits_zero += 1;
-                    self.out.push(Action::Zero { dest: part.dest });
-                }
-                Body::Memory { src, .. } => {
-                    self.stats.extent_hits_memory += 1;
-                    self.out.push(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
-                }
-                Body::Stored { place, own } => {
-                    let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
-                    let dirty = Some(run.stored_first..run.stored_first + run.stored_count);
-                    stored.push(Wanted { place, mapping, portion: part, dirty });
-                }
-            }
-        }
-        self.read_beneath(read, &part_of(portion, next..sectors.end), stored);
-    }
-
-    /// The sectors of an extent between dirty ones: from the clean layer.
-    fn read_beneath(&mut self, read: u64, portion: &Portion, stored: &mut Vec<Wanted>) {
-        if portion.len_bytes == 0 {
-            return;
-        }
-        match self.find(portion) {
-            Found::Copy(from) => {
-                self.stats.extent_hits_memory += 1;
-                self.out.push(Action::Copy { from, to: portion.dest });
-            }
-            Found::Zero => {
-                self.stats.extent_hits_zero += 1;
-                self.out.push(Action::Zero { dest: portion.dest });
-            }
-            Found::Stored(mapping, place) => {
-                stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
-            }
-            Found::Filling(fill) => {
-                self.stats.extent_joins += 1;
-                let op = self.reads.get_mut(&read).expect_held();
-                op.pending += 1;
-                op.from_origin = true;
-                let waiter = Waiter { read, portion: *portion };
-                self.fills.get_mut(&fill).expect_held().waiters.push((waiter, false));
-            }
-            Found::Nothing => {
-                self.reads.get_mut(&read).expect_held().from_origin = true;
-                self.read_missing(read, &[*portion], None);
-            }
-        }
-    }
-
-    fn find(&mut self, portion: &Portion) -> Found {
+    pub(crate) fn find(&mut self, portion: &Portion) -> Found {
         let key = portion.key;
         let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
         if let Some(staged) = self.staging.get(&key) {
@@ -495,25 +418,6 @@ impl CacheManager {
         }
     }
 
-    /// What the pages of a dirty body must hold.
-    pub(crate) fn expected_dirty(
-        &self,
-        place: &Place,
-        key: Option<ExtentKey>,
-        stored: &Range<u32>,
-    ) -> ExpectedExtent {
-        let slot = self.slots.get(place.slot);
-        ExpectedExtent {
-            slot: place.slot,
-            generation: slot.generation,
-            weu_seq: slot.weu_seq,
-            offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
-            raw_bytes: (stored.end - stored.start) * SECTOR_BYTES,
-            first_sector: u8::try_from(stored.start).unwrap_or(u8::MAX),
-            key,
-        }
-    }
-
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
         if let Some(open) = self.open.as_ref().filter(|open| open.slot == slot) {
@@ -593,14 +497,6 @@ impl CacheManager {
         }
     }
 
-    /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
-    fn dirty_read_failed(&mut self, part: &HitPart) {
-        self.stats.dirty_read_failures += 1;
-        for waiter in &part.waiters {
-            self.read_part_done(waiter.read, Err(ErrorKind::Io));
-        }
-    }
-
     fn note_damaged(&mut self, mapping: &Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
             && self.slots.is_live(place)
@@ -657,7 +553,7 @@ impl CacheManager {
     }
 
     /// Reads what the cache does not have, in runs of neighbouring extents.
-    fn read_missing(&mut self, read: u64, missing: &[Portion], stream: Option<StreamId>) {
+    pub(crate) fn read_missing(&mut self, read: u64, missing: &[Portion], stream: Option<StreamId>) {
         let mut rest = missing;
         while let Some(first) = rest.first() {
             let most = usize::try_from(FILL_BYTES_MAX / u64::from(self.extent_bytes)).unwrap_or(1).max(1);
@@ -980,14 +876,6 @@ impl CacheManager {
             self.fail_cache(Purpose::ExtentRead, error);
         }
     }
-}
-
-/// The part of a portion that some sectors of its extent make up; empty runs give an empty part.
-fn part_of(portion: &Portion, sectors: Range<u32>) -> Portion {
-    let skip_bytes = sectors.start * SECTOR_BYTES;
-    let len_bytes = (sectors.end - sectors.start) * SECTOR_BYTES;
-    let dest = portion.dest.part(skip_bytes - portion.skip_bytes, len_bytes);
-    Portion { key: portion.key, skip_bytes, len_bytes, dest }
 }
 
 fn fill_key(fill: &Fill, index: usize) -> ExtentKey {
