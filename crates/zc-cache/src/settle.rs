@@ -5,6 +5,9 @@
 //! not: its extents are read here, and if all of them are what the records say, it counts. If one is not, the flush
 //! cannot have ended, nobody was told that it had, and neither this commit nor a later one of the volume counts.
 //!
+//! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
+//! late all the same: the intent log repeats what the journal has.
+//!
 //! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
 //! journal block. Both read alike, as at the end of any log.
 
@@ -15,10 +18,11 @@ use zc_format::{ExpectedExtent, ExtentHeader, Geometry, JournalBlock, Record};
 
 use crate::startup::Media;
 
-/// Dirty records by volume since its last commit.
+/// Dirty records by volume since its last commit, and its last clean epoch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dangling {
     records: Map<VolumeId, Vec<Record>>,
+    clean: Map<VolumeId, u64>,
 }
 
 /// Follows the journal and keeps back what may not count.
@@ -79,8 +83,20 @@ impl Dangling {
             Record::Committed { volume, .. } | Record::DirtyReset { volume, .. } => {
                 self.records.remove(&volume);
             }
+            Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
             _ => {}
         }
+    }
+}
+
+impl Dangling {
+    fn note_clean(&mut self, volume: VolumeId, epoch: u64) {
+        let clean = self.clean.entry(volume).or_default();
+        *clean = epoch.max(*clean);
+    }
+
+    fn is_clean(&self, volume: VolumeId, epoch: u64) -> bool {
+        self.clean.get(&volume).is_some_and(|clean| epoch <= *clean)
     }
 }
 
@@ -93,13 +109,18 @@ pub(crate) fn settle<M: Media>(
     records: Vec<Record>,
 ) -> Vec<Record> {
     let mut kept = Vec::with_capacity(records.len());
+    for record in &records {
+        if let Record::Clean { volume, epoch } = *record {
+            dangling.note_clean(volume, epoch);
+        }
+    }
     for record in records {
-        if let Record::Committed { volume, .. } = record {
-            let complete = !dropped.contains(&volume)
-                && dangling
-                    .records
-                    .get(&volume)
-                    .is_none_or(|records| records.iter().all(|record| is_stored(media, geometry, record)));
+        if let Record::Committed { volume, epoch } = record {
+            let mut stored = || {
+                let records = dangling.records.get(&volume);
+                records.is_none_or(|records| records.iter().all(|record| is_stored(media, geometry, record)))
+            };
+            let complete = dangling.is_clean(volume, epoch) || (!dropped.contains(&volume) && stored());
             if !complete {
                 if !dropped.contains(&volume) {
                     dropped.push(volume);
@@ -139,4 +160,66 @@ fn is_stored<M: Media>(media: &mut M, geometry: &Geometry, record: &Record) -> b
         key: None,
     };
     ExtentHeader::verify(bytes, &expected).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_core::{ErrorKind, ExtentKey, ExtentNo, Generation, SectorSpan, WeuSlot};
+    use zc_format::PlanOptions;
+
+    /// Holds nothing but zeros.
+    struct Blank;
+
+    impl Media for Blank {
+        fn len_bytes(&self) -> u64 {
+            64 << 20
+        }
+        fn read(&mut self, _: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+            buf.fill(0);
+            Ok(())
+        }
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), ErrorKind> {
+            Err(ErrorKind::Io)
+        }
+        fn flush(&mut self) -> Result<(), ErrorKind> {
+            Err(ErrorKind::Io)
+        }
+    }
+
+    #[test]
+    fn a_clean_epoch_counts_without_a_look_and_no_later_one_does() {
+        let geometry = Geometry::plan(&PlanOptions {
+            device_bytes: 64 << 20,
+            weu_bytes: 256 << 10,
+            extent_bytes: 8192,
+            align_bytes: 0,
+            journal_blocks: None,
+        })
+        .unwrap();
+        let volume = VolumeId(1);
+        let dirty = Record::Dirty {
+            key: ExtentKey { volume, extent: ExtentNo(7) },
+            span: SectorSpan::from_ends(0, 15).unwrap(),
+            slot: WeuSlot(3),
+            generation: Generation(1),
+            offset_units: 0,
+            pages: 2,
+        };
+        let commit = |epoch| Record::Committed { volume, epoch };
+        let clean = |epoch| Record::Clean { volume, epoch };
+        let settled = |dangling: &mut Dangling, records| {
+            let mut dropped = Vec::new();
+            let kept = settle(&mut Blank, &geometry, dangling, &mut dropped, records);
+            (kept, dropped)
+        };
+        // Its slot was used again, which needs a clean epoch: it is known from before, or comes behind.
+        let mut known = Dangling::default();
+        known.note(&clean(5));
+        let repeated = vec![dirty, commit(4), dirty, commit(5)];
+        assert_eq!(settled(&mut known, repeated.clone()), (repeated, vec![]));
+        let later = vec![dirty, commit(5), clean(5), dirty, commit(6), dirty, commit(7)];
+        let (kept, dropped) = settled(&mut Dangling::default(), later);
+        assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty, dirty], vec![volume]));
+    }
 }
