@@ -204,10 +204,13 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     let seconds = took.as_secs().max(1);
     print_coverage(&totals.coverage);
     println!(
-        "{} seeds in {seconds} s: {} seeds/s, {} requests/s",
+        "{} seeds in {seconds} s: {} seeds/s, {} requests/s; {} requests, {} crash points, {} violations",
         totals.seeds,
         totals.seeds / seconds,
-        totals.ops / seconds
+        totals.ops / seconds,
+        totals.ops,
+        totals.coverage.crashes(),
+        totals.failures.len()
     );
     for (seed, text) in &totals.failures {
         println!("seed {seed}: {text}");
@@ -258,6 +261,6 @@ fn progress(args: &Args) -> ProgressBar {
 }
 
 #[expect(clippy::disallowed_methods, reason = "the program's one clock")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -2,10 +2,12 @@
 //!
 //! `zcsim info` tells what is in a block trace.
 //!
-//! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk. Exit codes: 0 all seeds
-//! clean, 1 a violation (or a canary that was not found), 2 usage, 3 something that had to happen never did.
+//! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a fixed
+//! workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not found),
+//! 2 usage, 3 something that had to happen never did.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
+mod exhaustive;
 mod fuzz;
 mod info;
 
@@ -27,6 +29,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Tell what is in a block trace: requests, footprint, mix, duplicates, compressibility.
     Info(info::Args),
+    /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
+    Exhaustive(exhaustive::Args),
     /// Print a completion script.
     Completions {
         /// The shell.
@@ -38,6 +42,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());
             ExitCode::SUCCESS

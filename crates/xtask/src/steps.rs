@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Seeds that every run of the checks simulates.
-const SIMULATION_SEEDS: &str = "300";
+const SIMULATION_SEEDS: &str = "1000";
 
 /// One check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,7 @@ pub(crate) enum Step {
     Licences,
     /// Unit, property and documentation tests of every crate.
     Unit,
-    /// The simulator over a few hundred seeds, then its canaries.
+    /// The simulator over a thousand seeds, then every crash of two small workloads, then its canaries.
     Simulation,
     /// Every fuzzer for a minute.
     Fuzz,
@@ -79,6 +79,7 @@ impl Step {
             }
             Self::Simulation => {
                 run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
+                run(&mut zcsim(&["exhaustive"]))?;
                 run(&mut zcsim(&["fuzz", "--canaries"]))
             }
             Self::Fuzz => crate::fuzz::check(),

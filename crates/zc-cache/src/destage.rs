@@ -67,12 +67,25 @@ enum Step {
 }
 
 impl Destaging {
+    /// The epoch that the origin has, while the record of that is on its way.
+    pub(crate) fn recorded(&self) -> Option<u64> {
+        match self.step {
+            Step::Recording { epoch, .. } => Some(epoch),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_busy(&self) -> bool {
         self.step != Step::Idle
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
         self.stuck
+    }
+
+    /// Writes of the origin are in flight: what is written past them could be overtaken.
+    pub(crate) fn is_writing(&self) -> bool {
+        matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
     }
 
     /// Nothing that is in flight counts any more.
@@ -151,8 +164,8 @@ impl CacheManager {
         let mut epochs = dirty.data.epochs.iter();
         #[cfg(feature = "canary")]
         if self.canary == Some(crate::config::Canary::EpochOrder) {
-            let committed = dirty.data.epochs.iter().filter(|epoch| epoch.state == EpochState::Committed);
-            return committed.last().map(|epoch| epoch.number);
+            let mut committed = dirty.data.epochs.iter().filter(|epoch| epoch.state == EpochState::Committed);
+            return committed.next_back().map(|epoch| epoch.number);
         }
         let oldest = epochs.next().filter(|epoch| epoch.state == EpochState::Committed)?;
         let paused = self.now_ms < dirty.destaging.not_before_ms;
@@ -322,6 +335,7 @@ impl CacheManager {
         {
             self.out.push(Action::Note(Note::DestageFailed { volume, error }));
         }
+        self.finish_dropping(volume);
     }
 
     fn destage_writes_ended(&mut self, volume: VolumeId, epoch: u64, failed: bool) {

@@ -84,7 +84,14 @@ impl CacheManager {
     /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
     pub(crate) fn install_dirty(&mut self) {
         let mut decided = false;
-        for (volume, replay) in core::mem::take(&mut self.dirty_replays) {
+        for (volume, mut replay) in core::mem::take(&mut self.dirty_replays) {
+            if self.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
+                // Known to be clean elsewhere: an older state of the medium shows through.
+                replay.clean = replay.committed;
+                if !core::mem::take(&mut replay.epochs).is_empty() {
+                    self.record(Record::Clean { volume, epoch: replay.clean });
+                }
+            }
             let mut dirty = VolumeDirty::new(replay.clean);
             dirty.last_request_ms = self.now_ms;
             self.wb.volumes.insert(volume, dirty);

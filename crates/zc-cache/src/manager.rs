@@ -27,7 +27,7 @@ use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, OpId, ReqId, VolumeId,
 use zc_format::Record;
 
 use crate::compressibility::CompressionFilter;
-use crate::config::{ManagerConfig, VolumeConfig};
+use crate::config::{ManagerConfig, Mode, VolumeConfig};
 use crate::destage::Gather;
 use crate::dirty_replay::DirtyReplay;
 use crate::dirty_unit::Part;
@@ -582,15 +582,20 @@ impl CacheManager {
             Volume {
                 cfg,
                 whole_extents,
-                writes_ended: 0,
+                // An earlier session may have written what the origin has not flushed.
+                writes_ended: 1,
                 writes_flushed: 0,
                 direct_writes: 0,
-                direct_ended: 0,
+                direct_ended: 1,
             },
         );
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {
+        if !self.volumes.contains_key(&cfg.id) && self.has_dirty(cfg.id) {
+            // Its dirty data was kept for it: it has to be served before it can leave write-back.
+            self.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
+        }
         if !self.leave_write_back(&cfg) {
             self.apply_config(cfg);
         }

@@ -373,8 +373,15 @@ impl CacheManager {
         let mut records = Vec::new();
         for (volume, dirty) in &self.wb.volumes {
             let volume = *volume;
-            records.push(Record::Clean { volume, epoch: dirty.data.clean });
-            let committed = dirty.data.epochs.iter().filter(|epoch| epoch.state == EpochState::Committed);
+            // What the journal calls clean already may lie before the part of it that is replayed.
+            let clean =
+                dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
+            records.push(Record::Clean { volume, epoch: clean });
+            let committed = dirty
+                .data
+                .epochs
+                .iter()
+                .filter(|epoch| epoch.state == EpochState::Committed && epoch.number > clean);
             for epoch in committed.map(|epoch| epoch.number) {
                 records.extend(self.epoch_records(volume, epoch));
                 records.push(Record::Committed { volume, epoch });

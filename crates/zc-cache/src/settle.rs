@@ -144,10 +144,13 @@ fn is_stored<M: Media>(media: &mut M, geometry: &Geometry, record: &Record) -> b
     let offset_bytes = u32::from(offset_units) * limits::PLACE_ALIGN_BYTES;
     let start = offset_bytes / page * page;
     let mut bytes = vec![0; usize_from_u32(u32::from(pages) * page)];
-    if start + u32::from(pages) * page > geometry.weu_bytes
-        || media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err()
-    {
+    if start + u32::from(pages) * page > geometry.weu_bytes {
         return false;
+    }
+    if media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err() {
+        // A device that says that it cannot read does not say that it was never written: what was flushed is not
+        // dropped for that, its reads fail.
+        return true;
     }
     let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };
     let expected = ExpectedExtent {

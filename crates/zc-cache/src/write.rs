@@ -15,7 +15,7 @@ use zc_core::{
 };
 use zc_format::ExtentError;
 
-use crate::config::{Admission, Mode};
+use crate::config::{Ack, Admission, Mode};
 use crate::file_index::{Keep, Mapping, SweepCursor};
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
@@ -74,6 +74,21 @@ impl CacheManager {
         self.submit_adopted(request);
     }
 
+    /// What goes past the dirty layer of a volume that acknowledges durable writes alone must be durable on the origin.
+    fn as_durable_as_promised(&self, request: &Request) -> RequestKind {
+        let config = self.volumes.get(&request.volume).map(|volume| &volume.cfg);
+        let promised =
+            config.is_some_and(|cfg| cfg.mode == Mode::WriteBack && cfg.write_back.ack == Ack::Durable);
+        match request.kind {
+            RequestKind::WriteZeroes { no_hole, .. } if promised => {
+                RequestKind::WriteZeroes { no_hole, fua: true }
+            }
+            RequestKind::Write { buf, .. } if promised => RequestKind::Write { buf, fua: true },
+            RequestKind::Trim { .. } if promised => RequestKind::Trim { fua: true },
+            kind => kind,
+        }
+    }
+
     /// A write whose buffer has been adopted.
     pub(crate) fn submit_adopted(&mut self, request: &Request) {
         let mode = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
@@ -102,7 +117,7 @@ impl CacheManager {
         }
         self.begin_write(WriteOp {
             req: Some(request.req),
-            kind: request.kind,
+            kind: self.as_durable_as_promised(request),
             volume: request.volume,
             offset_bytes: request.offset_bytes,
             len_bytes: request.len_bytes,

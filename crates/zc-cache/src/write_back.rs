@@ -266,7 +266,13 @@ impl CacheManager {
         loop {
             let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
             let Some(write) = dirty.waiting.front() else { return };
-            if dirty.holding || self.health != Health::Good {
+            if self.health != Health::Good {
+                return;
+            }
+            if dirty.holding {
+                if self.is_stuck(volume) {
+                    self.refuse_waiting(volume, ErrorKind::Io);
+                }
                 return;
             }
             let start = write.request.offset_bytes + write.done_bytes;
@@ -280,6 +286,8 @@ impl CacheManager {
                 self.stats.dirty_waits += 1;
                 if self.is_stuck(volume) {
                     self.refuse_waiting(volume, ErrorKind::Io);
+                } else if self.is_crowded_out(volume) {
+                    self.refuse_waiting(volume, ErrorKind::NoSpace);
                 }
                 return;
             }
@@ -296,9 +304,18 @@ impl CacheManager {
 
     /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
     fn is_stuck(&self, volume: VolumeId) -> bool {
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
-        dirty.destaging.is_stuck()
-            || (dirty.data.is_empty() && self.wb.volumes.values().any(|dirty| dirty.destaging.is_stuck()))
+        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
+    }
+
+    /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
+    /// cannot be read, their origin is missing, or they are read-only.
+    fn is_crowded_out(&self, volume: VolumeId) -> bool {
+        let mut others = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        others.peek().is_some()
+            && others.all(|(id, dirty)| {
+                let mode = self.volumes.get(id).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
+                *id != volume && (dirty.destaging.is_stuck() || mode == Mode::ReadOnly)
+            })
     }
 
     fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
@@ -444,7 +461,7 @@ impl CacheManager {
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return false };
         let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
-        if !dirty.dropping || (busy && self.health == Health::Good) {
+        if !dirty.dropping || (busy && self.health == Health::Good) || dirty.destaging.is_writing() {
             return false;
         }
         dirty.dropping = false;

@@ -6,23 +6,33 @@
 
 use rand::RngExt as _;
 use zc_cache::CacheManager;
+use zc_cache::config::Mode;
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
 use zc_core::{ErrorKind, JournalSeq};
 use zc_format::Record;
 
 use crate::disk::Disk;
+use crate::oracle::Oracle;
 use crate::world::{PATIENCE, World};
+use crate::write_back::Trouble;
 
 /// I/Os of a start among which one is chosen to be the last.
-const START_IOS: u32 = 24;
+pub(crate) const START_IOS: u32 = 24;
+
+/// Steps after which an operator kills a daemon whose origins are gone.
+const STOP_PATIENCE: u32 = 2_000;
 
 /// The state directory and the intent log.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Files {
     /// The newest session that the state directory knows.
     pub(crate) session: u64,
     pub(crate) intents: Vec<Record>,
+    /// The newest journal block of the session that was written, as far as anybody was told.
+    pub(crate) journal_written: JournalSeq,
+    /// The same when the intent log was last trimmed: what was trimmed is up to there.
+    journal_needed: JournalSeq,
     forgotten: u64,
     ready: bool,
     lost: bool,
@@ -38,6 +48,7 @@ impl Files {
         let count = usize::try_from(records - self.forgotten).expect("small");
         self.intents.drain(..count);
         self.forgotten = records;
+        self.journal_needed = self.journal_written;
     }
 
     pub(crate) fn intents_ready(&mut self) {
@@ -49,11 +60,17 @@ impl Files {
         self.ready = false;
     }
 
+    pub(crate) fn reboot(&mut self) {
+        self.boot = self.boot.wrapping_add(1);
+    }
+
     fn new_log(&mut self, owner: u64) -> Vec<Record> {
         self.forgotten = 0;
         self.ready = false;
         self.lost = false;
         self.owner = owner;
+        self.journal_written = JournalSeq(0);
+        self.journal_needed = JournalSeq(0);
         core::mem::take(&mut self.intents)
     }
 }
@@ -137,6 +154,12 @@ impl World {
                     self.promise.forget();
                     self.files.session += 1;
                     self.format();
+                    self.trouble = Trouble::default();
+                    for volume in 0..self.volumes.len() {
+                        if core::mem::take(&mut self.maybe_dirty[volume]) {
+                            self.forgive(volume);
+                        }
+                    }
                 }
             }
         };
@@ -164,9 +187,10 @@ impl World {
             cold: broken || self.rng.random_bool(0.01),
             session_floor: self.files.session,
             intent_session: self.files.ready.then_some(self.files.owner),
-            intent_journal: JournalSeq(self.newest_journal),
+            intent_journal: self.files.journal_needed,
         };
         let left = self.rng.random_bool(0.1).then(|| self.rng.random_range(0..START_IOS));
+        let left = self.cut_start_at.take().or(left);
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
         let mut raw = Raw::new(&mut self.cache, left, forgets);
         let opened = startup::open(&mut raw, &options, &mut |record| records.push(*record));
@@ -174,6 +198,7 @@ impl World {
             return None;
         }
         if opened.is_ok() && forgets {
+            self.trouble.lie(false);
             self.coverage.note("writes lost: superblock");
         }
         Some(opened)
@@ -190,7 +215,7 @@ impl World {
         self.now += 1;
     }
 
-    fn serve(&mut self, opened: Opened, records: &[Record]) {
+    fn serve(&mut self, mut opened: Opened, records: &[Record]) {
         self.trace(|| format!("started: {:?} distrust {:?}", opened.start, opened.distrust));
         self.coverage.note("starts");
         if opened.distrust.is_some() {
@@ -200,14 +225,19 @@ impl World {
         if by_intent {
             self.coverage.note("starts by intent log");
         }
-        self.superblock = Some(opened.superblock);
+        self.superblock = Some(opened.superblock.clone());
         self.files.session = opened.start.session;
-        let intents = self.files.new_log(opened.start.session);
+        let mut intents = self.files.new_log(opened.start.session);
+        if by_intent {
+            intents = startup::settle_intents(&mut Raw::whole(&mut self.cache), &mut opened, intents);
+        }
         for (volume, config) in self.volumes.iter_mut().enumerate() {
-            // Who is not served may be written elsewhere.
+            // Who is not served may be written elsewhere; its change time tells, where it matters.
             self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
-            self.distrusted[volume] |= !self.served[volume];
+            self.distrusted[volume] |= !self.served[volume] && !self.maybe_dirty[volume];
             config.trusted = !self.distrusted[volume];
+            config.may_be_dirty = self.maybe_dirty[volume];
+            self.maybe_dirty[volume] |= config.mode == Mode::WriteBack;
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes = served.map(|(volume, _)| volume.clone()).collect();
@@ -225,7 +255,8 @@ impl World {
 
     /// An image of the device is kept, or one that was kept takes its place.
     fn swap_image(&mut self) {
-        if !self.faults.rollback {
+        // A daemon that knows of dirty data refuses an older image; here no older image is put in its place.
+        if !self.faults.rollback || self.maybe_dirty.contains(&true) {
             return;
         }
         let older = self.files.image.as_ref().is_some_and(|(session, _)| *session < self.files.session);
@@ -240,8 +271,12 @@ impl World {
         }
     }
 
-    /// The session is over, one way or another.
-    pub(crate) fn gone(&mut self) {
+    /// The session is over, one way or another. After a `clean` stop it is known which volumes have dirty data.
+    pub(crate) fn gone(&mut self, clean: bool) {
+        for volume in 0..self.volumes.len() {
+            let stays = self.maybe_dirty[volume] && !clean;
+            self.maybe_dirty[volume] = stays || self.dirty(volume).is_some() || !self.served[volume];
+        }
         if let Some(manager) = self.manager.take() {
             if !manager.is_loaded() {
                 self.coverage.note("crashes while the index loads");
@@ -264,6 +299,7 @@ impl World {
         self.stopped = None;
         self.stalled = None;
         self.promise.session_over();
+        self.trouble.session = false;
         self.cache.all_ended();
         self.origins.iter_mut().for_each(Disk::all_ended);
     }
@@ -278,6 +314,7 @@ impl World {
                     | Action::OriginTrim { .. }
                     | Action::OriginZero { .. }
                     | Action::WriteWeu { .. }
+                    | Action::WritePart { .. }
                     | Action::WriteJournal { .. }
                     | Action::WriteRegionMap { .. }
                     | Action::WriteCheckpoint { .. }
@@ -300,8 +337,16 @@ impl World {
         }
         let now = self.now;
         self.oracles.iter_mut().for_each(|oracle| oracle.power_cut(now));
-        self.files.boot = self.files.boot.wrapping_add(1);
+        self.judges.iter_mut().for_each(|judge| judge.crashed(now));
+        self.files.reboot();
         self.decay_while_off();
+    }
+
+    /// What is in the memory of the process is lost.
+    fn process_dies(&mut self) {
+        let now = self.now;
+        self.oracles.iter_mut().for_each(|oracle| oracle.killed(now));
+        self.judges.iter_mut().for_each(|judge| judge.crashed(now));
     }
 
     fn decay_while_off(&mut self) {
@@ -315,8 +360,10 @@ impl World {
         self.coverage.note("power cuts");
         self.now += 1;
         self.cut_off();
+        self.judge_origins();
+        self.gone(false);
         self.lose_power();
-        self.gone();
+        self.forgive_lies(true);
         self.now += 1;
         self.start();
     }
@@ -326,10 +373,11 @@ impl World {
         self.coverage.note("kills");
         self.now += 1;
         self.cut_off();
+        self.judge_origins();
+        self.gone(false);
+        self.process_dies();
         self.decay_while_off();
-        let now = self.now;
-        self.oracles.iter_mut().for_each(|oracle| oracle.killed(now));
-        self.gone();
+        self.forgive_lies(true);
         self.now += 1;
         self.start();
     }
@@ -349,17 +397,25 @@ impl World {
             return;
         }
         if clean && !self.mark_clean() {
-            self.gone();
+            self.gone(false);
+            self.oracles.iter_mut().for_each(Oracle::stopped);
             self.cut_off_start("cut off while marking a clean stop");
+            self.forgive_lies(true);
             return self.start();
         }
-        self.gone();
+        self.gone(clean);
+        if clean {
+            self.oracles.iter_mut().for_each(Oracle::stopped);
+        } else {
+            self.process_dies();
+        }
         self.decay_while_off();
+        self.forgive_lies(!clean);
         if clean && self.rng.random_bool(0.1) {
             self.write_behind_our_back();
         }
         if self.rng.random_bool(0.5) {
-            self.files.boot = self.files.boot.wrapping_add(1);
+            self.files.reboot();
         }
         self.start();
     }
@@ -373,6 +429,12 @@ impl World {
             }
             if let Some(clean) = self.stopped {
                 return Some(clean);
+            }
+            let held_up = turn > STOP_PATIENCE && self.are_origins_gone();
+            if held_up {
+                self.coverage.note("stops that an origin held up");
+                self.kill();
+                return None;
             }
             if cut_off == Some(turn) {
                 self.coverage.note("crashes while stopping");

@@ -1,7 +1,8 @@
 //! The clients: what they ask, and whether what they are told is legal.
 
 use rand::RngExt as _;
-use zc_cache::config::VolumeConfig;
+use zc_cache::CacheManager;
+use zc_cache::config::{Ack, Mode, VolumeConfig};
 use zc_cache::seam::{Event, Request, RequestKind};
 use zc_core::{BufId, ErrorKind, ReqId, VolumeId};
 
@@ -16,6 +17,10 @@ pub(crate) struct Client {
     len: usize,
     kind: ClientKind,
     start: u64,
+    /// The volume may have written back when it was submitted.
+    buffered: bool,
+    /// The volume's settings, if they say that an answer means durable.
+    settled: Option<u64>,
 }
 
 pub(crate) enum ClientKind {
@@ -39,7 +44,10 @@ impl World {
         }
         let first = client.offset / SECTOR;
         let sectors = first..first + client.len / SECTOR;
-        let oracle = &mut self.oracles[client.volume];
+        let in_memory = client.buffered || self.writes_back(client.volume);
+        let settled = client.settled == Some(self.settings[client.volume])
+            && self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+        let (oracle, judge) = (&mut self.oracles[client.volume], &mut self.judges[client.volume]);
         match client.kind {
             ClientKind::Read(buf) => {
                 let data = self.bufs[&buf].clone();
@@ -65,14 +73,18 @@ impl World {
                     self.digest = self.digest.rotate_left(5) ^ value ^ now;
                 }
             }
-            ClientKind::Write { fua } => sectors.for_each(|s| oracle.end(s, client.start, now, fua)),
-            ClientKind::Clear { trim: true, .. } => {
-                sectors.for_each(|s| oracle.end_uncertain(s, client.start, now));
+            ClientKind::Clear { trim: true, .. } => sectors.for_each(|s| {
+                oracle.end_uncertain(s, client.start, now, in_memory);
+                judge.end(s, client.start, now, false, false);
+            }),
+            ClientKind::Write { fua } | ClientKind::Clear { fua, .. } => sectors.for_each(|s| {
+                oracle.end(s, client.start, now, fua || settled, in_memory);
+                judge.end(s, client.start, now, true, fua || settled);
+            }),
+            ClientKind::Flush => {
+                oracle.flushed(client.start);
+                judge.flushed(client.start);
             }
-            ClientKind::Clear { trim: false, fua } => {
-                sectors.for_each(|s| oracle.end(s, client.start, now, fua));
-            }
-            ClientKind::Flush => oracle.flushed(client.start),
             ClientKind::Hint => {}
         }
     }
@@ -81,25 +93,39 @@ impl World {
     /// uncertain; a refused one wrote nothing.
     fn refused(&mut self, req: ReqId, client: &Client, error: ErrorKind) {
         let writes = matches!(client.kind, ClientKind::Write { .. } | ClientKind::Clear { .. });
-        let read_only = error == ErrorKind::ReadOnly && writes;
-        if read_only {
+        // A write that waited while its volume left write-back may have been taken in before, in part.
+        let refused = error == ErrorKind::ReadOnly && writes;
+        let read_only = refused && !client.buffered;
+        if refused {
             self.coverage.note("writes refused: read-only");
+        } else if client.buffered && error == ErrorKind::NoSpace && self.write_back {
+            self.coverage.note("writes crowded out");
+        } else if client.buffered && self.is_excused(client.volume) {
+            self.coverage.note("requests failed: dirty data out of reach");
         } else if !self.faults.origin_errors {
-            self.violation = Some(format!("request {req:?} failed: {error} (G4)"));
+            self.violation.get_or_insert_with(|| format!("request {req:?} failed: {error} (G4)"));
         }
         if writes {
             let first = client.offset / SECTOR;
-            let (oracle, now) = (&mut self.oracles[client.volume], self.now);
+            let in_memory = client.buffered || self.writes_back(client.volume);
+            let (oracle, judge, now) =
+                (&mut self.oracles[client.volume], &mut self.judges[client.volume], self.now);
             let sectors = first..first + client.len / SECTOR;
             if read_only {
-                sectors.for_each(|s| oracle.withdraw(s, client.start));
+                sectors.for_each(|s| {
+                    oracle.withdraw(s, client.start);
+                    judge.withdraw(s, client.start);
+                });
             } else {
-                sectors.for_each(|s| oracle.end_uncertain(s, client.start, now));
+                sectors.for_each(|s| {
+                    oracle.end_uncertain(s, client.start, now, in_memory);
+                    judge.end(s, client.start, now, false, false);
+                });
             }
         }
     }
 
-    fn span(&mut self, volume: usize, max: usize) -> (usize, usize) {
+    pub(crate) fn span(&mut self, volume: usize, max: usize) -> (usize, usize) {
         let size = self.volumes[volume].size_bytes as usize;
         let extent = self.geometry.extent_bytes as usize;
         let (align, len) = match self.rng.random_range(0..10) {
@@ -112,12 +138,23 @@ impl World {
         (offset, len.min(size - offset))
     }
 
-    fn submit(&mut self, volume: usize, offset: usize, len: usize, kind: RequestKind, client: ClientKind) {
+    pub(crate) fn submit(
+        &mut self,
+        volume: usize,
+        offset: usize,
+        len: usize,
+        kind: RequestKind,
+        client: ClientKind,
+    ) {
         self.now += 1;
         let req = self.next;
         self.next += 1;
         let start = self.now;
-        self.clients.insert(req, Client { volume, offset, len, kind: client, start });
+        let buffered = self.writes_back(volume) || self.maybe_dirty[volume];
+        let config = &self.volumes[volume];
+        let settled = (config.mode == Mode::WriteBack && config.write_back.ack == Ack::Durable)
+            .then_some(self.settings[volume]);
+        self.clients.insert(req, Client { volume, offset, len, kind: client, start, buffered, settled });
         self.event(Event::Submit(Request {
             req: ReqId(req),
             volume: VolumeId(volume as u16),
@@ -154,6 +191,17 @@ impl World {
         let volume = self.rng.random_range(0..self.volumes.len());
         self.serve_volume(volume);
         setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);
+        if self.write_back {
+            setup::reconfigure_write_back(&mut self.rng, &mut self.volumes[volume]);
+        }
+        self.settings[volume] += 1;
+        let to = self.volumes[volume].mode;
+        if to == Mode::WriteBack {
+            self.maybe_dirty[volume] = true;
+            self.coverage.note("changes to write-back");
+        } else if self.dirty(volume).is_some() {
+            self.coverage.note("changes from write-back while dirty");
+        }
         let config = self.volumes[volume].clone();
         self.configure(config);
     }
@@ -166,6 +214,8 @@ impl World {
     fn serve_volume(&mut self, volume: usize) {
         if !self.served[volume] {
             self.served[volume] = true;
+            self.volumes[volume].may_be_dirty = self.maybe_dirty[volume];
+            self.maybe_dirty[volume] |= self.volumes[volume].mode == Mode::WriteBack;
             self.coverage.note("volumes added while serving");
             let config = self.volumes[volume].clone();
             self.configure(config);
@@ -174,6 +224,9 @@ impl World {
 
     /// Clients never wait for writes of WEUs (G8): while these take for ever, everything is answered.
     pub(crate) fn clients_do_not_wait_for_weus(&mut self) {
+        if self.maybe_dirty.contains(&true) {
+            return;
+        }
         self.stalled = Some((Zone::SlotWrite, u64::MAX));
         for _ in 0..self.rng.random_range(1..30) {
             self.random_request();
@@ -184,7 +237,7 @@ impl World {
         self.coverage.note("requests answered while WEU writes hang");
     }
 
-    fn write(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
+    pub(crate) fn write(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
         let extent = self.geometry.extent_bytes as usize;
         let start = self.now + 1;
         let shared = self.rng.random_bool(0.5);
@@ -205,22 +258,25 @@ impl World {
             };
             content::fill(id, sector);
             self.oracles[volume].issue(at / SECTOR, id, start);
+            self.judges[volume].issue(at / SECTOR, id, start);
         }
         self.bufs.insert(buf, data);
         let fua = self.rng.random_bool(0.05);
         self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
     }
 
-    fn clear(&mut self, volume: usize, offset: usize, len: usize, trim: bool) {
+    pub(crate) fn clear(&mut self, volume: usize, offset: usize, len: usize, trim: bool) {
         let start = self.now + 1;
         for sector in offset / SECTOR..(offset + len) / SECTOR {
             self.oracles[volume].issue(sector, 0, start);
+            self.judges[volume].issue(sector, 0, start);
         }
         let fua = self.rng.random_bool(0.1);
         let kind =
             if trim { RequestKind::Trim { fua } } else { RequestKind::WriteZeroes { no_hole: false, fua } };
         self.submit(volume, offset, len, kind, ClientKind::Clear { trim, fua });
     }
+
     pub(crate) fn drain(&mut self) {
         for _ in 0..PATIENCE {
             if self.clients.is_empty() || self.violation.is_some() {

@@ -108,7 +108,38 @@ pub const REQUIRED: &[&str] = &[
     "sweep_passes",
     "swept_entries",
     "verified_hits",
+    "event Destage",
+    "event DropDirty",
+    "changes to write-back",
+    "changes from write-back while dirty",
+    "destage_writes",
+    "destaging failed",
+    "dirty data given up",
+    "dirty data unreadable",
+    "dirty_read_failures",
+    "dirty_replayed",
+    "dirty_shared",
+    "dirty_stored",
+    "dirty_waits",
+    "epochs_clean",
+    "epochs_closed",
+    "epochs_committed",
+    "origins gone",
+    "origins judged alone",
+    "promoted",
+    "requests failed: dirty data out of reach",
+    "slow: dirty extents",
+    "tentative commits dropped",
+    "volumes clean by age",
+    "volumes clean on demand",
+    "volumes fenced",
+    "write errors of dirty extents",
+    "writes crowded out",
 ];
+
+/// What counts as a crash.
+const CRASHES: [&str; 4] =
+    ["power cuts", "kills", "cut off while opening", "cut off while marking a clean stop"];
 
 /// Counts by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -142,6 +173,12 @@ impl Coverage {
             .copied()
             .filter(|name| self.counts.get(name).is_none_or(|count| *count == 0))
             .collect()
+    }
+
+    /// Power cuts and kills, those of a start or a stop included.
+    #[must_use]
+    pub fn crashes(&self) -> u64 {
+        CRASHES.iter().filter_map(|name| self.counts.get(name)).sum()
     }
 
     /// All counts by name.

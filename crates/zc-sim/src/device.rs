@@ -28,23 +28,28 @@ impl World {
     /// A write of the cache device takes effect, or another one does, or none.
     fn cache_write(&mut self, op: OpId, zone: Zone, at: usize, data: &[u8]) -> Result<(), ErrorKind> {
         if self.is_dead() {
+            self.trouble.session = true;
             return Err(ErrorKind::Io);
         }
         let (rate, name) = match zone {
             Zone::SlotWrite => (self.faults.write_errors, "WEU write errors"),
+            Zone::DirtyWrite => (self.faults.write_errors, "write errors of dirty extents"),
             _ => (self.faults.meta_errors, "metadata write errors"),
         };
         if self.happens(rate) {
             self.coverage.note(name);
+            self.trouble.session = true;
             return Err(self.fail_write(op, at, data));
         }
         if self.happens(self.faults.lost) {
             self.coverage.note(zone.lost());
+            self.trouble.lie(zone.is_slots());
             return Ok(());
         }
         if self.happens(self.faults.misdirected) {
             self.coverage.note(zone.misdirected());
             let to = self.other_place(data.len());
+            self.trouble.lie(zone.is_slots() && to as u64 >= self.geometry.slots_offset);
             self.cache.write(to, data, op.0);
             return Ok(());
         }
@@ -103,14 +108,17 @@ impl World {
     /// The bytes at a place of the cache device, or those of another place.
     fn cache_read(&mut self, at: usize, len: usize) -> Result<Vec<u8>, ErrorKind> {
         if self.is_dead() || self.happens(self.faults.read_errors) {
+            self.trouble.session = true;
             return Err(ErrorKind::Io);
         }
         if self.cache.is_unreadable(at, len) {
+            self.trouble.session = true;
             self.coverage.note("unreadable pages read");
             return Err(ErrorKind::Io);
         }
         let at = if self.happens(self.faults.misread) {
             self.coverage.note("reads misdirected");
+            self.trouble.session = true;
             self.other_place(len)
         } else {
             at
@@ -144,8 +152,14 @@ impl World {
                     |bytes: Vec<u8>| WeuHeader::decode(&bytes, *slot, weu, extent).ok().map(Box::new);
                 Event::HeaderRead { op: *op, result: result.map(header) }
             }
-            Action::WriteWeu { op, slot, weu, data_bytes, header } => {
-                self.write_weu(*op, *slot, *weu, *data_bytes, header)
+            Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
+                let bytes = self.weu_bytes(*weu, *data_bytes, header);
+                self.write_slot(*op, Zone::of(action), *slot, *start_bytes, &bytes[*start_bytes as usize..])
+            }
+            Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
+                let part = *start_bytes as usize..(*start_bytes + *len_bytes) as usize;
+                let bytes = self.bufs[weu][part].to_vec();
+                self.write_slot(*op, Zone::DirtyWrite, *slot, *start_bytes, &bytes)
             }
             Action::DiscardSlot { op, slot } => {
                 let at = self.geometry.slot_offset(*slot) as usize;
@@ -157,6 +171,7 @@ impl World {
             }
             Action::FlushCache { op } => {
                 let fails = self.is_dead() || self.happens(self.faults.meta_errors);
+                self.trouble.session |= fails;
                 if !fails {
                     self.cache.flush(issued, &mut self.rng);
                 }
@@ -175,7 +190,11 @@ impl World {
                 }
                 self.newest_journal = self.newest_journal.max(block.sequence.0);
                 let at = self.geometry.journal_block_offset(block.sequence);
-                self.meta_write(*op, Zone::Journal, &[(at, block.encode())])
+                let done = self.meta_write(*op, Zone::Journal, &[(at, block.encode())]);
+                if matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
+                    self.files.journal_written = self.files.journal_written.max(block.sequence);
+                }
+                done
             }
             Action::WriteRegionMap { op, copy, map } => {
                 self.promise.map_written(*op, map.sequence);
@@ -235,16 +254,26 @@ impl World {
         Ok(())
     }
 
-    fn write_weu(&mut self, op: OpId, slot: WeuSlot, weu: BufId, data: u32, header: &WeuHeader) -> Event {
+    fn weu_bytes(&self, weu: BufId, data: u32, header: &WeuHeader) -> Vec<u8> {
         let mut bytes = self.bufs[&weu].clone();
         let tail = bytes.len() - WeuHeader::encoded_bytes(header.entries.len() as u32) as usize;
         assert!(data as usize <= tail, "extents and header overlap");
         header.encode_into(&mut bytes[tail..]);
-        let at = self.geometry.slot_offset(slot) as usize;
+        bytes
+    }
+
+    fn write_slot(&mut self, op: OpId, zone: Zone, slot: WeuSlot, start_bytes: u32, bytes: &[u8]) -> Event {
+        let slot_at = self.geometry.slot_offset(slot) as usize;
+        let at = slot_at + start_bytes as usize;
+        assert!(
+            at.is_multiple_of(PAGE) && bytes.len().is_multiple_of(PAGE),
+            "slots are written in whole pages"
+        );
         if self.snapshots.len() < 4 {
-            self.snapshots.push((at, self.cache.seen[at..at + bytes.len()].to_vec()));
+            let whole = slot_at..slot_at + self.geometry.weu_bytes as usize;
+            self.snapshots.push((slot_at, self.cache.seen[whole].to_vec()));
         }
-        Event::DeviceDone { op, result: self.cache_write(op, Zone::SlotWrite, at, &bytes) }
+        Event::DeviceDone { op, result: self.cache_write(op, zone, at, bytes) }
     }
 
     /// Something happens to the device that nobody asked for.
@@ -260,6 +289,7 @@ impl World {
 
     /// Bits rot, slots go back to what they were: every read is verified.
     fn rot(&mut self) {
+        self.trouble.lie(true);
         if self.rng.random_bool(0.8) || self.snapshots.is_empty() {
             let slots = self.geometry.slots_offset as usize;
             let len = self.geometry.slots as usize * self.geometry.weu_bytes as usize;
@@ -281,9 +311,11 @@ impl World {
         let len = self.geometry.slots as usize * self.geometry.weu_bytes as usize;
         let at = slots + self.rng.random_range(0..len / PAGE) * PAGE;
         if self.rng.random_bool(0.7) {
+            self.trouble.damage();
             self.cache.make_unreadable(at);
             self.coverage.note("pages became unreadable");
         } else {
+            self.trouble.lie(true);
             self.cache.damage(at, &[0; PAGE]);
             self.coverage.note("pages became zero");
         }
@@ -297,6 +329,7 @@ impl World {
         let index = self.rng.random_range(0..self.replays.len());
         let (zone, at, data) = self.replays.swap_remove(index);
         self.cache.damage(at, &data);
+        self.trouble.lie(zone.is_slots());
         self.coverage.note(zone.replayed());
     }
 
@@ -316,16 +349,19 @@ impl World {
         let at = self.rng.random_range(start..end) as usize;
         match self.rng.random_range(0..4) {
             0 if self.faults.latent => {
+                self.trouble.damage();
                 self.cache.make_unreadable(at);
                 self.coverage.note("metadata became unreadable");
             }
             1 if self.faults.latent => {
+                self.trouble.lie(false);
                 let len = if self.rng.random_bool(0.5) { PAGE } else { 4 * PAGE };
                 let at = at / PAGE * PAGE;
                 self.cache.damage(at, &vec![0; len.min(self.cache.seen.len() - at)]);
                 self.coverage.note("metadata became zero");
             }
             _ if self.faults.rot => {
+                self.trouble.lie(false);
                 let byte = self.cache.seen[at] ^ (1 << self.rng.random_range(0..8));
                 self.cache.damage(at, &[byte]);
                 self.coverage.note("metadata rotted");

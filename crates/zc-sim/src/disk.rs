@@ -19,6 +19,8 @@ pub(crate) const PAGE: usize = 4096;
 struct Unflushed {
     at: usize,
     data: Vec<u8>,
+    /// The operation, in the order of issue; 0 for those of a start.
+    op: u64,
     /// Who waits for its end; taken when it ended.
     owner: Option<u64>,
     /// When it ended, in the disk's own time.
@@ -33,6 +35,8 @@ pub(crate) struct Disk {
     durable: Vec<u8>,
     log: Vec<Unflushed>,
     clock: u64,
+    /// Writes that took effect.
+    pub(crate) written: u64,
     unreadable: BTreeSet<usize>,
 }
 
@@ -43,6 +47,7 @@ impl Disk {
             durable: vec![0; len],
             log: Vec::new(),
             clock: 1,
+            written: 0,
             unreadable: BTreeSet::new(),
         }
     }
@@ -50,17 +55,34 @@ impl Disk {
     /// A write of operation `owner` takes effect; [`Disk::ended`] tells when it is over.
     pub(crate) fn write(&mut self, at: usize, data: &[u8], owner: u64) {
         self.put(at, data);
-        self.log.push(Unflushed { at, data: data.to_vec(), owner: Some(owner), ended: u64::MAX });
+        let data = data.to_vec();
+        self.log.push(Unflushed { at, data, op: owner, owner: Some(owner), ended: u64::MAX });
     }
 
     /// A write that is over at once.
     pub(crate) fn write_now(&mut self, at: usize, data: &[u8]) {
         self.put(at, data);
         self.clock += 1;
-        self.log.push(Unflushed { at, data: data.to_vec(), owner: None, ended: self.clock });
+        self.log.push(Unflushed { at, data: data.to_vec(), op: 0, owner: None, ended: self.clock });
+    }
+
+    /// The operations of the writes that no flush has covered, in the order in which they took effect.
+    pub(crate) fn unflushed(&self) -> impl Iterator<Item = u64> + '_ {
+        self.log.iter().map(|write| write.op)
+    }
+
+    /// The power goes: of the unflushed writes, in their order, these are kept.
+    pub(crate) fn cut_to(&mut self, mut keeps: impl FnMut(usize) -> bool) {
+        for (index, write) in core::mem::take(&mut self.log).into_iter().enumerate() {
+            if keeps(index) {
+                self.durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+            }
+        }
+        self.seen.clone_from(&self.durable);
     }
 
     fn put(&mut self, at: usize, data: &[u8]) {
+        self.written += 1;
         self.seen[at..at + data.len()].copy_from_slice(data);
         for page in at / PAGE..(at + data.len()).div_ceil(PAGE) {
             self.unreadable.remove(&page);
@@ -121,6 +143,17 @@ impl Disk {
             }
             !covered
         });
+    }
+
+    /// For each piece, what a power cut may leave there.
+    pub(crate) fn possible(&self) -> Vec<Vec<&[u8]>> {
+        let mut possible: Vec<Vec<&[u8]>> = self.durable.chunks(PIECE).map(|piece| vec![piece]).collect();
+        for write in &self.log {
+            for (index, piece) in write.data.chunks(PIECE).enumerate() {
+                possible[write.at / PIECE + index].push(piece);
+            }
+        }
+        possible
     }
 
     /// Everything becomes durable.

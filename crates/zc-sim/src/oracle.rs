@@ -8,6 +8,15 @@ struct Version {
     /// When the write was answered; `u64::MAX` while it is in flight.
     ended: u64,
     durable: bool,
+    /// Answered when the daemon may have had it in memory alone.
+    in_memory: bool,
+}
+
+impl Version {
+    /// It outlives the process.
+    fn outlives(&self) -> bool {
+        self.ended != u64::MAX && (self.durable || !self.in_memory)
+    }
 }
 
 /// A volume's model.
@@ -15,39 +24,52 @@ struct Version {
 pub(crate) struct Oracle {
     sectors: Vec<Vec<Version>>,
     pinned: Vec<Option<(u64, u64)>>,
+    /// All values that a sector ever had, without repeats in a row.
+    ever: Vec<Vec<u64>>,
     /// Start of the oldest read in flight: what it may see is kept.
     pub(crate) oldest_read: u64,
 }
 
 impl Oracle {
     pub(crate) fn new(sectors: usize) -> Self {
-        let first = Version { value: 0, issued: 0, ended: 0, durable: true };
-        Self { sectors: vec![vec![first]; sectors], pinned: vec![None; sectors], oldest_read: u64::MAX }
+        Self {
+            sectors: vec![vec![known(0, 0)]; sectors],
+            pinned: vec![None; sectors],
+            ever: vec![vec![0]; sectors],
+            oldest_read: u64::MAX,
+        }
+    }
+
+    pub(crate) fn sectors(&self) -> usize {
+        self.sectors.len()
     }
 
     /// A write of `value` starts.
     pub(crate) fn issue(&mut self, sector: usize, value: u64, now: u64) {
-        self.sectors[sector].push(Version { value, issued: now, ended: u64::MAX, durable: false });
+        let version = Version { value, issued: now, ended: u64::MAX, durable: false, in_memory: false };
+        self.sectors[sector].push(version);
         self.pinned[sector] = None;
+        if self.ever[sector].last() != Some(&value) {
+            self.ever[sector].push(value);
+        }
     }
 
     /// The write that was issued at `issued` ended well.
-    pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, durable: bool) {
+    pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, durable: bool, in_memory: bool) {
         for version in self.sectors[sector].iter_mut().filter(|v| v.issued == issued && v.ended == u64::MAX) {
-            version.ended = now;
-            version.durable = durable;
+            *version = Version { ended: now, durable, in_memory, ..*version };
         }
         self.prune(sector);
     }
 
     /// It ended, but may have written or not: what was legal before it stays so beside it.
-    pub(crate) fn end_uncertain(&mut self, sector: usize, issued: u64, now: u64) {
+    pub(crate) fn end_uncertain(&mut self, sector: usize, issued: u64, now: u64, in_memory: bool) {
         let all = self.sectors[sector].clone();
         let legal = |v: &Version| !all.iter().any(|f| f.ended != u64::MAX && f.issued > v.ended);
         for version in self.sectors[sector].iter_mut() {
             if version.ended == u64::MAX {
                 if version.issued == issued {
-                    version.ended = now;
+                    *version = Version { ended: now, in_memory, ..*version };
                 }
             } else if legal(version) {
                 version.ended = now;
@@ -121,18 +143,101 @@ impl Oracle {
         }
     }
 
-    /// The process died: what was answered stays, what was in flight may have happened.
+    /// The process died: what was answered stays, unless it was in memory alone; what was in flight may have happened.
     pub(crate) fn killed(&mut self, now: u64) {
-        for sector in 0..self.sectors.len() {
-            let open: Vec<_> =
-                self.sectors[sector].iter().filter(|v| v.ended == u64::MAX).map(|v| v.issued).collect();
-            for issued in open {
-                self.end_uncertain(sector, issued, now);
+        for (versions, pinned) in self.sectors.iter_mut().zip(&mut self.pinned) {
+            if versions.iter().all(Version::outlives) {
+                continue;
             }
+            let all = versions.clone();
+            let legal = |v: &Version| !all.iter().any(|f| f.outlives() && f.issued > v.ended);
+            for version in versions.iter_mut().filter(|v| legal(v)) {
+                *version = Version { ended: now, in_memory: false, ..*version };
+            }
+            *pinned = None;
         }
+    }
+
+    /// The process ended in order: nothing is in memory.
+    pub(crate) fn stopped(&mut self) {
+        self.sectors.iter_mut().flatten().for_each(|version| version.in_memory = false);
+    }
+
+    /// More was lost than a guarantee speaks of: anything that was ever there may be there now, and then stays.
+    pub(crate) fn forgive(&mut self, sector: usize, now: u64) -> &[u64] {
+        let values = &mut self.ever[sector];
+        values.sort_unstable();
+        values.dedup();
+        let any = |value: &u64| Version { durable: false, ..known(*value, now) };
+        self.sectors[sector] = values.iter().map(any).collect();
+        self.pinned[sector] = None;
+        values
+    }
+
+    /// Whether a power cut may leave this value.
+    pub(crate) fn may_be_left(&self, sector: usize, value: u64) -> bool {
+        let versions = &self.sectors[sector];
+        let overtaken = |v: &Version| versions.iter().any(|f| f.durable && f.issued > v.ended);
+        versions.iter().any(|v| v.value == value && !overtaken(v))
     }
 
     pub(crate) fn describe(&self, sector: usize) -> String {
         format!("{:?} pinned {:?}", self.sectors[sector], self.pinned[sector])
+    }
+}
+
+/// What is there and durable.
+fn known(value: u64, now: u64) -> Version {
+    Version { value, issued: now, ended: now, durable: true, in_memory: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sees(oracle: &Oracle, now: u64) -> Vec<u64> {
+        (0..10).filter(|value| oracle.may_see(0, now, *value)).collect()
+    }
+
+    fn write(oracle: &mut Oracle, value: u64, at: u64, in_memory: bool) {
+        oracle.issue(0, value, at);
+        oracle.end(0, at, at + 1, false, in_memory);
+    }
+
+    #[test]
+    fn a_killed_daemon_loses_what_was_in_memory_and_not_flushed() {
+        let mut oracle = Oracle::new(1);
+        write(&mut oracle, 1, 10, true);
+        oracle.flushed(12);
+        write(&mut oracle, 2, 20, true);
+        write(&mut oracle, 3, 30, true);
+        assert_eq!(sees(&oracle, 40), [3]);
+        oracle.killed(50);
+        assert_eq!(sees(&oracle, 60), [1, 2, 3]);
+        oracle.saw(0, 60, 2, 61);
+        assert_eq!(sees(&oracle, 70), [2], "once read it stays");
+    }
+
+    #[test]
+    fn a_killed_daemon_keeps_what_the_origin_had_and_a_power_cut_may_still_take_it() {
+        let mut oracle = Oracle::new(1);
+        write(&mut oracle, 1, 10, false);
+        write(&mut oracle, 2, 20, true);
+        oracle.killed(30);
+        assert_eq!(sees(&oracle, 40), [1, 2]);
+        oracle.power_cut(50);
+        assert_eq!(sees(&oracle, 60), [0, 1, 2]);
+    }
+
+    #[test]
+    fn an_orderly_end_keeps_everything() {
+        let mut oracle = Oracle::new(1);
+        write(&mut oracle, 1, 10, true);
+        oracle.stopped();
+        oracle.killed(30);
+        assert_eq!(sees(&oracle, 40), [1]);
+        assert!(oracle.may_be_left(0, 0) && oracle.may_be_left(0, 1));
+        oracle.flushed(35);
+        assert!(!oracle.may_be_left(0, 0), "the origin alone must have it now");
     }
 }

@@ -11,11 +11,16 @@ use crate::world::{SECTOR, World};
 const ERROR_RATE: f64 = 0.01;
 
 impl World {
+    pub(crate) fn are_origins_gone(&self) -> bool {
+        self.faults.origins_gone.is_some_and(|(from, to)| (from..to).contains(&self.now))
+    }
+
     /// Carries out an operation of an origin. A flush covers what had ended when it was issued.
     pub(crate) fn perform_origin(&mut self, action: &Action, issued: u64) -> Event {
-        let fails = self.faults.origin_errors && self.rng.random_bool(ERROR_RATE);
+        let gone = self.are_origins_gone();
+        let fails = gone || (self.faults.origin_errors && self.rng.random_bool(ERROR_RATE));
         if fails {
-            self.coverage.note("origin errors");
+            self.coverage.note(if gone { "origins gone" } else { "origin errors" });
         }
         let op = match action {
             Action::OriginRead { op, volume, offset_bytes, dest } => {
@@ -73,6 +78,9 @@ impl World {
     /// Somebody else writes to a file while it is not served: its change time tells.
     pub(crate) fn write_behind_our_back(&mut self) {
         let volume = self.rng.random_range(0..self.volumes.len());
+        if self.maybe_dirty[volume] {
+            return;
+        }
         let sectors = self.volumes[volume].size_bytes as usize / SECTOR;
         for _ in 0..self.rng.random_range(1..40) {
             let sector = self.rng.random_range(0..sectors);
@@ -84,7 +92,8 @@ impl World {
             self.oracles[volume].issue(sector, self.next_content, self.now);
             let started = self.now;
             self.now += 1;
-            self.oracles[volume].end(sector, started, self.now, true);
+            self.oracles[volume].end(sector, started, self.now, true, false);
+            self.judges[volume].set(sector, self.next_content);
         }
         self.origins[volume].settle();
         self.oracles[volume].flushed(self.now);

@@ -10,7 +10,7 @@ use zc_core::{JournalSeq, OpId};
 use zc_format::{BLOCK, CheckpointHeader, Geometry, JournalBlock, RegionMap};
 
 /// The newest region map that the device acknowledged before a flush that it acknowledged.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Promise {
     writes: BTreeMap<OpId, u64>,
     ended: u64,

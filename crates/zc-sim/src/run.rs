@@ -16,6 +16,8 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g2-no-region-mark", Canary::NoRegionMark),
     ("g3-trust-extent", Canary::TrustExtent),
     ("g4-surface-cache-error", Canary::SurfaceCacheError),
+    ("g5-early-flush", Canary::EarlyFlush),
+    ("g6-epoch-order", Canary::EpochOrder),
     ("g7-short-fingerprint", Canary::ShortFingerprint),
 ];
 
@@ -134,6 +136,7 @@ fn turn(world: &mut World) -> bool {
         991 => world.power_cut(),
         992 => world.kill(),
         993 if world.rng.random_bool(0.5) => world.stop_and_start(),
+        995 if world.write_back => write_back_turn(world),
         994 if world.rng.random_bool(0.2) => {
             world.drain();
             world.read_all();
@@ -141,6 +144,16 @@ fn turn(world: &mut World) -> bool {
         _ => world.step(),
     }
     false
+}
+
+/// What only matters where volumes write back.
+fn write_back_turn(world: &mut World) {
+    match world.rng.random_range(0..10) {
+        0..6 => world.judge_origins(),
+        6 => world.bring_home(true),
+        7 => world.bring_home(false),
+        _ => world.give_up(),
+    }
 }
 
 /// No client for a while.

@@ -1,8 +1,11 @@
 //! What a seed decides before the first operation.
 
 use rand::RngExt as _;
+use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
-use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::config::{
+    Ack, Admission, DirtyConfig, ManagerConfig, Mode, OnLoss, VolumeConfig, WriteBackConfig,
+};
 use zc_core::{Codec, FingerprintKind, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
@@ -34,6 +37,8 @@ pub(crate) struct Faults {
     pub(crate) dead: Option<(u64, u64)>,
     /// Not of the cache device: of the origins.
     pub(crate) origin_errors: bool,
+    /// When all operations of all origins fail.
+    pub(crate) origins_gone: Option<(u64, u64)>,
 }
 
 impl Faults {
@@ -56,6 +61,7 @@ impl Faults {
             rollback: rng.random_bool(0.2),
             dead: rng.random_bool(0.2).then(|| dead(rng)),
             origin_errors: rng.random_bool(0.15),
+            origins_gone: None,
         }
     }
 }
@@ -66,7 +72,62 @@ fn dead(rng: &mut Pcg64Mcg) -> (u64, u64) {
     (from, if rng.random_bool(0.5) { u64::MAX } else { from + rng.random_range(5..400) })
 }
 
-pub(crate) fn geometry(rng: &mut Pcg64Mcg) -> Geometry {
+/// What a run is made of.
+pub(crate) struct Setup {
+    pub(crate) config: ManagerConfig,
+    pub(crate) volumes: Vec<VolumeConfig>,
+    pub(crate) faults: Faults,
+    /// Volumes may write back.
+    pub(crate) write_back: bool,
+}
+
+impl Setup {
+    pub(crate) fn random(seed: u64, rng: &mut Pcg64Mcg) -> Self {
+        let geometry = geometry(rng);
+        let kind = if rng.random_bool(0.25) { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 };
+        let config = config(rng, geometry, kind);
+        let volumes = volumes(rng);
+        let mut setup = Self { config, volumes, faults: Faults::random(rng), write_back: false };
+        setup.write_back(seed);
+        setup
+    }
+
+    /// The small machine of the exhaustive mode: one volume, no faults but crashes.
+    pub(crate) fn small(write_back: bool) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(u64::from(write_back));
+        let geometry = Geometry::plan(&PlanOptions {
+            device_bytes: (640 << 10) + 8 * (32 << 10),
+            weu_bytes: 32 << 10,
+            extent_bytes: 4096,
+            align_bytes: 0,
+            journal_blocks: Some(6),
+        })
+        .expect("a layout");
+        let mut config = config(&mut rng, geometry, FingerprintKind::Blake3);
+        config.dirty = DirtyConfig {
+            high_percent: 60,
+            low_percent: 30,
+            memory_bytes: 32 << 10,
+            idle_ms: 500,
+            destage_writes: 4,
+        };
+        let mut volumes = volumes(&mut rng);
+        volumes.truncate(1);
+        volumes[0] = VolumeConfig {
+            size_bytes: 128 << 10,
+            mode: if write_back { Mode::WriteBack } else { Mode::WriteThrough },
+            admission: Admission::Always,
+            dedup: true,
+            codec: Codec::Lz4,
+            recipes: false,
+            write_back: WriteBackConfig { max_dirty_age_ms: 2000, ..WriteBackConfig::default() },
+            ..volumes[0].clone()
+        };
+        Self { config, volumes, faults: Faults::default(), write_back }
+    }
+}
+
+fn geometry(rng: &mut Pcg64Mcg) -> Geometry {
     let extent_bytes = if rng.random_bool(0.7) { 4096 } else { 8192 };
     let weu_bytes = if rng.random_bool(0.5) { 32 << 10 } else { 64 << 10 };
     let slots = rng.random_range(4..=14_u64);
@@ -80,7 +141,7 @@ pub(crate) fn geometry(rng: &mut Pcg64Mcg) -> Geometry {
     .expect("a layout")
 }
 
-pub(crate) fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> ManagerConfig {
+fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> ManagerConfig {
     ManagerConfig {
         geometry,
         fingerprint: kind,
@@ -96,10 +157,11 @@ pub(crate) fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKi
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
+        dirty: DirtyConfig::default(),
     }
 }
 
-pub(crate) fn volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
+fn volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
     let mut volumes = Vec::new();
     for id in 0..rng.random_range(1..=3_u16) {
         let mut volume = VolumeConfig {
@@ -113,6 +175,8 @@ pub(crate) fn volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
             index_share_percent: 100,
             recipes: rng.random_bool(0.3),
             trusted: true,
+            write_back: WriteBackConfig::default(),
+            may_be_dirty: false,
         };
         reconfigure(rng, &mut volume);
         if rng.random_bool(0.7) {
@@ -139,4 +203,63 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
     volume.dedup = rng.random_bool(0.85);
     volume.codec = [Codec::Lz4, Codec::Raw, Codec::Zstd(1), Codec::Zlib(1)][rng.random_range(0..4)];
     volume.index_share_percent = if rng.random_bool(0.8) { 100 } else { 50 };
+}
+
+impl Setup {
+    /// Lets half of the seeds write back. Chance is drawn apart, so that the others are what they were. Seeds that
+    /// write back are honest more often: where the device lies, less can be demanded of them.
+    fn write_back(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5742);
+        self.write_back = rng.random_bool(0.5);
+        if !self.write_back {
+            return;
+        }
+        let high_percent = rng.random_range(5..=90);
+        self.config.dirty = DirtyConfig {
+            high_percent,
+            low_percent: rng.random_range(0..=high_percent),
+            memory_bytes: 1 << rng.random_range(12..=20),
+            idle_ms: rng.random_range(1..=2000),
+            destage_writes: rng.random_range(1..=16),
+        };
+        for volume in &mut self.volumes {
+            reconfigure_write_back(&mut rng, volume);
+            if rng.random_bool(0.6) {
+                volume.mode = Mode::WriteBack;
+            }
+        }
+        let faults = &mut self.faults;
+        if rng.random_bool(0.5) {
+            *faults = Faults {
+                lost: 0.0,
+                misdirected: 0.0,
+                rot: false,
+                latent: false,
+                replayed: false,
+                rollback: false,
+                ..*faults
+            };
+        }
+        if rng.random_bool(0.1) {
+            let from = rng.random_range(500..6000);
+            faults.origins_gone = Some((from, from + rng.random_range(50..4000)));
+            faults.origin_errors = true;
+        }
+    }
+}
+
+/// New settings of a volume in a seed that writes back: half of what would write through writes back.
+pub(crate) fn reconfigure_write_back(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
+    if volume.mode == Mode::WriteThrough && rng.random_bool(0.7) {
+        volume.mode = Mode::WriteBack;
+    }
+    volume.write_back = WriteBackConfig {
+        ack: if rng.random_bool(0.7) { Ack::Volatile } else { Ack::Durable },
+        max_dirty_age_ms: if rng.random_bool(0.3) {
+            rng.random_range(1..200)
+        } else {
+            rng.random_range(200..5000)
+        },
+        on_loss: if rng.random_bool(0.5) { OnLoss::Error } else { OnLoss::ReadOnly },
+    };
 }

@@ -6,9 +6,9 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_cache::CacheManager;
 use zc_cache::config::{Canary, ManagerConfig, VolumeConfig};
-use zc_cache::seam::{Action, Event};
+use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{BufId, BufSlice, FingerprintKind};
+use zc_core::{BufId, BufSlice};
 use zc_format::{Geometry, Record};
 use zc_reduce::Reducer;
 
@@ -17,10 +17,12 @@ use crate::clients::Client;
 use crate::content;
 use crate::coverage::Coverage;
 use crate::disk::Disk;
+use crate::epochs::OriginJudge;
 use crate::oracle::Oracle;
 use crate::promise::Promise;
 use crate::run::Options;
-use crate::setup::{self, Faults};
+use crate::setup::{Faults, Setup};
+use crate::write_back::Trouble;
 use crate::zone::{self, Zone};
 
 pub(crate) const SECTOR: usize = 512;
@@ -36,6 +38,7 @@ pub(crate) struct World {
     pub(crate) cache: Disk,
     pub(crate) origins: Vec<Disk>,
     pub(crate) oracles: Vec<Oracle>,
+    pub(crate) judges: Vec<OriginJudge>,
     pub(crate) geometry: Geometry,
     pub(crate) config: ManagerConfig,
     pub(crate) volumes: Vec<VolumeConfig>,
@@ -55,12 +58,21 @@ pub(crate) struct World {
     pub(crate) superblock: Option<zc_format::Superblock>,
     /// Volumes whose contents on the cache device are not to be believed, as recorded elsewhere.
     pub(crate) distrusted: Vec<bool>,
+    /// Volumes that may have data that only the cache device has, as recorded elsewhere.
+    pub(crate) maybe_dirty: Vec<bool>,
+    /// How often a volume's settings changed.
+    pub(crate) settings: Vec<u64>,
+    /// Volumes write back in this seed.
+    pub(crate) write_back: bool,
+    pub(crate) trouble: Trouble,
+    /// The next start is cut off after so many I/Os.
+    pub(crate) cut_start_at: Option<u32>,
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
     pub(crate) reducer: Reducer,
     pub(crate) canary: Option<Canary>,
-    out: Option<fn(&str)>,
+    pub(crate) out: Option<fn(&str)>,
     pub(crate) coverage: Coverage,
     pub(crate) digest: u64,
     pub(crate) newest_journal: u64,
@@ -72,11 +84,14 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let geometry = setup::geometry(&mut rng);
-        let kind = if rng.random_bool(0.25) { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 };
-        let config = setup::config(&mut rng, geometry.clone(), kind);
-        let volumes = setup::volumes(&mut rng);
-        let faults = Faults::random(&mut rng);
+        let setup = Setup::random(seed, &mut rng);
+        Self::build(seed, rng, setup, options)
+    }
+
+    /// A new cache under these settings, served.
+    pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
+        let Setup { config, volumes, faults, write_back } = setup;
+        let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
             seed,
@@ -86,10 +101,16 @@ impl World {
             cache: Disk::new(geometry.device_bytes as usize),
             origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
             oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
+            judges: volumes.iter().map(|v| OriginJudge::new(v.size_bytes as usize / SECTOR)).collect(),
             geometry,
             config,
             served: vec![true; volumes.len()],
             distrusted: vec![false; volumes.len()],
+            maybe_dirty: vec![false; volumes.len()],
+            settings: vec![0; volumes.len()],
+            write_back,
+            trouble: Trouble::default(),
+            cut_start_at: None,
             volumes,
             pending: Vec::new(),
             unheard: Vec::new(),
@@ -209,7 +230,7 @@ impl World {
                 Action::Intent { record } => self.intent(record),
                 Action::IntentTrim { records } => self.files.trim_intents(records),
                 Action::IntentReady => self.files.intents_ready(),
-                Action::Note(_) => {}
+                Action::Note(note) => self.noted(&note),
                 Action::Stopped { clean } => self.stopped = Some(clean),
                 other => self.start_operation(other),
             }
@@ -226,6 +247,16 @@ impl World {
             _ => 0,
         };
         self.pending.push((action, issued));
+    }
+
+    fn noted(&mut self, note: &Note) {
+        match note {
+            Note::DirtyUnreadable { .. } => self.coverage.note("dirty data unreadable"),
+            Note::DestageFailed { .. } => self.coverage.note("destaging failed"),
+            Note::Fenced { .. } => self.coverage.note("volumes fenced"),
+            Note::CommitsDropped { .. } => self.coverage.note("tentative commits dropped"),
+            _ => {}
+        }
     }
 
     fn intent(&mut self, record: Record) {
@@ -311,7 +342,7 @@ impl World {
 
     /// What happened, all told.
     pub(crate) fn finish(&mut self) -> Coverage {
-        self.gone();
+        self.gone(false);
         self.coverage.clone()
     }
 }
@@ -329,6 +360,9 @@ fn event_name(event: &Event) -> &'static str {
         Event::Compared { .. } => "event Compared",
         Event::Tick { .. } => "event Tick",
         Event::Configure(_) => "event Configure",
+        Event::Destage { .. } => "event Destage",
+        Event::DropDirty { .. } => "event DropDirty",
+        Event::AcceptLoss { .. } => "event AcceptLoss",
         Event::Stop => "event Stop",
     }
 }

@@ -7,6 +7,8 @@ use zc_cache::seam::{Action, Source};
 pub(crate) enum Zone {
     SlotRead,
     SlotWrite,
+    /// Writes of slots that somebody may wait for: they hold what only the cache has.
+    DirtyWrite,
     Journal,
     Map,
     Checkpoint,
@@ -18,7 +20,7 @@ pub(crate) enum Zone {
 }
 
 /// Zones in which a device may be slow.
-pub(crate) const SLOW: [Zone; 9] = [
+pub(crate) const SLOW: [Zone; 10] = [
     Zone::SlotRead,
     Zone::SlotWrite,
     Zone::Journal,
@@ -28,12 +30,22 @@ pub(crate) const SLOW: [Zone; 9] = [
     Zone::OriginRead,
     Zone::OriginWrite,
     Zone::Work,
+    Zone::DirtyWrite,
 ];
 
 impl Zone {
+    /// It lies in the slots.
+    pub(crate) fn is_slots(self) -> bool {
+        matches!(self, Self::SlotRead | Self::SlotWrite | Self::DirtyWrite)
+    }
+
     pub(crate) fn of(action: &Action) -> Self {
         match action {
             Action::ReadExtents { source: Source::Device, .. } | Action::ReadHeader { .. } => Self::SlotRead,
+            Action::WritePart { .. } => Self::DirtyWrite,
+            Action::WriteWeu { header, .. } if header.entries.iter().any(|entry| entry.dirty.is_some()) => {
+                Self::DirtyWrite
+            }
             Action::WriteWeu { .. } | Action::DiscardSlot { .. } => Self::SlotWrite,
             Action::WriteJournal { .. } => Self::Journal,
             Action::WriteRegionMap { .. } => Self::Map,
@@ -51,6 +63,7 @@ impl Zone {
     pub(crate) fn lost(self) -> &'static str {
         match self {
             Self::SlotWrite => "writes lost: WEU",
+            Self::DirtyWrite => "writes lost: dirty extents",
             Self::Journal => "writes lost: journal",
             Self::Map => "writes lost: region map",
             _ => "writes lost: checkpoint",
@@ -60,6 +73,7 @@ impl Zone {
     pub(crate) fn misdirected(self) -> &'static str {
         match self {
             Self::SlotWrite => "writes misdirected: WEU",
+            Self::DirtyWrite => "writes misdirected: dirty extents",
             Self::Journal => "writes misdirected: journal",
             Self::Map => "writes misdirected: region map",
             _ => "writes misdirected: checkpoint",
@@ -69,6 +83,7 @@ impl Zone {
     pub(crate) fn replayed(self) -> &'static str {
         match self {
             Self::SlotWrite => "writes replayed: WEU",
+            Self::DirtyWrite => "writes replayed: dirty extents",
             Self::Journal => "writes replayed: journal",
             Self::Map => "writes replayed: region map",
             _ => "writes replayed: checkpoint",
@@ -79,6 +94,7 @@ impl Zone {
         match self {
             Self::SlotRead => "slow: reads of slots",
             Self::SlotWrite => "slow: WEU writes",
+            Self::DirtyWrite => "slow: dirty extents",
             Self::Journal => "slow: journal",
             Self::Map => "slow: region map",
             Self::Checkpoint => "slow: checkpoint",

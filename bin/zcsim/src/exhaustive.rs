@@ -1,0 +1,112 @@
+//! `zcsim exhaustive`: two fixed workloads, a crash after every device write with every subset of what may be lost.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use zc_sim::{Exhaustive, ExhaustiveReport, Violation, run_exhaustive};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Client requests of each workload.
+    #[arg(long, default_value_t = 1000)]
+    ops: u64,
+    /// The workload; both by default.
+    #[arg(long, value_enum)]
+    workload: Option<Workload>,
+    /// Threads; default: one per CPU.
+    #[arg(long)]
+    jobs: Option<u64>,
+    /// Try this crash point only.
+    #[arg(long, requires = "workload")]
+    point: Option<u64>,
+    /// Print every event and action after the crashes of the point to standard error.
+    #[arg(long, requires = "point")]
+    trace: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Workload {
+    WriteThrough,
+    WriteBack,
+}
+
+impl Workload {
+    fn name(self) -> &'static str {
+        match self {
+            Self::WriteThrough => "write-through",
+            Self::WriteBack => "write-back",
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let workloads = match args.workload {
+        Some(one) => vec![one],
+        None => vec![Workload::WriteThrough, Workload::WriteBack],
+    };
+    let mut failed = 0;
+    for workload in &workloads {
+        let began = crate::fuzz::now();
+        match run_workload(args, *workload) {
+            Ok(report) => print_report(*workload, &report, began),
+            Err(violation) => {
+                let (name, point) = (workload.name(), violation.seed);
+                println!("{name}: crash point {point}, after {} requests: {}", violation.op, violation.text);
+                println!(
+                    "  replay: zcsim exhaustive --workload {name} --ops {} --point {point} --trace",
+                    args.ops
+                );
+                failed += 1;
+            }
+        }
+    }
+    println!("{} passed, {failed} failed", workloads.len() - failed);
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn print_report(workload: Workload, report: &ExhaustiveReport, began: Instant) {
+    println!(
+        "{}: {} requests, {} crash points, {} crashes, {} of a recovery, 0 violations, in {} s",
+        workload.name(),
+        report.ops,
+        report.points,
+        report.crashes,
+        report.second_crashes,
+        began.elapsed().as_secs()
+    );
+}
+
+/// All shares of a workload at the same time; the violation of the earliest crash point, if there is one.
+fn run_workload(args: &Args, workload: Workload) -> Result<ExhaustiveReport, Violation> {
+    let cores =
+        std::thread::available_parallelism().map_or(1, |cores| u64::try_from(cores.get()).unwrap_or(1));
+    let parts = if args.point.is_some() { 1 } else { args.jobs.unwrap_or(cores).max(1) };
+    let share = |part: u64| {
+        run_exhaustive(&Exhaustive {
+            write_back: workload == Workload::WriteBack,
+            ops: args.ops,
+            part,
+            parts,
+            point: args.point,
+            trace: args.trace.then_some((|line: &str| eprintln!("{line}")) as fn(&str)),
+        })
+    };
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || share(part))).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let mut total = ExhaustiveReport::default();
+    let mut first: Option<Violation> = None;
+    for outcome in outcomes {
+        match outcome {
+            Ok(Ok(report)) => total.add(&report),
+            Ok(Err(violation)) if first.as_ref().is_none_or(|other| violation.seed < other.seed) => {
+                first = Some(violation);
+            }
+            Ok(Err(_)) => {}
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+    first.map_or(Ok(total), Err)
+}

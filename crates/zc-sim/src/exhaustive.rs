@@ -1,0 +1,275 @@
+//! The exhaustive mode: a fixed small workload, and a crash after every single device write.
+//!
+//! Job: after each write that a device carries out, cut the power with every subset of the last three unflushed writes
+//! of all devices, with all older unflushed writes kept and with all of them lost; recover, read everything, and judge.
+//! Each recovery is itself cut off, at an I/O of the start or a few steps of the session after it, which go through all
+//! values in turn, and done again.
+//!
+//! Invariants: the workload is the same in every run and for every share of it. What it does not do: tear writes, or
+//! damage them; the seeds do.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use zc_cache::seam::RequestKind;
+use zc_core::BufId;
+use zc_reduce::Reducer;
+
+use crate::boot::{Files, START_IOS};
+use crate::clients::ClientKind;
+use crate::coverage::Coverage;
+use crate::oracle::Oracle;
+use crate::run::{Options, Violation};
+use crate::setup::Setup;
+use crate::world::World;
+
+/// Unflushed writes of which every subset is kept.
+const SUBSET_WRITES: usize = 3;
+/// Steps of a session after which its crash is the second one.
+const SECOND_STEPS: u64 = 40;
+
+/// Which workload, and which share of its crashes.
+#[derive(Debug, Clone, Copy)]
+pub struct Exhaustive {
+    /// The volume writes back.
+    pub write_back: bool,
+    /// Client requests.
+    pub ops: u64,
+    /// Crash points with this remainder are tried,
+    pub part: u64,
+    /// of a division by this.
+    pub parts: u64,
+    /// This crash point only.
+    pub point: Option<u64>,
+    /// Where the events and actions after the crash go, for people.
+    pub trace: Option<fn(&str)>,
+}
+
+/// What was tried.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExhaustiveReport {
+    /// Client requests.
+    pub ops: u64,
+    /// Device writes after which the power went.
+    pub points: u64,
+    /// Crashes, each with another subset of the unflushed writes.
+    pub crashes: u64,
+    /// Crashes of a recovery.
+    pub second_crashes: u64,
+}
+
+impl ExhaustiveReport {
+    /// Adds what another share of the same workload has tried.
+    pub fn add(&mut self, other: &Self) {
+        self.ops = self.ops.max(other.ops);
+        self.points += other.points;
+        self.crashes += other.crashes;
+        self.second_crashes += other.second_crashes;
+    }
+}
+
+/// Runs a workload and all its crashes.
+///
+/// # Errors
+/// The first violation; its `seed` is the crash point.
+pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violation> {
+    let rng = Pcg64Mcg::seed_from_u64(1);
+    let plain = Options { ops: options.ops, canary: None, trace: None };
+    let mut world = World::build(1, rng, Setup::small(options.write_back), &plain);
+    let mut report = ExhaustiveReport::default();
+    let (mut turn, mut point, mut written) = (0, 0, written_by(&world));
+    while report.ops < options.ops {
+        world.begin_turn(turn);
+        turn += 1;
+        report.ops += u64::from(act(&mut world));
+        if written_by(&world) != written {
+            written = written_by(&world);
+            point += 1;
+            let wanted = options.point.map_or(point % options.parts == options.part, |only| only == point);
+            if wanted {
+                world.judge_origins();
+                report.points += 1;
+                explore(&world, options, point, &mut report)?;
+            }
+        }
+        if let Some(text) = world.violation.take() {
+            return Err(Violation { seed: point, op: report.ops, text });
+        }
+    }
+    Ok(report)
+}
+
+/// Writes that devices have carried out.
+fn written_by(world: &World) -> u64 {
+    world.origins.iter().map(|origin| origin.written).sum::<u64>() + world.cache.written
+}
+
+/// A request, a moment, or a step of some operation. True if it was a request.
+fn act(world: &mut World) -> bool {
+    match world.rng.random_range(0..100) {
+        0..30 if world.in_flight() < 4 => {
+            request(world);
+            return true;
+        }
+        0..35 => world.tick(),
+        _ if world.is_busy() => world.step(),
+        _ => world.tick(),
+    }
+    false
+}
+
+fn request(world: &mut World) {
+    let (offset, len) = world.span(0, 16 << 10);
+    world.next += 1;
+    let buf = BufId(world.next);
+    match world.rng.random_range(0..100) {
+        0..25 => {
+            world.bufs.insert(buf, vec![0xaa; len]);
+            world.submit(0, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+        }
+        25..80 => world.write(0, offset, len, buf),
+        80..94 => world.submit(0, 0, 0, RequestKind::Flush, ClientKind::Flush),
+        94..97 => world.clear(0, offset, len, true),
+        _ => world.clear(0, offset, len, false),
+    }
+}
+
+/// All crashes at this moment.
+fn explore(
+    world: &World,
+    options: &Exhaustive,
+    point: u64,
+    report: &mut ExhaustiveReport,
+) -> Result<(), Violation> {
+    let unflushed = unflushed(world);
+    let last = unflushed.len().min(SUBSET_WRITES);
+    let older = unflushed.len() - last;
+    let choices = (1_u64 << last) * if older > 0 { 2 } else { 1 };
+    for choice in 0..choices {
+        let kept: Vec<(usize, usize)> = unflushed
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| match index.checked_sub(older) {
+                None => choice >> last & 1 == 1,
+                Some(of_last) => choice >> of_last & 1 == 1,
+            })
+            .map(|(_, write)| *write)
+            .collect();
+        report.crashes += 1;
+        report.second_crashes += 1;
+        let turn = point * 64 + choice;
+        let attempt = || {
+            let mut crashed = world.after_cut(&kept, turn, options.trace);
+            recover(&mut crashed, turn);
+            crashed.violation
+        };
+        let text = match catch_unwind(AssertUnwindSafe(attempt)) {
+            Ok(None) => continue,
+            Ok(Some(text)) => text,
+            Err(_) => "the manager panicked (see above)".to_owned(),
+        };
+        return Err(Violation { seed: point, op: report.ops, text: format!("choice {choice}: {text}") });
+    }
+    Ok(())
+}
+
+/// The unflushed writes of all devices, in the order of issue: device and place in its log. The cache is device 0.
+fn unflushed(world: &World) -> Vec<(usize, usize)> {
+    let disks = core::iter::once(&world.cache).chain(&world.origins).enumerate();
+    let mut writes: Vec<(u64, usize, usize)> = disks
+        .flat_map(|(disk, device)| device.unflushed().enumerate().map(move |(index, op)| (op, disk, index)))
+        .collect();
+    writes.sort_unstable();
+    writes.into_iter().map(|(_, disk, index)| (disk, index)).collect()
+}
+
+/// Starts, is cut off again, starts, and everything is read.
+fn recover(world: &mut World, turn: u64) {
+    let early = turn.is_multiple_of(2);
+    if early {
+        world.cut_start_at = u32::try_from(turn / 2 % u64::from(START_IOS)).ok();
+    }
+    world.start();
+    if !early {
+        for _ in 0..turn / 2 % SECOND_STEPS {
+            if world.is_busy() {
+                world.step();
+            } else {
+                world.tick();
+            }
+        }
+        world.power_cut();
+    }
+    world.read_all();
+    if world.write_back && turn.is_multiple_of(4) && world.violation.is_none() {
+        world.bring_home(true);
+    }
+    if world.violation.is_none() {
+        world.judge_origins();
+    }
+}
+
+impl World {
+    /// The same machine after a power cut that kept these unflushed writes.
+    fn after_cut(&self, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> Self {
+        let mut cut = Self {
+            rng: self.rng.clone(),
+            manager: None,
+            cache: self.cache.clone(),
+            origins: self.origins.clone(),
+            oracles: self.oracles.clone(),
+            judges: self.judges.clone(),
+            geometry: self.geometry.clone(),
+            config: self.config.clone(),
+            volumes: self.volumes.clone(),
+            served: self.served.clone(),
+            pending: Vec::new(),
+            unheard: Vec::new(),
+            bufs: std::collections::BTreeMap::new(),
+            clients: std::collections::BTreeMap::new(),
+            files: Files::clone(&self.files),
+            superblock: self.superblock.clone(),
+            distrusted: self.distrusted.clone(),
+            maybe_dirty: self.maybe_dirty.clone(),
+            settings: self.settings.clone(),
+            promise: self.promise.clone(),
+            reducer: Reducer::new(),
+            coverage: Coverage::default(),
+            snapshots: Vec::new(),
+            replays: Vec::new(),
+            violation: None,
+            out,
+            ..*self
+        };
+        cut.begin_turn(turn);
+        let (cache, origins) = (&mut cut.cache, &mut cut.origins);
+        let disks = core::iter::once(cache).chain(origins);
+        for (disk, device) in disks.enumerate() {
+            device.cut_to(|index| kept.contains(&(disk, index)));
+        }
+        cut.gone(false);
+        cut.now += 1;
+        let now = cut.now;
+        cut.oracles.iter_mut().for_each(|oracle: &mut Oracle| oracle.power_cut(now));
+        cut.judges.iter_mut().for_each(|judge| judge.crashed(now));
+        cut.files.reboot();
+        cut.now += 1;
+        cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_workloads_survive_the_crashes_of_their_first_requests() {
+        for write_back in [false, true] {
+            let options = Exhaustive { write_back, ops: 40, part: 0, parts: 1, point: None, trace: None };
+            let report = run_exhaustive(&options).unwrap();
+            assert!(report.points > 20 && report.crashes > 4 * report.points, "{report:?}");
+            assert_eq!(report, run_exhaustive(&options).unwrap(), "the same every time");
+        }
+    }
+}

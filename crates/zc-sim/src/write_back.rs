@@ -1,0 +1,207 @@
+//! Write-back: what the origins hold alone, what the cache device may be blamed for, and what operators do.
+//!
+//! Job: keep the judge of G6 beside the model disk; look at the origins at every crash and at random moments; bring
+//! volumes to the origin and check that they are there (G5); say when a request of a volume that writes back may fail.
+
+use rand::RngExt as _;
+use zc_cache::config::Mode;
+use zc_cache::seam::Event;
+use zc_cache::{CacheManager, DirtyState};
+use zc_core::VolumeId;
+
+use crate::content;
+use crate::world::{PATIENCE, World};
+
+/// How long an idle volume may stay dirty beyond its configured age, in simulated milliseconds.
+const AGE_SLACK_MS: u64 = 15_000;
+
+/// What the cache device did, as far as it excuses a volume that writes back.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Trouble {
+    /// An operation failed in this session.
+    pub(crate) session: bool,
+    /// Something on it is damaged.
+    pub(crate) damaged: bool,
+    /// What it acknowledged is not in the slots, or not as it was: commits of the last moment may not count.
+    pub(crate) lied_slots: bool,
+    /// The same of what tells a restart where everything is.
+    pub(crate) lied_metadata: bool,
+}
+
+impl Trouble {
+    /// Damage that is noticed when it is read.
+    pub(crate) fn damage(&mut self) {
+        self.damaged = true;
+    }
+
+    /// Damage of what was acknowledged, that a restart may not be able to tell from what never was.
+    pub(crate) fn lie(&mut self, in_slots: bool) {
+        self.damaged = true;
+        if in_slots {
+            self.lied_slots = true;
+        } else {
+            self.lied_metadata = true;
+        }
+    }
+}
+
+impl World {
+    pub(crate) fn dirty(&self, volume: usize) -> Option<DirtyState> {
+        let manager = self.manager.as_ref()?;
+        manager.dirty(VolumeId(volume as u16)).filter(|state| state.bytes > 0 || state.fenced)
+    }
+
+    /// Writes of the volume may be acknowledged before the origin has them.
+    pub(crate) fn writes_back(&self, volume: usize) -> bool {
+        self.volumes[volume].mode == Mode::WriteBack || self.dirty(volume).is_some()
+    }
+
+    /// A request may fail: the cache device is in trouble, and may hold what only it has.
+    pub(crate) fn is_excused(&self, volume: usize) -> bool {
+        let troubled = self.trouble.session || self.trouble.damaged;
+        troubled && (self.maybe_dirty[volume] || self.writes_back(volume))
+    }
+
+    /// For each sector of an origin, what it may hold after a power cut.
+    fn possible(&mut self, volume: usize) -> Option<Vec<Vec<u64>>> {
+        let mut possible = Vec::new();
+        for (sector, pieces) in self.origins[volume].possible().into_iter().enumerate() {
+            let values: Option<Vec<u64>> = pieces.into_iter().map(content::identify).collect();
+            let Some(mut values) = values else {
+                let text =
+                    format!("volume {volume}: sector {sector} of the origin holds what nobody wrote (G3)");
+                self.violation.get_or_insert(text);
+                return None;
+            };
+            values.dedup();
+            possible.push(values);
+        }
+        Some(possible)
+    }
+
+    /// The power goes and the cache is lost: what would be left?
+    pub(crate) fn judge_origins(&mut self) {
+        for volume in 0..self.origins.len() {
+            let Some(possible) = self.possible(volume) else { return };
+            let text = match self.judges[volume].judge(&possible) {
+                Err(text) => text,
+                Ok(()) if self.manager.is_none() || self.dirty(volume).is_some() => continue,
+                Ok(()) => match self.lacking(volume, &possible) {
+                    Some(text) => text,
+                    None => continue,
+                },
+            };
+            self.violation.get_or_insert_with(|| format!("volume {volume}: {text}"));
+        }
+        self.coverage.note("origins judged alone");
+    }
+
+    /// What the origin of a volume without dirty data must have and does not.
+    fn lacking(&self, volume: usize, possible: &[Vec<u64>]) -> Option<String> {
+        let oracle = &self.oracles[volume];
+        possible.iter().enumerate().find_map(|(sector, values)| {
+            let value = values.iter().find(|value| !oracle.may_be_left(sector, **value))?;
+            let legal = oracle.describe(sector);
+            Some(format!(
+                "sector {sector} is called clean, the origin alone may hold {value}, legal: {legal} (G5)"
+            ))
+        })
+    }
+
+    /// What only the cache had is lost, or what a lying device shows instead of it.
+    pub(crate) fn forgive(&mut self, volume: usize) {
+        self.now += 1;
+        for sector in 0..self.oracles[volume].sectors() {
+            let values = self.oracles[volume].forgive(sector, self.now);
+            self.judges[volume].forgive(sector, values, self.now);
+        }
+        self.now += 1;
+        self.coverage.note("dirty data beyond what can be told");
+    }
+
+    /// The medium that the next session finds may not tell all that was acknowledged.
+    pub(crate) fn forgive_lies(&mut self, crashed: bool) {
+        if !(self.trouble.lied_metadata || (crashed && self.trouble.lied_slots)) {
+            return;
+        }
+        for volume in 0..self.volumes.len() {
+            if self.maybe_dirty[volume] {
+                self.forgive(volume);
+            }
+        }
+    }
+
+    /// An operator wants a volume on its origin, or only waits for it.
+    pub(crate) fn bring_home(&mut self, ask: bool) {
+        let volume = self.rng.random_range(0..self.volumes.len());
+        // Nothing is written to the origin of a volume that is read-only.
+        let read_only = self.volumes[volume].mode == Mode::ReadOnly;
+        if !self.served[volume] || !self.writes_back(volume) || read_only {
+            return;
+        }
+        self.drain();
+        if self.violation.is_some() {
+            return;
+        }
+        if ask {
+            self.coverage.note("volumes destaged on demand");
+            self.event(Event::Destage { volume: VolumeId(volume as u16) });
+        }
+        let until = self.now_ms + self.volumes[volume].write_back.max_dirty_age_ms + AGE_SLACK_MS;
+        for _ in 0..PATIENCE {
+            if self.violation.is_some() {
+                return;
+            }
+            if self.dirty(volume).is_none() {
+                self.coverage.note(if ask { "volumes clean on demand" } else { "volumes clean by age" });
+                return self.judge_origins();
+            }
+            if !ask && self.now_ms > until {
+                break;
+            }
+            self.step_or_tick();
+        }
+        if !self.is_excused(volume) && !self.faults.origin_errors {
+            let state = self.dirty(volume);
+            self.violation = Some(format!("volume {volume} does not become clean: {state:?} (G6)"));
+        }
+    }
+
+    /// An operator gives dirty data up: it is out of reach, or a mistake.
+    pub(crate) fn give_up(&mut self) {
+        let volume = self.rng.random_range(0..self.volumes.len());
+        let Some(state) = self.dirty(volume) else { return };
+        if !state.fenced && self.rng.random_bool(0.9) {
+            return;
+        }
+        self.drain();
+        if self.violation.is_some() || self.dirty(volume).is_none() {
+            return;
+        }
+        if state.fenced && self.rng.random_bool(0.5) {
+            self.coverage.note("losses accepted");
+            self.event(Event::AcceptLoss { volume: VolumeId(volume as u16) });
+            return self.forgive(volume);
+        }
+        self.coverage.note("dirty data given up");
+        self.event(Event::DropDirty { volume: VolumeId(volume as u16) });
+        for _ in 0..PATIENCE {
+            if self.dirty(volume).is_none() || self.violation.is_some() {
+                // Where the device cannot be told, the state directory is.
+                let told = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+                self.maybe_dirty[volume] &= told;
+                return self.forgive(volume);
+            }
+            self.step_or_tick();
+        }
+        self.violation = Some(format!("volume {volume}: dirty data that was given up stays"));
+    }
+
+    fn step_or_tick(&mut self) {
+        if self.is_busy() {
+            self.step();
+        } else {
+            self.tick();
+        }
+    }
+}
