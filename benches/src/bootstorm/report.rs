@@ -202,10 +202,11 @@ pub fn storm(plan: &Plan, source: &str, options: &Options) -> String {
 #[must_use]
 pub fn markdown(all: &[Series], machine: &str, storm: &str) -> String {
     format!(
-        "# Boot storm (Nitro, Figure 8)\n\n{machine}\n\n{storm}\n\n## Read latency\n\nPass-through is the same daemon over \
-         the same data, uncompressed, on the same SSD. At 0 % the cache holds {} MiB: everything is offered to it and \
-         nothing found again.\n\n{}\n## What was cached\n\nAt 100 % of what was counted while the cache was filled, hits while \
-         boots were measured; at 0 % of the measured boots.\n\n{}\n![ratios](bootstorm.svg)\n",
+        "# Boot storm (Nitro, Figure 8)\n\n{machine}\n\n{storm}\n\n## Read latency\n\nPass-through is the same \
+         daemon over the same data, uncompressed, on the same SSD. At 0 % the cache holds {} MiB: everything is offered \
+         to it, and found again is only the rest of an extent of which the read before wanted a part.\n\n{}\n\
+         ## What was cached\n\nAt 100 % of what was counted while the cache was filled, hits while boots were \
+         measured; at 0 % of the measured boots.\n\n{}\n![ratios](bootstorm.svg)\n",
         super::run::TINY_CACHE_BYTES >> 20,
         latency_table(all),
         contents_table(all),

@@ -180,7 +180,7 @@ fn measure(
     Ok(Series { setting, full, slices, measured, filled })
 }
 
-/// Profiles the daemon while the first slice goes to it once more.
+/// Profiles the daemon while the first quarter of the boots goes to it once more.
 fn profile(
     plan: &Plan,
     options: &Options,
@@ -190,7 +190,9 @@ fn profile(
     out: &Path,
 ) -> anyhow::Result<()> {
     let Some(profile) = Profile::begin(cached.daemon.pid(), &out.join("perf.data")) else { return Ok(()) };
-    cached.measure(plan, options, 0)?;
+    for slice in 0..options.slices.div_ceil(4) {
+        cached.measure(plan, options, slice)?;
+    }
     let name =
         format!("bootstorm-profile-{}-{}.txt", if full { 100 } else { 0 }, setting.name().replace(',', "-"));
     std::fs::write(out.join(name), profile.end().unwrap_or_default())?;
