@@ -20,6 +20,8 @@ use crate::units::{count, duration, ratio, share, size};
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A daemon that does not answer for so long hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// The same for what waits for the kernel, whose commands have deadlines of their own.
+const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
 pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
@@ -33,6 +35,16 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
             let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is {mode} now")?);
             one(daemon, &request, done, out)?;
+        }
+        Online::Attach { volume, daemon, .. } => {
+            let done = |answer: &Value, out: &mut dyn Write| {
+                Ok(writeln!(out, "{volume} is {}", text::clean(&string(&answer["device"])))?)
+            };
+            one(daemon, &json!({"cmd": "attach", "volume": volume}), done, out)?;
+        }
+        Online::Detach { volume, force, daemon } => {
+            let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is detached")?);
+            one(daemon, &json!({"cmd": "detach", "volume": volume, "force": force}), done, out)?;
         }
         Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
         Online::Stats { daemon, watch: Some(seconds) } => {
@@ -79,7 +91,8 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
     })?;
-    stream.set_read_timeout(Some(ANSWER_WAIT))?;
+    let is_slow = ["attach", "detach"].iter().any(|slow| request["cmd"] == **slow);
+    stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();
     let mut input = BufReader::new((&stream).take(ANSWER_BYTES_MAX));
@@ -135,12 +148,13 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             size(number(&info["size_bytes"])),
             string(&info["mode"]),
             string(&info["origin"]),
+            string(&info["device"]),
             cold,
         ]
     };
     let rows: Vec<Vec<String>> = answer["volumes"].as_array().into_iter().flatten().map(row).collect();
     writeln!(out)?;
-    Ok(text::table(out, &["volume", "size", "mode", "origin", ""], &rows)?)
+    Ok(text::table(out, &["volume", "size", "mode", "origin", "device", ""], &rows)?)
 }
 
 fn connections(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -15,6 +15,7 @@ use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::shard::Shard;
 use crate::stats::ShardStats;
+use crate::ublk::NewDevice;
 
 /// A command.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(crate) enum Command {
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
     /// Change bounds and exports of the front end.
     Front(Box<FrontSettings>),
+    /// Serve a ublk device.
+    ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
     Stop,
 }
@@ -89,6 +92,7 @@ impl Shard {
                     let _asker_left = reply.send(());
                 }
                 Command::Front(front) => self.apply_front(*front),
+                Command::ServeDevice(device) => self.serve_device(*device),
                 Command::Stop => self.begin_stop(),
             }
         }

@@ -32,6 +32,7 @@ use crate::registry::Registry;
 use crate::request::Request;
 use crate::settings::{mode_from_name, mode_name, volume_config};
 use crate::stats::ShardStats;
+use crate::ublk_control::UblkHandle;
 
 /// What the control plane works on.
 pub(crate) struct Control {
@@ -41,6 +42,7 @@ pub(crate) struct Control {
     pub(crate) registry: Arc<Registry>,
     pub(crate) addresses: Vec<String>,
     pub(crate) hooks: Hooks,
+    pub(crate) ublk: UblkHandle,
 }
 
 /// The running control thread; dropping it waits for its end, which follows the data plane's.
@@ -69,6 +71,7 @@ struct Shared {
     registry: Arc<Registry>,
     addresses: Vec<String>,
     hooks: Hooks,
+    ublk: UblkHandle,
     notify: bool,
 }
 
@@ -132,6 +135,7 @@ impl ControlHandle {
             registry: control.registry,
             addresses: control.addresses,
             hooks: control.hooks,
+            ublk: control.ublk,
             notify: signals,
         });
         let thread = std::thread::Builder::new()
@@ -233,6 +237,16 @@ async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
             Ok(json!({}))
         }
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
+        Request::Attach { volume } => {
+            let device = shared.ublk.attach(&volume).await?;
+            Ok(
+                json!({ "volume": volume, "device": device, "link": zc_ublk::registration::link_path(&volume) }),
+            )
+        }
+        Request::Detach { volume, force } => {
+            let device = shared.ublk.detach(&volume, force).await?;
+            Ok(json!({ "volume": volume, "device": device }))
+        }
     }
 }
 
@@ -247,7 +261,7 @@ impl Shared {
 
     fn stop(&self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
-        self.mailbox.send(Command::Stop);
+        self.ublk.stop();
     }
 
     async fn stats(&self) -> Result<Box<ShardStats>, String> {

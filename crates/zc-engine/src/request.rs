@@ -20,7 +20,18 @@ pub(crate) enum Request {
     Connections {},
     Reload {},
     Stop {},
-    SetMode { volume: String, mode: String },
+    SetMode {
+        volume: String,
+        mode: String,
+    },
+    Attach {
+        volume: String,
+    },
+    Detach {
+        volume: String,
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 impl Request {

@@ -34,6 +34,7 @@ use crate::registry::{Registry, VolumeInfo};
 use crate::settings;
 use crate::shard::{Device, ShardParts, Volume};
 use crate::state_dir::{State, StateDir, VolumeState};
+use crate::ublk_control::Plan;
 
 /// How often, and after which pause, something that is in use is tried again: 5 s together.
 const IN_USE_ATTEMPTS: u32 = 100;
@@ -46,6 +47,8 @@ pub(crate) struct Opened {
     pub(crate) control_socket: (UnixListener, SocketPath),
     /// Settings of the volumes by name, as the manager has them.
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
+    /// What each volume would be as a ublk device.
+    pub(crate) ublk: Vec<Plan>,
 }
 
 struct Sockets {
@@ -116,11 +119,13 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
     let mut volumes = Vec::new();
     // The first volume of the configuration is the default export.
     let mut exports = Vec::new();
+    let mut ublk = Vec::new();
     for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(&paired).zip(&sizes) {
         let Some(origin) = origin else { unreachable!("missing origins were created") };
         let trusted = paired.cold_reason.is_none();
         let for_manager = settings::volume_config(volume, paired.id, *size, paired.region_bytes, trusted);
         describe(&registry, volume, &for_manager, paired);
+        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), &device.superblock.uuid));
         if volume.nbd.export {
             exports.push(settings::export(volume, paired.id, *size));
         }
@@ -158,7 +163,7 @@ pub(crate) fn open(config: &Config, cold: bool) -> Result<Opened, EngineError> {
         restart_bytes_read: session.bytes_read,
     };
     let closer = Closer { superblock: session.superblock, stamps, state };
-    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named })
+    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named, ublk })
 }
 
 fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
@@ -171,6 +176,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         mode: settings::mode_name(config.mode).to_owned(),
         origin: volume.origin.clone(),
         cold_reason: paired.cold_reason.clone(),
+        device: None,
     };
     registry.volumes.insert(volume.name.clone(), info);
 }
