@@ -33,7 +33,7 @@ struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = 15)]
     boot: u64,
     /// Slices that boots are cut into
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=200))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=500))]
     slices: u32,
     /// Only this setting: ND,NC, ND,C, D,NC or D,C
     #[arg(long)]
@@ -44,6 +44,9 @@ struct Args {
     /// Folder on the SSD to be measured; files of up to 12 GB are made in it and removed again
     #[arg(long, default_value = "target/bench/bootstorm-files")]
     dir: PathBuf,
+    /// Folder for the cache at 0 %, on another device than --dir; /dev/shm if there is none
+    #[arg(long, value_name = "DIR")]
+    tiny_cache: Option<PathBuf>,
     /// Where the report goes
     #[arg(long, default_value = "target/bench")]
     out: PathBuf,
@@ -85,6 +88,7 @@ fn main() -> anyhow::Result<()> {
     let dir = args.dir.canonicalize()?.join(format!("run-{}", std::process::id()));
     let options = Options {
         dir: dir.clone(),
+        tiny_cache: args.tiny_cache,
         slices: zc_core::usize_from_u32(args.slices),
         boot_ns: args.boot * 1_000_000_000,
         only: args.only,
@@ -92,7 +96,7 @@ fn main() -> anyhow::Result<()> {
     };
     let before = load();
     let plan = Plan::new(template, machines, Shape { seed: args.seed, ..Shape::default() });
-    let storm = report::storm(&plan, &source, options.slices, options.boot_ns);
+    let storm = report::storm(&plan, &source, &options);
     println!("{storm}");
     std::fs::create_dir_all(&dir)?;
     let outcome = run(&plan, &options, &mut |text| println!("{text}"));

@@ -38,6 +38,15 @@ impl Setting {
     }
 }
 
+/// A cache to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Cache<'a> {
+    /// Its file.
+    pub path: &'a Path,
+    /// Its size.
+    pub bytes: u64,
+}
+
 /// A running daemon.
 #[derive(Debug)]
 pub struct Daemon {
@@ -90,7 +99,8 @@ impl Counters {
 }
 
 impl Daemon {
-    /// Starts a daemon over the volumes in `origins`, with a fresh cache in `dir`; without a setting in pass-through.
+    /// Starts a daemon over the volumes in `origins`, with a fresh cache and all else in `dir`; without a setting in
+    /// pass-through.
     ///
     /// # Errors
     /// It does not start.
@@ -99,14 +109,14 @@ impl Daemon {
         origins: &Path,
         machines: usize,
         setting: Option<Setting>,
-        cache_bytes: u64,
+        cache: Cache<'_>,
     ) -> anyhow::Result<Self> {
         if dir.exists() {
             std::fs::remove_dir_all(dir)?;
         }
         std::fs::create_dir_all(dir)?;
         let config = dir.join("zcached.toml");
-        std::fs::write(&config, configuration(dir, origins, machines, setting, cache_bytes)?)?;
+        std::fs::write(&config, configuration(dir, origins, machines, setting, cache)?)?;
         let mut command = Command::new(beside("zcached")?);
         command.arg("--config").arg(&config);
         let server = Server::start(&mut command, &dir.join("nbd.sock"))?;
@@ -152,14 +162,14 @@ fn configuration(
     origins: &Path,
     machines: usize,
     setting: Option<Setting>,
-    cache_bytes: u64,
+    cache: Cache<'_>,
 ) -> anyhow::Result<String> {
     let at = |name: &str| dir.join(name).display().to_string();
     let mode = if setting.is_some() { "write-through" } else { "pass-through" };
     let dedup = setting.is_none_or(|setting| setting.dedup);
     let compression = if setting.is_none_or(|setting| setting.compression) { "lz4" } else { "none" };
     let mut text = String::new();
-    writeln!(text, "[cache]\npath = {:?}\nsize = {cache_bytes}", at("cache.img"))?;
+    writeln!(text, "[cache]\npath = {:?}\nsize = {}", cache.path.display().to_string(), cache.bytes)?;
     writeln!(text, "state_dir = {:?}\nread_buffer = 0\nprefetch_max = 0", at("state"))?;
     writeln!(text, "weu_max_age = \"500 ms\"\ndedup = {dedup}\ncompression = {compression:?}")?;
     for machine in 0..machines {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::daemon::Counters;
 use super::plan::Plan;
-use super::run::{Sample, Series};
+use super::run::{Options, Sample, Series};
 use crate::nbd::report::median;
 
 /// Goals: latency of reads to pass-through.
@@ -41,10 +41,37 @@ impl Series {
 
     /// Ratios of a figure to pass-through's: lower quartile, median, upper quartile of the slices.
     pub fn ratios(&self, of: impl Fn(&Sample) -> f64) -> [f64; 3] {
-        let mut ratios: Vec<f64> = self.slices.iter().map(|(pass, cached)| of(cached) / of(pass)).collect();
+        // A slice without requests of the kind says nothing.
+        let both = self.slices.iter().map(|(pass, cached)| (of(pass), of(cached)));
+        let mut ratios: Vec<f64> =
+            both.filter(|(pass, _)| *pass > 0.0).map(|(pass, cached)| cached / pass).collect();
         ratios.sort_by(f64::total_cmp);
         let at = |quarter: usize| ratios.get((ratios.len() * quarter / 4).min(ratios.len().max(1) - 1));
         [at(1).copied().unwrap_or(0.0), median(ratios.clone()), at(3).copied().unwrap_or(0.0)]
+    }
+
+    /// CPU microseconds of the pass-through for each request, over all slices.
+    #[must_use]
+    pub fn pass_cpu_us(&self) -> f64 {
+        cpu_us(self.slices.iter().map(|(pass, _)| pass))
+    }
+
+    /// The same of the configuration.
+    #[must_use]
+    pub fn cpu_us(&self) -> f64 {
+        cpu_us(self.slices.iter().map(|(_, cached)| cached))
+    }
+
+    /// Mean microseconds of the pass-through's writes, over all slices.
+    #[must_use]
+    pub fn pass_write_us(&self) -> f64 {
+        write_us(self.slices.iter().map(|(pass, _)| pass))
+    }
+
+    /// The same of the configuration.
+    #[must_use]
+    pub fn write_us(&self) -> f64 {
+        write_us(self.slices.iter().map(|(_, cached)| cached))
     }
 
     /// The goal for the mean latency of reads, as a ratio.
@@ -57,6 +84,19 @@ impl Series {
     const fn contents(&self) -> Counters {
         if self.full { self.filled } else { self.measured }
     }
+}
+
+fn cpu_us<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
+    let (cpu_ns, requests) =
+        samples.fold((0, 0), |(cpu, requests), one| (cpu + one.cpu_ns, requests + one.requests));
+    share(cpu_ns, requests) / 1000.0
+}
+
+fn write_us<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
+    let (sum, writes) = samples.fold((0.0, 0), |(sum, writes), one| {
+        (one.writes.1.mul_add(one.writes.0 as f64, sum), writes + one.writes.0)
+    });
+    sum / (writes.max(1) as f64)
 }
 
 const fn mean(sample: &Sample) -> f64 {
@@ -84,9 +124,10 @@ pub fn line(series: &Series) -> String {
 
 fn latency_table(all: &[Series]) -> String {
     let mut text =
-        "| cache | | mean to pass-through (quartiles) | p50 to pass-through | goal | | paper | mean us: \
+        "| cache | | mean to pass-through (quartiles) | p50 to pass-through | p50, reads up to 32 KiB | \
+                    longer reads | goal | | paper | mean us: \
                     pass, cached | p50 | p99 | write mean us: pass, cached | CPU us/request: pass, cached |\n\
-                    |---|---|---|---|---|---|---|---|---|---|---|---|\n"
+                    |---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
             .to_owned();
     for one in all {
         let [low, ratio, high] = one.ratios(mean);
@@ -96,17 +137,19 @@ fn latency_table(all: &[Series]) -> String {
         let pair = |of: fn(&Sample) -> f64| format!("{:.0}, {:.0}", one.pass_figure(of), one.figure(of));
         let _infallible = writeln!(
             text,
-            "| {cache} | {} | {ratio:.3} ({low:.2} to {high:.2}) | {:.3} | <= {:.2} | {met} | {most}{:.3} | {} | {} | {} | \
+            "| {cache} | {} | {ratio:.3} ({low:.2} to {high:.2}) | {:.3} | {:.3} | {:.3} | <= {:.2} | {met} | {most}{:.3} | {} | {} | {} | \
              {} | {} |",
             one.setting.name(),
             one.ratios(middle)[1],
+            one.ratios(|sample| sample.by_length_us[0])[1],
+            one.ratios(|sample| sample.by_length_us[1])[1],
             one.goal(),
             paper(one),
             pair(mean),
             pair(middle),
             pair(|sample| sample.read_us[3]),
-            pair(|sample| sample.write_us),
-            pair(|sample| sample.cpu_us),
+            format_args!("{:.0}, {:.0}", one.pass_write_us(), one.write_us()),
+            format_args!("{:.0}, {:.0}", one.pass_cpu_us(), one.cpu_us()),
         );
     }
     text
@@ -136,15 +179,19 @@ fn contents_table(all: &[Series]) -> String {
 
 /// What the storm is, in a paragraph.
 #[must_use]
-pub fn storm(plan: &Plan, source: &str, slices: usize, boot_ns: u64) -> String {
+pub fn storm(plan: &Plan, source: &str, options: &Options) -> String {
     let (reads, bytes) = plan.template().reads();
-    let pace = match boot_ns {
+    let pace = match options.boot_ns {
         0 => "without pauses".to_owned(),
-        _ => format!("with pauses of {:.1} s in all", boot_ns as f64 / 1e9),
+        boot_ns => format!("with pauses of {:.1} s in all", boot_ns as f64 / 1e9),
     };
+    let slices = options.slices;
+    let place = options.tiny_cache.as_ref().map_or_else(String::new, |place| {
+        format!(" At 0 % the cache is in {}, not on the origins' SSD.", place.display())
+    });
     format!(
         "{} machines boot at once from clones of {source} (90 % of the 8 KiB units in common, addresses shifted by 0 to 15 %): \
-         {reads} reads of {:.1} MB and {} writes each, {pace}, one request in flight; {slices} slices.",
+         {reads} reads of {:.1} MB and {} writes each, {pace}, one request in flight; {slices} slices.{place}",
         plan.machines(),
         bytes as f64 / 1e6,
         plan.template().writes(),
@@ -155,10 +202,11 @@ pub fn storm(plan: &Plan, source: &str, slices: usize, boot_ns: u64) -> String {
 #[must_use]
 pub fn markdown(all: &[Series], machine: &str, storm: &str) -> String {
     format!(
-        "# Boot storm (Nitro, Figure 8)\n\n{machine}\n\n{storm}\n\n## Read latency\n\nPass-through is the same daemon over \
-         the same data, uncompressed, on the same SSD. At 0 % the cache holds {} MiB: everything is offered to it and \
-         nothing found again.\n\n{}\n## What was cached\n\nAt 100 % of what was counted while the cache was filled, hits while \
-         boots were measured; at 0 % of the measured boots.\n\n{}\n![ratios](bootstorm.svg)\n",
+        "# Boot storm (Nitro, Figure 8)\n\n{machine}\n\n{storm}\n\n## Read latency\n\nPass-through is the same \
+         daemon over the same data, uncompressed, on the same SSD. At 0 % the cache holds {} MiB: everything is offered \
+         to it, and found again is only the rest of an extent of which the read before wanted a part.\n\n{}\n\
+         ## What was cached\n\nAt 100 % of what was counted while the cache was filled, hits while boots were \
+         measured; at 0 % of the measured boots.\n\n{}\n![ratios](bootstorm.svg)\n",
         super::run::TINY_CACHE_BYTES >> 20,
         latency_table(all),
         contents_table(all),
@@ -171,10 +219,13 @@ pub fn to_json(all: &[Series], machine: &str, storm: &str) -> Value {
     let sample = |sample: &Sample| {
         json!({
             "read_us": { "mean": sample.read_us[0], "p50": sample.read_us[1], "p90": sample.read_us[2], "p99": sample.read_us[3] },
-            "write_us_mean": sample.write_us,
+            "short_read_us_p50": sample.by_length_us[0],
+            "long_read_us_p50": sample.by_length_us[1],
+            "writes": sample.writes.0,
+            "write_us_mean": sample.writes.1,
             "requests": sample.requests,
             "seconds": sample.seconds,
-            "cpu_us_per_request": sample.cpu_us,
+            "cpu_ns": sample.cpu_ns,
         })
     };
     let counters = |seen: &Counters| {
@@ -190,6 +241,7 @@ pub fn to_json(all: &[Series], machine: &str, storm: &str) -> Value {
             "setting": one.setting.name(),
             "cache_percent": if one.full { 100 } else { 0 },
             "mean_to_pass_through": { "lower_quartile": low, "median": ratio, "upper_quartile": high },
+            "cpu_us_per_request": { "pass_through": one.pass_cpu_us(), "cached": one.cpu_us() },
             "p50_to_pass_through": one.ratios(middle)[1],
             "goal": one.goal(),
             "paper": paper(one),
@@ -207,8 +259,14 @@ pub(super) mod tests {
     use super::*;
 
     pub(in super::super) fn series(setting: Setting, full: bool, pairs: &[(f64, f64)]) -> Series {
-        let sample =
-            |us: f64| Sample { read_us: [us; 4], write_us: us, requests: 9, seconds: 1.0, cpu_us: 5.0 };
+        let sample = |us: f64| Sample {
+            read_us: [us; 4],
+            by_length_us: [us, 0.0],
+            writes: (2, us),
+            requests: 9,
+            seconds: 1.0,
+            cpu_ns: 45_000,
+        };
         let slices = pairs.iter().map(|(pass, cached)| (sample(*pass), sample(*cached))).collect();
         let measured = Counters { reads: 200, hits: 150, device_reads: 300, ..Counters::default() };
         let filled = Counters {
@@ -231,9 +289,10 @@ pub(super) mod tests {
         assert!(one.ratios(mean).iter().all(|ratio| (ratio - 1.1).abs() < 1e-9));
         let text = markdown(&[one], "a machine", "a storm");
         assert!(
-            text.contains("| 100 % | D,C | 1.100 (1.10 to 1.10) | 1.100 | <= 1.05 | **missed** | <= 1.180 |"),
+            text.contains("| 100 % | D,C | 1.100 (1.10 to 1.10) | 1.100 | 1.100 | 0.000 | <= 1.05 | **missed** | <= 1.180 |"),
             "{text}"
         );
+        assert!(text.contains("| 370, 407 | 5, 5 |\n"), "{text}");
         assert!(text.contains("| 100 % | D,C | 75.0 % | 2.00 | 10.00 | 2.00 | 2 MB | 0.5 % |"), "{text}");
     }
 

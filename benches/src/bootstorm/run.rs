@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use hdrhistogram::Histogram;
 use zc_core::u64_from_usize;
 
-use super::daemon::{Counters, Daemon, Setting};
+use super::daemon::{Cache, Counters, Daemon, Setting};
 use super::plan::{Plan, volume_name};
 use crate::load::{Pace, Replay, Replayed};
 use crate::nbd::usage::{Profile, cpu_ns};
@@ -20,6 +21,9 @@ const PASSES_MAX: u32 = 12;
 pub struct Options {
     /// Where files, sockets and logs go: on the SSD to be measured.
     pub dir: PathBuf,
+    /// Where the cache that holds next to nothing lies, if not there: on a device of its own it does not hold up the
+    /// origins' reads, as in the paper.
+    pub tiny_cache: Option<PathBuf>,
     /// Into how many slices boots are cut.
     pub slices: usize,
     /// How long a boot's pauses take together, in nanoseconds; 0 for none.
@@ -35,14 +39,16 @@ pub struct Options {
 pub struct Sample {
     /// Mean and percentiles 50, 90, 99 of reads in microseconds.
     pub read_us: [f64; 4],
-    /// Mean of writes in microseconds.
-    pub write_us: f64,
+    /// Median of short and of long reads ([`crate::load::SHORT_BYTES`]) in microseconds.
+    pub by_length_us: [f64; 2],
+    /// Writes, and their mean in microseconds.
+    pub writes: (u64, f64),
     /// Reads and writes answered.
     pub requests: u64,
     /// Seconds from the first request to the last answer.
     pub seconds: f64,
-    /// CPU microseconds of the daemon for each request.
-    pub cpu_us: f64,
+    /// CPU nanoseconds of the daemon, in steps of ten milliseconds.
+    pub cpu_ns: u64,
 }
 
 /// What was measured of a configuration.
@@ -93,20 +99,22 @@ impl Side {
         let pace = Pace { pause_ns, seed: u64_from_usize(slice) + 1 };
         let done = self.replay.run(&steps, plan.payloads(), pace)?;
         let cpu_ns = cpu_ns(self.daemon.pid())?.saturating_sub(before_ns);
-        Ok(sample(&done, cpu_ns))
+        sample(&done, cpu_ns)
     }
 }
 
-fn sample(done: &Replayed, cpu_ns: u64) -> Sample {
-    let at = |quantile| done.reads.value_at_quantile(quantile) as f64 / 1000.0;
-    let requests = done.reads.len() + done.writes.len();
-    Sample {
-        read_us: [done.reads.mean() / 1000.0, at(0.5), at(0.9), at(0.99)],
-        write_us: done.writes.mean() / 1000.0,
-        requests,
+fn sample(done: &Replayed, cpu_ns: u64) -> anyhow::Result<Sample> {
+    let mut reads = done.short_reads.clone();
+    reads.add(&done.long_reads)?;
+    let us = |histogram: &Histogram<u64>, quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+    Ok(Sample {
+        read_us: [reads.mean() / 1000.0, us(&reads, 0.5), us(&reads, 0.9), us(&reads, 0.99)],
+        by_length_us: [us(&done.short_reads, 0.5), us(&done.long_reads, 0.5)],
+        writes: (done.writes.len(), done.writes.mean() / 1000.0),
+        requests: reads.len() + done.writes.len(),
         seconds: done.elapsed_ns as f64 / 1e9,
-        cpu_us: cpu_ns as f64 / 1000.0 / (requests.max(1) as f64),
-    }
+        cpu_ns,
+    })
 }
 
 /// Reads all boots until nothing is missed any more.
@@ -140,7 +148,10 @@ fn measure(
     let machines = plan.machines();
     let cache_bytes =
         if full { full_cache_bytes(u64_from_usize(machines), plan.volume_bytes()) } else { TINY_CACHE_BYTES };
-    let daemon = Daemon::start(&dir, &origins, machines, Some(setting), cache_bytes)?;
+    let place = options.tiny_cache.as_deref().filter(|_| !full).unwrap_or(&dir);
+    let cache = place.join(format!("bootstorm-{}.cache", std::process::id()));
+    let cache = Cache { path: &cache, bytes: cache_bytes };
+    let daemon = Daemon::start(&dir, &origins, machines, Some(setting), cache)?;
     let mut cached = Side::start(daemon, machines)?;
     if full {
         warm_up(&mut cached, plan)?;
@@ -164,11 +175,12 @@ fn measure(
     }
     cached.replay.close()?;
     drop(cached.daemon);
+    std::fs::remove_file(cache.path)?;
     std::fs::remove_dir_all(&dir)?;
     Ok(Series { setting, full, slices, measured, filled })
 }
 
-/// Profiles the daemon while the first slice goes to it once more.
+/// Profiles the daemon while the first quarter of the boots goes to it once more.
 fn profile(
     plan: &Plan,
     options: &Options,
@@ -178,7 +190,9 @@ fn profile(
     out: &Path,
 ) -> anyhow::Result<()> {
     let Some(profile) = Profile::begin(cached.daemon.pid(), &out.join("perf.data")) else { return Ok(()) };
-    cached.measure(plan, options, 0)?;
+    for slice in 0..options.slices.div_ceil(4) {
+        cached.measure(plan, options, slice)?;
+    }
     let name =
         format!("bootstorm-profile-{}-{}.txt", if full { 100 } else { 0 }, setting.name().replace(',', "-"));
     std::fs::write(out.join(name), profile.end().unwrap_or_default())?;
@@ -194,7 +208,9 @@ pub fn run(plan: &Plan, options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow
     tell("making the volumes, twice");
     plan.make_files(&[&origins, &pass_origins])?;
     let machines = plan.machines();
-    let daemon = Daemon::start(&options.dir.join("pass"), &pass_origins, machines, None, TINY_CACHE_BYTES)?;
+    let dir = options.dir.join("pass");
+    let cache = Cache { path: &dir.join("pass.cache"), bytes: TINY_CACHE_BYTES };
+    let daemon = Daemon::start(&dir, &pass_origins, machines, None, cache)?;
     let mut pass = Side::start(daemon, machines)?;
     let mut all = Vec::new();
     for full in [false, true] {

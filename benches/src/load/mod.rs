@@ -26,7 +26,7 @@ use zc_core::u64_from_usize;
 use crate::clock::now_ns;
 use link::Link;
 pub use payload::{Content, Payloads};
-pub use replay::{Pace, Replay, Replayed, Step};
+pub use replay::{Pace, Replay, Replayed, SHORT_BYTES, Step};
 
 /// What is asked of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

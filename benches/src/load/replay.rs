@@ -39,11 +39,16 @@ pub struct Pace {
     pub seed: u64,
 }
 
+/// Reads up to this length are told apart from longer ones: the daemon decodes them without another thread.
+pub const SHORT_BYTES: u32 = 32 << 10;
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Replayed {
-    /// Latencies of reads in nanoseconds.
-    pub reads: Histogram<u64>,
+    /// Latencies of reads of up to [`SHORT_BYTES`] in nanoseconds.
+    pub short_reads: Histogram<u64>,
+    /// Latencies of longer reads in nanoseconds.
+    pub long_reads: Histogram<u64>,
     /// Latencies of writes in nanoseconds.
     pub writes: Histogram<u64>,
     /// From the first request to the last answer, in nanoseconds.
@@ -55,8 +60,10 @@ pub struct Replayed {
 enum State {
     /// Its next request is due then.
     Pausing(u64),
-    /// A read is under way.
-    Reading,
+    /// A read of up to [`SHORT_BYTES`] is under way.
+    ReadingShort,
+    /// A longer read is under way.
+    ReadingLong,
     /// A write is under way.
     Writing,
     /// It has done its steps.
@@ -106,7 +113,12 @@ impl Replay {
             payloads,
             pauses: seeds.map(Pcg64Mcg::seed_from_u64).collect(),
             pause_ns: pace.pause_ns,
-            done: Replayed { reads: histogram(), writes: histogram(), elapsed_ns: 0 },
+            done: Replayed {
+                short_reads: histogram(),
+                long_reads: histogram(),
+                writes: histogram(),
+                elapsed_ns: 0,
+            },
         };
         // Machines begin one pause apart from nothing, so that they do not march in step.
         for machine in 0..run.states.len() {
@@ -155,7 +167,7 @@ impl Run<'_> {
             self.states[machine] = match &step.payload {
                 None => {
                     link.read(step.offset, step.len_bytes, now)?;
-                    State::Reading
+                    if step.len_bytes <= SHORT_BYTES { State::ReadingShort } else { State::ReadingLong }
                 }
                 Some(payload) => {
                     link.write(step.offset, payload.clone(), now)?;
@@ -171,14 +183,15 @@ impl Run<'_> {
     fn turn(&mut self) -> anyhow::Result<bool> {
         let next_ns = self.send_due()?;
         let busy: Vec<usize> = (0..self.states.len())
-            .filter(|machine| matches!(self.states[*machine], State::Reading | State::Writing))
+            .filter(|machine| !matches!(self.states[*machine], State::Pausing(_) | State::Done))
             .collect();
         if busy.is_empty() && next_ns.is_none() {
             return Ok(false);
         }
         for machine in self.wait(&busy, next_ns)? {
             let latency = match self.states[machine] {
-                State::Reading => &mut self.done.reads,
+                State::ReadingShort => &mut self.done.short_reads,
+                State::ReadingLong => &mut self.done.long_reads,
                 _ => &mut self.done.writes,
             };
             self.links[machine].receive(latency)?;

@@ -128,11 +128,12 @@ impl Field {
         };
         load::run(socket, export, case.load(target, WARM_NS, round * 2))?;
         let is_daemon = target.volume().is_some();
-        let before = is_daemon.then(|| self.daemon.counters()).transpose()?;
+        let counters = || if case.writes { self.daemon.settled_counters() } else { self.daemon.counters() };
+        let before = is_daemon.then(counters).transpose()?;
         let cpu_before = cpu_ns(pid)?;
         let outcome = load::run(socket, export, case.load(target, time_ns, round * 2 + 1))?;
         let cpu_ns = cpu_ns(pid)?.saturating_sub(cpu_before);
-        let after = is_daemon.then(|| self.daemon.counters()).transpose()?;
+        let after = is_daemon.then(counters).transpose()?;
         Ok(Sample {
             cpu_us: Some(cpu_ns as f64 / 1000.0 / (outcome.requests.max(1) as f64)),
             counters: after.zip(before).map(|(after, before)| after.since(before)),

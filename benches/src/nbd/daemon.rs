@@ -11,6 +11,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
@@ -20,6 +21,9 @@ use crate::load::{self, Content, Load, Op, Order};
 
 /// Reading a volume over and over until everything is a hit ends after so many times.
 const PASSES_MAX: u32 = 8;
+/// Looks at insertions that go on after a run, and the time between two.
+const SETTLE_LOOKS_MAX: u32 = 100;
+const SETTLE_PAUSE: Duration = Duration::from_millis(20);
 
 /// A volume of the daemon.
 #[derive(Debug, Clone, Copy)]
@@ -137,6 +141,24 @@ impl Daemon {
             skipped: get("insert_skipped")?,
             stale: get("insert_stale")?,
         })
+    }
+
+    /// The counters when insertions under way have ended: without, a run is credited with those of the one before.
+    ///
+    /// # Errors
+    /// As [`Self::counters`].
+    pub fn settled_counters(&self) -> anyhow::Result<Counters> {
+        let ended = |counters: Counters| (counters.inserted, counters.skipped, counters.stale);
+        let mut last = self.counters()?;
+        for _ in 0..SETTLE_LOOKS_MAX {
+            crate::clock::pause(SETTLE_PAUSE);
+            let now = self.counters()?;
+            if ended(now) == ended(last) {
+                return Ok(now);
+            }
+            last = now;
+        }
+        Ok(last)
     }
 
     /// Writes a volume full and reads it until nothing is missed any more.

@@ -196,6 +196,11 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         set_log_level: Some(set_level),
         read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
     };
+    if zc_ublk::guard::is_wanted() {
+        for failed in zc_ublk::guard::stand_below_file_systems() {
+            tracing::warn!("without this a file system on a device of ours may wait for itself: {failed}");
+        }
+    }
     let options = EngineOptions {
         cold: run.cold,
         signals: true,

@@ -30,6 +30,9 @@ pub(crate) enum Command {
     Format(FormatArgs),
     #[command(flatten)]
     Online(Online),
+    /// Look after ublk devices, also without a daemon.
+    #[command(subcommand)]
+    Ublk(Ublk),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.
@@ -204,6 +207,26 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
+    /// Make a volume a block device, /dev/ublkbN.
+    Attach {
+        /// Name of the volume.
+        volume: String,
+        /// As a ublk device, which is the only way there is.
+        #[arg(long, hide = true)]
+        ublk: bool,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Take a volume's block device away.
+    Detach {
+        /// Name of the volume.
+        volume: String,
+        /// Also if it is mounted or open: requests to it fail then.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
     /// Have a volume served again that is fenced because the cache's journal is damaged, as it was found: its newest
     /// writes may be missing. Without --force, say so.
     AcceptLoss {
@@ -227,6 +250,24 @@ pub(crate) enum Online {
     },
 }
 
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ublk {
+    /// Tell whether this machine can have ublk devices, and what is missing if not.
+    Probe,
+    /// Show every ublk device, its state, and whose it is.
+    List {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove devices of zcached that no daemon serves. A daemon that starts takes its own over instead.
+    Gc {
+        /// Also devices that are mounted or open: requests to them fail then.
+        #[arg(long)]
+        force: bool,
+    },
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,5 +288,7 @@ mod tests {
         Cli::try_parse_from(["zcctl", "dump", "weu", "x"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "set-mode", "a", "write-behind"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "stop", "--flush", "--keep-dirty"]).unwrap_err();
+        Cli::try_parse_from(["zcctl", "attach", "a", "--ublk"]).unwrap();
+        Cli::try_parse_from(["zcctl", "ublk", "gc", "--force"]).unwrap();
     }
 }

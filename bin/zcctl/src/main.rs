@@ -1,7 +1,7 @@
 //! Operate and inspect zcached.
 //!
-//! Job: the command line of an operator. `check`, `repair`, `dump` and `format` work on a cache file or device while no daemon
-//! has it; the other commands talk to a running daemon over its control socket.
+//! Job: the command line of an operator. `check`, `repair`, `dump` and `format` work on a cache file or device while no
+//! daemon has it; `ublk` asks the kernel; the other commands talk to a running daemon over its control socket.
 //!
 //! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
 //! the standard output, complaints to the standard error. Exit status: 0 done and nothing wrong, 1 something is wrong,
@@ -15,6 +15,7 @@ mod dirty;
 mod offline;
 mod online;
 mod text;
+mod ublk;
 mod units;
 
 use std::io::Write;
@@ -56,6 +57,7 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Dump(args) => offline::dump::run(args, out),
         Command::Format(args) => offline::format::run(args, out),
         Command::Online(command) => online::run(command, out),
+        Command::Ublk(command) => ublk::run(command, out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "zcctl", &mut script);

@@ -21,6 +21,8 @@ use crate::units::{count, duration, ratio, share, size};
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A daemon that does not answer for so long hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// The same for what waits for the kernel, whose commands have deadlines of their own.
+const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
 pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
@@ -48,6 +50,16 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
                 Ok(())
             };
             one(daemon, &request, done, out)?;
+        }
+        Online::Attach { volume, daemon, .. } => {
+            let done = |answer: &Value, out: &mut dyn Write| {
+                Ok(writeln!(out, "{volume} is {}", text::clean(&string(&answer["device"])))?)
+            };
+            one(daemon, &json!({"cmd": "attach", "volume": volume}), done, out)?;
+        }
+        Online::Detach { volume, force, daemon } => {
+            let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is detached")?);
+            one(daemon, &json!({"cmd": "detach", "volume": volume, "force": force}), done, out)?;
         }
         Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
         Online::Stats { daemon, watch: Some(seconds) } => {
@@ -94,7 +106,8 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
     })?;
-    stream.set_read_timeout(Some(ANSWER_WAIT))?;
+    let is_slow = ["attach", "detach"].iter().any(|slow| request["cmd"] == **slow);
+    stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();
     let mut input = BufReader::new((&stream).take(ANSWER_BYTES_MAX));
@@ -151,12 +164,13 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             string(&info["mode"]),
             dirty::cell(&volume["dirty"]),
             string(&info["origin"]),
+            string(&info["device"]),
             cold,
         ]
     };
     let rows: Vec<Vec<String>> = answer["volumes"].as_array().into_iter().flatten().map(row).collect();
     writeln!(out)?;
-    text::table(out, &["volume", "size", "mode", "origin lacks", "origin", ""], &rows)?;
+    text::table(out, &["volume", "size", "mode", "origin lacks", "origin", "device", ""], &rows)?;
     for kept in answer["unserved_dirty"].as_array().into_iter().flatten() {
         let (name, origin) = (string(&kept["name"]), string(&kept["origin"]));
         let line =

@@ -2,11 +2,12 @@
 //!
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
 //! `soak` lets the simulator look for failing seeds for as long as you like; `fuzz` feeds bytes to every decoder;
-//! `nbd-conformance` judges NBD servers.
+//! `nbd-conformance` judges NBD servers; `vm` runs what needs another kernel.
 //!
 //! Invariants: output of the tools is streamed, never swallowed; a missing tool is an error and never a skipped
-//! check (clients of a newer Debian than this one excepted: the summary says if they were not to be had); nothing outside the target directory is changed except by `apt-get install`, and the lock files of the fuzz
-//! packages, which git ignores.
+//! check (clients of a newer Debian than this one excepted: the summary says if they were not to be had); nothing
+//! outside the target directory is changed except by `apt-get install`, the lock files of the fuzz packages, which git
+//! ignores, and by `vm` in the user's cache directory.
 //!
 //! What it does not do: anything cargo does well alone, and anything the programs need at run time.
 #![forbid(unsafe_code)]
@@ -19,6 +20,7 @@ mod packages;
 mod run;
 mod servers;
 mod steps;
+mod vm;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,6 +57,11 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
     NbdConformance(conformance::Args),
+    /// Real kernels and file systems, in a virtual machine.
+    Vm {
+        #[command(subcommand)]
+        task: vm::Task,
+    },
 }
 
 /// What `cargo xtask test` runs and how.
@@ -81,6 +88,7 @@ fn main() -> ExitCode {
         Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
+        Task::Vm { task } => vm::run(&task, true),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -51,6 +51,16 @@ const PACKAGES: &[Package] = &[
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
 ];
 
+/// What the virtual machine is made with and runs on.
+const VM_PACKAGES: &[Package] = &[
+    Package { name: "qemu-system-x86", proofs: &[Proof::Program("qemu-system-x86_64")] },
+    Package { name: "mmdebstrap", proofs: &[Proof::Program("mmdebstrap")] },
+    Package { name: "busybox-static", proofs: &[Proof::Program("busybox")] },
+    Package { name: "binutils", proofs: &[Proof::Program("strip")] },
+    Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs")] },
+    Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
+];
+
 /// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.
 const PYTHON: &str = "/usr/bin/python3";
 
@@ -62,7 +72,19 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// # Errors
 /// Something is missing and may not, or cannot, be installed; the message says what to type.
 pub(crate) fn ensure_debian(install: bool) -> anyhow::Result<()> {
-    let missing = missing_packages();
+    ensure(PACKAGES, install)
+}
+
+/// The same for the virtual machine.
+///
+/// # Errors
+/// As there.
+pub(crate) fn ensure_vm(install: bool) -> anyhow::Result<()> {
+    ensure(VM_PACKAGES, install)
+}
+
+fn ensure(packages: &[Package], install: bool) -> anyhow::Result<()> {
+    let missing = missing_of(packages);
     if missing.is_empty() {
         println!("    every Debian package is there");
         return Ok(());
@@ -76,7 +98,7 @@ pub(crate) fn ensure_debian(install: bool) -> anyhow::Result<()> {
     };
     run(as_root(&apt)?.args(["update", "-q"]))?;
     run(as_root(&apt)?.args(["install", "-q", "-y", "--no-install-recommends"]).args(&missing))?;
-    let still = missing_packages();
+    let still = missing_of(packages);
     if !still.is_empty() {
         bail!("installed, but their programs cannot be found: {}", still.join(" "));
     }
@@ -104,9 +126,9 @@ pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
-fn missing_packages() -> Vec<&'static str> {
+fn missing_of(packages: &[Package]) -> Vec<&'static str> {
     let there = |package: &&Package| package.proofs.iter().all(|proof| holds(*proof));
-    PACKAGES.iter().filter(|package| !there(package)).map(|package| package.name).collect()
+    packages.iter().filter(|package| !there(package)).map(|package| package.name).collect()
 }
 
 fn holds(proof: Proof) -> bool {
@@ -128,7 +150,7 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
 }
 
 /// `program` run with the rights to install packages, asking nothing.
-fn as_root(program: &Path) -> anyhow::Result<Command> {
+pub(crate) fn as_root(program: &Path) -> anyhow::Result<Command> {
     let mut command;
     if user_is_root()? {
         command = Command::new(program);
@@ -167,8 +189,10 @@ mod tests {
 
     #[test]
     fn no_package_is_listed_twice_or_without_proof() {
-        let names: std::collections::BTreeSet<_> = PACKAGES.iter().map(|package| package.name).collect();
-        assert_eq!(names.len(), PACKAGES.len());
-        assert!(PACKAGES.iter().all(|package| !package.proofs.is_empty()));
+        for list in [PACKAGES, VM_PACKAGES] {
+            let names: std::collections::BTreeSet<_> = list.iter().map(|package| package.name).collect();
+            assert_eq!(names.len(), list.len());
+            assert!(list.iter().all(|package| !package.proofs.is_empty()));
+        }
     }
 }

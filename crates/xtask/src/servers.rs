@@ -5,6 +5,7 @@
 //! outside of that folder is written.
 
 use anyhow::{Context, bail};
+use std::ffi::OsStr;
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -149,18 +150,28 @@ impl Server {
         self.folder.path().join(name)
     }
 
-    /// A certificate that signed itself, and a shared key: no case goes so far that a client checks them.
+    /// An authority and a certificate that it signed, under the names that nbdkit and qemu-nbd look for. The suite
+    /// takes any.
     fn make_keys(&self) -> anyhow::Result<()> {
-        let mut command = Command::new("openssl");
-        command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]);
-        command.args(["-days", "30", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
-        command.arg("-keyout").arg(self.path("key.pem")).arg("-out").arg(self.path("certificate.pem"));
-        let output = command.output().context("cannot start openssl")?;
-        if !output.status.success() {
-            bail!("openssl makes no certificate: {}", String::from_utf8_lossy(&output.stderr));
-        }
-        let text = format!("client:{}\n", "5a".repeat(32));
-        std::fs::write(self.path("keys.psk"), text).context("cannot write a shared key")
+        let make = |name: &str, subject: &str, more: &[&OsStr]| {
+            let mut command = Command::new("openssl");
+            command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+            command.args(["-nodes", "-days", "30", "-subj", subject]).args(more);
+            command.arg("-keyout").arg(self.path(&format!("{name}-key.pem")));
+            command.arg("-out").arg(self.path(&format!("{name}-cert.pem")));
+            let output = command.output().context("cannot start openssl")?;
+            if !output.status.success() {
+                bail!("openssl makes no certificate: {}", String::from_utf8_lossy(&output.stderr));
+            }
+            Ok(())
+        };
+        make("ca", "/CN=conformance", &[])?;
+        let (ca, ca_key) = (self.path("ca-cert.pem"), self.path("ca-key.pem"));
+        let words =
+            ["-addext", "subjectAltName=DNS:localhost", "-addext", "basicConstraints=critical,CA:FALSE"];
+        let mut signed: Vec<&OsStr> = words.iter().map(AsRef::as_ref).collect();
+        signed.extend(["-CA".as_ref(), ca.as_os_str(), "-CAkey".as_ref(), ca_key.as_os_str()]);
+        make("server", "/CN=localhost", &signed)
     }
 
     fn launch(&mut self) -> anyhow::Result<()> {
@@ -188,7 +199,8 @@ impl Server {
 
     fn launch_zcached(&mut self) -> anyhow::Result<()> {
         let dir = self.folder.path().display();
-        let files = format!("tls_certificate = \"{dir}/certificate.pem\"\ntls_key = \"{dir}/key.pem\"\n");
+        let files =
+            format!("tls_certificate = \"{dir}/server-cert.pem\"\ntls_key = \"{dir}/server-key.pem\"\n");
         let tls = match self.tls {
             Tls::Off => String::new(),
             Tls::Allowed => format!("tls = \"allowed\"\n{files}"),
@@ -214,9 +226,8 @@ impl Server {
     fn launch_nbd_server(&mut self) -> anyhow::Result<()> {
         let dir = self.folder.path().display();
         let force = if self.tls == Tls::Required { "force_tls = true\n" } else { "" };
-        let files = format!("certfile = {dir}/certificate.pem\nkeyfile = {dir}/key.pem\n");
-        let ca = format!("cacertfile = {dir}/certificate.pem\n");
-        let tls = if self.tls == Tls::Off { String::new() } else { format!("{files}{ca}{force}") };
+        let files = format!("certfile = {dir}/server-cert.pem\nkeyfile = {dir}/server-key.pem\n");
+        let tls = if self.tls == Tls::Off { String::new() } else { format!("{files}{force}") };
         let text = format!(
             "[generic]\nlistenaddr = 127.0.0.1\nport = {}\nallowlist = true\n{tls}\
              [disk]\nexportname = {dir}/disk.img\nflush = true\nfua = true\ntrim = true\n\
@@ -306,7 +317,7 @@ fn nbdkit(folder: &Path, name: &str, tls: Tls) -> Command {
     }
     if tls != Tls::Off {
         command.arg(if tls == Tls::Required { "--tls=require" } else { "--tls=on" });
-        command.arg("--tls-psk").arg(folder.join("keys.psk"));
+        command.arg("--tls-certificates").arg(folder);
     }
     command.arg("file").arg(folder.join(format!("{name}.img")));
     command
@@ -322,7 +333,8 @@ fn qemu_nbd(folder: &Path, name: &str, tls: Tls) -> Command {
         command.arg("--read-only");
     }
     if tls != Tls::Off {
-        let object = format!("tls-creds-psk,id=tls0,dir={},endpoint=server", folder.display());
+        let object =
+            format!("tls-creds-x509,id=tls0,dir={},endpoint=server,verify-peer=no", folder.display());
         command.args(["--object", &object, "--tls-creds", "tls0"]);
     }
     command.arg(folder.join(format!("{name}.img")));

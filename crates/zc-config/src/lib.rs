@@ -30,7 +30,7 @@ pub use conflicts::{Conflict, canonical_conflicts};
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
     Ack, Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
-    OnCacheLoss, Policy, RegionSize, Tls, VolumeConfig, VolumeNbd,
+    OnCacheLoss, Policy, RegionSize, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
 pub use units::{ByteSize, Millis, Percent, SizeOrShare};
@@ -155,9 +155,10 @@ mod tests {
         assert!(sheet.asked.len() > 40, "the reader asks for {} keys", sheet.asked.len());
         for (section, key) in sheet.asked {
             let (heading, key) = match section {
-                "volume" if key == "nbd" => continue,
+                "volume" if key == "nbd" || key == "ublk" => continue,
                 "volume" => ("[[volume]]".to_owned(), key.to_owned()),
                 "volume.nbd" => ("[[volume]]".to_owned(), format!("nbd.{key}")),
+                "volume.ublk" => ("[[volume]]".to_owned(), format!("ublk.{key}")),
                 _ => (format!("[{section}]"), key.to_owned()),
             };
             let (_, body) = SHIPPED.split_once(&format!("\n{heading}\n")).expect("the section is there");

@@ -52,6 +52,15 @@ pub(crate) const DESTAGE_WRITES: RangeInclusive<u32> = 1..=1024;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 
+/// Queues of a ublk device; one thread serves all of them.
+pub(crate) const UBLK_QUEUES: RangeInclusive<u32> = 1..=32;
+/// Requests of a queue: the kernel's largest (UBLK_MAX_QUEUE_DEPTH).
+pub(crate) const UBLK_DEPTH: RangeInclusive<u32> = 1..=4096;
+/// Requests of all queues together: each holds a place in the ring.
+pub(crate) const UBLK_TAGS_MAX: u32 = 4096;
+/// Largest request of a ublk device: the driver addresses 25 bits.
+pub(crate) const UBLK_REQUEST_BYTES: RangeInclusive<u64> = 4096..=REQUEST_BYTES_MAX as u64;
+
 /// Addresses, and Unix sockets, to listen on.
 pub(crate) const LISTEN_MAX: usize = 64;
 /// Entries of an allow-list.

@@ -138,6 +138,18 @@ words! {
     }
 }
 
+words! {
+    /// How bytes come from the kernel's pages and go there.
+    UblkCopy {
+        /// As the kernel does it best.
+        Auto = "auto",
+        /// Along with the commands.
+        Command = "command",
+        /// By reads and writes of the character device.
+        User = "user",
+    }
+}
+
 /// Size of the regions that are marked before they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionSize {
@@ -262,6 +274,23 @@ pub struct VolumeConfig {
     pub direct: Option<bool>,
     /// Its export.
     pub nbd: VolumeNbd,
+    /// Its block device.
+    pub ublk: VolumeUblk,
+}
+
+/// `[volume.ublk]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeUblk {
+    /// Attached when the daemon starts.
+    pub attach: bool,
+    /// Queues.
+    pub queues: u16,
+    /// Requests per queue.
+    pub queue_depth: u16,
+    /// Largest request.
+    pub request_bytes_max: u32,
+    /// How bytes are copied.
+    pub copy: UblkCopy,
 }
 
 /// `[volume.nbd]`.

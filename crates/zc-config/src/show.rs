@@ -130,6 +130,11 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("nbd.allow", list(&volume.nbd.allow)),
         ("nbd.tls", volume.nbd.tls.to_string()),
         ("nbd.allow_certificates", list(&volume.nbd.allow_certificates)),
+        ("ublk.attach", volume.ublk.attach.to_string()),
+        ("ublk.queues", volume.ublk.queues.to_string()),
+        ("ublk.queue_depth", volume.ublk.queue_depth.to_string()),
+        ("ublk.request_max", size(volume.ublk.request_bytes_max.into())),
+        ("ublk.copy", text(volume.ublk.copy.word())),
     ]);
     rows
 }

@@ -4,7 +4,10 @@ use zc_core::limits::VOLUME_NAME_BYTES_MAX;
 
 use crate::cache::level;
 use crate::limits;
-use crate::model::{Ack, Admission, CacheConfig, Compression, Mode, OnCacheLoss, VolumeConfig, VolumeNbd};
+use crate::model::{
+    Ack, Admission, CacheConfig, Compression, Mode, OnCacheLoss, UblkCopy, VolumeConfig, VolumeNbd,
+    VolumeUblk,
+};
 use crate::places::volume_key;
 use crate::section::{At, Section, Sheet, brief};
 
@@ -29,6 +32,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         index_share_percent: section.percent("index_share", 100),
         direct: section.flag("direct"),
         nbd: export(&mut section),
+        ublk: device(&mut section),
     };
     section.finish();
     (name.at, config)
@@ -72,6 +76,38 @@ fn export(volume: &mut Section<'_, '_>) -> VolumeNbd {
         tls: section.flag("tls").unwrap_or(false),
         allow_certificates: names(&mut section),
     };
+    section.finish();
+    config
+}
+
+fn device(volume: &mut Section<'_, '_>) -> VolumeUblk {
+    let value = volume.get("ublk");
+    let prefix = format!("{}ublk.", volume.prefix);
+    let sheet: &mut Sheet = volume.sheet;
+    let mut section = Section::new(sheet, "volume.ublk", value);
+    section.prefix = prefix;
+    let count = |count: u32| u16::try_from(count).unwrap_or(u16::MAX);
+    let config = VolumeUblk {
+        attach: section.flag("attach").unwrap_or(false),
+        queues: count(section.count("queues", 1, &limits::UBLK_QUEUES)),
+        queue_depth: count(section.count("queue_depth", 128, &limits::UBLK_DEPTH)),
+        request_bytes_max: section.size_u32("request_max", 512 << 10, &limits::UBLK_REQUEST_BYTES),
+        copy: section.word("copy", UblkCopy::WORDS, UblkCopy::Auto),
+    };
+    let complaint = |section: &mut Section<'_, '_>, key: &'static str, what: String| {
+        let at = section.get(key).map_or(section.at, |value| value.span().start);
+        section.mistake(at, key, what);
+    };
+    let (tags, most) = (u32::from(config.queues) * u32::from(config.queue_depth), limits::UBLK_TAGS_MAX);
+    if tags > most {
+        let what =
+            format!("{} queues of {} requests are more than {most}", config.queues, config.queue_depth);
+        complaint(&mut section, "queue_depth", what);
+    }
+    if !config.request_bytes_max.is_multiple_of(zc_core::limits::BLOCK_BYTES) {
+        let what = format!("{} bytes are not whole pages of 4 KiB", config.request_bytes_max);
+        complaint(&mut section, "request_max", what);
+    }
     section.finish();
     config
 }

@@ -81,6 +81,12 @@ fn the_effective_file_reads_back() {
         allow = ["192.0.2.0/24", "2001:db8::1"]
         tls = true
         allow_certificates = ["db.example"]
+        [volume.ublk]
+        attach = true
+        queues = 2
+        queue_depth = 7
+        request_max = "1 MiB"
+        copy = "user"
         [nbd]
         allow = ["127.0.0.1"]
         unix_mode = "660"

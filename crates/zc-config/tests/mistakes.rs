@@ -159,6 +159,12 @@ fn mistakes_in_a_volume() {
         ("nbd = true", "6: volume.nbd: this is a section, not a value; write [volume.nbd]"),
         ("nbd.exprot = false", "6: volume.nbd.exprot: there is no such key; did you mean \"export\"?"),
         ("[volume.nbd]\nread_only = 1", "7: volume.nbd.read_only: 1 is not true or false"),
+        ("ublk.queues = 33", "6: volume.ublk.queues: 33 is not between 1 and 32"),
+        (
+            "ublk = { queues = 2, queue_depth = 4096 }",
+            "6: volume.ublk.queue_depth: 2 queues of 4096 requests are more than 4096",
+        ),
+        ("ublk.request_max = 5000", "6: volume.ublk.request_max: 5000 bytes are not whole pages of 4 KiB"),
     ];
     for (lines, expected) in cases {
         assert_eq!(refusal(&in_volume(lines)), format!("t.toml:{expected}"), "{lines}");

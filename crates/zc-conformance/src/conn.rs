@@ -3,16 +3,21 @@
 //! Invariants: nothing waits longer than the deadline; what a server sends never decides how much is allocated;
 //! the last bytes of both directions are kept, bounded, as the evidence of a failure.
 //!
-//! What it does not do: judge. It tells an answer from a closed connection and from silence.
+//! What it does not do: judge. It tells an answer from a closed connection and from silence. Once TLS runs, the bytes
+//! that are kept are those inside it.
 
-use crate::stop::Stop;
+use crate::stop::{Check, Stop};
+use crate::tls;
 use crate::uri::Address;
-use crate::wire::hex;
+use crate::wire::{hex, opt};
+use rustls::{ClientConnection, SupportedProtocolVersion};
 use std::cell::RefCell;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Bytes of one direction that are kept between two changes of direction.
@@ -106,20 +111,6 @@ impl Stream {
         }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(buffer),
-            Self::Unix(stream) => stream.read(buffer),
-        }
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        match self {
-            Self::Tcp(stream) => stream.write_all(bytes),
-            Self::Unix(stream) => stream.write_all(bytes),
-        }
-    }
-
     fn close_write(&self) -> std::io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Write),
@@ -128,10 +119,38 @@ impl Stream {
     }
 }
 
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.flush(),
+            Self::Unix(stream) => stream.flush(),
+        }
+    }
+}
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) struct Conn {
     stream: Stream,
+    /// Once STARTTLS was accepted.
+    tls: Option<Box<ClientConnection>>,
+    asked_who: Arc<AtomicBool>,
     trace: Rc<RefCell<Trace>>,
     deadline: Duration,
 }
@@ -145,13 +164,45 @@ impl Conn {
     ) -> Result<Self, Stop> {
         let stream = Stream::open(address, deadline)
             .map_err(|error| Stop::Unreachable(format!("cannot connect to {address:?}: {error}")))?;
-        Ok(Self { stream, trace: Rc::clone(trace), deadline })
+        Ok(Self { stream, tls: None, asked_who: Arc::default(), trace: Rc::clone(trace), deadline })
+    }
+
+    /// STARTTLS and the handshake; what follows is inside TLS.
+    pub(crate) fn start_tls(&mut self, versions: &[&'static SupportedProtocolVersion]) -> Check {
+        self.option(opt::STARTTLS, &[])?.acked("STARTTLS")?;
+        let client = tls::client(versions, &self.asked_who);
+        let mut client = Box::new(client.map_err(|error| Stop::Unreachable(error.to_string()))?);
+        while client.is_handshaking() {
+            client.complete_io(&mut self.stream).map_err(|error| match error.kind() {
+                kind if timed_out(kind) => {
+                    Stop::Fail(format!("the TLS handshake did not end in {:?}", self.deadline))
+                }
+                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                    Stop::Closed("in the TLS handshake".to_owned())
+                }
+                _ => Stop::Fail(format!("the TLS handshake failed: {error}")),
+            })?;
+        }
+        self.tls = Some(client);
+        Ok(())
+    }
+
+    /// Whether the server asked for a certificate, which the suite has not.
+    pub(crate) fn was_asked_who(&self) -> bool {
+        self.asked_who.load(Ordering::Relaxed)
     }
 
     /// Sends all of `bytes`.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), Stop> {
         self.trace.borrow_mut().add(From::Client, bytes);
-        self.stream.write_all(bytes).map_err(|error| {
+        let sent = match &mut self.tls {
+            Some(tls) => {
+                let mut inside = rustls::Stream::new(tls.as_mut(), &mut self.stream);
+                inside.write_all(bytes).and_then(|()| inside.flush())
+            }
+            None => self.stream.write_all(bytes),
+        };
+        sent.map_err(|error| {
             if timed_out(error.kind()) {
                 Stop::Fail(format!("the server took no bytes for {:?}", self.deadline))
             } else {
@@ -206,12 +257,21 @@ impl Conn {
 
     /// Tells the server that nothing more will come.
     pub(crate) fn close_write(&mut self) -> Result<(), Stop> {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            // A server that is gone needs no farewell.
+            tls.write_tls(&mut self.stream).ok();
+        }
         self.stream.close_write().map_err(|_| Stop::Closed("before its client did".to_owned()))
     }
 
     fn read(&mut self, buffer: &mut [u8], what: &str) -> Result<usize, Stop> {
         loop {
-            match self.stream.read(buffer) {
+            let got = match &mut self.tls {
+                Some(tls) => rustls::Stream::new(tls.as_mut(), &mut self.stream).read(buffer),
+                None => self.stream.read(buffer),
+            };
+            match got {
                 Ok(got) => {
                     self.trace.borrow_mut().add(From::Server, &buffer[..got]);
                     return Ok(got);
@@ -220,7 +280,12 @@ impl Conn {
                 Err(error) if timed_out(error.kind()) => {
                     return Err(Stop::Fail(format!("no answer in {:?}, waiting for {what}", self.deadline)));
                 }
-                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(0),
+                // TLS calls an end without a farewell unexpected.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof) =>
+                {
+                    return Ok(0);
+                }
                 Err(error) => return Err(Stop::Closed(format!("({error}), waiting for {what}"))),
             }
         }

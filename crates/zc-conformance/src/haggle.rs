@@ -6,6 +6,7 @@
 //! What it does not do: decide which reply is right; the cases do.
 
 use crate::conn::Conn;
+use crate::session::Mode;
 use crate::stop::{Check, Stop, ensure};
 use crate::wire::{
     Cursor, FIXED_NEWSTYLE, IHAVEOPT, NBDMAGIC, NO_ZEROES, OPTION_REPLY, info, info_data, meta_data, opt,
@@ -168,6 +169,15 @@ impl Conn {
 
     pub(crate) fn set_meta(&mut self, name: &str, queries: &[&str]) -> Result<Replies, Stop> {
         self.option(opt::SET_META, &meta_data(name.as_bytes(), queries))
+    }
+
+    /// Asks for the replies of a mode.
+    pub(crate) fn negotiate(&mut self, mode: Mode) -> Check {
+        match mode {
+            Mode::Simple => Ok(()),
+            Mode::Structured => self.option(opt::STRUCTURED_REPLY, &[])?.acked("STRUCTURED_REPLY").map(drop),
+            Mode::Extended => self.option(opt::EXTENDED, &[])?.acked("EXTENDED_HEADERS").map(drop),
+        }
     }
 
     /// The connection still haggles: an unknown option gets its answer.

@@ -7,8 +7,8 @@
 //! deadline; a server's bytes never decide how much memory is spent; the export is written only if the caller says
 //! that it may be.
 //!
-//! What it does not do: measure speed; test clients; speak TLS (what a server does before the TLS handshake is
-//! tested); prove durability, which a client cannot see on the wire.
+//! What it does not do: measure speed; test clients; check or present certificates; prove durability, which a client
+//! cannot see on the wire.
 //!
 //! The document is `doc/proto.md` of NetworkBlockDevice/nbd, and the same file of its branch `extension-ext-header`
 //! for extended headers (sections that open with `ext:`). Requirements are in our own words.
@@ -28,6 +28,7 @@ mod stop;
 mod stub;
 mod subject;
 pub mod table;
+mod tls;
 mod uri;
 mod wire;
 

@@ -41,6 +41,8 @@ pub enum Need {
     Plain,
     /// The server offers TLS.
     Tls,
+    /// The server offers TLS to those who have no certificate.
+    Inside,
     /// The server does not offer TLS.
     NoTls,
     /// The server answers every option with ERR_TLS_REQD until TLS runs.
@@ -88,6 +90,8 @@ pub enum Need {
 pub(crate) struct Offer {
     pub(crate) tls: bool,
     pub(crate) forced_tls: bool,
+    /// Whoever has no certificate gets nowhere inside TLS.
+    pub(crate) wants_certificate: bool,
     pub(crate) structured: bool,
     pub(crate) meta: bool,
     pub(crate) extended: bool,
@@ -136,6 +140,7 @@ impl Subject {
         let list = self.try_option(opt::LIST, &[]);
         let mut offer = Offer {
             tls,
+            wants_certificate: tls && self.wants_certificate(),
             forced_tls: list == Some(rep::TLS_REQD),
             list: list == Some(rep::ACK),
             structured: self.try_option(opt::STRUCTURED_REPLY, &[]) == Some(rep::ACK),
@@ -160,6 +165,12 @@ impl Subject {
         offer
     }
 
+    fn wants_certificate(&self) -> bool {
+        let Ok(mut conn) = self.haggle() else { return false };
+        let inside = conn.start_tls(rustls::DEFAULT_VERSIONS).and_then(|()| conn.still_haggles());
+        inside.is_err() && conn.was_asked_who()
+    }
+
     fn try_option(&self, number: u32, data: &[u8]) -> Option<u32> {
         let mut conn = self.haggle().ok()?;
         conn.option(number, data).ok().map(|replies| replies.last)
@@ -172,6 +183,8 @@ impl Subject {
         let (holds, why) = match need {
             Need::Plain => (plain, "the server wants TLS first"),
             Need::Tls => (self.offer.tls, "no TLS"),
+            Need::Inside if !self.offer.tls => (false, "no TLS"),
+            Need::Inside => (!self.offer.wants_certificate, "TLS wants a certificate of its clients"),
             Need::NoTls => (!self.offer.tls, "the server offers TLS"),
             Need::ForcedTls => (self.offer.forced_tls, "the server does not insist on TLS"),
             Need::Structured => (self.offer.structured, "no structured replies"),
@@ -239,6 +252,13 @@ impl Subject {
         Ok(conn)
     }
 
+    /// A connection inside TLS on which options may be sent.
+    pub(crate) fn haggle_secured(&self) -> Result<Conn, Stop> {
+        let mut conn = self.haggle()?;
+        conn.start_tls(rustls::DEFAULT_VERSIONS)?;
+        Ok(conn)
+    }
+
     /// A connection with structured replies on which options may be sent.
     pub(crate) fn haggle_structured(&self) -> Result<Conn, Stop> {
         let mut conn = self.haggle()?;
@@ -280,24 +300,19 @@ impl Subject {
     fn session_on(&self, uri: &Uri, mode: Mode, queries: &[&str]) -> Result<Session, Stop> {
         let mut conn = Conn::open(&uri.address, self.options.deadline, &self.trace)?;
         conn.begin()?;
-        match mode {
-            Mode::Simple => {}
-            Mode::Structured => {
-                conn.option(opt::STRUCTURED_REPLY, &[])?.acked("STRUCTURED_REPLY")?;
-            }
-            Mode::Extended => {
-                conn.option(opt::EXTENDED, &[])?.acked("EXTENDED_HEADERS")?;
-            }
-        }
+        conn.negotiate(mode)?;
         let mut contexts = Vec::new();
         if !queries.is_empty() {
             let replies = conn.set_meta(&uri.export, queries)?;
             contexts = replies.acked("SET_META_CONTEXT")?.contexts()?;
             ensure(contexts.len() <= queries.len(), || "more contexts were set than asked for".to_owned())?;
         }
-        let replies = conn.go(&uri.export, &[info::BLOCK_SIZE])?;
-        let (size, flags) = replies.acked("GO")?.export()?;
-        Ok(Session { conn, mode, size, flags, block: replies.block_sizes()?, contexts, next_cookie: 1 })
+        attach(conn, uri, mode, contexts)
+    }
+
+    /// GO on a connection on which this was negotiated.
+    pub(crate) fn attach(&self, conn: Conn, mode: Mode) -> Result<Session, Stop> {
+        attach(conn, &self.uri, mode, Vec::new())
     }
 
     /// The bytes that the current case saw; the next case begins with none.
@@ -306,4 +321,10 @@ impl Subject {
         self.trace.borrow_mut().clear();
         lines
     }
+}
+
+fn attach(mut conn: Conn, uri: &Uri, mode: Mode, contexts: Vec<(u32, String)>) -> Result<Session, Stop> {
+    let replies = conn.go(&uri.export, &[info::BLOCK_SIZE])?;
+    let (size, flags) = replies.acked("GO")?.export()?;
+    Ok(Session { conn, mode, size, flags, block: replies.block_sizes()?, contexts, next_cookie: 1 })
 }

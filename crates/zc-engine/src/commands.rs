@@ -16,6 +16,7 @@ use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::shard::Shard;
 use crate::stats::ShardStats;
+use crate::ublk::NewDevice;
 
 /// A command.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     AcceptLoss(VolumeId),
     /// Change bounds and exports of the front end.
     Front(Box<FrontSettings>),
+    /// Serve a ublk device.
+    ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
     Stop,
 }
@@ -99,6 +102,7 @@ impl Shard {
                 Command::DropDirty(volume) => self.events.push_back(Event::DropDirty { volume }),
                 Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
                 Command::Front(front) => self.apply_front(*front),
+                Command::ServeDevice(device) => self.serve_device(*device),
                 Command::Stop => self.begin_stop(),
             }
         }

@@ -33,6 +33,7 @@ use crate::registry::Registry;
 use crate::request::Request;
 use crate::settings::{Found, has_durable_journal, mode_from_name, mode_name, volume_config};
 use crate::stats::ShardStats;
+use crate::ublk_control::UblkHandle;
 
 /// What the control plane works on.
 pub(crate) struct Control {
@@ -43,6 +44,7 @@ pub(crate) struct Control {
     pub(crate) registry: Arc<Registry>,
     pub(crate) addresses: Vec<String>,
     pub(crate) hooks: Hooks,
+    pub(crate) ublk: UblkHandle,
 }
 
 /// The running control thread; dropping it waits for its end, which follows the data plane's.
@@ -72,6 +74,7 @@ pub(crate) struct Shared {
     registry: Arc<Registry>,
     addresses: Vec<String>,
     hooks: Hooks,
+    ublk: UblkHandle,
     notify: bool,
 }
 
@@ -136,6 +139,7 @@ impl ControlHandle {
             registry: control.registry,
             addresses: control.addresses,
             hooks: control.hooks,
+            ublk: control.ublk,
             notify: signals,
         });
         let thread = std::thread::Builder::new()
@@ -237,6 +241,16 @@ async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
         Request::DropDirty { volume } => shared.drop_dirty(&volume).await,
         Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
+        Request::Attach { volume } => {
+            let device = shared.ublk.attach(&volume).await?;
+            Ok(
+                json!({ "volume": volume, "device": device, "link": zc_ublk::registration::link_path(&volume) }),
+            )
+        }
+        Request::Detach { volume, force } => {
+            let device = shared.ublk.detach(&volume, force).await?;
+            Ok(json!({ "volume": volume, "device": device }))
+        }
     }
 }
 
@@ -251,7 +265,7 @@ impl Shared {
 
     pub(crate) fn stop(&self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
-        self.mailbox.send(Command::Stop);
+        self.ublk.stop();
     }
 
     pub(crate) async fn stats(&self) -> Result<Box<ShardStats>, String> {

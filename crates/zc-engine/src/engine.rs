@@ -16,6 +16,7 @@ use crate::registry::Registry;
 use crate::shard::Shard;
 use crate::startup::{self, Opened};
 use crate::stats::ShardStats;
+use crate::ublk_control::UblkHandle;
 
 /// How to start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -90,6 +91,7 @@ pub struct Engine {
     mailbox: Arc<Mailbox>,
     registry: Arc<Registry>,
     addresses: Vec<String>,
+    ublk: UblkHandle,
     shard: Option<JoinHandle<Result<bool, EngineError>>>,
     control: Option<ControlHandle>,
 }
@@ -116,7 +118,7 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max));
         let tls = crate::tls::load(&config.nbd)?;
-        let Opened { mut parts, closer, control_socket, volumes, custody } =
+        let Opened { mut parts, closer, control_socket, volumes, custody, ublk } =
             startup::open(&passed.without_sockets(config), options)?;
         let connection = passed.take_up(config, &mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
@@ -141,6 +143,7 @@ impl Engine {
                 result
             })
             .map_err(|source| EngineError::thread("the data plane", source))?;
+        let ublk = UblkHandle::start(ublk, Arc::clone(&mailbox), Arc::clone(&registry))?;
         let control = Control {
             config: config.clone(),
             volumes,
@@ -149,9 +152,12 @@ impl Engine {
             registry: Arc::clone(&registry),
             addresses: addresses.clone(),
             hooks,
+            ublk: ublk.clone(),
         };
+        // Before the service manager is told that everything is there. Devices that cannot be are no reason to stop.
+        ublk.bring_up();
         let started = ControlHandle::start(control, control_socket, end, options.signals);
-        let mut engine = Self { mailbox, registry, addresses, shard: Some(shard), control: None };
+        let mut engine = Self { mailbox, registry, addresses, ublk, shard: Some(shard), control: None };
         match started {
             Ok(control) => engine.control = Some(control),
             Err(error) => {
@@ -187,7 +193,7 @@ impl Engine {
     /// # Errors
     /// When the data plane failed.
     pub fn stop(mut self) -> Result<bool, EngineError> {
-        self.mailbox.send(Command::Stop);
+        self.ublk.stop();
         self.join()
     }
 
@@ -210,7 +216,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        self.mailbox.send(Command::Stop);
+        self.ublk.stop();
         if let Err(error) = self.join() {
             tracing::error!("{error}");
         }

@@ -287,6 +287,7 @@ impl Shard {
                 drop(operation);
                 self.sent(conn, &result);
             }
+            Pending::Ublk(tag) => self.ublk_ended(tag, result, operation),
             Pending::Origin { op, volume, job } => {
                 let step = self.volume_mut(volume).origin.advance(job, result, operation);
                 self.origin_step(op, volume, step);

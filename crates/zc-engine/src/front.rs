@@ -1,12 +1,12 @@
-//! From NBD requests to the manager's and back.
+//! From client requests to the manager's and back.
 //!
-//! Job: turn each client request into manager requests on whole sectors, order overlapping writes (see `locks`), read
+//! Job: turn each request of an NBD connection or a ublk device into manager requests on whole sectors, order overlapping writes (see `locks`), read
 //! and merge the edges of writes that are not sector-aligned, and answer.
 //!
 //! Invariants: a client request is answered once, after the last of its manager requests; a write holds its range from
 //! before its first manager request until after its last. A vanished connection's requests run to their end.
 //!
-//! What it does not do: protocol (the session does) or caching.
+//! What it does not do: protocol (the session does, and `ublk`) or caching.
 
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
 use zc_core::{ErrorKind, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64};
@@ -17,15 +17,15 @@ use zc_nbd::server::{Command, Request};
 use crate::metrics::Path;
 use crate::origin_map::OriginRun;
 use crate::shard::Shard;
+use crate::ublk::Tag;
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
 /// A client request under way.
 #[derive(Debug)]
 pub(crate) struct ClientRequest {
-    conn: u64,
-    /// Taken by the reply.
-    request: Option<Request>,
+    from: Asker,
+    asked: Asked,
     volume: VolumeId,
     started_ns: u64,
     /// Payload bytes counted against the budget.
@@ -34,6 +34,39 @@ pub(crate) struct ClientRequest {
     /// Manager requests that have not ended.
     parts_left: u32,
     error: Option<ErrorKind>,
+}
+
+/// Who asked, and what the answer goes to.
+#[derive(Debug)]
+pub(crate) enum Asker {
+    /// A connection; the request is taken by the reply.
+    Nbd { conn: u64, request: Request },
+    /// A tag of a ublk device.
+    Ublk(Tag),
+}
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    pub(crate) command: Command,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) fua: bool,
+    pub(crate) no_hole: bool,
+    pub(crate) fast_zero: bool,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        Self {
+            command: request.command(),
+            offset: request.offset(),
+            length: request.length(),
+            fua: request.fua(),
+            no_hole: request.no_hole(),
+            fast_zero: request.fast_zero(),
+        }
+    }
 }
 
 /// What a request has to do.
@@ -96,63 +129,85 @@ impl Shard {
 
     /// A request without payload, from a session.
     pub(crate) fn begin_request(&mut self, conn: u64, volume: VolumeId, request: Request) {
-        let (offset, length) = (request.offset(), request.length());
+        if request.command() == Command::BlockStatus {
+            self.begin_status(conn, volume, request);
+        } else {
+            let asked = Asked::of(&request);
+            self.begin(Asker::Nbd { conn, request }, volume, asked);
+        }
+    }
+
+    /// A request without payload that moves or changes bytes.
+    pub(crate) fn begin(&mut self, from: Asker, volume: VolumeId, asked: Asked) {
+        let (offset, length) = (asked.offset, asked.length);
         let (start, end) = (floor(offset), (offset + length).next_multiple_of(SECTOR));
-        match request.command() {
+        match asked.command {
             Command::Read => {
                 let memory = self.buffers.memory(usize_from_u64(end - start));
                 let arena = Arena::new(memory);
                 let skip_bytes = usize_from_u64(offset - start);
                 let body = Body::Read { arena: arena.clone(), skip_bytes };
-                let id = self.add_client(conn, volume, request, body, length);
+                let id = self.add_client(from, volume, asked, body, length);
                 let buf = self.buffers.adopt(arena);
                 self.submit_part(id, start, end - start, RequestKind::Read { buf });
             }
             Command::Flush => {
-                let id = self.add_client(conn, volume, request, Body::Plain, 0);
+                let id = self.add_client(from, volume, asked, Body::Plain, 0);
                 self.submit_part(id, 0, 0, RequestKind::Flush);
             }
             Command::Cache => {
-                let id = self.add_client(conn, volume, request, Body::Plain, 0);
+                let id = self.add_client(from, volume, asked, Body::Plain, 0);
                 self.submit_part(id, start, end - start, RequestKind::Prefetch);
             }
             Command::Trim => {
                 // Parts of sectors are kept: a trim is a hint.
                 let (start, end) = (offset.next_multiple_of(SECTOR), floor(offset + length));
-                self.begin_change(conn, volume, request, start, end.max(start), None);
+                self.begin_change(from, volume, asked, start, end.max(start), None);
             }
-            Command::WriteZeroes if request.fast_zero() && !self.zeroes_fast(volume, &request) => {
-                let id = self.add_client(conn, volume, request, Body::Plain, 0);
+            Command::WriteZeroes if asked.fast_zero && !self.zeroes_fast(volume, asked) => {
+                let id = self.add_client(from, volume, asked, Body::Plain, 0);
                 self.client(id).error = Some(ErrorKind::Unsupported);
                 self.answer(id);
             }
-            Command::WriteZeroes => self.begin_change(conn, volume, request, start, end, None),
-            Command::BlockStatus => self.begin_status(conn, volume, request),
-            Command::Write => unreachable!("a WRITE comes with its payload"),
+            Command::WriteZeroes => self.begin_change(from, volume, asked, start, end, None),
+            Command::BlockStatus | Command::Write => {
+                unreachable!("{:?} is begun elsewhere", asked.command)
+            }
         }
     }
 
     /// A WRITE whose payload is complete.
     pub(crate) fn begin_write(&mut self, conn: u64, volume: VolumeId, request: Request, memory: AlignedBuf) {
-        // Counted since its first byte came.
-        self.budget_bytes -= request.length();
-        let start = floor(request.offset());
+        let asked = Asked::of(&request);
+        self.begin_write_from(Asker::Nbd { conn, request }, volume, asked, memory);
+    }
+
+    /// A write whose bytes are here; they were counted since the first came.
+    pub(crate) fn begin_write_from(
+        &mut self,
+        from: Asker,
+        volume: VolumeId,
+        asked: Asked,
+        memory: AlignedBuf,
+    ) {
+        self.budget_bytes -= asked.length;
+        let start = floor(asked.offset);
         let end = start + u64_from_usize(memory.len());
-        self.begin_change(conn, volume, request, start, end, Some(Arena::new(memory)));
+        self.begin_change(from, volume, asked, start, end, Some(Arena::new(memory)));
     }
 
     fn begin_change(
         &mut self,
-        conn: u64,
+        from: Asker,
         volume: VolumeId,
-        request: Request,
+        asked: Asked,
         start: u64,
         end: u64,
         memory: Option<Arena>,
     ) {
-        let charge = if memory.is_some() { request.length() } else { 0 };
+        let charge = if memory.is_some() { asked.length } else { 0 };
         let change = Change { start, end, memory, edges: Vec::new(), phase: Phase::Waiting };
-        let id = self.add_client(conn, volume, request, Body::Change(change), charge);
+        let id = self.add_client(from, volume, asked, Body::Change(change), charge);
         if start == end {
             self.answer(id);
             return;
@@ -163,16 +218,22 @@ impl Shard {
     }
 
     /// Whether the origin makes zeros without writing them. Space that must stay allocated may have to be written.
-    fn zeroes_fast(&mut self, volume: VolumeId, request: &Request) -> bool {
+    fn zeroes_fast(&mut self, volume: VolumeId, asked: Asked) -> bool {
         let volume = self.volume_mut(volume);
-        volume.zeroes_fast && volume.origin.caps().can_punch && !request.no_hole()
+        volume.zeroes_fast && volume.origin.caps().can_punch && !asked.no_hole
     }
 
-    pub(crate) fn add_client(
+    /// A block status, whose answer is put together from what the origin and the cache say.
+    pub(crate) fn add_status(&mut self, conn: u64, volume: VolumeId, request: Request, body: Body) -> u64 {
+        let asked = Asked::of(&request);
+        self.add_client(Asker::Nbd { conn, request }, volume, asked, body, 0)
+    }
+
+    fn add_client(
         &mut self,
-        conn: u64,
+        from: Asker,
         volume: VolumeId,
-        request: Request,
+        asked: Asked,
         body: Body,
         charge_bytes: u64,
     ) -> u64 {
@@ -180,8 +241,8 @@ impl Shard {
         let id = self.next_number;
         self.budget_bytes += charge_bytes;
         let client = ClientRequest {
-            conn,
-            request: Some(request),
+            from,
+            asked,
             volume,
             started_ns: self.clock.now_ns(),
             charge_bytes,
@@ -211,9 +272,8 @@ impl Shard {
     /// A write has its range: read its edges, or write at once.
     pub(crate) fn range_granted(&mut self, id: u64) {
         let client = self.client(id);
-        let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
-        let (offset, length, is_trim) =
-            (request.offset(), request.length(), request.command() == Command::Trim);
+        let (offset, length) = (client.asked.offset, client.asked.length);
+        let is_trim = client.asked.command == Command::Trim;
         let Body::Change(change) = &mut client.body else { unreachable!("only changes have ranges") };
         let last = change.end - SECTOR;
         let mut sectors = vec![change.start];
@@ -239,8 +299,7 @@ impl Shard {
     /// The edges are there: merge and write.
     fn edges_read(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { panic!("client request {id} has ended") };
-        let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
-        let (offset, length) = (request.offset(), request.length());
+        let (offset, length) = (client.asked.offset, client.asked.length);
         let Body::Change(change) = &mut client.body else { unreachable!("only changes have edges") };
         change.phase = Phase::Writing;
         for edge in &mut change.edges {
@@ -267,8 +326,7 @@ impl Shard {
 
     fn write_parts(&mut self, id: u64) {
         let client = self.client(id);
-        let Some(request) = &client.request else { unreachable!("only the answer takes the request") };
-        let (command, fua, no_hole) = (request.command(), request.fua(), request.no_hole());
+        let Asked { command, fua, no_hole, .. } = client.asked;
         let Body::Change(change) = &mut client.body else { unreachable!("only changes write") };
         let (mut start, mut end) = (change.start, change.end);
         if let Some(memory) = change.memory.take() {
@@ -313,9 +371,7 @@ impl Shard {
             Body::Read { .. } => Some(path),
             Body::Change(_) => Some(Path::Write),
             Body::Status { .. } => None,
-            Body::Plain => {
-                client.request.as_ref().filter(|r| r.command() == Command::Flush).map(|_| Path::Flush)
-            }
+            Body::Plain => (client.asked.command == Command::Flush).then_some(Path::Flush),
         };
         let started_ns = client.started_ns;
         if let Some(path) = path {
@@ -327,9 +383,7 @@ impl Shard {
 
     /// Answers, gives the range back and lets go.
     pub(crate) fn answer(&mut self, id: u64) {
-        let Some(mut client) = self.clients.remove(&id) else {
-            panic!("client request {id} is answered twice")
-        };
+        let Some(client) = self.clients.remove(&id) else { panic!("client request {id} is answered twice") };
         self.budget_bytes -= client.charge_bytes;
         if let Body::Change(change) = &client.body
             && change.start < change.end
@@ -340,19 +394,34 @@ impl Shard {
                 self.range_granted(other);
             }
         }
-        let Some(request) = client.request.take() else { unreachable!("a request is answered once") };
-        if let Body::Status { origin } = &client.body {
-            self.answer_status(client.conn, client.volume, request, origin);
+        match client.from {
+            Asker::Nbd { conn, request } => {
+                self.answer_nbd(conn, client.volume, request, &client.body, client.error);
+            }
+            Asker::Ublk(tag) => self.answer_ublk(tag, &client.body, client.error),
+        }
+    }
+
+    fn answer_nbd(
+        &mut self,
+        id: u64,
+        volume: VolumeId,
+        request: Request,
+        body: &Body,
+        error: Option<ErrorKind>,
+    ) {
+        if let Body::Status { origin } = body {
+            self.answer_status(id, volume, request, origin);
             return;
         }
-        let Some(conn) = self.conns.get_mut(&client.conn).filter(|conn| !conn.dead) else { return };
-        if let (None, Body::Read { arena, skip_bytes }) = (client.error, &client.body) {
+        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
+        if let (None, Body::Read { arena, skip_bytes }) = (error, body) {
             conn.reply_read(request, arena, *skip_bytes);
-            self.touch(client.conn);
+            self.touch(id);
             return;
         }
         let (session, head) = conn.reply();
-        if let Some(kind) = client.error {
+        if let Some(kind) = error {
             // Everything but a fast zeroing is served by origins one way or another.
             let is_slow = kind == ErrorKind::Unsupported && request.fast_zero();
             let code = if is_slow { ErrorCode::NotSup } else { ErrorCode::from(kind) };
@@ -360,7 +429,7 @@ impl Shard {
         } else {
             session.reply_done(request, head);
         }
-        self.touch(client.conn);
+        self.touch(id);
     }
 
     fn answer_status(&mut self, conn: u64, volume: VolumeId, request: Request, origin: &[OriginRun]) {

@@ -13,7 +13,8 @@
 //! (`zc-format`), or contain unsafe code.
 //!
 //! Where to read on: `shard` for the event loop, `net` for connections and their bounds, `access` and `tls` for who may
-//! connect, `front` for the way of a request, `status` for what clients are told of the cache, `exec` and `device` for actions,
+//! connect, `front` for the way of a request, `status` for what clients are told of the cache,
+//! `ublk` and `ublk_control` for block devices of the kernel, `exec` and `device` for actions,
 //! `startup` and `pairing` for what is checked before anything is touched, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 
@@ -63,6 +64,8 @@ mod stats;
 mod status;
 mod stop;
 mod tls;
+mod ublk;
+mod ublk_control;
 
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
 pub use engine::{Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};

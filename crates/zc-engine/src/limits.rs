@@ -72,3 +72,7 @@ pub(crate) const GATHER_OPS_MIN: usize = 8;
 pub(crate) const GATHER_MAX: usize = 16;
 /// ... and no longer than about two reads of an SSD take, in microseconds.
 pub(crate) const GATHER_TIME_US: u32 = 100;
+/// Orders for ublk devices that wait while one is carried out.
+pub(crate) const UBLK_ORDERS_MAX: usize = 64;
+/// Milliseconds in which a stopped ublk device is let go by the data plane.
+pub(crate) const UBLK_GONE_MS: u64 = 10_000;

@@ -5,6 +5,8 @@
 use zc_core::{ErrorKind, JournalSeq, Map, OpId, VolumeId, WeuSlot};
 use zc_origin::Job;
 
+use crate::ublk::Tag;
+
 /// The meaning of an operation in flight.
 #[derive(Debug)]
 pub(crate) enum Pending {
@@ -16,6 +18,8 @@ pub(crate) enum Pending {
     Receive { conn: u64 },
     /// Bytes to a client.
     Send { conn: u64 },
+    /// A tag of a ublk device.
+    Ublk(Tag),
     /// A step of an origin request.
     Origin { op: OpId, volume: VolumeId, job: Job },
     /// A cache device operation that is the whole of a manager's operation.
@@ -42,7 +46,10 @@ pub(crate) struct ExtentsPending {
 impl Pending {
     /// Whether a device or an origin works on it.
     const fn is_device(&self) -> bool {
-        !matches!(self, Self::Wake | Self::Accept { .. } | Self::Receive { .. } | Self::Send { .. })
+        !matches!(
+            self,
+            Self::Wake | Self::Accept { .. } | Self::Receive { .. } | Self::Send { .. } | Self::Ublk(_)
+        )
     }
 }
 

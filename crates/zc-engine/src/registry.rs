@@ -37,6 +37,8 @@ pub struct VolumeInfo {
     pub origin: PathBuf,
     /// Why its cache contents were not trusted at the start, if they were not.
     pub cold_reason: Option<String>,
+    /// The ublk device that serves it, if one does.
+    pub device: Option<String>,
 }
 
 /// The tables.

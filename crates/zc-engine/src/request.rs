@@ -37,6 +37,14 @@ pub(crate) enum Request {
         volume: String,
         mode: String,
     },
+    Attach {
+        volume: String,
+    },
+    Detach {
+        volume: String,
+        #[serde(default)]
+        force: bool,
+    },
 }
 
 impl Request {

@@ -47,6 +47,7 @@ use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
 use crate::stop::Stopping;
 use crate::tls::Tls;
+use crate::ublk::UblkDevice;
 
 /// A volume as the data plane sees it.
 #[derive(Debug)]
@@ -138,6 +139,8 @@ pub(crate) struct Shard {
     /// Connections whose requests wait for payload memory.
     pub(crate) stalled: Vec<u64>,
     pub(crate) clients: Map<u64, ClientRequest>,
+    /// ublk devices by number.
+    pub(crate) ublk: Map<u32, UblkDevice>,
     /// Threads that know the holes of origins, and what they found.
     pub(crate) maps: Map<VolumeId, OriginMap>,
     pub(crate) mapped: Answers,
@@ -204,6 +207,7 @@ impl Shard {
             last_look_ms: 0,
             stalled: Vec::new(),
             clients: Map::default(),
+            ublk: Map::default(),
             maps: Map::default(),
             mapped: Answers::default(),
             parts: Map::default(),

@@ -37,6 +37,7 @@ use crate::registry::{Registry, VolumeInfo};
 use crate::settings;
 use crate::shard::{Device, ShardParts, Volume};
 use crate::state_dir::{self, State, StateDir, VolumeState};
+use crate::ublk_control::Plan;
 
 /// How often, and after which pause, something that is in use is tried again: 5 s together.
 const IN_USE_ATTEMPTS: u32 = 100;
@@ -50,6 +51,8 @@ pub(crate) struct Opened {
     /// Settings of the volumes by name, as the manager has them.
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) custody: Arc<Custody>,
+    /// What each volume would be as a ublk device.
+    pub(crate) ublk: Vec<Plan>,
 }
 
 struct Sockets {
@@ -168,7 +171,8 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let stamps = record_pairing(config, &custody, &session, &origins, &paired, &given_up)?;
     warn_of_unserved(config, &custody);
     let registry = Arc::new(Registry::default());
-    let (volumes, exports) = served(config, &registry, origins, &paired, &sizes);
+    let Served { volumes, exports, ublk } =
+        served(config, &registry, origins, &paired, &sizes, &device.superblock.uuid);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let mut manager = CacheManager::new(manager_config, for_manager, session.start);
@@ -197,7 +201,14 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         restart_bytes_read: session.bytes_read,
     };
     let closer = Closer { custody: Arc::clone(&custody), stamps };
-    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named, custody })
+    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named, custody, ublk })
+}
+
+/// Volumes, and as what they are served, in the order of the configuration.
+struct Served {
+    volumes: Vec<(VolumeId, Volume)>,
+    exports: Vec<Export>,
+    ublk: Vec<Plan>,
 }
 
 /// The volumes with their exports, in the order of the configuration.
@@ -207,10 +218,12 @@ fn served(
     origins: Vec<Option<Origin>>,
     paired: &[Paired],
     sizes: &[u64],
-) -> (Vec<(VolumeId, Volume)>, Vec<Export>) {
+    cache: &[u8; 16],
+) -> Served {
     let mut volumes = Vec::new();
     // The first volume of the configuration is the default export.
     let mut exports = Vec::new();
+    let mut ublk = Vec::new();
     let durable_journal = settings::has_durable_journal(&config.cache);
     for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(paired).zip(sizes) {
         let Some(origin) = origin else { unreachable!("missing origins were created") };
@@ -224,6 +237,7 @@ fn served(
         };
         let for_manager = settings::volume_config(volume, found);
         describe(registry, volume, &for_manager, paired);
+        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), cache));
         if volume.nbd.export {
             exports.push(settings::export(volume, paired.id, *size));
         }
@@ -241,7 +255,7 @@ fn served(
             },
         ));
     }
-    (volumes, exports)
+    Served { volumes, exports, ublk }
 }
 
 fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
@@ -254,6 +268,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         mode: settings::mode_name(config.mode).to_owned(),
         origin: volume.origin.clone(),
         cold_reason: paired.cold_reason.clone(),
+        device: None,
     };
     registry.volumes.insert(volume.name.clone(), info);
 }

@@ -65,7 +65,7 @@ impl Shard {
     pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
         let (start, end) = (request.offset(), request.offset() + request.length());
         let wants_origin = self.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
-        let id = self.add_client(conn, volume, request, Body::Status { origin: Vec::new() }, 0);
+        let id = self.add_status(conn, volume, request, Body::Status { origin: Vec::new() });
         if wants_origin && self.ask_origin(volume, id, start, end) {
             return;
         }

@@ -4,7 +4,10 @@
 //! /proc and /sys; what cannot be read or parsed counts as no use, because the exclusive open is the real guard.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{major, minor};
 
 /// A sentence part such as "it is mounted at /srv", or `None`.
 pub(crate) fn block_device_use(major: u32, minor: u32) -> Option<String> {
@@ -19,6 +22,20 @@ pub(crate) fn block_device_use(major: u32, minor: u32) -> Option<String> {
         }
     }
     None
+}
+
+/// Who uses a block device or one of its partitions: a sentence part such as "it is mounted at /srv", or `None`.
+///
+/// The device is not opened: one whose server is gone would not answer.
+#[must_use]
+pub fn block_device_user(path: &Path) -> Option<String> {
+    let device = fs::metadata(path).ok()?.rdev();
+    let sys = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    partitions_and_self(&sys).iter().find_map(|dir| {
+        let number = fs::read_to_string(dir.join("dev")).ok()?;
+        let (major, minor) = number.trim().split_once(':')?;
+        block_device_use(major.parse().ok()?, minor.parse().ok()?)
+    })
 }
 
 /// Why a regular file must not be written by us: it is swap space or the file behind a loop device.

@@ -15,7 +15,7 @@
 //! other engine; [`probe`] tells in one sentence why it cannot be used where it cannot.
 //!
 //! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring`,
-//! `inherited` and `ioctl`, each place with the reason why it is sound.
+//! `inherited`, `ioctl` and `operation`, each place with the reason why it is sound.
 
 mod arena;
 mod buf;
@@ -38,7 +38,11 @@ pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
 pub use error::{IoError, kind_of};
 pub use event::{EventFd, Waker};
 pub use files::{BlockFile, FileKind, Identity, OpenOptions};
+pub use in_use::block_device_user;
 pub use inherited::take_passed_sockets;
-pub use operation::{Completion, FallocateMode, Memory, Operation, Segment, SharedFd, Source, Target};
+pub use operation::{
+    CommandMemory, Completion, DeviceCommand, FallocateMode, Memory, Operation, Segment, SharedFd, Source,
+    Target,
+};
 pub use pool::{BufPool, PoolUse};
 pub use ring::{Features, Gather, Ring, RingFull, RingOptions, probe};

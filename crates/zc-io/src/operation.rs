@@ -3,6 +3,8 @@
 //! An [`Operation`] goes into the ring by value and comes back in its [`Completion`]: while it is in flight nobody
 //! but the kernel has access to the memory it reads into, and nobody can change the memory it writes from.
 
+#![expect(unsafe_code, reason = "declares the constructor whose caller vouches for a device")]
+
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -284,6 +286,61 @@ fn assert_inside(range: &Range<usize>, len_bytes: usize) {
     );
 }
 
+/// The memory of a device's command.
+#[derive(Debug)]
+pub enum CommandMemory {
+    /// None; the address is 0.
+    None,
+    /// The device may write it.
+    Into(Target),
+    /// The device only reads it.
+    From(Segment),
+}
+
+/// A command that only a certain device understands (IORING_OP_URING_CMD with 16 bytes of argument), with the memory
+/// it may touch while it is in flight.
+#[derive(Debug)]
+pub struct DeviceCommand {
+    code: u32,
+    head: [u8; 8],
+    memory: CommandMemory,
+}
+
+impl DeviceCommand {
+    /// A command: its code, the first half of its argument, and the memory whose address is the second half.
+    ///
+    /// # Safety
+    /// The device, in the state it is in, must take the second half of the argument for an address, touch no other
+    /// memory of this process than these bytes, only until the command ends, and write them only if they are a target.
+    #[must_use]
+    pub const unsafe fn new(code: u32, head: [u8; 8], memory: CommandMemory) -> Self {
+        Self { code, head, memory }
+    }
+
+    /// Gives the memory back.
+    #[must_use]
+    pub fn into_target(self) -> Option<Target> {
+        match self.memory {
+            CommandMemory::Into(target) => Some(target),
+            CommandMemory::None | CommandMemory::From(_) => None,
+        }
+    }
+
+    /// The code and the argument.
+    pub(crate) fn parts(&self) -> (u32, [u8; 16]) {
+        let address = match &self.memory {
+            CommandMemory::None => 0,
+            CommandMemory::Into(target) => target.rest(0).start.expose_provenance(),
+            CommandMemory::From(segment) => segment.rest(0).start.expose_provenance(),
+        };
+        let mut argument = [0; 16];
+        argument[..8].copy_from_slice(&self.head);
+        #[expect(clippy::host_endian_bytes, reason = "the kernel takes a native integer")]
+        argument[8..].copy_from_slice(&zc_core::u64_from_usize(address).to_ne_bytes());
+        (self.code, argument)
+    }
+}
+
 /// What a fallocate does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallocateMode {
@@ -387,6 +444,13 @@ pub enum Operation {
         /// How long.
         ms: u64,
     },
+    /// A command of the device's own, such as ublk's. It ends when the device says so: cancelling has no effect on it.
+    Command {
+        /// The device.
+        fd: SharedFd,
+        /// What to do.
+        command: DeviceCommand,
+    },
     /// Closes a descriptor. Comes back as [`Operation::Nop`].
     Close {
         /// The descriptor.
@@ -407,11 +471,12 @@ impl Operation {
         Self::Write { fd: Arc::clone(fd), offset, segments: vec![Segment::whole(source)], durable: false }
     }
 
-    /// The memory of a read or receive.
+    /// The memory of a read, a receive or a command.
     #[must_use]
     pub fn into_target(self) -> Option<Target> {
         match self {
             Self::Read { target, .. } | Self::Recv { target, .. } => Some(target),
+            Self::Command { command, .. } => command.into_target(),
             _ => None,
         }
     }

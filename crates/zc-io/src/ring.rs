@@ -13,7 +13,8 @@
 //! - No operation waits for another to end: idle receives, however many, hold up nothing.
 //! - Waiting blocks in the kernel; nothing here polls in a loop.
 //! - `drop` cancels everything and waits until the kernel gave back every operation. If the kernel refuses even
-//!   that, the memory is leaked rather than freed under it.
+//!   that, the memory is leaked rather than freed under it. So is that of device commands in the kernel, which end only
+//!   when their device wants it: they are not waited for.
 //!
 //! What it does not do: share. A ring belongs to the thread that created it (the kernel is told so); other threads
 //! reach it through a [`crate::Waker`].
@@ -397,17 +398,23 @@ impl Ring {
             }
         }
         let mut out = Vec::new();
-        while self.in_flight() > 0 {
+        while self.in_flight() > self.detached() {
             self.submit_and_wait(1, None, &mut out)?;
             out.clear();
         }
         Ok(())
     }
+
+    /// Operations in the kernel that only their device can end.
+    fn detached(&self) -> usize {
+        let contents = self.slots.iter().filter_map(|slot| slot.content.as_ref());
+        contents.filter(|content| content.is_detached()).count()
+    }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        if self.drain().is_err() {
+        if self.drain().is_err() || self.in_flight() > 0 {
             // The kernel may still write: leak the memory instead of freeing it.
             std::mem::forget(std::mem::take(&mut self.slots));
         }

@@ -93,6 +93,11 @@ impl InFlight {
         self.user
     }
 
+    /// Whether only its device can end it.
+    pub(crate) const fn is_detached(&self) -> bool {
+        matches!((&self.operation, self.place), (Operation::Command { .. }, Place::Kernel))
+    }
+
     /// The kernel entry for what is left to do.
     pub(crate) fn entry(&mut self) -> squeue::Entry {
         assert_eq!(self.place, Place::Queued, "an operation is in the kernel once");
@@ -145,6 +150,10 @@ impl InFlight {
                     .addr(Some(*offset))
                     .cmd(command)
                     .build()
+            }
+            Operation::Command { fd, command } => {
+                let (code, argument) = command.parts();
+                opcode::UringCmd16::new(raw(fd), code).cmd(argument).build()
             }
             Operation::Accept { fd } => {
                 opcode::Accept::new(raw(fd), std::ptr::null_mut(), std::ptr::null_mut())
@@ -266,7 +275,7 @@ impl InFlight {
         let again = self.attempts < ATTEMPTS_MAX;
         match (&self.operation, errno) {
             (Operation::Timeout { .. }, libc::ETIME) => Verdict::Done(Ok(0)),
-            (Operation::Close { .. } | Operation::Nop, _) => fail(errno),
+            (Operation::Close { .. } | Operation::Nop | Operation::Command { .. }, _) => fail(errno),
             (_, libc::EINTR) if again => Verdict::Again,
             (
                 Operation::Send { .. }

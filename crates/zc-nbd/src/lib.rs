@@ -83,6 +83,17 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! What it costs (`cargo bench -p zc-bench --bench nbd`, criterion's estimates on one virtual CPU of a machine that did
+//! other things too, so ten to twenty percent either way):
+//!
+//! | | simple | structured | extended |
+//! | --- | --- | --- | --- |
+//! | a READ parsed and its reply's header written | 172 ns | 128 ns | 290 ns |
+//! | a reply with 4 KiB decoded by the client | 142 ns | 385 ns | 400 ns |
+//! | a request header alone decoded | 28 ns | 28 ns | 35 ns |
+//!
+//! A BLOCK_STATUS parsed and answered takes 250 ns with one run, 15 ns a run with 1,024 runs and 58 ns a run with 65,536.
+//!
 #![doc = include_str!("../RULES.md")]
 #![forbid(unsafe_code)]
 

@@ -108,6 +108,15 @@ impl Origin {
         self.len_bytes
     }
 
+    /// The unit of its own requests: 512 for files, the logical block for devices.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        match self.file.kind() {
+            FileKind::Block => self.file.block_bytes(),
+            FileKind::Regular => SECTOR_BYTES,
+        }
+    }
+
     /// What it can do, as far as is known by now.
     #[must_use]
     pub const fn caps(&self) -> OriginCaps {

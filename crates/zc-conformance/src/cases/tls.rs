@@ -1,13 +1,17 @@
-//! TL: STARTTLS and the three modes of a server, as far as plain text can tell.
+//! TL: STARTTLS, the three modes of a server, and what holds once TLS runs.
 
-use crate::case::{Case, must};
-use crate::stop::{Check, Stop, ensure, or_closed};
-use crate::subject::Need;
-use crate::wire::{FIXED_NEWSTYLE, OPTION_REPLY, info_data, opt, option, rep, reply_name};
+use crate::case::{Case, format, must, should};
+use crate::cases::common::pattern;
+use crate::session::{Mode, Request};
+use crate::stop::{Check, Stop, applies, ensure, or_closed};
+use crate::subject::{Need, Subject};
+use crate::tls::old_hello;
+use crate::wire::{FIXED_NEWSTYLE, OPTION_REPLY, cmd, info_data, opt, option, rep, reply_name};
 
 const NOTLS: &str = "NOTLS mode";
 const FORCED: &str = "FORCEDTLS mode";
 const STARTTLS: &str = "NBD_OPT_STARTTLS";
+const VERSIONS: &str = "TLS versions";
 
 /// More plain text than any server sends after STARTTLS was acknowledged.
 const LEAK_BYTES_MAX: usize = 4096;
@@ -142,7 +146,109 @@ pub(crate) const CASES: &[Case] = &[
             ensure(first == second, || format!("{}, then {}", reply_name(first), reply_name(second)))
         },
     ),
+    format("TL-11", STARTTLS, "options are answered inside TLS", &[Need::Inside], |subject| {
+        let mut conn = subject.haggle_secured()?;
+        conn.still_haggles()?;
+        conn.info(subject.export(), &[])?.acked("INFO inside TLS")?.export().map(drop)
+    }),
+    format(
+        "TL-12",
+        "Option reply types",
+        "a second STARTTLS is answered with ERR_INVALID",
+        &[Need::Inside],
+        |subject| {
+            let mut conn = subject.haggle_secured()?;
+            conn.option(opt::STARTTLS, &[])?.refused("a second STARTTLS", &[rep::INVALID])?;
+            conn.still_haggles()
+        },
+    ),
+    must(
+        "TL-13",
+        STARTTLS,
+        "structured replies that were negotiated before TLS are forgotten",
+        &[Need::Inside, Need::Structured],
+        |subject| forgotten(subject, Mode::Structured),
+    ),
+    must(
+        "TL-14",
+        STARTTLS,
+        "extended headers that were negotiated before TLS are forgotten",
+        &[Need::Inside, Need::Extended],
+        |subject| forgotten(subject, Mode::Extended),
+    ),
+    must(
+        "TL-15",
+        STARTTLS,
+        "metadata contexts that were set before TLS are forgotten",
+        &[Need::Inside, Need::Meta],
+        |subject| {
+            let mut conn = subject.haggle_structured()?;
+            let set = conn.set_meta(subject.export(), &["base:allocation"])?;
+            applies(!set.contexts()?.is_empty(), "base:allocation is not set before TLS")?;
+            conn.start_tls(rustls::DEFAULT_VERSIONS)?;
+            conn.negotiate(Mode::Structured)?;
+            let mut session = subject.attach(conn, Mode::Structured)?;
+            let (_, answer) = session.call(Request::new(cmd::BLOCK_STATUS, 0, subject.unit()))?;
+            ensure(answer.error() != 0, || "BLOCK_STATUS succeeds without a context".to_owned())
+        },
+    ),
+    must("TL-16", FORCED, "no option is answered with ERR_TLS_REQD inside TLS", &[Need::Inside], |subject| {
+        let mut conn = subject.haggle_secured()?;
+        let info = info_data(subject.export().as_bytes(), &[]);
+        let options: [(u32, &[u8]); 6] = [
+            (opt::UNKNOWN, b""),
+            (opt::LIST, b""),
+            (opt::INFO, &info),
+            (opt::STRUCTURED_REPLY, b""),
+            (opt::EXTENDED, b""),
+            (opt::GO, &info),
+        ];
+        for (number, data) in options {
+            let replies = conn.option(number, data)?;
+            ensure(replies.last != rep::TLS_REQD, || {
+                format!("option {number} was answered with ERR_TLS_REQD")
+            })?;
+        }
+        Ok(())
+    }),
+    format("TL-17", STARTTLS, "what is written inside TLS is read back", &[Need::Inside], |subject| {
+        applies(subject.options.writes, "the export may not be written")?;
+        let mut session = subject.attach(subject.haggle_secured()?, Mode::Simple)?;
+        let data = pattern(17, subject.unit() * 16);
+        session.write(0, &data)?;
+        let found = session.read(0, subject.unit() * 16)?;
+        ensure(found == data, || "what was read is not what was written".to_owned())
+    }),
+    format("TL-18", STARTTLS, "EXPORT_NAME begins the transmission inside TLS", &[Need::Inside], |subject| {
+        let mut conn = subject.haggle_secured()?;
+        conn.send(&option(opt::EXPORT_NAME, subject.export().as_bytes()))?;
+        conn.recv(10, "the reply to EXPORT_NAME").map(drop)
+    }),
+    must("TL-19", VERSIONS, "TLS 1.2 is supported", &[Need::Inside], |subject| {
+        let mut conn = subject.haggle()?;
+        conn.start_tls(&[&rustls::version::TLS12])?;
+        conn.still_haggles()
+    }),
+    should("TL-20", VERSIONS, "TLS 1.1 is not supported by default", &[Need::Tls], |subject| {
+        /// The first byte of a record that carries a handshake, such as a server's hello.
+        const HANDSHAKE: u8 = 0x16;
+        let mut conn = subject.haggle()?;
+        conn.option(opt::STARTTLS, &[])?.acked("STARTTLS")?;
+        conn.send(&old_hello())?;
+        let answer = conn.recv_to_end(1)?;
+        ensure(answer.first() != Some(&HANDSHAKE), || "a hello of TLS 1.1 was answered".to_owned())
+    }),
 ];
+
+/// What was negotiated before TLS does not hold inside: requests are compact, and a READ has a simple reply.
+fn forgotten(subject: &Subject, mode: Mode) -> Check {
+    let mut conn = subject.haggle()?;
+    let taken = conn.negotiate(mode);
+    applies(taken.is_ok(), "nothing is negotiated before TLS")?;
+    conn.start_tls(rustls::DEFAULT_VERSIONS)?;
+    let mut session = subject.attach(conn, Mode::Simple)?;
+    session.read(0, subject.unit()).map(drop)
+}
 
 /// What came after the ACK of STARTTLS is no answer to an option.
 fn no_plain_text(rest: &[u8]) -> Check {

@@ -1,6 +1,6 @@
 //! The stub's handshake.
 
-use super::{Disks, OptionReply, Pipe, Rules, transmission};
+use super::{Disks, OptionReply, Pipe, Rules, tls, transmission};
 use crate::session::Mode;
 use crate::wire::{
     Cursor, FIXED_NEWSTYLE, IHAVEOPT, Message, NBDMAGIC, NO_ZEROES, OPTION_REPLY, flag, info, opt, rep,
@@ -16,6 +16,7 @@ struct State {
     extended: bool,
     contexts: Vec<u32>,
     contexts_of: String,
+    secured: bool,
 }
 
 /// The contexts: name and id.
@@ -59,9 +60,11 @@ pub(super) fn serve(pipe: &mut Pipe, rules: &Rules, disks: &Disks) -> Option<()>
             }
             opt::ABORT => return None,
             opt::STARTTLS if acked => {
-                // Whatever comes now is no TLS handshake that this stub knows: it reads a little and hangs up.
-                pipe.read(1)?;
-                return None;
+                tls::start(pipe, rules)?;
+                if !rules.tls_keeps {
+                    state = State { client_flags: state.client_flags, ..State::default() };
+                }
+                state.secured = true;
             }
             _ => {}
         }
@@ -77,7 +80,8 @@ impl<'a> Cursor<'a> {
 
 fn export_name(pipe: &mut Pipe, rules: &Rules, disks: &Disks, state: &State, data: &[u8]) -> Option<()> {
     let name = String::from_utf8_lossy(data).into_owned();
-    if (rules.forced_tls || !known(&name)) && !rules.any_name {
+    let too_early = rules.forced_tls && !state.secured;
+    if (too_early || !known(&name)) && !rules.any_name || state.secured && rules.tls_go_only {
         return None;
     }
     let (size, flags) = export(rules, state, &name);
@@ -125,7 +129,7 @@ fn error(kind: u32) -> Vec<OptionReply> {
 
 fn answer(rules: &Rules, state: &mut State, number: u32, data: &[u8]) -> Vec<OptionReply> {
     let plain = number != opt::STARTTLS && number != opt::ABORT;
-    if rules.forced_tls && plain {
+    if plain && if state.secured { rules.tls_never_enough } else { rules.forced_tls } {
         return error(rep::TLS_REQD);
     }
     let takes_data = !matches!(number, opt::LIST | opt::STRUCTURED_REPLY | opt::EXTENDED | opt::STARTTLS);
@@ -139,6 +143,7 @@ fn answer(rules: &Rules, state: &mut State, number: u32, data: &[u8]) -> Vec<Opt
             let entry = |name: &str| (rep::SERVER, Message::default().counted(name.as_bytes()).0);
             [vec![entry("disk"), entry("frozen")], ack].concat()
         }
+        opt::STARTTLS if state.secured && !rules.tls_again => error(rep::INVALID),
         opt::STARTTLS => {
             let fixed = state.client_flags & u32::from(FIXED_NEWSTYLE) != 0;
             if rules.tls && (fixed || rules.tls_without_fixed) { ack } else { error(rep::POLICY) }

@@ -322,6 +322,13 @@ pub(super) const HANDSHAKE: &[Lie] = &[
     }),
     lie("EXPORT_NAME without TLS is taken", FORCED, &["TL-08"], |rules| rules.any_name = true),
     lie("TLS without FIXED_NEWSTYLE", TLS, &["TL-09"], |rules| rules.tls_without_fixed = true),
+    lie("TLS keeps what was negotiated", TLS, &["TL-13", "TL-14", "TL-15"], |rules| rules.tls_keeps = true),
+    lie("TLS is never enough", TLS, &["TL-11", "TL-16"], |rules| rules.tls_never_enough = true),
+    lie("TLS inside TLS", FORCED, &["TL-12"], |rules| rules.tls_again = true),
+    lie("writes inside TLS are lost", FORCED, &["TL-17"], |rules| rules.lose = |_| true),
+    lie("EXPORT_NAME inside TLS ends the session", TLS, &["TL-18"], |rules| rules.tls_go_only = true),
+    lie("TLS 1.3 only", TLS, &["TL-19"], |rules| rules.tls_config = super::tls::newest_version),
+    lie("TLS 1.1 is answered", TLS, &["TL-20"], |rules| rules.tls_old = true),
     option!("INFO without the export", ALL, ["IN-01"], |number, _, replies| {
         if number == opt::INFO {
             replies.retain(|(kind, _)| *kind == rep::ACK);

@@ -8,11 +8,13 @@
 mod handshake;
 mod lies;
 mod tests;
+mod tls;
 mod transmission;
 
 use crate::session::{Chunk, Mode, Request};
 use crate::uri::{Address, Uri};
 use crate::wire::{FIXED_NEWSTYLE, NO_ZEROES, flag};
+use rustls::{ServerConfig, ServerConnection};
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -42,6 +44,18 @@ pub(super) struct Rules {
     pub(super) tls: bool,
     pub(super) forced_tls: bool,
     pub(super) tls_without_fixed: bool,
+    /// TLS as it should be, or with versions left out.
+    pub(super) tls_config: fn() -> Arc<ServerConfig>,
+    /// What was negotiated before TLS holds inside.
+    pub(super) tls_keeps: bool,
+    /// TLS is started as often as it is asked for.
+    pub(super) tls_again: bool,
+    /// Options are answered with ERR_TLS_REQD inside TLS.
+    pub(super) tls_never_enough: bool,
+    /// EXPORT_NAME ends the session inside TLS.
+    pub(super) tls_go_only: bool,
+    /// A hello of TLS 1.1 is answered.
+    pub(super) tls_old: bool,
     pub(super) flags: u16,
     pub(super) block: [u32; 3],
     pub(super) status_payload: bool,
@@ -95,6 +109,12 @@ impl Default for Rules {
             tls: false,
             forced_tls: false,
             tls_without_fixed: false,
+            tls_config: tls::both_versions,
+            tls_keeps: false,
+            tls_again: false,
+            tls_never_enough: false,
+            tls_go_only: false,
+            tls_old: false,
             flags: flag::HAS_FLAGS
                 | flag::FLUSH
                 | flag::FUA
@@ -195,23 +215,35 @@ fn accept(listener: &UnixListener, rules: &Rules, stop: &AtomicBool) {
         let rules = rules.clone();
         std::thread::spawn(move || {
             // A client that is gone ends the session; that is its right.
-            handshake::serve(&mut Pipe(stream), &rules, &disks);
+            handshake::serve(&mut Pipe { stream, tls: None }, &rules, &disks);
         });
     }
 }
 
 /// A connection; `None` is its end.
 #[derive(Debug)]
-pub(super) struct Pipe(UnixStream);
+pub(super) struct Pipe {
+    stream: UnixStream,
+    tls: Option<Box<ServerConnection>>,
+}
 
 impl Pipe {
     pub(super) fn read(&mut self, count: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; count];
-        self.0.read_exact(&mut bytes).ok()?;
+        match &mut self.tls {
+            Some(tls) => rustls::Stream::new(tls.as_mut(), &mut self.stream).read_exact(&mut bytes).ok()?,
+            None => self.stream.read_exact(&mut bytes).ok()?,
+        }
         Some(bytes)
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> Option<()> {
-        self.0.write_all(bytes).ok()
+        match &mut self.tls {
+            Some(tls) => {
+                let mut inside = rustls::Stream::new(tls.as_mut(), &mut self.stream);
+                inside.write_all(bytes).and_then(|()| inside.flush()).ok()
+            }
+            None => self.stream.write_all(bytes).ok(),
+        }
     }
 }

@@ -229,3 +229,34 @@ fn a_reload_changes_bounds_and_exports_of_a_running_daemon() {
     assert!(usize_from_u64(engine.stats().unwrap().driver.connections_refused) >= 1);
     drop(engine);
 }
+
+#[test]
+fn an_orderly_stop_finishes_what_is_in_flight_and_refuses_the_rest() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    let mut client = attached(&rig);
+    // A write that the daemon has, but for its second half, keeps the connection from being done.
+    client.write_all(&header(1, 9, 4096, 8192)).unwrap();
+    client.write_all(&[6; 4096]).unwrap();
+    while engine.stats().unwrap().driver.payload_bytes == 0 {}
+    let mut control = rig.control();
+    assert_eq!(control.ask(r#"{"cmd":"stop"}"#)["ok"], true);
+    // Newcomers are turned away from the moment the stop has begun.
+    let greeted = |mut late: UnixStream| late.read_exact(&mut [0; 18]).is_ok();
+    while UnixStream::connect(rig.path("nbd.sock")).is_ok_and(greeted) {}
+    let mut rest = vec![6; 4096];
+    rest.extend(header(3, 10, 0, 0));
+    client.write_all(&rest).unwrap();
+    let replies = read_to_end(&mut client);
+    let mut found: Vec<(u64, u32)> = replies
+        .chunks_exact(16)
+        .map(|reply| {
+            let (head, cookie) = reply.split_last_chunk::<8>().unwrap();
+            (u64::from_be_bytes(*cookie), u32::from_be_bytes(*head.last_chunk().unwrap()))
+        })
+        .collect();
+    found.sort_unstable();
+    assert_eq!(found, [(9, 0), (10, 108)], "the write is done, the flush is told ESHUTDOWN: {replies:x?}");
+    assert!(engine.wait().unwrap());
+    assert_eq!(std::fs::read(rig.path("v.img")).unwrap()[4096..12288], [6; 8192]);
+}

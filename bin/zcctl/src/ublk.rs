@@ -1,0 +1,134 @@
+//! `zcctl ublk`: devices as the kernel has them, whether a daemon runs or not.
+//!
+//! Invariants: a device of somebody else is shown and never touched; one that a living process serves is left to it.
+//! What it does not do: attach or take over; a daemon does both.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+use zc_ublk::registration::{RUN_DIR, is_ours, registered, unregister};
+use zc_ublk::{Controller, DeviceInfo, DeviceState, ProcessState, holder_of, preflight};
+
+use crate::cli::Ublk;
+use crate::text;
+
+pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match command {
+        Ublk::Probe => {
+            let found = preflight()?;
+            writeln!(out, "ublk can be used; features {:#x}", found.features.0)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ublk::List { json } => {
+            let devices = Controller::open()?.list()?;
+            list(&devices, *json, out)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Ublk::Gc { force } => gc(*force, out),
+    }
+}
+
+fn volume(info: &DeviceInfo) -> String {
+    if is_ours(info.stamp) {
+        registered(Path::new(RUN_DIR), info.id).unwrap_or_else(|| "?".to_owned())
+    } else {
+        "-".to_owned()
+    }
+}
+
+fn list(devices: &[DeviceInfo], as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let served = |info: &DeviceInfo| holder_of(info) == ProcessState::Alive;
+    if as_json {
+        let row = |info: &DeviceInfo| {
+            json!({
+                "device": info.path(), "volume": volume(info), "ours": is_ours(info.stamp),
+                "state": info.state.word(), "served": served(info), "pid": info.pid,
+                "queues": info.queues, "queue_depth": info.depth, "request_bytes_max": info.request_bytes_max,
+                "flags": info.flags,
+            })
+        };
+        let rows: Vec<Value> = devices.iter().map(row).collect();
+        writeln!(out, "{:#}", Value::Array(rows))?;
+        return Ok(());
+    }
+    let row = |info: &DeviceInfo| {
+        vec![
+            info.path(),
+            text::clean(&volume(info)),
+            info.state.word().to_owned(),
+            if served(info) { info.pid.to_string() } else { "nobody".to_owned() },
+            format!("{} x {}", info.queues, info.depth),
+        ]
+    };
+    let rows: Vec<Vec<String>> = devices.iter().map(row).collect();
+    Ok(text::table(out, &["device", "volume", "state", "served by", "queues"], &rows)?)
+}
+
+/// Whether a device of ours has been left for good, as far as one can tell.
+fn is_orphan(info: &DeviceInfo, holder: ProcessState) -> bool {
+    is_ours(info.stamp) && (holder == ProcessState::Gone || info.state == DeviceState::Dead)
+}
+
+fn gc(force: bool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let mut control = Controller::open()?;
+    let mut code = ExitCode::SUCCESS;
+    for info in control.list()?.into_iter().filter(|info| is_orphan(info, holder_of(info))) {
+        let path = info.path();
+        // Opening it would wait for the daemon that is not there: the kernel's own books say who uses it.
+        if let Some(user) = zc_io::block_device_user(Path::new(&path)).filter(|_| !force) {
+            writeln!(out, "{path} is left alone: {user}")?;
+            code = ExitCode::FAILURE;
+            continue;
+        }
+        control.stop(info.id).with_context(|| format!("{path} cannot be stopped"))?;
+        control.delete(info.id).with_context(|| format!("{path} cannot be removed"))?;
+        unregister(Path::new(RUN_DIR), info.id);
+        writeln!(out, "{path} is removed")?;
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(stamp: u64, state: DeviceState) -> DeviceInfo {
+        DeviceInfo {
+            id: 90_000,
+            queues: 1,
+            depth: 8,
+            request_bytes_max: 4096,
+            state,
+            pid: 0,
+            flags: 0,
+            stamp,
+        }
+    }
+
+    #[test]
+    fn only_our_own_orphans_are_removed() {
+        let ours = zc_ublk::registration::stamp(&[0; 16], "a");
+        assert!(is_orphan(&info(ours, DeviceState::Quiesced), ProcessState::Gone));
+        assert!(is_orphan(&info(ours, DeviceState::Dead), ProcessState::Alive));
+        assert!(!is_orphan(&info(ours, DeviceState::Live), ProcessState::Alive));
+        assert!(!is_orphan(&info(7, DeviceState::Dead), ProcessState::Gone));
+    }
+
+    #[test]
+    fn devices_are_shown_with_their_state() {
+        let mut text = Vec::new();
+        list(&[info(7, DeviceState::Quiesced)], false, &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(
+            text.contains("/dev/ublkb90000") && text.contains("quiesced") && text.contains("nobody"),
+            "{text}"
+        );
+        let mut json = Vec::new();
+        list(&[info(7, DeviceState::Live)], true, &mut json).unwrap();
+        let value: Value = serde_json::from_slice(&json).unwrap();
+        assert_eq!((&value[0]["state"], &value[0]["ours"]), (&json!("live"), &json!(false)));
+    }
+}

@@ -1,0 +1,46 @@
+# The daemon is killed again and again under fio, which must not notice: no error, no wrong byte, no hang.
+D=/dev/ublkb0
+
+load() {
+    exec fio --name=crash --filename=$D --direct=1 --ioengine=libaio --iodepth=8 --rw=randrw --bs=4k,8k \
+        --size=32m --verify=crc32c --verify_fatal=1 --verify_backlog=64 --time_based --runtime=3600 \
+        --output=/tmp/fio.txt --randseed=11
+}
+
+crashes() {
+    local slowest=0 start took state i
+    load &
+    echo $! > /tmp/fio.pid
+    for i in $(seq 1 "$1"); do
+        sleep "0.$((RANDOM % 9 + 1))"
+        kill -0 "$(cat /tmp/fio.pid)" || { echo "fio ended before kill $i"; cat /tmp/fio.txt; return 1; }
+        kill -KILL "$(cat /tmp/daemon.pid)"
+        start=$EPOCHREALTIME
+        start_daemon
+        took=$(echo "$EPOCHREALTIME $start" | awk '{ printf "%d", ($1 - $2) * 1000 }')
+        [ "$took" -le "$slowest" ] || slowest=$took
+    done
+    state=$(zcctl ublk list --json | jq -r '.[0].state')
+    [ "$state" = live ]
+    # An orderly end of the load: what it had in flight ends well.
+    kill -INT "$(cat /tmp/fio.pid)"
+    wait "$(cat /tmp/fio.pid)" || [ $? -eq 128 ]
+    cat /tmp/fio.txt
+    grep -q 'err= 0' /tmp/fio.txt
+    if grep -qi 'verify.*fail\|I/O error' /tmp/fio.txt; then return 1; fi
+    if dmesg | grep -i 'I/O error.*ublk'; then return 1; fi
+    echo "$slowest" > /tmp/slowest
+}
+
+prepare() {
+    start_daemon
+    await $D
+    [ -b $D ]
+}
+
+configure 'ublk.attach = true'
+check format zcctl format /dev/vdb
+check attach prepare
+check kill-loop crashes "${rounds:-10}"
+figure slowest_recovery_ms "$(cat /tmp/slowest 2> /dev/null || echo -1)"
+check end stop_daemon

@@ -1,0 +1,205 @@
+# What a user does with a device: attach, look at it, partition it, make and check file systems, trim, detach.
+D=/dev/ublkb0
+Q=/sys/block/ublkb0/queue
+
+same() { [ "$1" = "$2" ] || { echo "$3: \"$1\" is not \"$2\""; return 1; }; }
+
+attributes() {
+    start_daemon
+    zcctl ublk probe
+    same "$(zcctl attach hdd)" "hdd is $D" attach
+    same "$(zcctl attach hdd)" "hdd is $D" "attach again"
+    same "$(blockdev --getsize64 $D)" "$(blockdev --getsize64 /dev/vdc)" size
+    same "$(cat $Q/write_cache)" "write back" write_cache
+    same "$(cat $Q/fua)" 1 fua
+    same "$(cat $Q/rotational)" 0 rotational
+    same "$(cat $Q/logical_block_size) $(cat $Q/physical_block_size)" "512 4096" blocks
+    same "$(cat $Q/max_hw_sectors_kb)" 512 largest
+    [ "$(cat $Q/discard_max_bytes)" -gt 0 ]
+    [ "$(cat $Q/write_zeroes_max_bytes)" -gt 0 ]
+    await /dev/disk/by-id/zcached-hdd
+    same "$(readlink -f /dev/disk/by-id/zcached-hdd)" $D link
+    zcctl ublk list --json | jq -e '.[0] | .volume == "hdd" and .state == "live" and .served'
+    zcctl status --json | jq -e '.volumes[0].info.device == "/dev/ublkb0"'
+    same "$(cat /proc/"$(cat /tmp/daemon.pid)"/oom_score_adj)" -1000 oom_score_adj
+    grep -q 'VmLck:[[:space:]]*[1-9]' /proc/"$(cat /tmp/daemon.pid)"/status
+}
+
+# The first and last bytes, odd ranges, the largest request, and what the origin has afterwards.
+bytes() {
+    dd if=/dev/urandom of=/tmp/data bs=1M count=8 status=none
+    dd if=/tmp/data of=$D bs=1M oflag=direct conv=fsync status=none
+    cmp -n 8388608 /tmp/data $D
+    cmp -n 8388608 /tmp/data /dev/vdc
+    local sectors
+    sectors=$(blockdev --getsz $D)
+    dd if=/tmp/data of=$D bs=512 count=1 seek=$((sectors - 1)) oflag=direct status=none
+    dd if=$D bs=512 count=1 skip=$((sectors - 1)) iflag=direct status=none | cmp -n 512 - /tmp/data
+    dd if=/tmp/data of=$D bs=512 count=7 seek=13 skip=99 oflag=direct conv=notrunc status=none
+    dd if=$D bs=512 count=7 skip=13 iflag=direct status=none > /tmp/got
+    dd if=/tmp/data bs=512 count=7 skip=99 status=none | cmp - /tmp/got
+    blkdiscard -z -o 1048576 -l 1048576 $D
+    dd if=$D bs=1M skip=1 count=1 iflag=direct status=none | cmp -n 1048576 - /dev/zero
+}
+
+partitions() {
+    wipefs -aq $D
+    printf 'label: gpt\nsize=64M\nsize=64M\n' | sfdisk -q $D
+    zcctl detach hdd
+    same "$(ls /dev/ublkb* 2> /dev/null)" "" "left after detach"
+    same "$(ls /dev/ublkc* 2> /dev/null)" "" "left after detach"
+    zcctl attach hdd
+    await ${D}p2
+    await /dev/disk/by-id/zcached-hdd-part2
+    wipefs -aq $D
+    zcctl detach hdd
+}
+
+# filesystem NAME MKFS... : through the device, after a restart, and on the bare origin.
+filesystem() {
+    local name=$1
+    shift
+    zcctl attach hdd
+    "$@" $D
+    mount $D /mnt/a
+    mkdir /mnt/a/tree
+    cp -a /usr/lib/udev /usr/share/bash-completion /mnt/a/tree/
+    dd if=/dev/urandom of=/mnt/a/blob bs=64k count=200 conv=fsync status=none
+    for i in $(seq 1 20); do dd if=/mnt/a/blob of=/mnt/a/sync.$i bs=4k count=3 skip=$i conv=fsync status=none; done
+    (cd /mnt/a && find . -type f -print0 | sort -z | xargs -0 sha256sum) > /tmp/sums
+    if zcctl detach hdd; then echo "a mounted device was detached"; return 1; fi
+    umount /mnt/a
+    zcctl detach hdd
+    stop_daemon
+    # The origin alone is whole.
+    # Nothing may be written to it now, not even by mounting.
+    blockdev --setro /dev/vdc
+    mount -o ro"$([ $name = xfs ] && echo ,norecovery)" /dev/vdc /mnt/a
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    blockdev --setrw /dev/vdc
+    start_daemon
+    zcctl attach hdd
+    case $name in
+        ext4) e2fsck -fn $D ;;
+        xfs) xfs_repair -n $D ;;
+        btrfs) btrfs check --readonly $D ;;
+    esac
+    mount $D /mnt/a
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    zcctl detach hdd
+}
+
+trimmed() {
+    zcctl attach hdd
+    mkfs.ext4 -qF -E nodiscard $D
+    mount $D /mnt/a
+    dd if=/dev/urandom of=/mnt/a/big bs=1M count=24 conv=fsync status=none
+    rm /mnt/a/big
+    sync
+    local before
+    before=$(discarded vdc)
+    fstrim -v /mnt/a
+    umount /mnt/a
+    echo "$before $(discarded vdc)"
+    [ $(($(discarded vdc) - before)) -ge 49152 ]
+    zcctl detach hdd
+}
+
+# What is mounted when the daemon ends stays, and goes on with the next one.
+stop_and_start() {
+    zcctl attach hdd
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    echo one > /mnt/a/file
+    sync
+    stop_daemon
+    zcctl ublk list
+    zcctl ublk list --json | jq -e '.[0].state == "quiesced"'
+    if zcctl ublk gc; then echo "a mounted device was removed"; return 1; fi
+    dd if=/dev/zero of=/mnt/a/waits bs=4k count=1 oflag=direct status=none &
+    local waiting=$!
+    start_daemon
+    wait $waiting
+    cat /mnt/a/file
+    umount /mnt/a
+    # Nobody uses it now: an orderly end takes it away.
+    stop_daemon
+    same "$(ls /dev/ublk[bc]* 2> /dev/null)" "" "left after the end"
+    start_daemon
+}
+
+# A daemon that is gone for good leaves a device that can be removed without it.
+collected() {
+    zcctl attach hdd
+    kill -KILL "$(cat /tmp/daemon.pid)"
+    wait_gone
+    for _ in $(seq 1 100); do
+        if zcctl ublk list --json | jq -e '.[0].state == "quiesced"' > /dev/null; then break; fi
+        sleep 0.1
+    done
+    zcctl ublk gc
+    same "$(ls /dev/ublk[bc]* 2> /dev/null)" "" "left after gc"
+    start_daemon
+}
+
+cycles() {
+    for _ in $(seq 1 "$1"); do
+        zcctl attach hdd > /dev/null
+        zcctl detach hdd > /dev/null
+    done
+}
+
+# The kernel's NBD client, with two connections.
+kernel_nbd() {
+    nbd-client -unix /run/nbd.sock -N hdd -C 2 -b 512 /dev/nbd0
+    mkfs.ext4 -qF /dev/nbd0
+    mount /dev/nbd0 /mnt/a
+    cp -a /usr/lib/udev /mnt/a/
+    (cd /mnt/a && find . -type f -print0 | xargs -0 sha256sum) > /tmp/sums
+    umount /mnt/a
+    e2fsck -fn /dev/nbd0
+    mount /dev/nbd0 /mnt/a
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    nbd-client -d /dev/nbd0
+}
+
+verified() {
+    [ -b $D ]
+    fio --name=v --filename=$D --direct=1 --ioengine=libaio --iodepth=16 --rw=randrw --bsrange=512-128k \
+        --bs_unaligned=0 --blockalign=512 --size=48m --verify=crc32c --verify_fatal=1 --randseed=7 --output=/tmp/fio
+}
+
+# The other ways to set a device up.
+variant() {
+    configure 'ublk.attach = true' "$@"
+    stop_daemon
+    start_daemon
+    await $D
+    verified
+    dd if=/tmp/data of=$D bs=8M count=1 oflag=direct status=none
+    dd if=$D bs=8M count=1 iflag=direct status=none | cmp - /tmp/data
+    stop_daemon
+    configure
+    start_daemon
+}
+
+configure
+check format zcctl format /dev/vdb
+check attributes attributes
+check bytes bytes
+check fio-verify verified
+check partitions partitions
+check ext4 filesystem ext4 mkfs.ext4 -qF
+check xfs filesystem xfs mkfs.xfs -qf
+check btrfs filesystem btrfs mkfs.btrfs -qf
+check discard trimmed
+check stop-and-start stop_and_start
+check gc collected
+check kernel-nbd kernel_nbd
+check attach-detach cycles "${rounds:-100}"
+check user-copy variant 'ublk.copy = "user"'
+check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
+check end stop_daemon

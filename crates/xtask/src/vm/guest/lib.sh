@@ -1,0 +1,80 @@
+# What the scenarios share. vdb is the SSD, vdc the slow disk, vdd a small one; they are the machine's to overwrite.
+
+result() { printf '%s\n' "$1" > /dev/ttyS1; }
+
+# check NAME COMMAND...: runs the command in a shell that stops at the first failure, and reports. One that takes too
+# long is ended, after everything that waits was shown.
+check() {
+    local name=$1 start=$EPOCHREALTIME status seconds running
+    shift
+    ( set -euo pipefail; "$@" ) > /tmp/out 2>&1 &
+    running=$!
+    ( sleep "${limit:-180}"; echo w > /proc/sysrq-trigger; ps -eo pid,stat,wchan:40,args --no-headers | grep -v '\]$'
+      kill -KILL $running ) > /dev/console 2>&1 &
+    wait $running
+    status=$?
+    kill $! 2> /dev/null
+    seconds=$(echo "$EPOCHREALTIME $start" | awk '{ printf "%.2f", $1 - $2 }')
+    if [ $status -eq 0 ]; then
+        result "{\"check\":\"$name\",\"ok\":true,\"seconds\":$seconds}"
+    else
+        echo "== $name failed ($status):"
+        tail -n 60 /tmp/out
+        echo "== the daemon:"
+        tail -n 30 /tmp/daemon.log
+        dmesg | tail -n 6
+        result "{\"check\":\"$name\",\"ok\":false,\"seconds\":$seconds}"
+    fi
+}
+
+# figure NAME NUMBER: something measured.
+figure() { result "{\"figure\":\"$1\",\"value\":$2}"; }
+
+# configure [LINE...]: writes the configuration; lines go to the volume.
+configure() {
+    {
+        printf '[cache]\npath = "/dev/vdb"\nstate_dir = "/tmp/state"\nmax_ram = "64 MiB"\n\n'
+        printf '[[volume]]\nname = "hdd"\norigin = "/dev/vdc"\n'
+        printf '%s\n' "$@"
+        printf '\n[nbd]\nlisten = []\nunix = ["/run/nbd.sock"]\n'
+    } > /tmp/zcached.toml
+}
+
+# Starts the daemon and waits until it answers.
+start_daemon() {
+    mkdir -p /run/zcached
+    setsid zcached --config /tmp/zcached.toml < /dev/null >> /tmp/daemon.log 2>&1 &
+    echo $! > /tmp/daemon.pid
+    for _ in $(seq 1 600); do
+        if zcctl status > /dev/null 2>&1; then return 0; fi
+        if ! kill -0 "$(cat /tmp/daemon.pid)" 2> /dev/null; then return 1; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+stop_daemon() {
+    kill -TERM "$(cat /tmp/daemon.pid)"
+    wait_gone
+}
+
+wait_gone() {
+    for _ in $(seq 1 600); do
+        if ! kill -0 "$(cat /tmp/daemon.pid)" 2> /dev/null; then return 0; fi
+        sleep 0.1
+    done
+    return 1
+}
+
+# Waits until a path is there.
+await() {
+    for _ in $(seq 1 100); do
+        if [ -e "$1" ]; then return 0; fi
+        sleep 0.1
+    done
+    echo "$1 does not appear"
+    return 1
+}
+
+# Sectors discarded on a disk so far.
+discarded() { awk '{ print $14 }' "/sys/block/$1/stat"; }

@@ -1,0 +1,66 @@
+//! Kernel and root of the machine, made from packages once.
+//!
+//! Invariants: what is there is complete (a stamp with everything it was made from is written last) or made anew. Nothing
+//! of this machine's own package sources changes.
+
+use anyhow::Context;
+use std::path::{Path, PathBuf};
+
+use crate::packages::{as_root, ensure_vm, find};
+use crate::run::run;
+
+const SCRIPT: &str = include_str!("guest/setup.sh");
+const KERNEL: &str = "linux-image-cloud-amd64";
+const PACKAGES: &str = "e2fsprogs,xfsprogs,btrfs-progs,fio,nbd-client,udev,kmod,fdisk,util-linux,mount,procps,jq,bash-completion";
+
+/// Where the parts of the machine are.
+#[derive(Debug)]
+pub(crate) struct Image {
+    dir: PathBuf,
+}
+
+impl Image {
+    pub(crate) fn kernel(&self) -> PathBuf {
+        self.dir.join("vmlinuz")
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.join("root.img")
+    }
+
+    /// The driver of the disks, for the initial memory.
+    pub(crate) fn driver(&self) -> PathBuf {
+        self.dir.join("virtio_blk.ko")
+    }
+}
+
+/// Makes sure that the parts are there.
+///
+/// # Errors
+/// A package cannot be had.
+pub(crate) fn ensure(again: bool, install: bool) -> anyhow::Result<Image> {
+    ensure_vm(install)?;
+    let dir = cache_dir()?.join("zcached-vm");
+    let stamp = dir.join("stamp");
+    let wanted = format!("{KERNEL}\n{PACKAGES}\n{SCRIPT}");
+    if !again && std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
+        return Ok(Image { dir });
+    }
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    // Half made is not made.
+    if stamp.exists() {
+        std::fs::remove_file(&stamp).with_context(|| format!("cannot remove {}", stamp.display()))?;
+    }
+    let script = dir.join("setup.sh");
+    std::fs::write(&script, SCRIPT).with_context(|| format!("cannot write {}", script.display()))?;
+    let shell = find("sh").context("there is no sh")?;
+    run(as_root(&shell)?.arg(&script).arg(&dir).args([KERNEL, PACKAGES]))?;
+    std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
+    Ok(Image { dir })
+}
+
+fn cache_dir() -> anyhow::Result<PathBuf> {
+    let named = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let at_home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache"));
+    named.or_else(at_home).context("neither XDG_CACHE_HOME nor HOME is set")
+}

@@ -1,0 +1,155 @@
+//! ublk devices on the data plane.
+//!
+//! Job: run the operations of a [`Server`] on the shard's ring and turn its requests into client requests (see `front`).
+//!
+//! Invariants: a request that was begun is given back when it is answered. While the daemon stops, no new ones are
+//! begun: the kernel keeps them, and issues them again to the daemon that takes the device over. A device whose tags are
+//! all gone is let go, its files closed, and whoever waits for that is told.
+//!
+//! What it does not do: add, start or remove devices (`ublk_control` does).
+
+use std::io;
+use std::sync::mpsc;
+
+use zc_core::{ErrorKind, VolumeId};
+use zc_io::{AlignedBuf, Operation, Segment};
+use zc_nbd::server::Command;
+use zc_ublk::{Request, RequestOp, Server, Step};
+
+use crate::front::{Asked, Asker, Body};
+use crate::pending::Pending;
+use crate::shard::Shard;
+
+/// A tag of a queue of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tag {
+    device: u32,
+    queue: u16,
+    tag: u16,
+}
+
+/// A device to be served.
+#[derive(Debug)]
+pub(crate) struct NewDevice {
+    pub(crate) server: Server,
+    pub(crate) volume: VolumeId,
+    /// Dropped when the device is let go.
+    pub(crate) gone: mpsc::Sender<()>,
+}
+
+/// A device that is served.
+#[derive(Debug)]
+pub(crate) struct UblkDevice {
+    server: Server,
+    volume: VolumeId,
+    /// Dropped last: whoever waits for it may remove the device then.
+    gone: mpsc::Sender<()>,
+}
+
+impl Shard {
+    pub(crate) fn serve_device(&mut self, new: NewDevice) {
+        if !self.stopping.is_running() {
+            return;
+        }
+        let NewDevice { mut server, volume, gone } = new;
+        let device = server.id();
+        for (queue, tag) in server.tags() {
+            let operation = server.fetch(queue, tag);
+            self.submit(operation, Pending::Ublk(Tag { device, queue, tag }));
+        }
+        let before = self.ublk.insert(device, UblkDevice { server, volume, gone });
+        assert!(before.is_none(), "the kernel gives a number to one device at a time");
+    }
+
+    fn device(&mut self, tag: Tag) -> &mut UblkDevice {
+        let Some(device) = self.ublk.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
+        device
+    }
+
+    /// An operation of a tag ended.
+    pub(crate) fn ublk_ended(&mut self, tag: Tag, result: io::Result<usize>, operation: Operation) {
+        let buffers = &self.buffers;
+        let Some(device) = self.ublk.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
+        let memory = |len_bytes| buffers.memory(len_bytes);
+        let step = device.server.ended(tag.queue, tag.tag, result, operation, memory);
+        self.ublk_step(tag, step);
+    }
+
+    fn ublk_step(&mut self, tag: Tag, step: Step) {
+        match step {
+            Step::Submit(operation) => self.submit(operation, Pending::Ublk(tag)),
+            Step::Serve { request, memory } if self.stopping.is_running() => {
+                self.begin_ublk(tag, request, memory);
+            }
+            Step::Serve { .. } => {}
+            Step::Gone if self.device(tag).server.is_gone() => {
+                if let Some(UblkDevice { server, gone, .. }) = self.ublk.remove(&tag.device) {
+                    // The files first.
+                    drop(server);
+                    drop(gone);
+                }
+            }
+            Step::Gone => {}
+        }
+    }
+
+    fn begin_ublk(&mut self, tag: Tag, request: Request, memory: Option<AlignedBuf>) {
+        let volume = self.device(tag).volume;
+        let asked = asked(&request);
+        let asker = Asker::Ublk(tag);
+        match memory {
+            Some(memory) => {
+                self.budget_bytes += asked.length;
+                self.begin_write_from(asker, volume, asked, memory);
+            }
+            None => self.begin(asker, volume, asked),
+        }
+    }
+
+    /// A request has its answer.
+    pub(crate) fn answer_ublk(&mut self, tag: Tag, body: &Body, error: Option<ErrorKind>) {
+        let bytes = match body {
+            Body::Read { arena, .. } => Some(Segment::whole(arena.read_lease(0..arena.len()))),
+            _ => None,
+        };
+        let result = match error {
+            Some(kind) => Err(i32::try_from(kind.errno().0).unwrap_or(1)),
+            None => Ok(bytes),
+        };
+        let step = self.device(tag).server.complete(tag.queue, tag.tag, result);
+        self.ublk_step(tag, step);
+    }
+}
+
+fn asked(request: &Request) -> Asked {
+    let (command, no_hole) = match request.op {
+        RequestOp::Read => (Command::Read, false),
+        RequestOp::Write => (Command::Write, false),
+        RequestOp::Flush => (Command::Flush, false),
+        RequestOp::Discard => (Command::Trim, false),
+        RequestOp::WriteZeroes { no_hole } => (Command::WriteZeroes, no_hole),
+    };
+    Asked {
+        command,
+        offset: request.offset_bytes,
+        length: request.len_bytes,
+        fua: request.fua,
+        no_hole,
+        fast_zero: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_keep_their_meaning() {
+        let of = |op, fua| asked(&Request { op, offset_bytes: 512, len_bytes: 1024, fua });
+        let write = of(RequestOp::Write, true);
+        assert_eq!((write.command, write.offset, write.length, write.fua), (Command::Write, 512, 1024, true));
+        let zeroes = of(RequestOp::WriteZeroes { no_hole: true }, false);
+        assert_eq!((zeroes.command, zeroes.no_hole, zeroes.fast_zero), (Command::WriteZeroes, true, false));
+        assert_eq!(of(RequestOp::Discard, false).command, Command::Trim);
+    }
+}

@@ -1,0 +1,390 @@
+//! Attaching and detaching: the control side of ublk devices.
+//!
+//! Job: a thread that owns the kernel's control device and carries out one order after the other: attach a volume (or
+//! take over the device that a daemon before this one left), detach it, and clear up when the daemon stops.
+//!
+//! Invariants: an order ends, if not well then with a sentence, in bounded time; the data plane never waits for one. A
+//! volume has at most one device; attaching it again names the same. A stop removes devices that nobody uses and leaves
+//! the others to the next daemon: requests to them wait.
+//!
+//! What it does not do: touch a request.
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::oneshot;
+use zc_cache::config::VolumeConfig;
+use zc_core::{Map, VolumeId};
+use zc_ublk::registration::{RUN_DIR, is_ours, register, stamp, unregister};
+use zc_ublk::{
+    Attributes, CharDevice, Controller, CopyMode, DeviceInfo, DeviceOptions, DeviceState, Features,
+    ProcessState, Server, UblkError, holder_of, preflight,
+};
+
+use crate::commands::{Command, Mailbox};
+use crate::error::EngineError;
+use crate::limits::{UBLK_GONE_MS, UBLK_ORDERS_MAX};
+use crate::registry::Registry;
+use crate::ublk::NewDevice;
+
+/// What a volume would be as a device.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    name: String,
+    volume: VolumeId,
+    /// Attach it when the daemon starts.
+    attach: bool,
+    copy: Option<CopyMode>,
+    options: DeviceOptions,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        volume: &zc_config::VolumeConfig,
+        config: &VolumeConfig,
+        block_bytes: u32,
+        cache: &[u8; 16],
+    ) -> Self {
+        let ublk = &volume.ublk;
+        let copy = match ublk.copy {
+            zc_config::UblkCopy::Auto => None,
+            zc_config::UblkCopy::Command => Some(CopyMode::InCommand),
+            zc_config::UblkCopy::User => Some(CopyMode::UserCopy),
+        };
+        let attributes = Attributes {
+            size_bytes: config.size_bytes,
+            logical_block_bytes: block_bytes,
+            physical_block_bytes: block_bytes.max(zc_core::limits::BLOCK_BYTES),
+            optimal_bytes: OPTIMAL_BYTES,
+            read_only: volume.mode == zc_config::Mode::ReadOnly,
+            // In every mode: a write that was acknowledged may be in the origin's own volatile cache, or in the page
+            // cache if it is a file. Without this the kernel would keep every flush to itself.
+            volatile_cache: true,
+            fua: true,
+            discard_granularity_bytes: block_bytes.max(zc_core::limits::BLOCK_BYTES),
+        };
+        let options = DeviceOptions {
+            id: None,
+            queues: ublk.queues,
+            depth: ublk.queue_depth,
+            request_bytes_max: ublk.request_bytes_max,
+            copy: CopyMode::InCommand,
+            stamp: stamp(cache, &volume.name),
+            attributes,
+        };
+        Self { name: volume.name.clone(), volume: config.id, attach: ublk.attach, copy, options }
+    }
+}
+
+/// Larger reads are split for decoding over the workers; smaller ones cost a request each.
+const OPTIMAL_BYTES: u32 = 64 << 10;
+
+/// The answer to an order: the device's path.
+type Answer = Result<String, String>;
+
+enum Order {
+    BringUp { done: mpsc::Sender<()> },
+    Attach { volume: String, answer: oneshot::Sender<Answer> },
+    Detach { volume: String, force: bool, answer: oneshot::Sender<Answer> },
+    Stop,
+}
+
+/// Gives orders to the thread; it ends with the last clone.
+#[derive(Debug, Clone)]
+pub(crate) struct UblkHandle(mpsc::SyncSender<Order>);
+
+impl UblkHandle {
+    pub(crate) fn start(
+        plans: Vec<Plan>,
+        mailbox: Arc<Mailbox>,
+        registry: Arc<Registry>,
+    ) -> Result<Self, EngineError> {
+        let (sender, orders) = mpsc::sync_channel(UBLK_ORDERS_MAX);
+        let mut worker = Worker {
+            plans,
+            mailbox,
+            registry,
+            control: None,
+            attached: Map::default(),
+            run_dir: RUN_DIR.into(),
+            is_stopped: false,
+        };
+        std::thread::Builder::new()
+            .name("ublk".to_owned())
+            .spawn(move || {
+                for order in orders {
+                    worker.carry_out(order);
+                }
+            })
+            .map_err(|source| EngineError::thread("the control of ublk devices", source))?;
+        Ok(Self(sender))
+    }
+
+    /// Takes over what an earlier daemon left and attaches what the configuration asks for; waits for both. What does
+    /// not work is logged.
+    pub(crate) fn bring_up(&self) {
+        let (done, wait) = mpsc::channel();
+        if self.0.try_send(Order::BringUp { done }).is_ok() {
+            // Ends when the sender is dropped.
+            let _ended = wait.recv();
+        }
+    }
+
+    pub(crate) async fn attach(&self, volume: &str) -> Answer {
+        let (answer, wait) = oneshot::channel();
+        self.ask(Order::Attach { volume: volume.to_owned(), answer }, wait).await
+    }
+
+    pub(crate) async fn detach(&self, volume: &str, force: bool) -> Answer {
+        let (answer, wait) = oneshot::channel();
+        self.ask(Order::Detach { volume: volume.to_owned(), force, answer }, wait).await
+    }
+
+    async fn ask(&self, order: Order, wait: oneshot::Receiver<Answer>) -> Answer {
+        self.0.try_send(order).map_err(|_| "too many orders for ublk devices wait already".to_owned())?;
+        wait.await.map_err(|_| "the daemon is stopping".to_owned())?
+    }
+
+    /// Removes devices that nobody uses, then stops the data plane.
+    pub(crate) fn stop(&self) {
+        // A full queue holds a stop, or orders whose askers ask again.
+        let _full = self.0.try_send(Order::Stop);
+    }
+}
+
+/// A device that is attached.
+struct Attached {
+    id: u32,
+    /// Ends when the data plane has let it go.
+    gone: mpsc::Receiver<()>,
+}
+
+struct Worker {
+    plans: Vec<Plan>,
+    mailbox: Arc<Mailbox>,
+    registry: Arc<Registry>,
+    control: Option<(Controller, Features)>,
+    attached: Map<String, Attached>,
+    run_dir: std::path::PathBuf,
+    /// A stop was carried out.
+    is_stopped: bool,
+}
+
+fn path_of(id: u32) -> String {
+    format!("/dev/ublkb{id}")
+}
+
+impl Worker {
+    fn carry_out(&mut self, order: Order) {
+        match order {
+            Order::BringUp { done } => {
+                self.bring_up();
+                drop(done);
+            }
+            Order::Attach { volume, answer } => {
+                let _asker_left = answer.send(self.attach(&volume));
+            }
+            Order::Detach { volume, force, answer } => {
+                let _asker_left = answer.send(self.detach(&volume, force));
+            }
+            Order::Stop if self.is_stopped => self.mailbox.send(Command::Stop),
+            Order::Stop => {
+                self.is_stopped = true;
+                for volume in self.attached.keys().cloned().collect::<Vec<_>>() {
+                    if let Err(reason) = self.detach(&volume, false) {
+                        tracing::warn!(
+                            "volume \"{volume}\" stays attached, requests to it wait for the next daemon: {reason}"
+                        );
+                    }
+                }
+                self.mailbox.send(Command::Stop);
+            }
+        }
+    }
+
+    fn bring_up(&mut self) {
+        if !Path::new("/dev/ublk-control").exists() && !self.plans.iter().any(|plan| plan.attach) {
+            return;
+        }
+        let left = match self.control().and_then(|(control, _)| control.list()) {
+            Ok(left) => left,
+            Err(error) => {
+                tracing::error!("ublk devices cannot be used: {error}");
+                return;
+            }
+        };
+        for plan in self.plans.clone() {
+            let is_left = left.iter().any(|info| info.stamp == plan.options.stamp);
+            if !is_left && !plan.attach {
+                continue;
+            }
+            match self.attach(&plan.name) {
+                Ok(path) => tracing::info!("volume \"{}\" is {path}", plan.name),
+                Err(error) => tracing::error!("volume \"{}\" cannot be attached: {error}", plan.name),
+            }
+        }
+        let is_known = |info: &DeviceInfo| self.plans.iter().any(|plan| plan.options.stamp == info.stamp);
+        for info in left.iter().filter(|info| is_ours(info.stamp) && !is_known(info)) {
+            if holder_of(info) == ProcessState::Gone {
+                tracing::warn!(
+                    "{} was left by a zcached that had other volumes; see `zcctl ublk`",
+                    info.path()
+                );
+            }
+        }
+    }
+
+    /// The control device, opened when it is first needed.
+    fn control(&mut self) -> Result<&mut (Controller, Features), UblkError> {
+        if self.control.is_none() {
+            let found = preflight()?;
+            self.control = Some((Controller::open()?, found.features));
+        }
+        let Some(control) = self.control.as_mut() else { unreachable!("opened above") };
+        Ok(control)
+    }
+
+    fn attach(&mut self, name: &str) -> Answer {
+        if let Some(attached) = self.attached.get(name) {
+            return Ok(path_of(attached.id));
+        }
+        let Some(plan) = self.plans.iter().find(|plan| plan.name == name).cloned() else {
+            return Err(format!("there is no volume \"{name}\""));
+        };
+        let attached = self.take_over(&plan).and_then(|found| match found {
+            Some(attached) => Ok(attached),
+            None => self.add(&plan),
+        });
+        let attached = attached.map_err(|error| error.to_string())?;
+        let path = path_of(attached.id);
+        self.attached.insert(name.to_owned(), attached);
+        self.publish(name, Some(path.clone()));
+        Ok(path)
+    }
+
+    fn publish(&self, name: &str, device: Option<String>) {
+        if let Some(mut info) = self.registry.volumes.get_mut(name) {
+            info.device = device;
+        }
+    }
+
+    /// Takes over the volume's device of a daemon that is gone. `None`: there is none, or none that is worth it.
+    fn take_over(&mut self, plan: &Plan) -> Result<Option<Attached>, UblkError> {
+        let (control, _) = self.control()?;
+        let left = control.list()?;
+        let Some(info) = left.into_iter().find(|info| info.stamp == plan.options.stamp) else {
+            return Ok(None);
+        };
+        if info.state != DeviceState::Dead
+            && info.is_servable()
+            && let Some(info) = control.take_over(info.id)?
+        {
+            let attached = self.serve(plan, info)?;
+            let (control, _) = self.control()?;
+            control.end_recovery(info.id, std::process::id())?;
+            // The file may be lost; the device is not.
+            register(&self.run_dir, info.id, &plan.name)?;
+            tracing::info!("{} was taken over, its requests are issued again", info.path());
+            return Ok(Some(attached));
+        }
+        // It was never started, or stopped and not removed.
+        control.delete(info.id)?;
+        unregister(&self.run_dir, info.id);
+        Ok(None)
+    }
+
+    fn add(&mut self, plan: &Plan) -> Result<Attached, UblkError> {
+        let (control, features) = self.control()?;
+        let options = DeviceOptions { copy: features.copy_mode(plan.copy), ..plan.options };
+        let info = control.add(&options)?;
+        let id = info.id;
+        let started = register(&self.run_dir, id, &plan.name).and_then(|()| self.serve(plan, info));
+        let attached = match started {
+            Ok(attached) => attached,
+            Err(error) => {
+                self.give_up(id, None);
+                return Err(error);
+            }
+        };
+        let (control, _) = self.control()?;
+        match control.start(id, std::process::id()) {
+            Ok(()) => Ok(attached),
+            Err(error) => {
+                self.give_up(id, Some(&attached.gone));
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the character device and has the data plane serve it.
+    fn serve(&self, plan: &Plan, info: DeviceInfo) -> Result<Attached, UblkError> {
+        let server = Server::new(CharDevice::open(info)?, plan.options.attributes.size_bytes);
+        let (gone, wait) = mpsc::channel();
+        self.mailbox.send(Command::ServeDevice(Box::new(NewDevice { server, volume: plan.volume, gone })));
+        Ok(Attached { id: info.id, gone: wait })
+    }
+
+    /// Removes what did not become a device. Why it did not is told already.
+    fn give_up(&mut self, id: u32, gone: Option<&mpsc::Receiver<()>>) {
+        if let Err(error) = self.remove(id, gone, None) {
+            tracing::warn!("what is left of ublk device {id} cannot be removed: {error}");
+        }
+    }
+
+    fn remove(
+        &mut self,
+        id: u32,
+        gone: Option<&mpsc::Receiver<()>>,
+        claim: Option<OwnedFd>,
+    ) -> Result<(), UblkError> {
+        let (control, _) = self.control()?;
+        control.stop(id)?;
+        // An open block device keeps what is to be removed.
+        drop(claim);
+        let left_open = gone.is_some_and(|gone| {
+            gone.recv_timeout(Duration::from_millis(UBLK_GONE_MS)) == Err(RecvTimeoutError::Timeout)
+        });
+        if left_open {
+            // Removing it would wait for the data plane to close it.
+            return Err(UblkError::TimedOut {
+                what: "end the requests of",
+                place: path_of(id),
+                ms: UBLK_GONE_MS,
+            });
+        }
+        control.delete(id)?;
+        unregister(&self.run_dir, id);
+        Ok(())
+    }
+
+    fn detach(&mut self, name: &str, force: bool) -> Answer {
+        let Some(attached) = self.attached.get(name) else {
+            return Err(format!("volume \"{name}\" is not attached"));
+        };
+        let path = path_of(attached.id);
+        // Held until the device is stopped, so that nobody mounts it in between.
+        let claim = if force { None } else { Some(claim(&path)?) };
+        let Some(attached) = self.attached.remove(name) else { unreachable!("looked up above") };
+        let removed = self.remove(attached.id, Some(&attached.gone), claim);
+        self.publish(name, None);
+        removed.map_err(|error| error.to_string())?;
+        Ok(path)
+    }
+}
+
+/// Opens a device exclusively and writes out what the kernel holds for it.
+fn claim(path: &str) -> Result<OwnedFd, String> {
+    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| match errno {
+        rustix::io::Errno::BUSY => {
+            format!("{path} is in use: unmount it and let go of what is built on it, or use --force")
+        }
+        other => format!("{path} cannot be opened: {other}"),
+    })?;
+    rustix::fs::fsync(&fd).map_err(|errno| format!("{path} cannot be written out: {errno}"))?;
+    Ok(fd)
+}

@@ -1,0 +1,309 @@
+//! The control side: one command at a time over a ring of its own.
+//!
+//! Job: put a command to /dev/ublk-control, wait for its end no longer than it may take, and say what went wrong.
+//!
+//! Invariants: memory of a command that did not end in time is never freed, and no further command is tried: the kernel
+//! takes them one after the other, under one lock.
+//!
+//! What it does not do: run beside the data path. It blocks; it belongs on a thread of its own, because starting a
+//! device needs requests to be served meanwhile.
+#![expect(unsafe_code, reason = "hands pointers to the kernel")]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::fs::{Mode, OFlags};
+use zc_core::u64_from_usize;
+use zerocopy::IntoBytes;
+
+use crate::error::UblkError;
+use crate::limits::{CONTROL_MS, START_MS, STOP_MS};
+use crate::options::{DeviceInfo, DeviceOptions, Features};
+use crate::uapi::{ControlCommand, RawDeviceInfo, control};
+
+const CONTROL_PATH: &str = "/dev/ublk-control";
+
+/// The control device, opened.
+pub struct Controller {
+    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    fd: OwnedFd,
+    /// A command did not end in time.
+    is_stuck: bool,
+}
+
+impl std::fmt::Debug for Controller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Controller").field("is_stuck", &self.is_stuck).finish_non_exhaustive()
+    }
+}
+
+/// What a command is, and how it is called when it fails.
+struct Command<'a> {
+    code: u32,
+    what: &'static str,
+    head: ControlCommand,
+    buffer: &'a mut [u8],
+    limit_ms: u64,
+}
+
+impl<'a> Command<'a> {
+    fn new(code: u32, what: &'static str, dev_id: u32, buffer: &'a mut [u8]) -> Self {
+        // Commands of no queue carry the largest number.
+        let head = ControlCommand { dev_id, queue_id: u16::MAX, ..ControlCommand::default() };
+        Self { code, what, head, buffer, limit_ms: CONTROL_MS }
+    }
+
+    fn data(mut self, data: u64) -> Self {
+        self.head.data = data;
+        self
+    }
+
+    fn within(mut self, limit_ms: u64) -> Self {
+        self.limit_ms = limit_ms;
+        self
+    }
+
+    fn place(&self) -> String {
+        if self.head.dev_id == u32::MAX {
+            "a ublk device".to_owned()
+        } else {
+            format!("ublk device {}", self.head.dev_id)
+        }
+    }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "bounds how long a control command is waited for, decides nothing else"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+impl Controller {
+    /// Opens the control device.
+    ///
+    /// # Errors
+    /// What is missing, and what helps.
+    pub fn open() -> Result<Self, UblkError> {
+        let fd = rustix::fs::open(CONTROL_PATH, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|errno| refused_open(errno.into()))?;
+        let ring = IoUring::<squeue::Entry128, cqueue::Entry>::builder().dontfork().build(4).map_err(|source| {
+            UblkError::Unavailable(format!(
+                "io_uring with large entries cannot be used ({source}); see the sysctl kernel.io_uring_disabled and the \
+                 seccomp profile of the container"
+            ))
+        })?;
+        Ok(Self { ring, fd, is_stuck: false })
+    }
+
+    /// What the driver can do.
+    ///
+    /// # Errors
+    /// When it is too old to say, or refuses.
+    pub fn features(&mut self) -> Result<Features, UblkError> {
+        let mut bytes = [0; 8];
+        let command = Command::new(control::GET_FEATURES, "ask for the features of", u32::MAX, &mut bytes);
+        match self.execute(command) {
+            Ok(()) => {
+                #[expect(clippy::host_endian_bytes, reason = "the kernel writes a native integer")]
+                let features = u64::from_ne_bytes(bytes);
+                Ok(Features(features))
+            }
+            Err(error) if matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
+                let text = "the ublk driver of this kernel is too old; Linux 6.5 or newer is needed";
+                Err(UblkError::Unavailable(text.to_owned()))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds a device: its character device is there afterwards, its block device not yet.
+    ///
+    /// # Errors
+    /// When the options are out of bounds or the kernel refuses.
+    pub fn add(&mut self, options: &DeviceOptions) -> Result<DeviceInfo, UblkError> {
+        options.check()?;
+        let mut raw = options.raw_info();
+        let id = raw.dev_id;
+        self.execute(Command::new(control::ADD_DEV, "add", id, raw.as_mut_bytes()))?;
+        let info = DeviceInfo::of(&raw);
+        let mut params = options.raw_params();
+        match self.execute(Command::new(control::SET_PARAMS, "set the parameters of", info.id, &mut params)) {
+            Ok(()) => Ok(info),
+            Err(error) => {
+                // Half a device is none. Why there is none matters more than whether its removal failed, too.
+                let _removed = self.delete(info.id);
+                Err(error)
+            }
+        }
+    }
+
+    /// What the kernel says of a device; `None`: there is none of this number.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn info(&mut self, id: u32) -> Result<Option<DeviceInfo>, UblkError> {
+        let mut raw = RawDeviceInfo::default();
+        match self.execute(Command::new(control::GET_DEV_INFO, "look at", id, raw.as_mut_bytes())) {
+            Ok(()) => Ok(Some(DeviceInfo::of(&raw))),
+            Err(error) if matches!(error.errno(), Some(libc::ENODEV | libc::EINVAL)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the block device. All tags must be fetched meanwhile, and requests served: the kernel looks for partitions.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the device did not answer in time.
+    pub fn start(&mut self, id: u32, pid: u32) -> Result<(), UblkError> {
+        self.execute(Command::new(control::START_DEV, "start", id, &mut []).data(pid.into()).within(START_MS))
+    }
+
+    /// Takes the block device away; its requests end, and all fetches with ENODEV.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or requests do not end in time.
+    pub fn stop(&mut self, id: u32) -> Result<(), UblkError> {
+        self.execute(Command::new(control::STOP_DEV, "stop", id, &mut []).within(STOP_MS))
+    }
+
+    /// Removes a device that is stopped. If somebody still has it open, it vanishes when they let go.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or on one before Linux 6.9 somebody keeps it open.
+    pub fn delete(&mut self, id: u32) -> Result<(), UblkError> {
+        match self.execute(Command::new(control::DEL_DEV_ASYNC, "remove", id, &mut [])) {
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => {
+                self.execute(Command::new(control::DEL_DEV, "remove", id, &mut []))
+            }
+            result => result,
+        }
+    }
+
+    /// Begins to take over a quiesced device. Its character device is to be opened and all tags fetched afterwards.
+    ///
+    /// # Errors
+    /// When the kernel refuses: EBUSY while the process before is not gone for good.
+    pub fn begin_recovery(&mut self, id: u32) -> Result<(), UblkError> {
+        self.execute(Command::new(control::START_USER_RECOVERY, "take over", id, &mut []))
+    }
+
+    /// Ends it: requests that the process before left are issued again.
+    ///
+    /// # Errors
+    /// When the kernel refuses, or the device did not answer in time.
+    pub fn end_recovery(&mut self, id: u32, pid: u32) -> Result<(), UblkError> {
+        let command = Command::new(control::END_USER_RECOVERY, "bring back", id, &mut []);
+        self.execute(command.data(pid.into()).within(START_MS))
+    }
+
+    /// Runs a command to its end, at most as long as it may take.
+    fn execute(&mut self, command: Command<'_>) -> Result<(), UblkError> {
+        if self.is_stuck {
+            return Err(UblkError::Stuck);
+        }
+        let place = command.place();
+        let Command { code, what, mut head, buffer: answer, limit_ms } = command;
+        // Memory of its own: if the kernel does not end the command, this is what stays with it.
+        let mut buffer: Box<[u8]> = answer.to_vec().into_boxed_slice();
+        head.len = u16::try_from(buffer.len()).unwrap_or(u16::MAX);
+        head.addr =
+            if buffer.is_empty() { 0 } else { u64_from_usize(buffer.as_mut_ptr().expose_provenance()) };
+        match self.round_trip(code, &head, limit_ms) {
+            Ok(Some(result)) if result >= 0 => {
+                answer.copy_from_slice(&buffer);
+                Ok(())
+            }
+            Ok(Some(result)) => {
+                Err(UblkError::Command { what, place, source: io::Error::from_raw_os_error(-result) })
+            }
+            Ok(None) => {
+                self.is_stuck = true;
+                let _stays_with_the_kernel = Box::leak(buffer);
+                Err(UblkError::TimedOut { what, place, ms: limit_ms })
+            }
+            Err(source) => {
+                self.is_stuck = true;
+                let _stays_with_the_kernel = Box::leak(buffer);
+                Err(UblkError::Command { what, place, source })
+            }
+        }
+    }
+
+    /// The result of a command; `None`: it did not end in time.
+    fn round_trip(&mut self, code: u32, head: &ControlCommand, limit_ms: u64) -> io::Result<Option<i32>> {
+        let mut argument = [0; 80];
+        argument[..size_of::<ControlCommand>()].copy_from_slice(head.as_bytes());
+        let entry = opcode::UringCmd80::new(types::Fd(self.fd.as_raw_fd()), code).cmd(argument).build();
+        // SAFETY: the memory that the argument names is kept by `execute` until the result is here, or leaked.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        if pushed.is_err() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let deadline = now() + Duration::from_millis(limit_ms);
+        loop {
+            if let Some(entry) = self.ring.completion().next() {
+                return Ok(Some(entry.result()));
+            }
+            let left = deadline.saturating_duration_since(now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let time = types::Timespec::from(left);
+            match self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time)) {
+                Ok(_) => {}
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ETIME | libc::EINTR)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+fn refused_open(source: io::Error) -> UblkError {
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => UblkError::Unavailable(format!(
+            "there is no {CONTROL_PATH}: load the driver with `modprobe ublk_drv`; a kernel without it needs \
+             CONFIG_BLK_DEV_UBLK, which Linux has since 6.0 (6.5 is needed)"
+        )),
+        Some(libc::EACCES | libc::EPERM) => UblkError::Unavailable(format!(
+            "{CONTROL_PATH} may not be opened by this process: it has to be root, with CAP_SYS_ADMIN"
+        )),
+        _ => UblkError::File { what: "open", place: CONTROL_PATH.to_owned(), source },
+    }
+}
+
+/// Reads a structure as the kernel left it.
+#[cfg(test)]
+fn info_of(bytes: &[u8]) -> DeviceInfo {
+    DeviceInfo::of(&zerocopy::FromBytes::read_from_bytes(bytes).unwrap())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::DeviceState;
+
+    #[test]
+    fn refusals_say_what_helps() {
+        let text = |errno| refused_open(io::Error::from_raw_os_error(errno)).to_string();
+        assert!(text(libc::ENOENT).contains("modprobe ublk_drv"));
+        assert!(text(libc::EACCES).contains("CAP_SYS_ADMIN"));
+        assert!(text(libc::EIO).starts_with("cannot open /dev/ublk-control"));
+    }
+
+    #[test]
+    fn fields_are_where_the_kernel_puts_them() {
+        let mut bytes = [0_u8; 64];
+        bytes[0] = 2; // nr_hw_queues
+        bytes[2] = 128; // queue_depth
+        bytes[4] = 2; // state
+        bytes[12] = 5; // dev_id
+        bytes[32] = 9; // ublksrv_flags
+        let info = info_of(&bytes);
+        assert_eq!((info.queues, info.depth, info.state), (2, 128, DeviceState::Quiesced));
+        assert_eq!((info.id, info.stamp, info.path().as_str()), (5, 9, "/dev/ublkb5"));
+    }
+}

@@ -1,0 +1,107 @@
+//! What is missing for ublk on this machine, before anything is tried.
+//!
+//! Job: one sentence per obstacle, with what helps. Kernels on which adding a device is known to crash or to hang are
+//! refused: a machine that hangs is worse than no device.
+//!
+//! What it does not do: try. That a kernel is in no list does not prove that it works; deadlines are for the rest.
+
+use crate::control::Controller;
+use crate::error::UblkError;
+use crate::options::Features;
+
+/// What was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preflight {
+    /// What the driver can do.
+    pub features: Features,
+}
+
+/// Kernels that must not be asked, by prefix of their release, with what is wrong with them. The part that follows the
+/// prefix must not go on with a digit.
+const BAD_KERNELS: &[(&str, &str)] = &[
+    ("6.18.4", "adding a ublk device crashes it"),
+    ("6.18.5", "adding a ublk device crashes it"),
+    ("6.17.0-1015", "adding a ublk device crashes it"),
+    ("6.17.0-1017", "adding a ublk device crashes it"),
+    ("6.17.0-1018", "adding a ublk device crashes it"),
+    ("6.18.40", "control commands of ublk never end on it"),
+    ("7.0.", "control commands of ublk never end on it up to 7.0.14"),
+];
+
+/// Releases that match an entry above but are known to be good.
+const GOOD_FROM: &[(&str, u32)] = &[("7.0.", 15)];
+
+/// Looks for everything that is needed.
+///
+/// # Errors
+/// The first thing that is missing.
+pub fn preflight() -> Result<Preflight, UblkError> {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    if let Some(obstacle) = bad_kernel(read("/proc/sys/kernel/osrelease").trim())
+        .or_else(|| io_uring_off(read("/proc/sys/kernel/io_uring_disabled").trim()))
+    {
+        return Err(UblkError::Unavailable(obstacle));
+    }
+    let features = Controller::open()?.features()?;
+    match features.missing() {
+        Some(missing) => Err(UblkError::Unavailable(format!(
+            "the ublk driver of this kernel lacks {missing}; Linux 6.5 or newer is needed"
+        ))),
+        None => Ok(Preflight { features }),
+    }
+}
+
+fn bad_kernel(release: &str) -> Option<String> {
+    let (_, why) = BAD_KERNELS.iter().find(|(prefix, _)| matches_release(release, prefix))?;
+    let is_good = GOOD_FROM.iter().any(|(prefix, from)| {
+        let patch = release.strip_prefix(prefix).map(leading_number);
+        patch.is_some_and(|patch| patch >= *from)
+    });
+    (!is_good).then(|| format!("kernel {release} is not used for ublk: {why}; use another kernel, or NBD"))
+}
+
+fn matches_release(release: &str, prefix: &str) -> bool {
+    let rest = release.strip_prefix(prefix);
+    rest.is_some_and(|rest| prefix.ends_with('.') || !rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn leading_number(text: &str) -> u32 {
+    let digits = text.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();
+    digits.parse().unwrap_or(0)
+}
+
+/// The value of the sysctl; 1 leaves it to a group and to CAP_SYS_ADMIN, which this needs anyway.
+fn io_uring_off(value: &str) -> Option<String> {
+    (value == "2")
+        .then(|| "io_uring is switched off: set the sysctl kernel.io_uring_disabled to 0 or 1".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_kernels_are_known_exactly() {
+        for bad in ["6.18.4", "6.18.5-arch1-1", "6.17.0-1015-azure", "6.18.40-foo", "7.0.3", "7.0.14-1-amd64"]
+        {
+            assert!(bad_kernel(bad).is_some(), "{bad}");
+        }
+        for good in [
+            "6.12.95+deb12-cloud-amd64",
+            "6.18.44",
+            "6.18.0",
+            "6.18.41",
+            "6.17.0-1016-aws",
+            "7.0.15",
+            "7.2.13",
+        ] {
+            assert_eq!(bad_kernel(good), None);
+        }
+    }
+
+    #[test]
+    fn a_switched_off_ring_is_named() {
+        assert!(io_uring_off("2").unwrap().contains("kernel.io_uring_disabled"));
+        assert_eq!((io_uring_off("1"), io_uring_off("0"), io_uring_off("")), (None, None, None));
+    }
+}
