@@ -20,7 +20,8 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use zc_engine::{NbdClient, NbdRequest};
 use zc_tests::{
-    BlockKind, Daemon, DataGen, MIB, Mount, Rng, World, program, read_file, rng, run_ok, same, seed_from_env,
+    BlockKind, Daemon, DataGen, MIB, Mount, Rng, World, bounded, program, read_file, rng, run_ok, same,
+    seed_from_env,
 };
 
 const VOLUME_MIB: u64 = 32;
@@ -261,9 +262,10 @@ fn zcctl_flush(world: &World) {
 
 /// Starts a daemon that must refuse; returns what it said.
 fn refused(world: &World, arguments: &[&str]) -> String {
-    let mut daemon = Command::new(program("zcached"));
-    let output =
-        daemon.arg("--config").arg(world.configure()).args(arguments).output().expect("cannot start zcached");
+    // One that does not refuse would serve until somebody stops it.
+    let mut daemon = bounded("env");
+    daemon.arg(program("zcached")).arg("--config").arg(world.configure()).args(arguments);
+    let output = daemon.output().expect("cannot start zcached");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(2), "{said}");
     assert!(!said.contains("panicked"), "{said}");
