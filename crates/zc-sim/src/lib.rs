@@ -2,7 +2,12 @@
 //!
 //! Job: run the production cache manager over simulated devices under one seed, with operations that end in random
 //! order, power cuts, killed processes and faults of the cache device, and check every byte that a client reads
-//! against a model disk (guarantees G1 to G4 and G7 of the design).
+//! against a model disk, and what the origins hold alone against the epochs of the clients (guarantees G1 to G7).
+//!
+//! In half of the seeds volumes write back. Two more judgements hold there. A request may fail once the cache device is
+//! in trouble (it may hold what only it has), and never return wrong bytes. Where the device lied about what it kept
+//! (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had, and keeps to them:
+//! at the end of a log, what was lost cannot be told from what never was.
 //!
 //! Invariants: one seed, one run: no clock, no thread, no I/O. A failing seed replays to the same event.
 //!
