@@ -7,14 +7,16 @@
 
 use smallvec::SmallVec;
 use zc_core::{
-    BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, SectorSpan, WeuSlot,
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, SectorSpan, WeuSlot,
 };
+use zc_format::ExtentError;
 
 use crate::dirty::Body;
+use crate::file_index::Mapping;
 use crate::headers::Stored;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, Digest};
+use crate::seam::{Action, Digest, ExtentRead};
 use crate::tracks::ExpectHeld;
 
 /// What a job came to.
@@ -23,6 +25,15 @@ enum Outcome {
     Zero,
     Shared { slot: WeuSlot, generation: Generation, stored: Stored },
     Store { codec: Codec, payload: BufSlice },
+}
+
+/// Stored content that is being read before it is shared.
+#[derive(Debug)]
+struct Proving {
+    slot: WeuSlot,
+    generation: Generation,
+    stored: Stored,
+    buf: BufId,
 }
 
 /// A piece of an extent on its way into a dirty unit.
@@ -36,6 +47,7 @@ pub(crate) struct DirtyJob {
     pub(crate) print: Option<Fingerprint>,
     /// Where it is compressed to, and how.
     scratch: Option<(BufId, Codec)>,
+    proving: Option<Proving>,
     outcome: Option<Outcome>,
     pub(crate) waits: u32,
     lookups: u8,
@@ -60,6 +72,7 @@ impl CacheManager {
             src,
             print: None,
             scratch: None,
+            proving: None,
             outcome: None,
             waits: 0,
             lookups: 0,
@@ -98,7 +111,11 @@ impl CacheManager {
                 if let Some((generation, stored)) = self.find_print(*slot, &print)
                     && self.may_owe(*slot)
                 {
-                    self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored });
+                    if self.slots.get(*slot).weu_seq.0 >= self.weu_seq_first {
+                        self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored });
+                    } else {
+                        self.prove_shared(id, *slot, generation, stored);
+                    }
                     return;
                 }
             }
@@ -107,6 +124,50 @@ impl CacheManager {
             }
         }
         if self.wb.jobs.get(&id).expect_held().waits == 0 {
+            self.compress_dirty(id);
+        }
+    }
+
+    /// A header of an earlier session names the content; the body beside it may have been torn when that was cut off.
+    /// A clean extent that does not verify is read from the origin, a dirty one is lost: so it is read before it is
+    /// relied upon.
+    fn prove_shared(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
+        self.stats.dirty_proofs += 1;
+        self.slots.pin(slot);
+        let buf = self.alloc(self.extent_bytes);
+        let place = self.place(slot, generation, stored);
+        let job = self.wb.jobs.get_mut(&id).expect_held();
+        job.proving = Some(Proving { slot, generation, stored, buf });
+        let key = job.key;
+        let expected = self.expected(&Mapping::Duplicate(place), &place, key);
+        let page = zc_core::limits::BLOCK_BYTES;
+        let start_bytes = expected.offset_bytes / page * page;
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
+        let source = self.source(slot);
+        let op = self.op(OpKind::DirtyProof(id));
+        self.hold_source(op, source);
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes: u32::from(place.pages) * page,
+            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
+            urgent: false,
+        });
+    }
+
+    pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let job = self.wb.jobs.get_mut(&id).expect_held();
+        let Proving { slot, generation, stored, buf } = job.proving.take().expect_held();
+        self.slots.unpin(slot);
+        self.release(buf);
+        if ok {
+            self.dirty_reduced(id, Outcome::Shared { slot, generation, stored });
+        } else {
+            let place = self.place(slot, generation, stored);
+            self.note_damaged(&Mapping::Duplicate(place));
             self.compress_dirty(id);
         }
     }

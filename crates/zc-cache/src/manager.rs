@@ -75,6 +75,7 @@ pub(crate) enum OpKind {
     Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
     DirtyHash(u64),
     DirtyCompress(u64),
+    DirtyProof(u64),
     DirtyPart(Part),
     GatherRead { gather: u64, extent: ExtentNo },
     DestageFlush { volume: VolumeId, writes: u64 },
@@ -363,6 +364,7 @@ impl CacheManager {
             Event::ExtentsRead { op, result } => match self.take_op(op) {
                 OpKind::Hit(hit) => self.hit_done(hit, result),
                 OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
+                OpKind::DirtyProof(job) => self.shared_proved(job, result),
                 OpKind::GatherRead { gather, extent } => self.gather_read_done(gather, extent, result),
                 OpKind::CompareRead(job) => self.compare_read_done(job, result),
                 OpKind::ProbeRead(id) => self.probe_ours_read(id, result),

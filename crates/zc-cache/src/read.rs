@@ -497,7 +497,7 @@ impl CacheManager {
         }
     }
 
-    fn note_damaged(&mut self, mapping: &Mapping) {
+    pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
             && self.slots.is_live(place)
             && !self.slots.get(place.slot).damaged.contains(&place.offset_units)

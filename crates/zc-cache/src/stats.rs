@@ -61,6 +61,8 @@ stats! {
     dirty_stored,
     /// Dirty extents whose content was stored already.
     dirty_shared,
+    /// Stored extents of earlier sessions that were read before dirty data was shared with them.
+    dirty_proofs,
     /// Times a write waited for room for dirty data.
     dirty_waits,
     /// Dirty data that could not be read back when it was to be destaged.

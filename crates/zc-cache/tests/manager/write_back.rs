@@ -2,7 +2,7 @@
 
 use zc_cache::config::{Ack, Mode, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{Codec, ErrorKind};
+use zc_core::{Codec, ErrorKind, WeuSlot};
 
 use crate::world::{Shape, V, W, World, half, volume};
 
@@ -339,4 +339,29 @@ fn a_change_of_the_codec_does_not_reach_what_is_being_compressed() {
         t.check(0, E);
         assert_eq!(t.world.origin_reads.len(), reads, "a hit");
     }
+}
+
+#[test]
+fn dirty_data_does_not_rely_on_content_of_an_earlier_session_that_is_torn() {
+    let mut t = Twin::new(Shape::default());
+    let data = extents(7, 1);
+    t.world.write(W, 0, &data);
+    t.world.tick(2000);
+    t.world.stop();
+    t.world = t.world.restart(true);
+    t.write(4 * E, &data);
+    t.flush();
+    assert_eq!((t.world.stat("dirty_proofs"), t.world.stat("dirty_shared")), (1, 1), "it is sound");
+    t.clean();
+    t.world.stop();
+    t.world = t.world.restart(true);
+    for slot in 0..16 {
+        // The first extent of every unit, behind its inline header.
+        t.world.slot_bytes(WeuSlot(slot))[100] ^= 1;
+    }
+    t.write(9 * E, &data);
+    t.flush();
+    assert_eq!((t.world.stat("dirty_proofs"), t.world.stat("dirty_shared")), (1, 0));
+    t.world = t.world.restart(false);
+    t.check(0, 10 * E);
 }
