@@ -216,7 +216,7 @@ impl CacheManager {
     fn begin_retiring(&mut self) {
         if self.load.is_some()
             || self.stop_flush.is_some()
-            || self.stop_unsettled
+            || (self.stop_unsettled && self.waiting_room.is_empty())
             || self.now_ms < self.retire_not_before_ms
         {
             return;

@@ -6,7 +6,7 @@
 //! How: stretches of noise between copies of earlier bytes, many and small as in text and tables, chosen so that what
 //! LZ4 is expected to make of the block stays on its way to an aim. A copy costs three bytes and one more for every
 //! 255; noise costs itself. LZ4 finds other copies than those that were made, so the block is compressed, and made
-//! again with an aim that is corrected by the error, at most [`ATTEMPTS_MAX`] times; the best is kept.
+//! again with an aim that is corrected by the error, at most `ATTEMPTS_MAX` times; the best is kept.
 //!
 //! Error of the size, under LZ4 (`lz4_flex`, blocks of 4 KiB, every target from 24 to 4096; a test asserts it): within
 //! 8 bytes for every second block, 128 for 99 of 100 and 256 for all, 0.2 % over all. Zstandard's size is not aimed at; entropy coding gains nothing from noise, so
