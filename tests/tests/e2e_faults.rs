@@ -192,24 +192,36 @@ fn a_full_disk_under_the_cache_is_no_error() {
     daemon.terminate();
 }
 
-/// nbdkit with its error filter, mounted as a file. Killed and unmounted when dropped.
+/// nbdkit with a filter, mounted as a file. Killed and unmounted when dropped.
 #[derive(Debug)]
-struct FailingFile {
+struct FilteredFile {
     fuse: Child,
     mount: std::path::PathBuf,
 }
 
-impl FailingFile {
+impl FilteredFile {
     /// Shows `image` as the file `mount`; while the file `trigger` exists every read and write of it fails.
-    fn start(world: &World, image: &Path, trigger: &Path) -> Self {
-        let mount = world.path("failing.img");
+    fn failing(world: &World, image: &Path, trigger: &Path) -> Self {
+        let words = ["error=EIO", "error-rate=100%", &format!("error-file={}", trigger.display())];
+        Self::start(world, image, "error", &words)
+    }
+
+    /// Shows `image` as the file `mount` and writes down every request.
+    fn logged(world: &World, image: &Path, log: &Path) -> Self {
+        Self::start(world, image, "log", &[&format!("logfile={}", log.display())])
+    }
+
+    fn start(world: &World, image: &Path, filter: &str, words: &[&str]) -> Self {
+        let mount = world.path("filtered.img");
         File::create(&mount).expect("cannot make the mount point");
         let pid = world.path("fuse.pid");
         run_ok(Command::new("mkfifo").arg(&pid));
         let mut command = Command::new(require_tool("nbdfuse"));
         command.arg("--pidfile").arg(&pid).arg(&mount).args(["--command"]).arg(require_tool("nbdkit"));
-        command.args(["-s", "--exit-with-parent", "--filter=error", "file"]).arg(image);
-        command.args(["error=EIO", "error-rate=100%"]).arg(format!("error-file={}", trigger.display()));
+        command
+            .args(["-s", "--exit-with-parent", &format!("--filter={filter}"), "file"])
+            .arg(image)
+            .args(words);
         let fuse = command.stdin(Stdio::null()).spawn().expect("cannot start nbdfuse");
         // It writes its process id when the file is there.
         let _pid = read_file(&pid);
@@ -217,7 +229,7 @@ impl FailingFile {
     }
 }
 
-impl Drop for FailingFile {
+impl Drop for FilteredFile {
     fn drop(&mut self) {
         Command::new("fusermount3").args(["-u", "-z"]).arg(&self.mount).status().ok();
         self.fuse.kill().ok();
@@ -232,7 +244,7 @@ fn errors_of_the_origin_reach_the_client_and_nothing_else_does() {
     let behind = world.path("behind.img");
     std::fs::write(&behind, &image).expect("cannot write the image");
     let trigger = world.path("fail-now");
-    let failing = FailingFile::start(&world, &behind, &trigger);
+    let failing = FilteredFile::failing(&world, &behind, &trigger);
     world.volumes[0].2 = format!("origin = \"{}\"\ndirect = false\n", failing.mount.display());
     let daemon = world.start();
     let half = image.len() / 2;
@@ -253,5 +265,26 @@ fn errors_of_the_origin_reach_the_client_and_nothing_else_does() {
     same(&client.read(0, half).expect("read"), &image[..half], "the first half again");
     assert!(world.stats()["driver"]["origin_errors"].as_u64() > Some(0));
     drop(client);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_flush_on_one_connection_covers_what_another_was_told_is_written() {
+    let mut world = World::new(64, 32);
+    let (behind, log) = (world.path("behind.img"), world.path("requests"));
+    std::fs::write(&behind, vec![1; 32 << 20]).expect("cannot write the image");
+    let file = FilteredFile::logged(&world, &behind, &log);
+    world.volumes[0].2 = format!("origin = \"{}\"\ndirect = false\n", file.mount.display());
+    let daemon = world.start();
+    let (mut one, mut two) = (world.connect("disk"), world.connect("disk"));
+    for round in 0..4_u64 {
+        one.write(round << 16, &[7; 65536]).expect("write");
+        two.flush().expect("flush");
+        // What reached the origin, in order; both were told of the end of their requests.
+        let requests = String::from_utf8(read_file(&log)).expect("the log is text");
+        let last = |name: &str| requests.rfind(name);
+        assert!(last(" Write ").is_some_and(|write| last(" Flush ") > Some(write)), "{requests}");
+    }
+    drop((one, two));
     assert_eq!(daemon.terminate().code(), Some(0));
 }

@@ -42,8 +42,6 @@ pub(crate) enum Step {
     EndToEnd,
     /// The daemon with clients of a newer Debian, if they can be had.
     NewerClients,
-    /// Block devices and file systems in a virtual machine: what is quick.
-    Vm,
 }
 
 /// What came of a step that did not fail.
@@ -86,7 +84,6 @@ impl Step {
             }
             Self::Fuzz => crate::fuzz::check(),
             Self::NbdConformance => crate::conformance::check(),
-            Self::Vm => crate::vm::run(&crate::vm::Task::Quick, install),
             Self::EndToEnd => {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }

@@ -119,9 +119,9 @@ impl Bench {
         command.args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1"]);
         command.args(["-m", &MEMORY_MIB.to_string(), "-nic", "none", "-no-reboot", "-nodefaults"]);
         command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(self.path("initrd"));
-        command
-            .arg("-append")
-            .arg(format!("console=ttyS0 quiet panic=-1 mitigations=off scenario={scenario} rounds={rounds}"));
+        command.arg("-append").arg(format!(
+            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check scenario={scenario} rounds={rounds}"
+        ));
         command.arg("-drive").arg(drive(&image.root(), "snapshot=on"));
         for (name, _) in DISKS {
             let extra = if name == "hdd" {

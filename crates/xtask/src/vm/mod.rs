@@ -45,7 +45,7 @@ pub(crate) enum Task {
     },
     /// All of them, at length.
     All,
-    /// What is quick: the step of `cargo xtask test`.
+    /// What is quick.
     Quick,
     /// A shell on the console; `poweroff -f` or ctrl-a x ends it.
     Shell,
