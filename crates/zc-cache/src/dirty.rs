@@ -381,6 +381,8 @@ pub struct DirtyState {
     pub draining: bool,
     /// Writes that wait for room.
     pub waiting: u64,
+    /// The newest epoch: what is given up now ends with it.
+    pub newest_epoch: u64,
 }
 
 #[cfg(test)]

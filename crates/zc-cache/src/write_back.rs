@@ -184,6 +184,7 @@ impl CacheManager {
             fenced: self.fence(volume).is_some(),
             draining: dirty.draining,
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
+            newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),
         })
     }
 

@@ -324,7 +324,7 @@ impl Shared {
     async fn configure(&self, volumes: Vec<(String, VolumeConfig)>) -> Result<(), String> {
         let write_back = volumes.iter().filter(|(_, config)| config.mode == Mode::WriteBack);
         let names: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
-        self.on_media(move |custody| custody.may_become_dirty(&names)).await?;
+        self.announce(names).await?;
         let volumes: Vec<VolumeConfig> = volumes.into_iter().map(|(_, config)| config).collect();
         let (reply, done) = oneshot::channel();
         for config in &volumes {

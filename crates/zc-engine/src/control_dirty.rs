@@ -39,6 +39,14 @@ impl Shared {
         let write_back = new.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
         let names =
             write_back.map(|volume| volume.name.clone()).filter(|name| served(name)).collect::<Vec<_>>();
+        self.announce(names).await
+    }
+
+    /// Says durably that volumes may become dirty. While the cache is out of order none does.
+    pub(crate) async fn announce(&self, names: Vec<String>) -> Result<(), String> {
+        if names.is_empty() || !self.stats().await?.cache_healthy {
+            return Ok(());
+        }
         self.on_media(move |custody| custody.may_become_dirty(&names)).await
     }
 
@@ -54,6 +62,12 @@ impl Shared {
     pub(crate) async fn drop_dirty(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name).await?;
         let stats = self.stats().await?;
+        if !stats.cache_healthy
+            && let Some(dirty) = stats.dirty.get(name)
+        {
+            let (owned, epoch) = (name.to_owned(), dirty.newest_epoch);
+            self.on_media(move |custody| custody.give_up(&owned, epoch)).await?;
+        }
         self.mailbox.send(Command::DropDirty(id));
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
         tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");

@@ -47,6 +47,8 @@ pub struct Dirty {
     pub epochs: u64,
     /// The recovery point: how long ago the oldest of them began, in milliseconds.
     pub oldest_age_ms: u64,
+    /// The newest epoch.
+    pub newest_epoch: u64,
     /// It is being brought to the origin without a pause.
     pub draining: bool,
     /// Requests fail because some of it is out of reach.
@@ -101,6 +103,7 @@ impl Shard {
                 extents: state.extents,
                 epochs: state.epochs,
                 oldest_age_ms: state.oldest_age_ms,
+                newest_epoch: state.newest_epoch,
                 draining: state.draining,
                 fenced: state.fenced,
                 waiting_writes: state.waiting,

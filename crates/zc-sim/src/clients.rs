@@ -197,7 +197,8 @@ impl World {
         self.settings[volume] += 1;
         let to = self.volumes[volume].mode;
         if to == Mode::WriteBack {
-            self.maybe_dirty[volume] = true;
+            // A cache that is out of order takes nothing dirty, and nothing is noted.
+            self.maybe_dirty[volume] |= self.manager.as_ref().is_some_and(CacheManager::is_healthy);
             self.coverage.note("changes to write-back");
         } else if self.dirty(volume).is_some() {
             self.coverage.note("changes from write-back while dirty");
@@ -215,7 +216,8 @@ impl World {
         if !self.served[volume] {
             self.served[volume] = true;
             self.volumes[volume].may_be_dirty = self.maybe_dirty[volume];
-            self.maybe_dirty[volume] |= self.volumes[volume].mode == Mode::WriteBack;
+            let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+            self.maybe_dirty[volume] |= healthy && self.volumes[volume].mode == Mode::WriteBack;
             self.coverage.note("volumes added while serving");
             let config = self.volumes[volume].clone();
             self.configure(config);
