@@ -414,8 +414,15 @@ impl CacheManager {
         let Some(dirty) = self.wb.volumes.get_mut(&cfg.id) else { return false };
         dirty.leaving = None;
         dirty.holding = false;
+        let now = self.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
+        }
+        match now {
+            // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
+            Some(Mode::ReadOnly) if cfg.mode == Mode::ReadOnly => return false,
+            Some(mode) => *mode = Mode::WriteBack,
+            None => {}
         }
         dirty.leave(cfg.clone(), self.now_ms);
         true

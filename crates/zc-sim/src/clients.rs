@@ -234,6 +234,10 @@ impl World {
             self.random_request();
             self.step();
         }
+        // A volume that has gone to write-back meanwhile does wait: its flushes are for the cache device.
+        if self.maybe_dirty.contains(&true) {
+            self.stalled = None;
+        }
         self.drain();
         self.stalled = None;
         self.coverage.note("requests answered while WEU writes hang");
