@@ -328,14 +328,17 @@ impl CacheManager {
         self.slots.release(slot);
     }
 
-    /// A dirty unit that has no header (yet), or one that cannot be read now: records say what is in it, and each
-    /// extent is verified when it is read.
+    /// A dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records say
+    /// what is in it, and each extent is verified when it is read. If the header can be read again one day, its base
+    /// entries are not believed: what becomes of these extents meanwhile is not recorded.
     fn adopt_headerless(&mut self, slot: WeuSlot) {
         let entry = self.slots.get_mut(slot);
         entry.state = SlotState::Sealed;
         entry.retired = false;
         entry.filling = true;
+        let (generation, weu_seq) = (entry.generation, entry.weu_seq);
         self.policy.inserted(slot);
+        self.record(Record::SlotDirty { slot, generation, weu_seq });
     }
 
     fn believes(&self, header: &WeuHeader) -> bool {
@@ -371,7 +374,6 @@ impl CacheManager {
         }
         entry.state = SlotState::Sealed;
         entry.retired = false;
-        entry.filling = false;
         entry.generation = header.generation;
         entry.weu_seq = header.weu_seq;
         entry.header_bytes = bytes;
@@ -402,7 +404,9 @@ impl CacheManager {
         if whole && self.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
             self.prints.insert(&entry.fingerprint, slot);
         }
-        if entry.dirty.is_some() || self.slots.get(slot).void_bases.contains(&stored.offset_units) {
+        let slot_entry = self.slots.get(slot);
+        let void = slot_entry.filling || slot_entry.void_bases.contains(&stored.offset_units);
+        if entry.dirty.is_some() || void {
             return;
         }
         let mapping = Mapping::Base(self.place(slot, generation, stored));
