@@ -424,7 +424,8 @@ impl CacheManager {
             OpKind::Piece(write) => self.piece_done(write, result),
             OpKind::ClientFlush { req, volume, writes } => {
                 self.origin_flushed(volume, writes, result);
-                if result.is_ok() && self.has_dirty(volume) && self.fence(volume).is_none() {
+                let result = if self.fence(volume).is_some() { Err(ErrorKind::Io) } else { result };
+                if result.is_ok() && self.has_dirty(volume) {
                     self.request_commit(volume, Some(req));
                 } else {
                     self.out.push(Action::Reply { req, result });
