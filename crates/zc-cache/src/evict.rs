@@ -84,7 +84,10 @@ impl CacheManager {
         result: Result<Option<Box<WeuHeader>>, ErrorKind>,
     ) {
         match result {
-            Ok(Some(header)) if header.generation == self.slots.get(slot).generation => {
+            Ok(Some(header))
+                if header.generation == self.slots.get(slot).generation
+                    && header.weu_seq == self.slots.get(slot).weu_seq =>
+            {
                 let short = self.slots.short(header.generation);
                 for entry in &header.entries {
                     let offset = entry.offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES;

@@ -297,6 +297,7 @@ impl CacheManager {
         self.slots.unpin(slot);
         if let Ok(Some(header)) = result
             && self.slots.get(slot).generation == header.generation
+            && self.slots.get(slot).weu_seq == header.weu_seq
         {
             self.load_prints(header);
         }
