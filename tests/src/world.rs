@@ -181,6 +181,17 @@ impl World {
         })
     }
 
+    /// Waits until everything that was offered for insertion is inserted, or was not to be.
+    pub fn inserted(&self) {
+        self.stats_until("what was offered is inserted", |stats| {
+            let count = |name: &str| stats["manager"][name].as_u64().unwrap_or_default();
+            let ends =
+                ["stored", "duplicates", "zero", "skipped", "dropped", "stale", "present", "once_only"];
+            let ended: u64 = ends.iter().map(|end| count(&format!("insert_{end}"))).sum();
+            ended == count("insert_offered")
+        });
+    }
+
     /// Runs `zcctl` on this daemon with `--json` and returns what it said.
     ///
     /// # Panics
