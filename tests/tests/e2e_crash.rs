@@ -131,16 +131,20 @@ fn acknowledged_writes_outlive_kill_9_again_and_again() {
     world.origin_is("disk", &twin);
 }
 
+/// Writes the volume no faster than it is taken in: what is skipped under pressure is not what these tests are about.
+fn fill(world: &World, image: &[u8]) {
+    for (piece, at) in image.chunks(8 << 20).zip((0_u64..).step_by(8 << 20)) {
+        world.connect("disk").write(at, piece).expect("fill");
+        world.inserted();
+    }
+}
+
 #[test]
 fn a_killed_daemon_finds_its_cache_warm() {
     let world = World::new(128, 64);
     let image = half_duplicates(4, 64);
     let daemon = world.start();
-    // No faster than it is taken in: what is skipped under pressure is not what this is about.
-    for (piece, at) in image.chunks(8 << 20).zip((0_u64..).step_by(8 << 20)) {
-        world.connect("disk").write(at, piece).expect("fill");
-        world.inserted();
-    }
+    fill(&world, &image);
     let before = world.settled();
     assert!(before["manager"]["insert_duplicates"].as_u64() > Some(3000), "{before}");
     daemon.kill9();
@@ -158,7 +162,7 @@ fn a_clean_stop_keeps_everything() {
     let world = World::new(128, 64);
     let image = half_duplicates(6, 64);
     let daemon = world.start();
-    world.connect("disk").write(0, &image).expect("fill");
+    fill(&world, &image);
     let before = world.settled();
     assert_eq!(daemon.terminate().code(), Some(0));
     let daemon = world.start();
