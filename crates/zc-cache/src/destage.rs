@@ -20,7 +20,7 @@ use crate::dirty::{Body, EpochState, Version};
 use crate::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, ExtentRead, Note, RequestKind};
+use crate::seam::{Action, Note, RequestKind};
 use crate::tracks::ExpectHeld;
 
 /// Largest origin write of destaging.
@@ -265,20 +265,9 @@ impl CacheManager {
             }
             Body::Stored { place, own } => {
                 let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
-                let page = zc_core::limits::BLOCK_BYTES;
-                let source = self.source(place.slot);
                 self.gathers.get_mut(&id).expect_held().reads += 1;
-                let op = self.op(OpKind::GatherRead { gather: id, extent: key.extent });
-                self.hold_source(op, source);
-                self.out.push(Action::ReadExtents {
-                    op,
-                    source,
-                    slot: place.slot,
-                    start_bytes: expected.offset_bytes / page * page,
-                    len_bytes: u32::from(place.pages) * page,
-                    parts: vec![ExtentRead { expected, skip_bytes, dest }],
-                    urgent: false,
-                });
+                let kind = OpKind::GatherRead { gather: id, extent: key.extent };
+                self.read_stored_extent(kind, &place, expected, skip_bytes, dest);
             }
         }
     }

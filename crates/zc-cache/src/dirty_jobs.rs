@@ -16,7 +16,7 @@ use crate::file_index::Mapping;
 use crate::headers::Stored;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, Digest, ExtentRead};
+use crate::seam::{Action, Digest};
 use crate::tracks::ExpectHeld;
 
 /// What a job came to.
@@ -140,21 +140,8 @@ impl CacheManager {
         job.proving = Some(Proving { slot, generation, stored, buf });
         let key = job.key;
         let expected = self.expected(&Mapping::Duplicate(place), &place, key);
-        let page = zc_core::limits::BLOCK_BYTES;
-        let start_bytes = expected.offset_bytes / page * page;
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-        let source = self.source(slot);
-        let op = self.op(OpKind::DirtyProof(id));
-        self.hold_source(op, source);
-        self.out.push(Action::ReadExtents {
-            op,
-            source,
-            slot,
-            start_bytes,
-            len_bytes: u32::from(place.pages) * page,
-            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
-            urgent: false,
-        });
+        self.read_stored_extent(OpKind::DirtyProof(id), &place, expected, 0, dest);
     }
 
     pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {

@@ -19,7 +19,7 @@ use crate::file_index::{Mapping, Place};
 use crate::headers::Stored;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, Digest, ExtentRead};
+use crate::seam::{Action, Digest};
 use crate::streams::StreamId;
 use crate::tracks::{ExpectHeld, Guard};
 
@@ -340,21 +340,8 @@ impl CacheManager {
         job.comparing = Some((slot, generation, stored));
         let place = self.place(slot, generation, stored);
         let expected = self.expected(&Mapping::Duplicate(place), &place, self.inserts.jobs[&id].guard.key);
-        let page = zc_core::limits::BLOCK_BYTES;
-        let start_bytes = expected.offset_bytes / page * page;
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-        let source = self.source(slot);
-        let op = self.op(OpKind::CompareRead(id));
-        self.hold_source(op, source);
-        self.out.push(Action::ReadExtents {
-            op,
-            source,
-            slot,
-            start_bytes,
-            len_bytes: u32::from(place.pages) * page,
-            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
-            urgent: false,
-        });
+        self.read_stored_extent(OpKind::CompareRead(id), &place, expected, 0, dest);
     }
 
     pub(crate) fn compare_read_done(

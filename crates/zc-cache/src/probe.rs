@@ -20,7 +20,7 @@ use zc_format::ExtentError;
 use crate::file_index::{Keep, Mapping, Place, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, Digest, ExtentRead, Note};
+use crate::seam::{Action, Digest, Note};
 use crate::tracks::{ExpectHeld, Guard};
 
 /// Mappings compared per volume.
@@ -168,21 +168,8 @@ impl CacheManager {
         let ours = self.alloc(self.extent_bytes);
         self.slots.pin(place.slot);
         let expected = self.expected(&mapping, &place, key);
-        let page = zc_core::limits::BLOCK_BYTES;
-        let start_bytes = expected.offset_bytes / page * page;
-        let source = self.source(place.slot);
-        let op = self.op(OpKind::ProbeRead(id));
-        self.hold_source(op, source);
         let dest = self.whole(ours);
-        self.out.push(Action::ReadExtents {
-            op,
-            source,
-            slot: place.slot,
-            start_bytes,
-            len_bytes: u32::from(place.pages) * page,
-            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
-            urgent: false,
-        });
+        self.read_stored_extent(OpKind::ProbeRead(id), &place, expected, 0, dest);
         ours
     }
 

@@ -418,6 +418,30 @@ impl CacheManager {
         }
     }
 
+    /// Reads one stored extent in the background, from where it is now.
+    pub(crate) fn read_stored_extent(
+        &mut self,
+        kind: OpKind,
+        place: &Place,
+        expected: ExpectedExtent,
+        skip_bytes: u32,
+        dest: BufSlice,
+    ) {
+        let page = zc_core::limits::BLOCK_BYTES;
+        let source = self.source(place.slot);
+        let op = self.op(kind);
+        self.hold_source(op, source);
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot: place.slot,
+            start_bytes: expected.offset_bytes / page * page,
+            len_bytes: u32::from(place.pages) * page,
+            parts: vec![ExtentRead { expected, skip_bytes, dest }],
+            urgent: false,
+        });
+    }
+
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
         if let Some(open) = self.open.as_ref().filter(|open| open.slot == slot) {

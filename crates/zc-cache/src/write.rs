@@ -21,7 +21,7 @@ use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
 use crate::read::{Portion, portions, sector_range};
-use crate::seam::{Action, ExtentRead, Request, RequestKind};
+use crate::seam::{Action, Request, RequestKind};
 use crate::staging::{OldCopy, Staged};
 use crate::streams::StreamId;
 use crate::tracks::ExpectHeld;
@@ -577,25 +577,12 @@ impl CacheManager {
     }
 
     fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::file_index::Place) {
-        let page = zc_core::limits::BLOCK_BYTES;
         let expected = self.expected(mapping, place, key);
-        let start_bytes = expected.offset_bytes / page * page;
         let into = self.alloc(self.extent_bytes);
         let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.extent_bytes };
         self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
         let slot = place.slot;
-        let source = self.source(slot);
-        let op = self.op(OpKind::Merge { key, slot, into });
-        self.hold_source(op, source);
-        self.out.push(Action::ReadExtents {
-            op,
-            source,
-            slot,
-            start_bytes,
-            len_bytes: u32::from(place.pages) * page,
-            parts: vec![ExtentRead { expected, skip_bytes: 0, dest }],
-            urgent: false,
-        });
+        self.read_stored_extent(OpKind::Merge { key, slot, into }, place, expected, 0, dest);
     }
 
     pub(crate) fn merge_done(
