@@ -21,10 +21,10 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs"];
 /// The layers, lowest first. A crate may depend on crates of lower layers.
 const LAYERS: &[&[&str]] = &[
     &["zc-core"],
-    &["zc-format", "zc-reduce", "zc-conformance", "zc-trace"],
+    &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
     &["zc-cache"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config"],
-    &["zc-engine", "zc-sim"],
+    &["zc-engine", "zc-sim", "zc-replay"],
     &["zcached", "zcctl", "zcsim"],
     &["zc-bench", "zc-tests", "xtask"],
 ];

@@ -1,6 +1,6 @@
 //! `zcsim`: the cache manager under simulated devices, and traces.
 //!
-//! `zcsim info` tells what is in a block trace.
+//! `zcsim info` tells what is in a block trace; `zcsim run` sends one through a cache.
 //!
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a fixed
 //! workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not found),
@@ -10,6 +10,8 @@
 mod exhaustive;
 mod fuzz;
 mod info;
+mod run;
+mod size;
 
 use std::process::ExitCode;
 
@@ -29,6 +31,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Tell what is in a block trace: requests, footprint, mix, duplicates, compressibility.
     Info(info::Args),
+    /// Send a trace through a replacement policy and count hits.
+    Run(run::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),
     /// Print a completion script.
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Info(args) => info::run(&args),
+        Command::Run(args) => run::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());

@@ -1,0 +1,144 @@
+//! `zcsim run`: a trace through a reference policy.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use serde_json::{Value, json};
+use zc_policy::{CAPACITY_MAX, Kind};
+use zc_replay::plain::{self, Outcome};
+use zc_trace::{Format, Options, Reader};
+
+use crate::size::{Share, Size};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    #[arg(long)]
+    trace: PathBuf,
+    /// Its format, if it cannot be told; see `zcsim info --help`
+    #[arg(long)]
+    format: Option<Format>,
+    /// Stop at the first bad line
+    #[arg(long)]
+    strict: bool,
+    /// The policy: lru, fifo, clock, 2q, arc, lirs, s3-fifo, sieve, w-tinylfu, belady
+    #[arg(long)]
+    policy: Kind,
+    /// Capacity in extents
+    #[arg(long, value_name = "N", required_unless_present = "cache_share")]
+    cache_extents: Option<usize>,
+    /// Capacity as a share of the extents that the trace touches, such as 10%; the trace is read twice
+    #[arg(long, value_name = "SHARE", conflicts_with = "cache_extents")]
+    cache_share: Option<Share>,
+    /// Size of an extent, a power of two from 4 KiB
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    extent_size: Size,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match print(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zcsim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Settings as they turned out.
+struct Run {
+    capacity: usize,
+    extent_bytes: u32,
+    outcome: Outcome,
+    bad_lines: u64,
+    seconds: f64,
+}
+
+fn open(args: &Args) -> anyhow::Result<Reader> {
+    Ok(Reader::open(&args.trace, Options { format: args.format, strict: args.strict })?)
+}
+
+fn capacity(args: &Args, extent_bytes: u32) -> anyhow::Result<usize> {
+    let capacity = match (args.cache_extents, args.cache_share) {
+        (Some(extents), _) => extents,
+        (None, Some(share)) => {
+            let footprint = zc_replay::footprint(open(args)?, extent_bytes)?;
+            zc_core::usize_from_u64(share.of(footprint)).max(1)
+        }
+        (None, None) => bail!("--cache-extents or --cache-share is missing"),
+    };
+    if !(1..=CAPACITY_MAX).contains(&capacity) {
+        bail!("a cache of {capacity} extents cannot be simulated: it is 1 to {CAPACITY_MAX}");
+    }
+    Ok(capacity)
+}
+
+fn print(args: &Args) -> anyhow::Result<()> {
+    let extent_bytes = args.extent_size.extent_bytes()?;
+    let shown = || args.trace.display().to_string();
+    let capacity = capacity(args, extent_bytes).with_context(shown)?;
+    let mut reader = open(args).with_context(shown)?;
+    let began = crate::fuzz::now();
+    let outcome = plain::run(&mut reader, args.policy, capacity, extent_bytes).with_context(shown)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let run = Run { capacity, extent_bytes, outcome, bad_lines: reader.bad_count(), seconds };
+    if args.json {
+        println!("{:#}", to_json(args, &run));
+    } else {
+        print!("{}", to_text(args.policy, &run));
+    }
+    Ok(())
+}
+
+fn per_second(run: &Run) -> f64 {
+    run.outcome.requests as f64 / run.seconds.max(1e-9)
+}
+
+fn to_text(policy: Kind, run: &Run) -> String {
+    let Outcome { read_accesses, read_hits, write_accesses, write_hits, .. } = run.outcome;
+    let capacity = format!("{} extents of {} KiB", run.capacity, run.extent_bytes / 1024);
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    let mut lines = vec![
+        ("policy", policy.name().to_owned()),
+        ("cache", capacity),
+        ("requests", run.outcome.requests.to_string()),
+        ("reads", format!("{read_accesses} extents, {read_hits} hits")),
+        ("read hit ratio", percent(run.outcome.read_hit_ratio())),
+    ];
+    if write_accesses > 0 {
+        lines.push(("writes", format!("{write_accesses} extents, {write_hits} hits")));
+        lines.push(("hit ratio", percent(run.outcome.hit_ratio())));
+    }
+    lines.push(("evictions", run.outcome.evictions.to_string()));
+    lines.push(("memory", format!("{:.1} MB", run.outcome.ram_bytes as f64 / 1e6)));
+    lines.push(("speed", format!("{:.0} requests/s, reading the trace included", per_second(run))));
+    if run.bad_lines > 0 {
+        lines.push(("bad lines", format!("{}, passed over", run.bad_lines)));
+    }
+    lines.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+fn to_json(args: &Args, run: &Run) -> Value {
+    json!({
+        "trace": args.trace.display().to_string(),
+        "policy": args.policy.name(),
+        "cache_extents": run.capacity,
+        "extent_bytes": run.extent_bytes,
+        "requests": run.outcome.requests,
+        "read_accesses": run.outcome.read_accesses,
+        "read_hits": run.outcome.read_hits,
+        "read_hit_ratio": run.outcome.read_hit_ratio(),
+        "write_accesses": run.outcome.write_accesses,
+        "write_hits": run.outcome.write_hits,
+        "hit_ratio": run.outcome.hit_ratio(),
+        "evictions": run.outcome.evictions,
+        "ram_bytes": run.outcome.ram_bytes,
+        "requests_per_second": per_second(run),
+        "bad_lines": run.bad_lines,
+    })
+}

@@ -1,0 +1,17 @@
+//! Traces through a cache: what would have been a hit, what would have been stored.
+//!
+//! Job: take the requests of a trace ([`zc_trace::Reader`]) and run them through a reference policy at the grain of one
+//! extent ([`plain`]).
+//!
+//! Invariants: the same trace and settings give the same figures on every machine. Memory is bounded by the cache that
+//! is simulated, not by the trace, except where a module says otherwise.
+//!
+//! What it does not do: check bytes or inject faults, which is for `zc-sim`.
+#![forbid(unsafe_code)]
+
+mod error;
+mod extents;
+pub mod plain;
+
+pub use error::ReplayError;
+pub use extents::{EXTENT_BYTES_MIN, Extents, footprint};
