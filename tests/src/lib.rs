@@ -18,6 +18,7 @@
 mod companion;
 mod daemon;
 mod data;
+mod filtered;
 mod mount;
 mod newer;
 mod programs;
@@ -27,6 +28,7 @@ mod world;
 pub use companion::{Companion, Word};
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
+pub use filtered::FilteredFile;
 pub use mount::Mount;
 pub use newer::NewerClients;
 pub use programs::{program, workspace};

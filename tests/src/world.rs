@@ -3,12 +3,12 @@
 //! Invariants: everything lies in one temporary folder; the only sockets are Unix sockets in it.
 
 use crate::daemon::{DEADLINE, Daemon};
-use crate::{program, run_ok, temp_dir};
+use crate::{bounded, program, run_ok, temp_dir};
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 use zc_engine::NbdClient;
 
 /// The bytes of a MiB.
@@ -87,6 +87,33 @@ impl World {
     #[must_use]
     pub fn start(&self) -> Daemon {
         Daemon::start(&self.configure())
+    }
+
+    /// Writes the configuration and starts the daemon with it and further arguments.
+    ///
+    /// # Panics
+    /// As [`Daemon::start`].
+    #[must_use]
+    pub fn start_with(&self, arguments: &[&str]) -> Daemon {
+        let mut daemon = Command::new(program("zcached"));
+        daemon.arg("--config").arg(self.configure()).args(arguments);
+        Daemon::spawn(daemon, self.dir.path())
+    }
+
+    /// Starts a daemon that must refuse; returns what it said.
+    ///
+    /// # Panics
+    /// It does not refuse, or not as it should.
+    #[must_use]
+    pub fn refused(&self, arguments: &[&str]) -> String {
+        // One that does not refuse would serve until somebody stops it.
+        let mut daemon = bounded("env");
+        daemon.arg(program("zcached")).arg("--config").arg(self.configure()).args(arguments);
+        let output = daemon.output().expect("cannot start zcached");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(!said.contains("panicked"), "{said}");
+        said
     }
 
     /// The URI of an export.
@@ -201,6 +228,17 @@ impl World {
         let mut zcctl = Command::new(program("zcctl"));
         zcctl.args([command, "--json", "--socket"]).arg(self.path("control.sock"));
         serde_json::from_slice(&run_ok(&mut zcctl).stdout).expect("zcctl --json writes JSON")
+    }
+
+    /// Runs `zcctl` on this daemon and returns how it ended.
+    ///
+    /// # Panics
+    /// It cannot be started.
+    #[must_use]
+    pub fn zcctl_output(&self, arguments: &[&str]) -> Output {
+        let mut zcctl = Command::new(program("zcctl"));
+        zcctl.args(arguments).arg("--socket").arg(self.path("control.sock"));
+        zcctl.output().expect("cannot start zcctl")
     }
 
     /// Whether the whole origin holds these bytes; names the first difference.

@@ -9,8 +9,7 @@ use rand::RngExt as _;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use zc_tests::{DataGen, MIB, Mount, World, read_file, require_tool, rng, run_ok, same};
+use zc_tests::{DataGen, FilteredFile, MIB, Mount, World, read_file, rng, same};
 
 const IMAGE_BLOCKS: usize = 4096;
 
@@ -192,72 +191,26 @@ fn a_full_disk_under_the_cache_is_no_error() {
     daemon.terminate();
 }
 
-/// nbdkit with a filter, mounted as a file. Killed and unmounted when dropped.
-#[derive(Debug)]
-struct FilteredFile {
-    fuse: Child,
-    mount: std::path::PathBuf,
-}
-
-impl FilteredFile {
-    /// Shows `image` as the file `mount`; while the file `trigger` exists every read and write of it fails.
-    fn failing(world: &World, image: &Path, trigger: &Path) -> Self {
-        let words = ["error=EIO", "error-rate=100%", &format!("error-file={}", trigger.display())];
-        Self::start(world, image, "error", &words)
-    }
-
-    /// Shows `image` as the file `mount` and writes down every request.
-    fn logged(world: &World, image: &Path, log: &Path) -> Self {
-        Self::start(world, image, "log", &[&format!("logfile={}", log.display())])
-    }
-
-    fn start(world: &World, image: &Path, filter: &str, words: &[&str]) -> Self {
-        let mount = world.path("filtered.img");
-        File::create(&mount).expect("cannot make the mount point");
-        let pid = world.path("fuse.pid");
-        run_ok(Command::new("mkfifo").arg(&pid));
-        let mut command = Command::new(require_tool("nbdfuse"));
-        command.arg("--pidfile").arg(&pid).arg(&mount).args(["--command"]).arg(require_tool("nbdkit"));
-        command
-            .args(["-s", "--exit-with-parent", &format!("--filter={filter}"), "file"])
-            .arg(image)
-            .args(words);
-        let fuse = command.stdin(Stdio::null()).spawn().expect("cannot start nbdfuse");
-        // It writes its process id when the file is there.
-        let _pid = read_file(&pid);
-        Self { fuse, mount }
-    }
-}
-
-impl Drop for FilteredFile {
-    fn drop(&mut self) {
-        Command::new("fusermount3").args(["-u", "-z"]).arg(&self.mount).status().ok();
-        self.fuse.kill().ok();
-        self.fuse.wait().ok();
-    }
-}
-
 #[test]
 fn errors_of_the_origin_reach_the_client_and_nothing_else_does() {
     let mut world = World::new(64, 32);
     let image = DataGen::new(30, 8192).mixed(IMAGE_BLOCKS);
     let behind = world.path("behind.img");
     std::fs::write(&behind, &image).expect("cannot write the image");
-    let trigger = world.path("fail-now");
-    let failing = FilteredFile::failing(&world, &behind, &trigger);
-    world.volumes[0].2 = format!("origin = \"{}\"\ndirect = false\n", failing.mount.display());
+    let failing = FilteredFile::failing(&world, &behind);
+    world.volumes[0].2 = failing.as_origin();
     let daemon = world.start();
     let half = image.len() / 2;
     let mut client = world.connect("disk");
     same(&client.read(0, half).expect("read"), &image[..half], "the first half");
     world.settled();
-    File::create(&trigger).expect("cannot trigger the errors");
+    failing.fail(true);
     let end = u64::try_from(image.len()).expect("small") - 65536;
     for _ in 0..3 {
         let refused = client.write(end, &[7; 65536]).and_then(|()| client.flush());
         assert!(refused.is_err(), "a write that fails on the origin is not acknowledged as durable");
     }
-    std::fs::remove_file(&trigger).expect("cannot end the errors");
+    failing.fail(false);
     let new = vec![9; 65536];
     client.write(end, &new).expect("the origin works again");
     client.flush().expect("flush");
@@ -274,7 +227,7 @@ fn a_flush_on_one_connection_covers_what_another_was_told_is_written() {
     let (behind, log) = (world.path("behind.img"), world.path("requests"));
     std::fs::write(&behind, vec![1; 32 << 20]).expect("cannot write the image");
     let file = FilteredFile::logged(&world, &behind, &log);
-    world.volumes[0].2 = format!("origin = \"{}\"\ndirect = false\n", file.mount.display());
+    world.volumes[0].2 = file.as_origin();
     let daemon = world.start();
     let (mut one, mut two) = (world.connect("disk"), world.connect("disk"));
     for round in 0..4_u64 {

@@ -13,15 +13,14 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use rand::RngExt as _;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use zc_engine::{NbdClient, NbdRequest};
 use zc_tests::{
-    BlockKind, Daemon, DataGen, MIB, Mount, Rng, World, bounded, program, read_file, rng, run_ok, same,
-    seed_from_env,
+    BlockKind, DataGen, MIB, Mount, Rng, World, program, read_file, rng, run_ok, same, seed_from_env,
 };
 
 const VOLUME_MIB: u64 = 32;
@@ -247,36 +246,11 @@ fn dirty(world: &World) -> Value {
     world.stats()["dirty"]["disk"].clone()
 }
 
-fn zcctl(world: &World, arguments: &[&str]) -> Output {
-    let mut zcctl = Command::new(program("zcctl"));
-    zcctl.args(arguments).arg("--socket").arg(world.path("control.sock"));
-    zcctl.output().expect("cannot start zcctl")
-}
-
 fn zcctl_flush(world: &World) {
-    let output = zcctl(world, &["flush", "disk"]);
+    let output = world.zcctl_output(&["flush", "disk"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let left = dirty(world);
     assert_eq!(left["bytes"], 0, "{left}");
-}
-
-/// Starts a daemon that must refuse; returns what it said.
-fn refused(world: &World, arguments: &[&str]) -> String {
-    // One that does not refuse would serve until somebody stops it.
-    let mut daemon = bounded("env");
-    daemon.arg(program("zcached")).arg("--config").arg(world.configure()).args(arguments);
-    let output = daemon.output().expect("cannot start zcached");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(!said.contains("panicked"), "{said}");
-    said
-}
-
-fn start_with(world: &World, arguments: &[&str]) -> Daemon {
-    let config = world.configure();
-    let mut daemon = Command::new(program("zcached"));
-    daemon.arg("--config").arg(&config).args(arguments);
-    Daemon::spawn(daemon, config.parent().expect("the configuration lies in a folder"))
 }
 
 /// Fills the volume, flushes, and kills the daemon: all of it is on the cache, and the origin lacks it.
@@ -342,9 +316,9 @@ fn the_origin_is_every_flushed_byte_after_zcctl_flush() {
     same(&read_all(&world), &image, "the volume after a kill");
     let before = dirty(&world);
     assert!(before["bytes"].as_u64() >= Some(MIB) && before["epochs"].as_u64() > Some(0), "{before}");
-    let shown = String::from_utf8(zcctl(&world, &["status"]).stdout).expect("zcctl writes text");
+    let shown = String::from_utf8(world.zcctl_output(&["status"]).stdout).expect("zcctl writes text");
     assert!(shown.contains("origin lacks") && shown.contains("MiB"), "{shown}");
-    let output = zcctl(&world, &["flush", "disk", "--json"]);
+    let output = world.zcctl_output(&["flush", "disk", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let told: Value = serde_json::from_slice(&output.stdout).expect("zcctl --json writes JSON");
     assert!(told["done"] == true && told["flushed_bytes"] == before["bytes"], "{told} of {before}");
@@ -364,16 +338,16 @@ fn a_stop_is_refused_while_the_origin_lacks_something_unless_told_otherwise() {
     let daemon = world.start();
     let image = image(2);
     world.connect("disk").write(0, &image).expect("write");
-    let refusal = zcctl(&world, &["stop"]);
+    let refusal = world.zcctl_output(&["stop"]);
     let said = String::from_utf8_lossy(&refusal.stderr).into_owned();
     assert!(refusal.status.code() == Some(2) && said.contains("--keep-dirty"), "{refusal:?}");
-    assert_eq!(zcctl(&world, &["stop", "--keep-dirty"]).status.code(), Some(0));
+    assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
     assert_eq!(daemon.wait().code(), Some(0));
     // An orderly stop makes durable what nobody flushed.
     assert_ne!(read_file(&world.origin("disk")), image, "nothing was left to keep");
     let daemon = world.start();
     same(&read_all(&world), &image, "the volume after an orderly stop");
-    assert_eq!(zcctl(&world, &["stop", "--flush"]).status.code(), Some(0));
+    assert_eq!(world.zcctl_output(&["stop", "--flush"]).status.code(), Some(0));
     assert_eq!(daemon.wait().code(), Some(0));
     world.origin_is("disk", &image);
 }
@@ -385,11 +359,11 @@ fn dropped_data_is_named_first_and_gone_then() {
     let mut client = world.connect("disk");
     client.write(0, &[7; 65536]).expect("write");
     client.flush().expect("flush");
-    let refusal = zcctl(&world, &["drop-dirty", "disk"]);
+    let refusal = world.zcctl_output(&["drop-dirty", "disk"]);
     let said = String::from_utf8_lossy(&refusal.stderr).into_owned();
     assert!(refusal.status.code() == Some(2) && said.contains("64.0 KiB"), "{refusal:?}");
     assert!(dirty(&world)["bytes"].as_u64() > Some(0));
-    assert_eq!(zcctl(&world, &["drop-dirty", "disk", "--force"]).status.code(), Some(0));
+    assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--force"]).status.code(), Some(0));
     let _stats = world.stats_until("the data goes", |stats| stats["dirty"]["disk"]["bytes"] == 0);
     assert_eq!(client.read(0, 65536).expect("read"), vec![0; 65536], "the origin's bytes");
     assert_eq!(daemon.terminate().code(), Some(0));
@@ -450,23 +424,23 @@ fn a_lost_cache_fences_the_start_and_its_return_brings_every_byte() {
     let image = flushed_and_killed(&world, 3);
     let aside: PathBuf = world.path("aside.img");
     std::fs::rename(world.cache_file(), &aside).expect("cannot take the cache away");
-    let said = refused(&world, &[]);
+    let said = world.refused(&[]);
     for part in ["volume \"disk\"", "lacks data", "cache.img", "--drop-dirty disk"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!world.cache_file().exists(), "a refused start makes no cache");
     // A blank file is not made a cache, and another cache is not taken for the right one.
     std::fs::write(world.cache_file(), vec![0; 1 << 20]).expect("cannot make a file");
-    assert!(refused(&world, &[]).contains("lacks data"));
+    assert!(world.refused(&[]).contains("lacks data"));
     std::fs::remove_file(world.cache_file()).expect("cannot remove a file");
     run_ok(Command::new(program("zcctl")).args(["format", "--size", "16 MiB"]).arg(world.cache_file()));
-    assert!(refused(&world, &[]).contains("lacks data"));
+    assert!(world.refused(&[]).contains("lacks data"));
     std::fs::remove_file(world.cache_file()).expect("cannot remove a file");
     // Nor is the origin served under another name.
     std::fs::rename(&aside, world.cache_file()).expect("cannot put the cache back");
     let lines = world.volumes[0].2.clone() + &format!("origin = \"{}\"\n", world.origin("disk").display());
     let right = std::mem::replace(&mut world.volumes[0], ("other".to_owned(), 0, lines));
-    assert!(refused(&world, &[]).contains("old name"));
+    assert!(world.refused(&[]).contains("old name"));
     world.volumes[0] = right;
     let daemon = world.start();
     same(&read_all(&world), &image, "the volume");
@@ -497,7 +471,7 @@ fn a_mode_changed_while_serving_is_remembered_without_the_cache() {
         daemon.kill9();
         let aside = world.path("aside.img");
         std::fs::rename(world.cache_file(), &aside).expect("cannot take the cache away");
-        assert!(refused(&world, &[]).contains("lacks data"));
+        assert!(world.refused(&[]).contains("lacks data"));
         std::fs::rename(&aside, world.cache_file()).expect("cannot put the cache back");
         let daemon = world.start();
         zcctl_flush(&world);
@@ -532,18 +506,18 @@ fn a_changed_origin_is_refused_until_the_operator_decides() {
     let world = world(512, false);
     let daemon = world.start();
     world.connect("disk").write(0, &image(5)).expect("write");
-    assert_eq!(zcctl(&world, &["stop", "--keep-dirty"]).status.code(), Some(0));
+    assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
     assert_eq!(daemon.wait().code(), Some(0));
     let theirs = vec![0x77; size()];
     std::fs::write(world.origin("disk"), &theirs).expect("cannot write the origin");
     for arguments in [&[][..], &["--cold"]] {
-        let said = refused(&world, arguments);
+        let said = world.refused(arguments);
         for part in ["written", "--trust-dirty disk", "--drop-dirty disk"] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }
     world.origin_is("disk", &theirs);
-    let daemon = start_with(&world, &["--drop-dirty", "disk"]);
+    let daemon = world.start_with(&["--drop-dirty", "disk"]);
     same(&read_all(&world), &theirs, "the origin's bytes");
     // A decision is made once, also when the daemon is killed right after it.
     daemon.kill9();
@@ -567,7 +541,7 @@ fn an_old_image_of_the_cache_is_refused() {
     daemon.kill9();
     let newest = read_file(&world.cache_file());
     std::fs::write(world.cache_file(), &backup).expect("cannot put the backup back");
-    let said = refused(&world, &[]);
+    let said = world.refused(&[]);
     assert!(said.contains("older image") && said.contains("--trust-dirty disk"), "{said}");
     std::fs::write(world.cache_file(), &newest).expect("cannot put the cache back");
     let daemon = world.start();
@@ -614,7 +588,7 @@ fn full_disk(on_cache_loss: &str) {
     // The last block is not among what was flushed.
     let clean = client.read(u64::try_from(size() - 65536).expect("small"), 65536);
     assert_eq!(clean.is_ok(), on_cache_loss == "read-only", "{:?}", clean.err());
-    let flush = zcctl(&world, &["flush", "disk"]);
+    let flush = world.zcctl_output(&["flush", "disk"]);
     assert_eq!(flush.status.code(), Some(1), "{flush:?}");
     let mut other = world.connect("other");
     other.write(0, &[5; 65536]).expect("write-through goes on");

@@ -115,11 +115,11 @@ impl CacheManager {
             self.wb.resets_until = position;
             self.wb.held_until = Some(position);
         }
-        if !self.dirty_complete {
-            let volumes: SmallVec<[VolumeId; 8]> =
-                self.volumes.values().filter(|v| v.cfg.may_be_dirty).map(|v| v.cfg.id).collect();
-            volumes.into_iter().for_each(|volume| self.fence_incomplete(volume));
-        }
+        let fenced_before = core::mem::take(&mut self.fenced_before);
+        let doubtful = |id: &VolumeId| !self.dirty_complete || fenced_before.contains(id);
+        let may_be_dirty = self.volumes.values().filter(|v| v.cfg.may_be_dirty).map(|v| v.cfg.id);
+        let volumes: SmallVec<[VolumeId; 8]> = may_be_dirty.filter(doubtful).collect();
+        volumes.into_iter().for_each(|volume| self.fence_incomplete(volume));
     }
 
     /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before

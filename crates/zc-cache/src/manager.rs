@@ -178,6 +178,7 @@ pub struct CacheManager {
     pub(crate) dropped_commits: Vec<VolumeId>,
     /// Journal and checkpoint tell everything about dirty data.
     pub(crate) dirty_complete: bool,
+    pub(crate) fenced_before: Vec<VolumeId>,
 
     pub(crate) open: Option<OpenWeu>,
     pub(crate) writing: Map<WeuSlot, WritingWeu>,
@@ -293,6 +294,7 @@ impl CacheManager {
             dirty_replays: BTreeMap::new(),
             dropped_commits: start.dropped_commits,
             dirty_complete: start.dirty_complete,
+            fenced_before: start.fenced,
             open: None,
             writing: Map::default(),
             journal,

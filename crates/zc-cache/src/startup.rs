@@ -220,6 +220,9 @@ pub struct StartState {
     pub dropped_commits: Vec<VolumeId>,
     /// Checkpoint and journal tell everything about dirty data.
     pub dirty_complete: bool,
+    /// Volumes of which an earlier start could not say that, and nobody has accepted it since. The device does not
+    /// remember: the caller adds them.
+    pub fenced: Vec<VolumeId>,
     /// Sequence of the newest checkpoint.
     pub checkpoint_sequence: u64,
     /// Area (0 or 1) of the newest checkpoint.
@@ -332,7 +335,8 @@ pub fn open<M: Media>(
     sink: &mut dyn FnMut(&Record),
 ) -> Result<Opened, StartError> {
     let (previous, bytes_read) = newest_superblock(media)?;
-    if previous.geometry.has_journal_device() && !is_own_journal(media, &previous)? {
+    let journal_lost = previous.geometry.has_journal_device() && !is_own_journal(media, &previous)?;
+    if journal_lost {
         adopt_journal_device(media, &previous)?;
     }
     let geometry = previous.geometry.clone();
@@ -348,10 +352,11 @@ pub fn open<M: Media>(
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
     let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
-    let dirty_complete = !matches!(
-        distrust_reason(false, required, &maps, &checkpoints, &journal),
-        Some(DistrustReason::Checkpoint | DistrustReason::OldCheckpoint | DistrustReason::Journal { .. })
-    );
+    let dirty_complete = !journal_lost
+        && !matches!(
+            distrust_reason(false, required, &maps, &checkpoints, &journal),
+            Some(DistrustReason::Checkpoint | DistrustReason::OldCheckpoint | DistrustReason::Journal { .. })
+        );
     let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal).or(unsettled);
     let mut superblock = previous.clone();
     superblock.sequence += 1;
@@ -373,6 +378,7 @@ pub fn open<M: Media>(
         journal_proved: proved,
         dropped_commits,
         dirty_complete,
+        fenced: Vec::new(),
         // Beyond any attempt of an earlier session that was cut off: its record blocks must not verify for ours.
         checkpoint_sequence: checkpoints.sequence_seen.max(superblock.session << 20),
         checkpoint_area: checkpoints.newest.as_ref().map_or(1, |(_, area)| *area),

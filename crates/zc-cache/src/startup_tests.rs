@@ -260,6 +260,8 @@ fn after_a_clean_stop_the_journal_device_may_be_new() {
     memory.journal.fill(0);
     let opened = open_it(&mut memory).0.unwrap();
     assert!(opened.was_clean && opened.distrust.is_none());
+    assert!(!opened.start.dirty_complete, "nobody knows what the lost one told of dirty data");
+    assert!(open_it(&mut memory).0.unwrap().start.dirty_complete, "who has to know was told");
 }
 
 #[test]

@@ -32,6 +32,8 @@ pub(crate) struct CacheDevice {
     /// Where the journal is, if not in `file`.
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) superblock: Superblock,
+    /// The journal device is a new one: what only the lost one told is unknown.
+    pub(crate) journal_lost: bool,
 }
 
 /// What a volume of the configuration lacks on its origin and a cache has.
@@ -82,10 +84,8 @@ impl CacheDevice {
         let superblock = find_or_format(config, &file, journal.as_ref(), debts)?;
         check_debts(config, debts, Some(&superblock.uuid))?;
         check_fixed(config, &superblock)?;
-        if let Some(journal) = &journal {
-            check_journal(journal, &superblock)?;
-        }
-        Ok(Self { file: Arc::new(file), journal: journal.map(Arc::new), superblock })
+        let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
+        Ok(Self { file: Arc::new(file), journal: journal.map(Arc::new), superblock, journal_lost: !own })
     }
 
     pub(crate) fn media(&self) -> FileMedia<'_> {
@@ -148,8 +148,8 @@ fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
     Ok(file.read_blocking(0, usize_from_u64(len))?.iter().all(|&byte| byte == 0))
 }
 
-/// Refuses a journal that is too small for the cache, or is not its own: a blank file in place of a lost one will do.
-fn check_journal(journal: &BlockFile, superblock: &Superblock) -> Result<(), EngineError> {
+/// Refuses a journal that is too small for the cache, or another's; false for a blank file in place of a lost one.
+fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, EngineError> {
     let place = journal.path().display();
     let needed = (1 + superblock.geometry.journal_blocks) * u64::from(BLOCK_BYTES);
     if journal.len_bytes() < needed {
@@ -160,11 +160,11 @@ fn check_journal(journal: &BlockFile, superblock: &Superblock) -> Result<(), Eng
     }
     let label = JournalLabel::decode(&journal.read_blocking(0, BLOCK)?);
     if label == Ok(JournalLabel::of(superblock)) {
-        return Ok(());
+        return Ok(true);
     }
     if label.is_err() && is_blank(journal)? {
         tracing::warn!("the journal {place} is new: what the cache knows from a lost one starts cold");
-        return Ok(());
+        return Ok(false);
     }
     let what =
         if label.is_ok() { "is the journal of another cache" } else { "holds something that is no journal" };

@@ -24,12 +24,17 @@ impl Closer {
     pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {
         let mut clean = Vec::new();
         for (id, volume) in &shard.volumes {
-            match shard.manager.dirty(*id).map_or(0, |dirty| dirty.bytes) {
-                0 => clean.push(volume.name.clone()),
-                bytes => tracing::info!(
-                    "volume \"{}\": {bytes} bytes that its origin lacks stay on the cache until the next start",
-                    volume.name
-                ),
+            let dirty = shard.manager.dirty(*id).unwrap_or_default();
+            if dirty.bytes > 0 {
+                tracing::info!(
+                    "volume \"{}\": {} bytes that its origin lacks stay on the cache until the next start",
+                    volume.name,
+                    dirty.bytes
+                );
+            }
+            // What is fenced may have more than can be told.
+            if dirty.bytes == 0 && !dirty.fenced {
+                clean.push(volume.name.clone());
             }
         }
         self.custody.is_clean(&clean)?;

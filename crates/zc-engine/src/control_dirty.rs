@@ -1,7 +1,7 @@
 //! The control plane's commands about what origins lack.
 //!
-//! Job: `flush`, `drop-dirty`, `accept-loss`, a stop that does not leave data behind unsaid, and the durable word on which volumes may
-//! become dirty.
+//! Job: `flush`, `drop-dirty`, `accept-loss`, a stop that does not leave data behind unsaid, and the durable word on
+//! which volumes may become dirty.
 //!
 //! Invariants: the control thread never blocks on a device; work on media runs on a thread of tokio's pool.
 //!
@@ -68,6 +68,8 @@ impl Shared {
             let (owned, epoch) = (name.to_owned(), dirty.newest_epoch);
             self.on_media(move |custody| custody.give_up(&owned, epoch)).await?;
         }
+        let owned = name.to_owned();
+        self.on_media(move |custody| custody.is_complete(&owned)).await?;
         self.mailbox.send(Command::DropDirty(id));
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
         tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");
@@ -81,6 +83,14 @@ impl Shared {
         if !stats.dirty.get(name).is_some_and(|dirty| dirty.fenced) {
             return Err(format!("volume \"{name}\" is not fenced"));
         }
+        if !stats.cache_healthy {
+            return Err(format!(
+                "volume \"{name}\" is fenced because the cache device is out of reach, so nothing is found there to go \
+                 on with; `zcctl drop-dirty {name}` gives its data up"
+            ));
+        }
+        let owned = name.to_owned();
+        self.on_media(move |custody| custody.is_complete(&owned)).await?;
         self.mailbox.send(Command::AcceptLoss(id));
         tracing::warn!(
             "volume \"{name}\" is served as it was found, as asked: its newest writes may be missing"

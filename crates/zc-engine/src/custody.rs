@@ -160,6 +160,18 @@ impl Custody {
         })
     }
 
+    /// Forgets that a start could not tell all of the volume's dirty data: what was found, or nothing, is all. Blocks.
+    pub(crate) fn is_complete(&self, name: &str) -> Result<(), EngineError> {
+        if !self.state.snapshot().volumes.get(name).is_some_and(|entry| entry.incomplete) {
+            return Ok(());
+        }
+        self.state.update(|state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.incomplete = false;
+            }
+        })
+    }
+
     /// Volumes with dirty data that are not among those that are served.
     pub(crate) fn unserved(&self, served: &[&str]) -> Vec<Unserved> {
         let state = self.state.snapshot();

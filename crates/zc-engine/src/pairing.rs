@@ -81,6 +81,8 @@ pub(crate) struct Paired {
     pub(crate) may_be_dirty: bool,
     /// The operator gives its dirty data up.
     pub(crate) drop_dirty: bool,
+    /// An earlier start could not tell all of its dirty data, and the operator has not answered yet.
+    pub(crate) incomplete: bool,
 }
 
 /// Judges all volumes; in their order.
@@ -112,6 +114,7 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                     cold_reason: None,
                     may_be_dirty: false,
                     drop_dirty: false,
+                    incomplete: false,
                 }
             }
         };
@@ -129,6 +132,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
         check_dirty(known, candidate, record, entry)?;
     }
     let trusted_anyway = may_be_dirty && known.answers.trusts(candidate.name);
+    let incomplete = may_be_dirty && !trusted_anyway && entry.is_some_and(|entry| entry.incomplete);
     let cold_reason = match reason(known, candidate, record, entry) {
         Err(error) if !trusted_anyway => return Err(error),
         Err(_) => Some("its dirty data was trusted, its clean contents are not".to_owned()),
@@ -137,7 +141,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     let newest = entry.map_or(0, |entry| entry.stamp).max(record.stamp);
     let stamp = if cold_reason.is_some() { newest.wrapping_add(1) } else { record.stamp };
     let region_bytes = record.region_bytes;
-    Ok(Paired { id: record.id, region_bytes, stamp, cold_reason, may_be_dirty, drop_dirty })
+    Ok(Paired { id: record.id, region_bytes, stamp, cold_reason, may_be_dirty, drop_dirty, incomplete })
 }
 
 /// Refuses a volume whose dirty data may not be the newest, or may not belong on this origin.
@@ -305,8 +309,15 @@ mod tests {
 
     fn state(session: u64, clean: bool, stamp: u64) -> State {
         let path = "/srv/v.img".into();
-        let entry =
-            VolumeState { stamp, path, origin: mark(&FILE), dirty: false, settled: clean, given_up: 0 };
+        let entry = VolumeState {
+            stamp,
+            path,
+            origin: mark(&FILE),
+            dirty: false,
+            settled: clean,
+            given_up: 0,
+            incomplete: false,
+        };
         State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
     }
 
@@ -346,6 +357,7 @@ mod tests {
             cold_reason: None,
             may_be_dirty: false,
             drop_dirty: false,
+            incomplete: false,
         };
         assert_eq!(paired, expected);
     }
@@ -468,6 +480,17 @@ mod tests {
             let dropped = dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap();
             assert!(dropped.drop_dirty && !dropped.may_be_dirty, "{dropped:?}");
         }
+    }
+
+    #[test]
+    fn a_fence_is_remembered_until_the_data_is_trusted_or_given_up() {
+        let doubt = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            state.volumes.get_mut("v").unwrap().incomplete = true;
+        };
+        let name = ["v".to_owned()];
+        assert!(dirty_verdict(doubt, Answers::default()).unwrap().incomplete);
+        assert!(!dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap().incomplete);
+        assert!(!dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap().incomplete);
     }
 
     #[test]

@@ -159,7 +159,13 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
         prepare_patiently(config, options)?;
     create_origins(config, &mut origins)?;
+    if device.journal_lost {
+        // First: the session makes the new journal the cache's own.
+        state.doubt_dirty()?;
+    }
     let mut session = begin_session(&device, &state, options.cold)?;
+    let fenced = paired.iter().filter(|paired| paired.incomplete).map(|paired| paired.id);
+    session.start.fenced = fenced.collect();
     let named: Vec<_> = config.volumes.iter().map(|volume| volume.name.as_str()).zip(&paired).collect();
     let given_up = give_up_dirty(&mut session, &state.snapshot(), &named);
     let custody = Arc::new(Custody::new(
@@ -180,7 +186,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     session.intents.iter().for_each(|record| manager.replay_intent(record));
     drop((session.records, session.intents));
     let event = EventFd::new()?;
-    let CacheDevice { file, journal, superblock } = device;
+    let CacheDevice { file, journal, superblock, .. } = device;
     let fingerprint = superblock.fingerprint_kind;
     let device = Device { file, journal, geometry: superblock.geometry, fingerprint };
     let parts = ShardParts {
@@ -478,7 +484,8 @@ fn record_pairing(
         let path = absolute(&volume.origin);
         let (dirty, origin) = (paired.may_be_dirty, pairing::mark(&identity));
         let given_up = given_up.get(&paired.id).copied().unwrap_or(0);
-        let entry = VolumeState { stamp, path, origin, dirty, settled: false, given_up };
+        let incomplete = paired.incomplete;
+        let entry = VolumeState { stamp, path, origin, dirty, settled: false, given_up, incomplete };
         entries.push((volume.name.clone(), entry));
     }
     custody.set_table(|table| {
@@ -499,6 +506,11 @@ fn record_pairing(
             entry.stamp = entry.stamp.wrapping_add(1);
         }
         state.volumes.extend(entries);
+        if !session.start.dirty_complete {
+            for entry in state.volumes.values_mut() {
+                entry.incomplete |= entry.dirty;
+            }
+        }
     })?;
     let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
     custody.may_become_dirty(&write_back.map(|volume| volume.name.clone()).collect::<Vec<_>>())?;

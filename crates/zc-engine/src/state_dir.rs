@@ -45,6 +45,10 @@ pub(crate) struct VolumeState {
     /// The operator gave up the volume's epochs up to this one; 0: none, or none that may still be on the cache.
     #[serde(default)]
     pub(crate) given_up: u64,
+    /// A start could not tell all of the volume's dirty data, and nobody has accepted that since. The cache itself
+    /// forgets it: its journal goes on.
+    #[serde(default)]
+    pub(crate) incomplete: bool,
 }
 
 /// What an origin lacks and a cache has, as the state directory remembers it.
@@ -74,7 +78,7 @@ impl Owed {
         let fail = |source| EngineError::io(format!("cannot write {}", self.file.display()), source);
         let mut state = read_state(&self.file)?;
         if let Some(entry) = state.volumes.get_mut(&self.volume) {
-            entry.dirty = false;
+            (entry.dirty, entry.incomplete) = (false, false);
             entry.stamp = entry.stamp.wrapping_add(1);
         }
         replace(&self.file, &state).map_err(fail)
@@ -177,6 +181,15 @@ impl StateDir {
         Ok(())
     }
 
+    /// Remembers, of every volume that may be dirty, that the cache does not tell all of its dirty data. Blocks.
+    pub(crate) fn doubt_dirty(&self) -> Result<(), EngineError> {
+        self.update(|state| {
+            for entry in state.volumes.values_mut() {
+                entry.incomplete |= entry.dirty;
+            }
+        })
+    }
+
     /// Bumps the stamp of a volume, or of all: what the cache device holds for it does not match any more.
     pub(crate) fn distrust(&self, volume: Option<&str>) -> Result<(), EngineError> {
         self.update(|state| {
@@ -215,7 +228,15 @@ mod tests {
     const MARK: OriginMark = OriginMark { is_block: false, dev: 1, inode: 2, len_bytes: 3, mtime_ns: 4 };
 
     fn entry(path: &str, dirty: bool) -> VolumeState {
-        VolumeState { stamp: 7, path: PathBuf::from(path), origin: MARK, dirty, settled: false, given_up: 0 }
+        VolumeState {
+            stamp: 7,
+            path: PathBuf::from(path),
+            origin: MARK,
+            dirty,
+            settled: false,
+            given_up: 0,
+            incomplete: false,
+        }
     }
 
     #[test]

@@ -150,12 +150,17 @@ fn a_wrong_lost_or_short_journal_is_told_apart() {
     std::fs::copy(other.path("journal.img"), &path).unwrap();
     assert!(refusal(&rig).contains("journal of another cache"), "{}", refusal(&rig));
 
-    // A new file after a clean stop loses nothing.
+    // A new file costs no content. Whether it costs mappings depends on whether write units were sealed before the
+    // stop began: then the region map names the journal block that says so.
     std::fs::remove_file(&path).unwrap();
     let engine = rig.start(&["v"]);
     while engine.stats().unwrap().index_loaded_ms.is_none() {}
     assert!(rig.client("v").read(0, data.len()).unwrap() == data);
-    assert_eq!(counter(&engine, "extent_misses"), 0);
+    let count = |name| counter(&engine, name);
+    while count("insert_offered")
+        > count("insert_duplicates") + count("insert_skipped") + count("insert_stored")
+    {}
+    assert_eq!((count("insert_stored"), count("insert_offered")), (0, count("extent_misses")));
     assert!(engine.stop().unwrap());
 
     rig.cache.clear();
