@@ -24,6 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
     &["zc-cache"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config"],
+    &["zc-setup"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zcached", "zcctl", "zcsim"],
     &["zc-bench", "zc-tests", "xtask"],

@@ -11,6 +11,8 @@ mod exhaustive;
 mod fuzz;
 mod info;
 mod run;
+mod run_cache;
+mod settings;
 mod size;
 
 use std::process::ExitCode;
@@ -31,7 +33,7 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Tell what is in a block trace: requests, footprint, mix, duplicates, compressibility.
     Info(info::Args),
-    /// Send a trace through a replacement policy and count hits.
+    /// Send a trace through a replacement policy, or through the cache manager, and count.
     Run(run::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),

@@ -1,4 +1,4 @@
-//! `zcsim run`: a trace through a reference policy.
+//! `zcsim run`: a trace through a reference policy, or through the cache manager under the daemon's configuration.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,6 +9,8 @@ use zc_policy::{CAPACITY_MAX, Kind};
 use zc_replay::plain::{self, Outcome};
 use zc_trace::{Format, Options, Reader};
 
+use crate::run_cache;
+use crate::settings::{RatioArgs, Setting};
 use crate::size::{Share, Size};
 
 /// What to run.
@@ -16,7 +18,7 @@ use crate::size::{Share, Size};
 pub(crate) struct Args {
     /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
     #[arg(long)]
-    trace: PathBuf,
+    pub(crate) trace: PathBuf,
     /// Its format, if it cannot be told; see `zcsim info --help`
     #[arg(long)]
     format: Option<Format>,
@@ -24,24 +26,41 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
     /// The policy: lru, fifo, clock, 2q, arc, lirs, s3-fifo, sieve, w-tinylfu, belady
-    #[arg(long)]
-    policy: Kind,
-    /// Capacity in extents
-    #[arg(long, value_name = "N", required_unless_present = "cache_share")]
+    #[arg(long, conflicts_with = "config", required_unless_present = "config")]
+    policy: Option<Kind>,
+    /// With a policy: capacity in extents
+    #[arg(long, value_name = "N", conflicts_with = "config")]
     cache_extents: Option<usize>,
-    /// Capacity as a share of the extents that the trace touches, such as 10%; the trace is read twice
+    /// Capacity as a share of what the trace touches, such as 10%. With a configuration the write-evict units have this
+    /// size, and its cache.size does not count
     #[arg(long, value_name = "SHARE", conflicts_with = "cache_extents")]
-    cache_share: Option<Share>,
-    /// Size of an extent, a power of two from 4 KiB
-    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    pub(crate) cache_share: Option<Share>,
+    /// With a policy: size of an extent, a power of two from 4 KiB
+    #[arg(long, value_name = "SIZE", default_value = "4K", conflicts_with = "config")]
     extent_size: Size,
+    /// Drive the cache manager itself, under this configuration of the daemon; files that it names are not looked at
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// With a configuration: another value for a key, such as cache.dedup=false or volume.mode=write-back
+    #[arg(long, value_name = "KEY=VALUE", requires = "config")]
+    pub(crate) set: Vec<Setting>,
+    /// Compare every read with what was written last
+    #[arg(long, requires = "config")]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) ratios: RatioArgs,
     /// Print JSON
     #[arg(long)]
-    json: bool,
+    pub(crate) json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    match print(args) {
+    let outcome = match (&args.config, args.policy) {
+        (Some(config), _) => run_cache::print(args, config),
+        (None, Some(policy)) => print(args, policy),
+        (None, None) => Err(anyhow::anyhow!("--policy or --config is missing")),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("zcsim: {error:#}");
@@ -59,7 +78,7 @@ struct Run {
     seconds: f64,
 }
 
-fn open(args: &Args) -> anyhow::Result<Reader> {
+pub(crate) fn open(args: &Args) -> anyhow::Result<Reader> {
     Ok(Reader::open(&args.trace, Options { format: args.format, strict: args.strict })?)
 }
 
@@ -78,19 +97,19 @@ fn capacity(args: &Args, extent_bytes: u32) -> anyhow::Result<usize> {
     Ok(capacity)
 }
 
-fn print(args: &Args) -> anyhow::Result<()> {
+fn print(args: &Args, policy: Kind) -> anyhow::Result<()> {
     let extent_bytes = args.extent_size.extent_bytes()?;
     let shown = || args.trace.display().to_string();
     let capacity = capacity(args, extent_bytes).with_context(shown)?;
     let mut reader = open(args).with_context(shown)?;
     let began = crate::fuzz::now();
-    let outcome = plain::run(&mut reader, args.policy, capacity, extent_bytes).with_context(shown)?;
+    let outcome = plain::run(&mut reader, policy, capacity, extent_bytes).with_context(shown)?;
     let seconds = began.elapsed().as_secs_f64();
     let run = Run { capacity, extent_bytes, outcome, bad_lines: reader.bad_count(), seconds };
     if args.json {
-        println!("{:#}", to_json(args, &run));
+        println!("{:#}", to_json(args, policy, &run));
     } else {
-        print!("{}", to_text(args.policy, &run));
+        print!("{}", to_text(policy, &run));
     }
     Ok(())
 }
@@ -123,10 +142,10 @@ fn to_text(policy: Kind, run: &Run) -> String {
     lines.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }
 
-fn to_json(args: &Args, run: &Run) -> Value {
+fn to_json(args: &Args, policy: Kind, run: &Run) -> Value {
     json!({
         "trace": args.trace.display().to_string(),
-        "policy": args.policy.name(),
+        "policy": policy.name(),
         "cache_extents": run.capacity,
         "extent_bytes": run.extent_bytes,
         "requests": run.outcome.requests,

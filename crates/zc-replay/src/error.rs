@@ -1,5 +1,7 @@
 //! Why a replay ended early.
 
+use zc_format::GeometryError;
+use zc_setup::TooLittleRam;
 use zc_trace::TraceError;
 
 /// Why a replay ended early.
@@ -20,5 +22,39 @@ pub enum ReplayError {
     TooLong {
         /// The bound.
         max: usize,
+    },
+    /// More requests than are held in memory.
+    #[error("the trace has more than {max} requests, all of which are held in memory; split it")]
+    Requests {
+        /// The bound.
+        max: usize,
+    },
+    /// More contents than can be numbered.
+    #[error("the trace has more than {max} different blocks; split it")]
+    Contents {
+        /// The bound.
+        max: u32,
+    },
+    /// The configuration does not say how large the cache is.
+    #[error("the configuration has no cache.size, and there is no device to take it from")]
+    NoSize,
+    /// The cache cannot have that size.
+    #[error("a cache of {device_bytes} bytes cannot be laid out: {source}")]
+    Geometry {
+        /// Bytes of the device.
+        device_bytes: u64,
+        /// Why.
+        source: GeometryError,
+    },
+    /// The cache does not fit into its RAM.
+    #[error(transparent)]
+    Ram(#[from] TooLittleRam),
+    /// The cache manager did something that it never should without a fault.
+    #[error("the cache manager, after {requests} requests: {what}")]
+    Manager {
+        /// Requests so far.
+        requests: u64,
+        /// What it did.
+        what: String,
     },
 }

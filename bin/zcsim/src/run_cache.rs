@@ -1,0 +1,173 @@
+//! `zcsim run --config`: a trace through the cache manager.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use serde_json::{Map, Value, json};
+use zc_config::Config;
+use zc_replay::Trace;
+use zc_replay::cache::{self, CacheSize, Replay, Report};
+
+use crate::run::{Args, open};
+use crate::settings;
+
+pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
+    let shown = || args.trace.display().to_string();
+    let text = settings::read(path)?;
+    let config = settings::with_settings(&text, &path.display().to_string(), &args.set)?;
+    let mut reader = open(args).with_context(shown)?;
+    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
+    let began = crate::fuzz::now();
+    let report = cache::run(&trace, &config, Replay { size, check: args.check }, |_| {})?;
+    let seconds = began.elapsed().as_secs_f64().max(1e-9);
+    let per_second = report.requests as f64 / seconds;
+    if args.json {
+        let mut found = to_json(&report);
+        found.insert("trace".to_owned(), json!(shown()));
+        found.insert("requests_per_second".to_owned(), json!(per_second));
+        found.insert("trace_ram_bytes".to_owned(), json!(trace.ram_bytes()));
+        found.insert("joined".to_owned(), json!(trace.fitted.joined));
+        found.insert("rounded".to_owned(), json!(trace.fitted.rounded));
+        found.insert("differing_blocks".to_owned(), json!(trace.fitted.differing));
+        found.insert("bad_lines".to_owned(), json!(reader.bad_count()));
+        println!("{:#}", Value::Object(found));
+        return Ok(());
+    }
+    print!("{}", to_text(&config, &report));
+    let ram = report.manager_ram.iter().map(|(_, bytes)| bytes).sum::<u64>();
+    let [manager, devices, held] =
+        [ram, report.replay_ram_bytes, trace.ram_bytes()].map(|bytes| bytes as f64 / 1e6);
+    line("memory", &format!("manager {manager:.1}, devices {devices:.1}, trace {held:.1} MB"));
+    line("speed", &format!("{per_second:.0} requests/s"));
+    let fitted = trace.fitted;
+    let notes = [
+        (fitted.joined, "lines were joined to the request before"),
+        (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
+        (fitted.differing, "blocks read held something else than was known; what was written counts"),
+        (reader.bad_count(), "bad lines were passed over"),
+    ];
+    for (count, what) in notes.into_iter().filter(|(count, _)| *count > 0) {
+        line("note", &format!("{count} {what}"));
+    }
+    Ok(())
+}
+
+fn line(name: &str, value: &str) {
+    println!("{name:<18}{value}");
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+fn percent_of(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+fn to_text(config: &Config, report: &Report) -> String {
+    let (stats, geometry) = (&report.stats, &report.geometry);
+    let units = report.unit_bytes();
+    let codec = config.cache.compression.word();
+    let mode = config.volumes.first().map_or("", |volume| volume.mode.word());
+    let dedup = if config.cache.dedup { "dedup" } else { "no dedup" };
+    let cache = format!(
+        "{} in {} units of {} KiB: {:.2} % of the volumes, {:.2} % of the footprint",
+        megabytes(units),
+        geometry.slots,
+        geometry.weu_bytes / 1024,
+        percent_of(units, report.volume_bytes),
+        percent_of(units, report.footprint_bytes),
+    );
+    let ssd = format!(
+        "{}: units {}, journal {}, checkpoints {}, region maps {}",
+        megabytes(report.ssd_bytes_written()),
+        megabytes(stats.weu_bytes_written),
+        megabytes(stats.journal_bytes_written),
+        megabytes(stats.checkpoint_bytes_written),
+        megabytes(stats.region_map_bytes_written),
+    );
+    let origin = format!(
+        "{} reads of {}, {} writes of {}",
+        report.origin.reads.operations,
+        megabytes(report.origin.reads.bytes),
+        report.origin.writes.operations,
+        megabytes(report.origin.writes.bytes),
+    );
+    let inserted = format!(
+        "{} offered: {} stored, {} duplicates, {} zero, {} not",
+        stats.insert_offered,
+        stats.insert_stored,
+        stats.insert_duplicates,
+        stats.insert_zero,
+        stats.insert_offered - stats.insert_stored - stats.insert_duplicates - stats.insert_zero,
+    );
+    let dirty = format!(
+        "{} pieces stored, {} shared; {} destaged",
+        stats.dirty_stored,
+        stats.dirty_shared,
+        megabytes(stats.destaged_bytes),
+    );
+    let lines = [
+        ("cache", cache),
+        ("settings", format!("extents of {} KiB, {dedup}, {codec}, {mode}", geometry.extent_bytes / 1024)),
+        ("requests", format!("{}: {} reads, {} writes", report.requests, stats.reads, stats.writes)),
+        ("reads", format!("{} extents, {} hits", report.read_extents(), report.read_hits())),
+        ("read hit ratio", format!("{:.2} %", report.read_hit_ratio() * 100.0)),
+        ("read ahead", format!("{} extents, {} used", stats.prefetched_extents, stats.prefetched_used)),
+        ("insertions", inserted),
+        ("dirty data", dirty),
+        ("dedup ratio", format!("{:.3}", report.dedup_ratio())),
+        ("compression ratio", format!("{:.3}", report.compression_ratio())),
+        ("evictions", stats.evictions.to_string()),
+        ("written to SSD", ssd),
+        ("read from SSD", format!("{} in {} reads", megabytes(stats.device_read_bytes), stats.device_reads)),
+        ("origin", origin),
+    ];
+    let wanted = |name: &str| match name {
+        "read ahead" => stats.prefetched_extents > 0,
+        "dirty data" => stats.dirty_written_bytes > 0,
+        _ => true,
+    };
+    let shown = lines.iter().filter(|(name, _)| wanted(name));
+    shown.map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+/// All figures, the manager's counters among them.
+pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
+    let counters: Map<String, Value> =
+        report.stats.named().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    let ram: Map<String, Value> =
+        report.manager_ram.iter().map(|(name, bytes)| ((*name).to_owned(), json!(bytes))).collect();
+    let traffic =
+        |traffic: zc_replay::Traffic| json!({ "operations": traffic.operations, "bytes": traffic.bytes });
+    let all = json!({
+        "requests": report.requests,
+        "device_bytes": report.geometry.device_bytes,
+        "unit_bytes": report.unit_bytes(),
+        "weu_bytes": report.geometry.weu_bytes,
+        "extent_bytes": report.geometry.extent_bytes,
+        "volume_bytes": report.volume_bytes,
+        "footprint_bytes": report.footprint_bytes,
+        "cache_percent_of_volumes": percent_of(report.unit_bytes(), report.volume_bytes),
+        "cache_percent_of_footprint": percent_of(report.unit_bytes(), report.footprint_bytes),
+        "read_extents": report.read_extents(),
+        "read_hits": report.read_hits(),
+        "read_hit_ratio": report.read_hit_ratio(),
+        "dedup_hits": report.dedup_hits(),
+        "evictions": report.stats.evictions,
+        "ssd_bytes_written": report.ssd_bytes_written(),
+        "dedup_ratio": report.dedup_ratio(),
+        "compression_ratio": report.compression_ratio(),
+        "origin_reads": traffic(report.origin.reads),
+        "origin_writes": traffic(report.origin.writes),
+        "origin_flushes": report.origin.flushes,
+        "manager_ram_bytes": ram,
+        "replay_ram_bytes": report.replay_ram_bytes,
+        "counters": counters,
+    });
+    match all {
+        Value::Object(all) => all,
+        _ => Map::new(),
+    }
+}

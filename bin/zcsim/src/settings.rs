@@ -1,0 +1,115 @@
+//! The daemon's configuration with some keys changed on the command line.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, bail};
+use toml::{Table, Value};
+use zc_config::Config;
+use zc_replay::Ratios;
+
+/// `KEY=VALUE`: a key of the configuration, with its section.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Setting {
+    pub(crate) key: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for Setting {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let Some((key, value)) = text.split_once('=') else { bail!("a setting is KEY=VALUE") };
+        Ok(Self { key: key.trim().to_owned(), value: value.trim().to_owned() })
+    }
+}
+
+/// Compression where a trace does not tell.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct RatioArgs {
+    /// For traces without compressed sizes: mean of the compression ratio
+    #[arg(long, value_name = "X", default_value_t = 2.0)]
+    ratio_mean: f64,
+    /// For traces without compressed sizes: standard deviation of the compression ratio
+    #[arg(long, value_name = "X", default_value_t = 0.5)]
+    ratio_deviation: f64,
+}
+
+impl RatioArgs {
+    pub(crate) const fn ratios(self) -> Ratios {
+        Ratios { mean: self.ratio_mean, deviation: self.ratio_deviation }
+    }
+}
+
+/// A value as TOML has it, or else a string: `5 %` and `lz4` need no quotes.
+fn value(text: &str) -> Value {
+    let line = format!("value = {text}");
+    let parsed = line.parse::<Table>().ok().and_then(|table| table.get("value").cloned());
+    parsed.unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// Puts a setting in. `volume.KEY` is for every volume.
+fn put(table: &mut Table, setting: &Setting) -> anyhow::Result<()> {
+    let Some((section, key)) = setting.key.split_once('.') else {
+        bail!("\"{}\" is no key: it begins with its section, as in cache.dedup", setting.key);
+    };
+    let empty = || Value::Table(Table::new());
+    let mut sections: Vec<&mut Table> = match table.entry(section).or_insert_with(empty) {
+        Value::Table(section) => vec![section],
+        Value::Array(volumes) => volumes.iter_mut().filter_map(Value::as_table_mut).collect(),
+        _ => bail!("\"{section}\" is no section"),
+    };
+    for section in &mut sections {
+        section.insert(key.to_owned(), value(&setting.value));
+    }
+    Ok(())
+}
+
+/// Changes some keys of a configuration's text.
+pub(crate) fn with_settings(text: &str, file: &str, settings: &[Setting]) -> anyhow::Result<Config> {
+    if settings.is_empty() {
+        return Ok(Config::parse(text, file)?);
+    }
+    let mut table: Table = text.parse().with_context(|| file.to_owned())?;
+    for setting in settings {
+        put(&mut table, setting)?;
+    }
+    Ok(Config::parse(&toml::to_string(&table)?, &format!("{file} with what was set"))?)
+}
+
+/// A configuration's text.
+pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
+    // Also says what is wrong with the file as it is, with its lines.
+    Config::load(path)?;
+    std::fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_config::{Mode, SizeOrShare};
+
+    const TEXT: &str = "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"1 GiB\"\n\
+                        [[volume]]\nname = \"a\"\norigin = \"a\"\n[[volume]]\nname = \"b\"\norigin = \"b\"\n";
+
+    fn set(all: &[&str]) -> anyhow::Result<Config> {
+        let settings: Vec<Setting> = all.iter().map(|text| text.parse().unwrap()).collect();
+        with_settings(TEXT, "file", &settings)
+    }
+
+    #[test]
+    fn keys_are_changed_for_all_volumes() {
+        let config = set(&["cache.size=5%", "cache.dedup=false", "volume.mode=write-back"]).unwrap();
+        assert_eq!(config.cache.size, Some(SizeOrShare::Percent(5)));
+        assert!(!config.cache.dedup && config.volumes.iter().all(|volume| volume.mode == Mode::WriteBack));
+        assert_eq!(set(&[]).unwrap().cache.size, Some(SizeOrShare::Bytes(1 << 30)));
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let text = |all: &[&str]| set(all).unwrap_err().to_string();
+        assert!(text(&["cache.seize=5%"]).contains("seize"), "{}", text(&["cache.seize=5%"]));
+        assert!(text(&["dedup=true"]).contains("begins with its section"));
+        "cache.size".parse::<Setting>().unwrap_err();
+    }
+}

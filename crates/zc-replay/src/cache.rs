@@ -1,0 +1,242 @@
+//! A trace through the production cache manager, under the daemon's configuration.
+//!
+//! The configuration's volumes are the trace's devices, in order; if there are more devices, the last volume's settings
+//! serve for the rest. Files and devices that it names are not looked at.
+
+use zc_cache::config::VolumeConfig;
+use zc_cache::startup::StartState;
+use zc_cache::{CacheManager, Stats};
+use zc_config::{Config, SizeOrShare};
+use zc_core::{JournalSeq, VolumeId, WeuSeq, u64_from_usize};
+use zc_format::{Geometry, PlanOptions};
+use zc_setup::Found;
+
+use crate::driver::{Driver, OriginTraffic};
+use crate::error::ReplayError;
+use crate::load::Trace;
+
+/// Requests after which a caller is told how far it has come.
+const PROGRESS_STEPS: usize = 1 << 14;
+
+/// How large the cache is.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum CacheSize {
+    /// As the configuration says: the size of the device, with metadata.
+    Configured,
+    /// The write-evict units together have this share, in per cent, of the bytes that the trace touches.
+    OfFootprint(f64),
+    /// The write-evict units together have so many bytes.
+    Units(u64),
+}
+
+/// What came of a replay.
+#[derive(Debug, Clone)]
+pub struct Report {
+    /// Layout of the cache.
+    pub geometry: Geometry,
+    /// Sizes of the volumes together, in bytes.
+    pub volume_bytes: u64,
+    /// Bytes that the trace touches.
+    pub footprint_bytes: u64,
+    /// Requests replayed.
+    pub requests: u64,
+    /// The manager's counters.
+    pub stats: Stats,
+    /// What origins did.
+    pub origin: OriginTraffic,
+    /// Bytes of RAM by the manager's structures.
+    pub manager_ram: Vec<(&'static str, u64)>,
+    /// Bytes of RAM of the simulated devices, without the trace.
+    pub replay_ram_bytes: u64,
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+impl Report {
+    /// Bytes of all units.
+    #[must_use]
+    pub fn unit_bytes(&self) -> u64 {
+        u64::from(self.geometry.slots) * u64::from(self.geometry.weu_bytes)
+    }
+
+    /// Parts of extents that reads got without the origin.
+    #[must_use]
+    pub const fn read_hits(&self) -> u64 {
+        self.stats.extent_hits_device + self.stats.extent_hits_memory + self.stats.extent_hits_zero
+    }
+
+    /// Parts of extents that reads asked for.
+    #[must_use]
+    pub const fn read_extents(&self) -> u64 {
+        self.read_hits() + self.stats.extent_misses + self.stats.extent_joins
+    }
+
+    /// Hits over parts of extents read.
+    #[must_use]
+    pub fn read_hit_ratio(&self) -> f64 {
+        ratio(self.read_hits(), self.read_extents())
+    }
+
+    /// Bytes written to the cache device: units, journal, checkpoints, region maps.
+    #[must_use]
+    pub const fn ssd_bytes_written(&self) -> u64 {
+        self.stats.weu_bytes_written
+            + self.stats.journal_bytes_written
+            + self.stats.checkpoint_bytes_written
+            + self.stats.region_map_bytes_written
+    }
+
+    /// Extents that entered without being stored, as their content was known; dirty ones among them.
+    #[must_use]
+    pub const fn dedup_hits(&self) -> u64 {
+        self.stats.insert_duplicates + self.stats.dirty_shared
+    }
+
+    /// Extents that entered over extents that had to be stored.
+    #[must_use]
+    pub fn dedup_ratio(&self) -> f64 {
+        let stored = self.stats.insert_stored + self.stats.dirty_stored;
+        ratio(stored + self.dedup_hits() + self.stats.insert_zero, stored)
+    }
+
+    /// Bytes stored before over after compression.
+    #[must_use]
+    pub fn compression_ratio(&self) -> f64 {
+        ratio(self.stats.stored_raw_bytes, self.stats.stored_bytes)
+    }
+}
+
+fn geometry(config: &Config, size: CacheSize, trace: &Trace, volumes: u64) -> Result<Geometry, ReplayError> {
+    let plan = |device_bytes: u64| {
+        Geometry::plan(&PlanOptions {
+            device_bytes,
+            weu_bytes: config.cache.weu_bytes,
+            extent_bytes: config.cache.extent_bytes,
+            align_bytes: 0,
+            journal_blocks: None,
+        })
+        .map_err(|source| ReplayError::Geometry { device_bytes, source })
+    };
+    let wanted = match size {
+        CacheSize::Configured => {
+            return plan(match config.cache.size {
+                Some(SizeOrShare::Bytes(bytes)) => bytes,
+                Some(SizeOrShare::Percent(percent)) => volumes / 100 * percent,
+                None => return Err(ReplayError::NoSize),
+            });
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive; huge ones saturate"
+        )]
+        CacheSize::OfFootprint(percent) => (trace.footprint_bytes() as f64 * percent / 100.0) as u64,
+        CacheSize::Units(bytes) => bytes,
+    };
+    // Metadata comes on top of the units: grow until they have what was asked for.
+    let unit = u64::from(config.cache.weu_bytes);
+    let slots = (wanted / unit).max(1);
+    let mut device_bytes = slots * unit;
+    loop {
+        match plan(device_bytes) {
+            Ok(geometry) if u64::from(geometry.slots) >= slots => return Ok(geometry),
+            Ok(geometry) => device_bytes += (slots - u64::from(geometry.slots)) * unit,
+            Err(_) if device_bytes < slots * unit + (1 << 30) => device_bytes += unit,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The volumes as the manager sees them, and their sizes together.
+fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
+    let mut found = Vec::new();
+    let mut sum = 0;
+    for (number, span) in trace.spans().iter().enumerate() {
+        let Some(volume) = config.volumes.get(number).or_else(|| config.volumes.last()) else { continue };
+        // Read-ahead may go beyond what the trace names, up to a whole number of the largest extents.
+        let whole = span.next_multiple_of(u64::from(zc_core::limits::EXTENT_BYTES_MAX));
+        let size_bytes = volume.create_bytes.unwrap_or(0).max(whole);
+        sum += size_bytes;
+        let of_device = Found {
+            id: VolumeId(u16::try_from(number).unwrap_or(u16::MAX)),
+            size_bytes,
+            region_bytes: zc_setup::region_bytes(config.cache.region_size, size_bytes),
+            trusted: true,
+            may_be_dirty: false,
+            durable_journal: false,
+        };
+        found.push(zc_setup::volume_config(volume, of_device));
+    }
+    (found, sum)
+}
+
+/// A cache that was never written.
+fn fresh() -> StartState {
+    StartState {
+        session: 2,
+        first_session: 2,
+        fresh: true,
+        intact: true,
+        mapping_trusted: true,
+        active_regions: Vec::new(),
+        weu_seq_next: WeuSeq(2 << 32),
+        journal_next: JournalSeq(1),
+        journal_start: JournalSeq(1),
+        journal_proved: JournalSeq(0),
+        dropped_commits: Vec::new(),
+        dirty_complete: true,
+        checkpoint_sequence: 1,
+        checkpoint_area: 0,
+        region_map_sequence: 1,
+        region_map_copy: 0,
+    }
+}
+
+/// What a replay needs besides trace and configuration.
+#[derive(Debug, Clone, Copy)]
+pub struct Replay {
+    /// Size of the cache.
+    pub size: CacheSize,
+    /// Compare every read with what was written last.
+    pub check: bool,
+}
+
+/// Replays a trace. `progress` is told how many requests have been done, now and then.
+///
+/// # Errors
+/// The cache cannot be laid out, or the manager does what it never should without a fault.
+pub fn run(
+    trace: &Trace,
+    config: &Config,
+    replay: Replay,
+    mut progress: impl FnMut(u64),
+) -> Result<Report, ReplayError> {
+    let (volumes, volume_bytes) = volumes(config, trace);
+    let geometry = geometry(config, replay.size, trace, volume_bytes)?;
+    let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
+    let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
+    let manager = CacheManager::new(settings, volumes, fresh());
+    let mut driver = Driver::new(trace, manager, geometry.slots);
+    if replay.check {
+        driver.check();
+    }
+    for (number, step) in trace.steps.iter().enumerate() {
+        driver.step(step)?;
+        if number % PROGRESS_STEPS == 0 {
+            progress(u64_from_usize(number));
+        }
+    }
+    driver.finish()?;
+    Ok(Report {
+        geometry,
+        volume_bytes,
+        footprint_bytes: trace.footprint_bytes(),
+        requests: trace.requests(),
+        stats: driver.manager.stats().clone(),
+        origin: driver.origin,
+        manager_ram: driver.manager.ram_by_structure(),
+        replay_ram_bytes: driver.ram_bytes(),
+    })
+}

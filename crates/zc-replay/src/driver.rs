@@ -1,0 +1,498 @@
+//! The driver without bytes: carries out what the cache manager wants, with contents in the place of bytes.
+//!
+//! Every operation ends at once, in the order in which it was asked for; the next request comes when nothing is left to
+//! do. So an insertion is never skipped for want of time or memory, and the same trace gives the same figures.
+//!
+//! Invariants: whatever is copied, compressed, stored and read back is followed block by block, so that a read returns
+//! the contents that a real one would; with [`Driver::check`] every read is compared with what was written last.
+
+use std::collections::VecDeque;
+
+use zc_cache::CacheManager;
+use zc_cache::seam::{Action, Event, Note, Request, RequestKind};
+use zc_core::{
+    BufId, BufSlice, ErrorKind, Generation, Map, ReqId, VolumeId, WeuSeq, WeuSlot, u64_from_usize,
+    usize_from_u32,
+};
+use zc_format::{ExtentHeader, WeuHeader};
+use zc_trace::Op;
+
+use crate::content::{BLOCK_BYTES, ContentId};
+use crate::error::ReplayError;
+use crate::load::{Step, Trace, block_key};
+
+/// The manager wants to be told the time this often while something happens.
+const TICK_MS: u64 = 10;
+/// Requests per millisecond, in traces without times.
+const REQUESTS_PER_MS: u64 = 10;
+/// Longer than a run of a stream waits for its next request, shorter than a unit for its next extent.
+const FINISH_MS: u64 = 100;
+/// Ticks that a request may wait: more than any delay of the manager is long.
+const PATIENCE_TICKS: u32 = 1_000_000;
+
+/// Operations of one kind.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Operations.
+    pub operations: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl Traffic {
+    fn add(&mut self, bytes: u64) {
+        self.operations += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What went to origins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OriginTraffic {
+    /// Reads.
+    pub reads: Traffic,
+    /// Writes.
+    pub writes: Traffic,
+    /// Flushes.
+    pub flushes: u64,
+}
+
+/// What a slot holds.
+#[derive(Debug, Default)]
+struct Slot {
+    unit: (Generation, WeuSeq),
+    /// Offset of an extent, where its blocks begin in `ids` and how many there are; ascending.
+    extents: Vec<(u32, u32, u32)>,
+    ids: Vec<ContentId>,
+    header: Option<Box<WeuHeader>>,
+}
+
+/// A buffer. One that compression filled stands for the blocks that went in.
+#[derive(Debug, Default)]
+struct Buffer {
+    ids: Vec<ContentId>,
+    compressed: bool,
+}
+
+/// Drives a manager through a trace.
+#[derive(Debug)]
+pub(crate) struct Driver<'a> {
+    trace: &'a Trace,
+    pub(crate) manager: CacheManager,
+    /// Blocks of origins that changed, or that the trace does not name.
+    changed: Map<u64, ContentId>,
+    next_unique: u32,
+    bufs: Map<BufId, Buffer>,
+    spare: Vec<Buffer>,
+    slots: Vec<Slot>,
+    queue: VecDeque<Event>,
+    actions: Vec<Action>,
+    pub(crate) origin: OriginTraffic,
+    requests: u64,
+    now_ms: u64,
+    reply: Option<Result<(), ErrorKind>>,
+    /// The client's buffer and, after it was freed, what it held.
+    client: (BufId, Vec<ContentId>),
+    trouble: Option<String>,
+    /// What clients wrote last, if reads are to be checked.
+    view: Option<Map<u64, ContentId>>,
+}
+
+fn blocks(bytes: u32) -> usize {
+    debug_assert!(bytes.is_multiple_of(BLOCK_BYTES), "{bytes} bytes are no whole blocks");
+    usize_from_u32(bytes / BLOCK_BYTES)
+}
+
+fn range(slice: BufSlice) -> core::ops::Range<usize> {
+    let start = blocks(slice.start_bytes);
+    start..start + blocks(slice.len_bytes)
+}
+
+impl<'a> Driver<'a> {
+    /// A driver for a manager whose cache was never written.
+    pub(crate) fn new(trace: &'a Trace, mut manager: CacheManager, slots: u32) -> Self {
+        let mut actions = Vec::new();
+        manager.begin(0, &mut actions);
+        let mut driver = Self {
+            trace,
+            manager,
+            changed: Map::default(),
+            next_unique: trace.next_unique,
+            bufs: Map::default(),
+            spare: Vec::new(),
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+            queue: VecDeque::new(),
+            actions,
+            origin: OriginTraffic::default(),
+            requests: 0,
+            now_ms: 0,
+            reply: None,
+            client: (BufId(0), Vec::new()),
+            trouble: None,
+            view: None,
+        };
+        driver.settle();
+        driver
+    }
+
+    /// From here on every read is compared with what was written last.
+    pub(crate) fn check(&mut self) {
+        self.view = Some(Map::default());
+    }
+
+    /// Sends the next request and waits until nothing is left to do.
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), ReplayError> {
+        self.pass_time(step.time_ms.max(self.requests / REQUESTS_PER_MS));
+        self.requests += 1;
+        let buf = BufId(self.requests);
+        self.client = (buf, Vec::new());
+        let kind = match step.op {
+            Op::Read | Op::Access => {
+                let held = self.buffer();
+                self.bufs.insert(buf, held);
+                RequestKind::Read { buf }
+            }
+            Op::Write => {
+                let mut held = self.buffer();
+                held.ids.extend_from_slice(written(self.trace, step));
+                self.bufs.insert(buf, held);
+                RequestKind::Write { buf, fua: false }
+            }
+            Op::Flush => RequestKind::Flush,
+            Op::Discard => RequestKind::Trim { fua: false },
+        };
+        if step.op == Op::Read {
+            self.resize(buf, usize_from_u32(step.blocks));
+        }
+        let unit = u64::from(BLOCK_BYTES);
+        self.reply = None;
+        self.event(Event::Submit(Request {
+            req: ReqId(self.requests),
+            volume: VolumeId(step.volume),
+            offset_bytes: step.first_block * unit,
+            len_bytes: u64::from(step.blocks) * unit,
+            kind,
+        }));
+        self.wait()?;
+        self.check_step(step, buf)
+    }
+
+    /// A moment without requests: what waits for more of its stream goes on.
+    pub(crate) fn finish(&mut self) -> Result<(), ReplayError> {
+        self.pass_time(self.now_ms + FINISH_MS);
+        self.reply = Some(Ok(()));
+        self.wait()
+    }
+
+    /// Until the request is answered: what waits for a delay of the manager's gets its ticks.
+    fn wait(&mut self) -> Result<(), ReplayError> {
+        let mut ticks = 0;
+        while self.reply.is_none() && self.trouble.is_none() {
+            ticks += 1;
+            if ticks > PATIENCE_TICKS {
+                self.trouble = Some("it does not answer a request".to_owned());
+                break;
+            }
+            let now_ms = self.now_ms + TICK_MS;
+            self.tick(now_ms);
+        }
+        if let Some(Err(error)) = self.reply {
+            self.trouble.get_or_insert_with(|| format!("it answers a request with {error}"));
+        }
+        match self.trouble.take() {
+            Some(what) => Err(ReplayError::Manager { requests: self.requests, what }),
+            None => Ok(()),
+        }
+    }
+
+    fn pass_time(&mut self, time_ms: u64) {
+        if time_ms < self.now_ms + TICK_MS {
+            return;
+        }
+        // What follows on each other after delays gets its turns.
+        let half = self.now_ms.midpoint(time_ms).max(self.now_ms + TICK_MS);
+        for now_ms in [self.now_ms + TICK_MS, half, time_ms] {
+            self.tick(now_ms);
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) {
+        self.now_ms = now_ms;
+        self.event(Event::Tick { now_ms });
+    }
+
+    fn event(&mut self, event: Event) {
+        self.queue.push_back(event);
+        self.settle();
+    }
+
+    /// Carries out what is wanted and tells of it, until nothing is.
+    fn settle(&mut self) {
+        loop {
+            let mut actions = core::mem::take(&mut self.actions);
+            actions.drain(..).for_each(|action| self.carry_out(action));
+            self.actions = actions;
+            let Some(event) = self.queue.pop_front() else { return };
+            self.manager.handle(event, &mut self.actions);
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let done = match action {
+            Action::Reply { result, .. } => {
+                self.reply = Some(result);
+                return;
+            }
+            Action::Alloc { buf, .. } => {
+                let held = self.buffer();
+                self.bufs.insert(buf, held);
+                return;
+            }
+            Action::Free { buf } => return self.free(buf),
+            Action::Copy { from, to } => {
+                let ids = self.take(from);
+                return self.put(to, &ids);
+            }
+            Action::Zero { dest } => return self.zero(dest),
+            Action::Place { offset_bytes, header, payload, .. } => {
+                return self.place(offset_bytes, &header, payload);
+            }
+            Action::OriginRead { .. }
+            | Action::OriginWrite { .. }
+            | Action::OriginFlush { .. }
+            | Action::OriginTrim { .. }
+            | Action::OriginZero { .. } => self.origin(&action),
+            Action::ReadExtents { op, parts, .. } => {
+                let result = parts.iter().map(|part| {
+                    let found = self.slots.get(usize_from_u32(part.expected.slot.0));
+                    let ids =
+                        found.and_then(|slot| slot.extent(part.expected.offset_bytes)).map(<[_]>::to_vec);
+                    let Some(ids) = ids else { return self.lost(part.expected.slot) };
+                    let skip = blocks(part.skip_bytes);
+                    self.put(part.dest, &ids[skip..skip + blocks(part.dest.len_bytes)]);
+                    Ok(())
+                });
+                Some(Event::ExtentsRead { op, result: Ok(result.collect()) })
+            }
+            Action::ReadHeader { op, slot, .. } => {
+                let header = self.slots[usize_from_u32(slot.0)].header.clone();
+                Some(Event::HeaderRead { op, result: Ok(header) })
+            }
+            Action::Hash { op, src } => {
+                let digest = self.trace.contents.digest(self.ids(src));
+                Some(Event::Hashed { op, digest })
+            }
+            Action::Compress { op, src, codec, max_bytes, out } => {
+                let ids = self.take(src);
+                let size = self.trace.contents.compressed_bytes(&ids, codec);
+                if let Some(out) = self.bufs.get_mut(&out) {
+                    out.ids.clear();
+                    out.ids.extend_from_slice(&ids);
+                    out.compressed = true;
+                }
+                Some(Event::Compressed { op, stored_bytes: (size <= max_bytes).then_some(size) })
+            }
+            Action::Compare { op, left, right } => {
+                Some(Event::Compared { op, equal: self.ids(left) == self.ids(right) })
+            }
+            other => self.device(other),
+        };
+        self.queue.extend(done);
+    }
+
+    /// Metadata and the rest: nothing is kept but the headers of units.
+    fn device(&mut self, action: Action) -> Option<Event> {
+        let op = match action {
+            Action::WriteWeu { op, slot, header, .. } => {
+                self.slots[usize_from_u32(slot.0)].header = Some(header);
+                op
+            }
+            Action::WritePart { op, .. }
+            | Action::DiscardSlot { op, .. }
+            | Action::WriteJournal { op, .. }
+            | Action::WriteRegionMap { op, .. }
+            | Action::WriteCheckpoint { op, .. }
+            | Action::CommitCheckpoint { op, .. }
+            | Action::FlushCache { op }
+            | Action::Distrust { op, .. } => op,
+            Action::WantRecipe { op, .. } => return Some(Event::RecipeArrived { op, prints: Vec::new() }),
+            Action::Note(
+                note @ (Note::CacheFailed { .. } | Note::ExtentDropped { .. } | Note::Fenced { .. }),
+            ) => {
+                self.trouble.get_or_insert_with(|| format!("it reports {note:?}"));
+                return None;
+            }
+            _ => return None,
+        };
+        Some(Event::DeviceDone { op, result: Ok(()) })
+    }
+
+    fn lost(&mut self, slot: WeuSlot) -> Result<(), zc_format::ExtentError> {
+        self.trouble.get_or_insert_with(|| format!("it reads from {slot} what was not stored there"));
+        Ok(())
+    }
+
+    fn origin(&mut self, action: &Action) -> Option<Event> {
+        let unit = u64::from(BLOCK_BYTES);
+        let op = match *action {
+            Action::OriginRead { op, volume, offset_bytes, dest } => {
+                self.origin.reads.add(u64::from(dest.len_bytes));
+                let first = offset_bytes / unit;
+                let keys = (first..).take(blocks(dest.len_bytes)).map(|block| block_key(volume.0, block));
+                let ids: Vec<ContentId> = keys.map(|key| self.on_origin(key)).collect();
+                self.put(dest, &ids);
+                op
+            }
+            Action::OriginWrite { op, volume, offset_bytes, src, .. } => {
+                self.origin.writes.add(u64::from(src.len_bytes));
+                let ids = self.take(src);
+                self.change(volume, offset_bytes / unit, ids.iter().copied());
+                op
+            }
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
+            | Action::OriginZero { op, volume, offset_bytes, len_bytes, .. } => {
+                let count = zc_core::usize_from_u64(len_bytes / unit);
+                self.change(volume, offset_bytes / unit, core::iter::repeat_n(ContentId::ZERO, count));
+                op
+            }
+            Action::OriginFlush { op, .. } => {
+                self.origin.flushes += 1;
+                op
+            }
+            _ => return None,
+        };
+        Some(Event::OriginDone { op, result: Ok(()) })
+    }
+
+    fn change(&mut self, volume: VolumeId, first: u64, ids: impl Iterator<Item = ContentId>) {
+        let keys = (first..).map(|block| block_key(volume.0, block));
+        self.changed.extend(keys.zip(ids));
+    }
+
+    fn on_origin(&mut self, key: u64) -> ContentId {
+        if let Some(id) = self.changed.get(&key).or_else(|| self.trace.initial.get(&key)) {
+            return *id;
+        }
+        let id = ContentId::unique(self.next_unique);
+        self.next_unique = self.next_unique.wrapping_add(1);
+        self.changed.insert(key, id);
+        id
+    }
+
+    fn buffer(&mut self) -> Buffer {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    fn resize(&mut self, buf: BufId, len: usize) {
+        if let Some(held) = self.bufs.get_mut(&buf) {
+            held.ids.resize(len, ContentId::ZERO);
+        }
+    }
+
+    fn free(&mut self, buf: BufId) {
+        let Some(mut held) = self.bufs.remove(&buf) else {
+            self.trouble.get_or_insert_with(|| format!("it frees {buf:?} twice"));
+            return;
+        };
+        if buf == self.client.0 && self.view.is_some() {
+            self.client.1.clone_from(&held.ids);
+        }
+        held.ids.clear();
+        held.compressed = false;
+        self.spare.push(held);
+    }
+
+    fn ids(&self, slice: BufSlice) -> &[ContentId] {
+        self.bufs.get(&slice.buf).and_then(|held| held.ids.get(range(slice))).unwrap_or_default()
+    }
+
+    fn take(&self, slice: BufSlice) -> smallvec::SmallVec<[ContentId; 8]> {
+        self.ids(slice).into()
+    }
+
+    fn put(&mut self, dest: BufSlice, ids: &[ContentId]) {
+        let Some(held) = self.bufs.get_mut(&dest.buf) else {
+            self.trouble.get_or_insert_with(|| format!("it writes to {:?}, which is not there", dest.buf));
+            return;
+        };
+        let range = range(dest);
+        if held.ids.len() < range.end {
+            held.ids.resize(range.end, ContentId::ZERO);
+        }
+        held.ids[range].copy_from_slice(ids);
+    }
+
+    fn zero(&mut self, dest: BufSlice) {
+        // Padding inside a unit's buffer; what units hold is followed by extent.
+        let unit = [dest.start_bytes, dest.len_bytes].map(|bytes| bytes.is_multiple_of(BLOCK_BYTES));
+        if unit == [true; 2] {
+            self.put(dest, &vec![ContentId::ZERO; blocks(dest.len_bytes)]);
+        }
+    }
+
+    fn place(&mut self, offset_bytes: u32, header: &ExtentHeader, payload: BufSlice) {
+        let Some(held) = self.bufs.get(&payload.buf) else { return };
+        let ids = if held.compressed { &held.ids[..] } else { &held.ids[range(payload)] };
+        let slot = &mut self.slots[usize_from_u32(header.slot.0)];
+        let unit = (header.generation, header.weu_seq);
+        if slot.unit != unit {
+            slot.unit = unit;
+            slot.extents.clear();
+            slot.ids.clear();
+            slot.header = None;
+        }
+        let lengths = (u32::try_from(slot.ids.len()), u32::try_from(ids.len()));
+        let (Ok(at), Ok(len)) = lengths else { unreachable!("a unit has at most a thousand blocks") };
+        slot.extents.push((offset_bytes, at, len));
+        slot.ids.extend_from_slice(ids);
+    }
+
+    fn check_step(&mut self, step: &Step, buf: BufId) -> Result<(), ReplayError> {
+        let Some(mut view) = self.view.take() else { return Ok(()) };
+        let keys =
+            || (step.first_block..).take(usize_from_u32(step.blocks)).map(|b| block_key(step.volume, b));
+        match step.op {
+            Op::Write => view.extend(keys().zip(written(self.trace, step).iter().copied())),
+            Op::Discard => view.extend(keys().map(|key| (key, ContentId::ZERO))),
+            _ => {}
+        }
+        let held = self.bufs.get(&buf).map_or(&self.client.1, |held| &held.ids).clone();
+        let mut wrong = None;
+        if step.op == Op::Read {
+            for (key, got) in keys().zip(held) {
+                let wanted = view.get(&key).copied().unwrap_or_else(|| self.on_origin(key));
+                if got != wanted {
+                    wrong = Some(format!("a read returns {got:?} for {wanted:?}"));
+                }
+            }
+        }
+        self.view = Some(view);
+        wrong.map_or(Ok(()), |what| Err(ReplayError::Manager { requests: self.requests, what }))
+    }
+
+    /// Bytes of RAM that stand for devices and buffers.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        let changed = self.changed.capacity() * (size_of::<(u64, ContentId)>() + 1);
+        let stored =
+            |slot: &Slot| slot.extents.capacity() * 12 + slot.ids.capacity() * size_of::<ContentId>();
+        let entries = |slot: &Slot| slot.header.as_ref().map_or(0, |header| header.entries.capacity());
+        let slots: usize = self.slots.iter().map(stored).sum();
+        let headers: usize = self.slots.iter().map(entries).sum();
+        u64_from_usize(changed + slots + headers * size_of::<zc_format::WeuEntry>())
+    }
+}
+
+impl Slot {
+    fn extent(&self, offset_bytes: u32) -> Option<&[ContentId]> {
+        let at = self.extents.binary_search_by_key(&offset_bytes, |(offset, ..)| *offset).ok()?;
+        let (_, start, len) = self.extents[at];
+        let start = usize_from_u32(start);
+        self.ids.get(start..start + usize_from_u32(len))
+    }
+}
+
+/// Contents that a write brings.
+fn written<'a>(trace: &'a Trace, step: &Step) -> &'a [ContentId] {
+    let at = usize_from_u32(step.contents_at);
+    &trace.written[at..at + usize_from_u32(step.blocks)]
+}

@@ -1,0 +1,302 @@
+//! A trace in memory, as the cache manager is to see it.
+//!
+//! Job: cut requests to blocks of 4 KiB, join what was one request, number devices and contents, and find what every
+//! block held before the trace began: what its first read saw, if it was not written before (the first pass of Nitro's
+//! simulator, section 5.2). Blocks of which nothing is known hold something that is nowhere else.
+//!
+//! Lines of one block each, of one moment and one kind, that follow each other, were one request. Reads and writes are
+//! rounded out to whole blocks, discards in; how many were is counted.
+//!
+//! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
+
+use zc_core::{Map, u64_from_usize};
+use zc_trace::{Op, Request, TraceError};
+
+use crate::content::{BLOCK_BYTES, CONTENTS_MAX, ContentId, Contents, Ratios};
+use crate::error::ReplayError;
+
+/// Requests of a trace in memory: 2 GiB of them.
+pub const REQUESTS_MAX: usize = 1 << 26;
+/// Devices.
+const DEVICES_MAX: usize = zc_core::limits::VOLUMES_MAX as usize;
+/// Blocks of a request that was joined of lines: 1 MiB.
+const JOINED_MAX: u32 = 256;
+/// Bits of a block's number in its volume: addresses have 62.
+const BLOCK_BITS: u32 = 50;
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub(crate) time_ms: u64,
+    pub(crate) first_block: u64,
+    pub(crate) blocks: u32,
+    /// Of a write: where its contents begin.
+    pub(crate) contents_at: u32,
+    pub(crate) volume: u16,
+    pub(crate) op: Op,
+}
+
+/// What was done to a trace to make it fit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Fitted {
+    /// Lines or records that were joined to the one before.
+    pub joined: u64,
+    /// Requests that did not begin or end at a block.
+    pub rounded: u64,
+    /// Blocks read that held something else than was written or read there before. What was written counts.
+    pub differing: u64,
+}
+
+/// A trace in memory.
+#[derive(Debug)]
+pub struct Trace {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) written: Vec<ContentId>,
+    /// What blocks held at the beginning.
+    pub(crate) initial: Map<u64, ContentId>,
+    pub(crate) contents: Contents,
+    /// First content number that is free for what no trace names.
+    pub(crate) next_unique: u32,
+    /// Where each volume ends, in bytes.
+    pub(crate) spans: Vec<u64>,
+    /// What was done to it.
+    pub fitted: Fitted,
+}
+
+/// The key of a block.
+pub(crate) const fn block_key(volume: u16, block: u64) -> u64 {
+    (volume as u64) << BLOCK_BITS | block
+}
+
+struct Loader {
+    trace: Trace,
+    devices: Map<u32, u16>,
+    /// What blocks hold now.
+    state: Map<u64, ContentId>,
+    /// Time of the last step in nanoseconds, if a line may be joined to it.
+    last_ns: Option<u64>,
+}
+
+impl Trace {
+    /// Loads a trace. `ratios` are for contents whose compressed size it does not tell.
+    ///
+    /// # Errors
+    /// As the trace says, or it is too large.
+    pub fn load(
+        requests: impl Iterator<Item = Result<Request, TraceError>>,
+        ratios: Ratios,
+    ) -> Result<Self, ReplayError> {
+        let trace = Self {
+            steps: Vec::new(),
+            written: Vec::new(),
+            initial: Map::default(),
+            contents: Contents::new(ratios),
+            next_unique: 0,
+            spans: Vec::new(),
+            fitted: Fitted::default(),
+        };
+        let mut loader = Loader { trace, devices: Map::default(), state: Map::default(), last_ns: None };
+        for request in requests {
+            loader.add(&request?)?;
+        }
+        let mut trace = loader.trace;
+        trace.steps.shrink_to_fit();
+        Ok(trace)
+    }
+
+    /// Requests.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        u64_from_usize(self.steps.len())
+    }
+
+    /// Bytes that the requests touch, each once, in whole blocks.
+    #[must_use]
+    pub fn footprint_bytes(&self) -> u64 {
+        u64_from_usize(self.initial.len()) * u64::from(BLOCK_BYTES)
+    }
+
+    /// Ends of the volumes, in bytes, in the order in which the trace names them.
+    #[must_use]
+    pub fn spans(&self) -> &[u64] {
+        &self.spans
+    }
+
+    /// Bytes of RAM held.
+    #[must_use]
+    pub fn ram_bytes(&self) -> u64 {
+        let steps = self.steps.capacity() * size_of::<Step>();
+        let blocks = self.initial.capacity() * (size_of::<(u64, ContentId)>() + 1);
+        let written = self.written.capacity() * size_of::<ContentId>();
+        u64_from_usize(steps + blocks + written) + self.contents.ram_bytes()
+    }
+}
+
+impl Loader {
+    fn volume(&mut self, device: u32) -> Result<u16, ReplayError> {
+        if let Some(volume) = self.devices.get(&device) {
+            return Ok(*volume);
+        }
+        let number = self.trace.spans.len();
+        let too_many = ReplayError::Devices { max: u64_from_usize(DEVICES_MAX) };
+        let Some(volume) = u16::try_from(number).ok().filter(|_| number < DEVICES_MAX) else {
+            return Err(too_many);
+        };
+        self.trace.spans.push(0);
+        self.devices.insert(device, volume);
+        Ok(volume)
+    }
+
+    fn unique(&mut self) -> Result<ContentId, ReplayError> {
+        let number = self.trace.next_unique;
+        if number >= CONTENTS_MAX {
+            return Err(ReplayError::Contents { max: CONTENTS_MAX });
+        }
+        self.trace.next_unique += 1;
+        Ok(ContentId::unique(number))
+    }
+
+    fn add(&mut self, request: &Request) -> Result<(), ReplayError> {
+        let volume = self.volume(request.device)?;
+        let (start, end, unit) = (request.offset_bytes, request.end_bytes(), u64::from(BLOCK_BYTES));
+        let op = if request.op == Op::Access { Op::Read } else { request.op };
+        let (first_block, end_block) = match op {
+            Op::Discard => (start.div_ceil(unit), end / unit),
+            Op::Flush => (0, 0),
+            _ => (start / unit, end.div_ceil(unit)),
+        };
+        let blocks = u32::try_from(end_block.saturating_sub(first_block)).unwrap_or(u32::MAX);
+        if blocks == 0 && op != Op::Flush {
+            return Ok(());
+        }
+        self.trace.fitted.rounded +=
+            u64::from(op != Op::Flush && !(start.is_multiple_of(unit) && end.is_multiple_of(unit)));
+        let span = &mut self.trace.spans[usize::from(volume)];
+        *span = (*span).max(end_block * unit);
+        let contents_at = self.trace.written.len();
+        for block in 0..blocks {
+            self.touch(request, op, block_key(volume, first_block + u64::from(block)), block)?;
+        }
+        let Ok(contents_at) = u32::try_from(contents_at) else {
+            return Err(ReplayError::Requests { max: REQUESTS_MAX });
+        };
+        let time_ms = request.time_ns / 1_000_000;
+        self.push(request, Step { time_ms, first_block, blocks, contents_at, volume, op })
+    }
+
+    /// Follows what a block holds.
+    fn touch(&mut self, request: &Request, op: Op, key: u64, block: u32) -> Result<(), ReplayError> {
+        let named = match &request.content {
+            Some(content) => {
+                let too_many = ReplayError::Contents { max: CONTENTS_MAX };
+                Some(self.trace.contents.intern(content, block).ok_or(too_many)?)
+            }
+            None => None,
+        };
+        if op == Op::Read {
+            match (self.state.get(&key), named) {
+                (Some(held), Some(named)) => self.trace.fitted.differing += u64::from(*held != named),
+                (Some(_), None) => {}
+                (None, named) => {
+                    let found = named.map_or_else(|| self.unique(), Ok)?;
+                    self.state.insert(key, found);
+                    self.trace.initial.insert(key, found);
+                }
+            }
+            return Ok(());
+        }
+        if !self.trace.initial.contains_key(&key) {
+            let before = self.unique()?;
+            self.trace.initial.insert(key, before);
+        }
+        let now = match (op, named) {
+            (Op::Write, Some(named)) => named,
+            (Op::Write, None) => self.unique()?,
+            _ => ContentId::ZERO,
+        };
+        if op == Op::Write {
+            self.trace.written.push(now);
+        }
+        self.state.insert(key, now);
+        Ok(())
+    }
+
+    /// Takes the step in, or joins it to the one before.
+    fn push(&mut self, request: &Request, step: Step) -> Result<(), ReplayError> {
+        let one_block = request.content.is_some() && request.len_bytes <= BLOCK_BYTES;
+        let at = one_block.then_some(request.time_ns);
+        let last_ns = core::mem::replace(&mut self.last_ns, at);
+        if let Some(last) = self.trace.steps.last_mut()
+            && at.is_some()
+            && at == last_ns
+            && (last.op, last.volume) == (step.op, step.volume)
+            && last.first_block + u64::from(last.blocks) == step.first_block
+            && last.blocks < JOINED_MAX
+        {
+            last.blocks += step.blocks;
+            self.trace.fitted.joined += 1;
+            return Ok(());
+        }
+        if self.trace.steps.len() >= REQUESTS_MAX {
+            return Err(ReplayError::Requests { max: REQUESTS_MAX });
+        }
+        self.trace.steps.push(step);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_trace::{Options, Reader};
+
+    fn load(text: &str) -> Trace {
+        let reader = Reader::from_vec(text.as_bytes().to_vec(), Options::default()).unwrap();
+        Trace::load(reader, Ratios::default()).unwrap()
+    }
+
+    #[test]
+    fn lines_of_one_request_are_joined() {
+        let trace = load(
+            "5 0 8 R 00000000000000a1 100 50\n5 8 8 R 00000000000000a2 100 50\n5 24 8 R 00000000000000a3 100 50\n\
+             7 32 8 R 00000000000000a4 100 50\n7 40 8 W 00000000000000a5 100 50\n",
+        );
+        let seen: Vec<_> = trace.steps.iter().map(|s| (s.op, s.first_block, s.blocks)).collect();
+        assert_eq!(seen, [(Op::Read, 0, 2), (Op::Read, 3, 1), (Op::Read, 4, 1), (Op::Write, 5, 1)]);
+        assert_eq!((trace.fitted.joined, trace.footprint_bytes()), (1, 5 * 4096));
+        assert_eq!(trace.spans(), [6 * 4096]);
+    }
+
+    #[test]
+    fn blocks_hold_what_their_first_read_saw() {
+        let trace = load(
+            "1 0 8 R 00000000000000a1 100 50\n2 0 8 W 00000000000000a2 100 50\n3 0 8 R 00000000000000a2 100 50\n\
+             4 0 8 R 00000000000000a1 100 50\n5 8 8 W 00000000000000a1 100 50\n6 8 8 R 00000000000000a1 100 50\n",
+        );
+        let read = trace.initial[&block_key(0, 0)];
+        assert_eq!(trace.written.len(), 2);
+        assert_ne!(read, trace.written[0]);
+        assert_eq!(read, trace.written[1], "what was there first is written elsewhere");
+        assert_eq!(trace.initial[&block_key(0, 1)], ContentId::unique(0));
+        assert_eq!(trace.fitted.differing, 1);
+    }
+
+    #[test]
+    fn requests_are_rounded_and_discards_shrink() {
+        let request = |op, offset_bytes, len_bytes| {
+            Ok(Request { time_ns: 0, device: 3, offset_bytes, len_bytes, op, content: None })
+        };
+        let all = [
+            request(Op::Write, 512, 8192),
+            request(Op::Discard, 512, 8192),
+            request(Op::Discard, 512, 512),
+            request(Op::Flush, 0, 0),
+            request(Op::Access, 8192, 4096),
+        ];
+        let trace = Trace::load(all.into_iter(), Ratios::default()).unwrap();
+        let seen: Vec<_> = trace.steps.iter().map(|s| (s.op, s.first_block, s.blocks)).collect();
+        assert_eq!(seen, [(Op::Write, 0, 3), (Op::Discard, 1, 1), (Op::Flush, 0, 0), (Op::Read, 2, 1)]);
+        assert_eq!((trace.fitted.rounded, trace.written.len()), (2, 3));
+        assert!(trace.ram_bytes() > 0);
+    }
+}

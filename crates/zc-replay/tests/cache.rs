@@ -1,0 +1,186 @@
+//! The manager driven by traces: every read returns what was written last, and nothing that enters is lost count of.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+use proptest::prelude::*;
+use zc_config::Config;
+use zc_replay::cache::{CacheSize, Replay, Report, run};
+use zc_replay::{Ratios, Trace};
+use zc_trace::{Content, Op, Request};
+
+/// What a test may choose.
+#[derive(Debug, Clone, Copy)]
+struct Choice {
+    extent_kib: u32,
+    dedup: bool,
+    codec: &'static str,
+    mode: &'static str,
+    prefetch_kib: u32,
+}
+
+const PLAIN: Choice =
+    Choice { extent_kib: 4, dedup: true, codec: "lz4", mode: "write-through", prefetch_kib: 0 };
+
+fn config(choice: Choice) -> Config {
+    let Choice { extent_kib, dedup, codec, mode, prefetch_kib } = choice;
+    let text = format!(
+        "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"8 MiB\"\nweu_size = \"256 KiB\"\n\
+         extent_size = \"{extent_kib} KiB\"\ndedup = {dedup}\ncompression = \"{codec}\"\n\
+         prefetch_max = \"{prefetch_kib} KiB\"\nprefetch_threshold = \"64 KiB\"\n\
+         [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"{mode}\"\n"
+    );
+    Config::parse(&text, "test").unwrap()
+}
+
+fn request(op: Op, block: u64, time_ms: u64, fingerprint: u128) -> Request {
+    let lz4 = 200 + u32::try_from(fingerprint * 37 % 3900).unwrap();
+    let content = Content { fingerprint, lz4_bytes: Some(lz4), zstd1_bytes: Some(lz4 / 2) };
+    let content = (!matches!(op, Op::Flush | Op::Discard)).then_some(content);
+    let len_bytes = if op == Op::Flush { 0 } else { 4096 };
+    Request { time_ns: time_ms * 1_000_000, device: 0, offset_bytes: block * 4096, len_bytes, op, content }
+}
+
+fn load(requests: &[Request]) -> Trace {
+    Trace::load(requests.iter().map(|request| Ok(*request)), Ratios::default()).unwrap()
+}
+
+fn replay(requests: &[Request], choice: Choice, units: u64) -> Report {
+    let size = CacheSize::Units(units * 256 * 1024);
+    run(&load(requests), &config(choice), Replay { size, check: true }, |_| {}).expect("replays")
+}
+
+/// Nothing that was offered is lost count of, and the device got what was stored.
+fn check_books(report: &Report) -> Result<(), TestCaseError> {
+    let stats = &report.stats;
+    let known = stats.insert_stored + stats.insert_duplicates + stats.insert_zero;
+    let left_out = stats.insert_skipped + stats.insert_stale + stats.insert_present;
+    let dropped = stats.insert_once_only + stats.insert_dropped;
+    prop_assert_eq!(stats.insert_offered, known + left_out + dropped);
+    prop_assert_eq!(stats.insert_skipped, 0, "nothing is skipped where nothing takes time");
+    prop_assert!(stats.stored_bytes <= stats.stored_raw_bytes);
+    let extents = |count: u64| count * u64::from(report.geometry.extent_bytes);
+    // Of a dirty extent only what was written is stored.
+    let (least, most) = (extents(stats.insert_stored), extents(stats.insert_stored + stats.dirty_stored));
+    prop_assert!((least..=most).contains(&stats.stored_raw_bytes));
+    // Written, or in the open units; a block of 4 KiB for every flush of dirty data.
+    let open = 2 * u64::from(report.geometry.weu_bytes);
+    let places = (stats.insert_stored + stats.dirty_stored) * 400;
+    let pages = (stats.weu_writes + stats.epochs_committed + stats.flushes + 1) * 16384;
+    prop_assert!(stats.weu_bytes_written + open >= stats.stored_bytes);
+    prop_assert!(stats.weu_bytes_written <= stats.stored_bytes + places + pages);
+    prop_assert_eq!(stats.evictions_headerless, 0);
+    prop_assert_eq!(stats.failed_hits, 0);
+    Ok(())
+}
+
+fn choices() -> impl Strategy<Value = Choice> {
+    let modes = prop::sample::select(vec!["write-through", "write-around", "write-back", "pass-through"]);
+    let codecs = prop::sample::select(vec!["none", "lz4", "zstd"]);
+    let sizes = prop::sample::select(vec![4_u32, 8, 32]);
+    let ahead = prop::sample::select(vec![0_u32, 128]);
+    (sizes, any::<bool>(), codecs, modes, ahead).prop_map(|(extent_kib, dedup, codec, mode, prefetch_kib)| {
+        Choice { extent_kib, dedup, codec, mode, prefetch_kib }
+    })
+}
+
+/// Runs of reads and writes over a few hundred blocks, with contents out of a small pool.
+fn traces() -> impl Strategy<Value = Vec<Request>> {
+    let op =
+        prop_oneof![5 => Just(Op::Read), 5 => Just(Op::Write), 1 => Just(Op::Flush), 1 => Just(Op::Discard)];
+    let run = (op, 0..700_u64, 1..40_u64, 1..60_u128, 0..30_u64);
+    proptest::collection::vec(run, 1..150).prop_map(|runs| {
+        let mut time_ms = 0;
+        let mut all = Vec::new();
+        for (op, block, len, content, pause) in runs {
+            time_ms += pause * pause;
+            let len = if op == Op::Flush { 1 } else { len };
+            all.extend((0..len).map(|at| request(op, block + at, time_ms, content + u128::from(at % 7))));
+        }
+        all
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn reads_return_what_was_written_last(requests in traces(), choice in choices(), units in 3..12_u64) {
+        let report = replay(&requests, choice, units);
+        check_books(&report)?;
+    }
+}
+
+fn scan(op: Op, blocks: core::ops::Range<u64>, content: impl Fn(u64) -> u128) -> Vec<Request> {
+    blocks.map(|block| request(op, block * 2, block * 20, content(block))).collect()
+}
+
+#[test]
+fn what_fits_is_hit_the_second_time() {
+    let mut all = scan(Op::Read, 0..100, u128::from);
+    all.extend(scan(Op::Read, 0..100, u128::from));
+    let report = replay(&all, PLAIN, 8);
+    assert_eq!((report.read_extents(), report.read_hits()), (200, 100));
+    assert_eq!((report.origin.reads.operations, report.stats.insert_stored), (100, 100));
+    assert_eq!(report.footprint_bytes, 100 * 4096);
+}
+
+#[test]
+fn what_does_not_fit_is_evicted() {
+    let mut all = scan(Op::Read, 0..2000, u128::from);
+    all.extend(scan(Op::Read, 0..100, u128::from));
+    let report = replay(&all, Choice { codec: "none", ..PLAIN }, 8);
+    assert_eq!(report.read_hits(), 0);
+    assert!(report.stats.evictions >= 25, "{}", report.stats.evictions);
+    assert!(report.ssd_bytes_written() >= 2000 * 4096);
+}
+
+#[test]
+fn dedup_and_compression_make_room() {
+    // Half of the contents come twice; all of them twice over, in a cache for less than half of them raw.
+    let contents = |block: u64| u128::from(block / 2 * 1000 + 500);
+    let mut all = scan(Op::Read, 0..1000, contents);
+    all.extend(scan(Op::Read, 0..1000, contents));
+    let of = |dedup: bool, codec: &'static str| replay(&all, Choice { dedup, codec, ..PLAIN }, 8);
+    let (neither, compressed, shared, both) =
+        (of(false, "none"), of(false, "lz4"), of(true, "none"), of(true, "lz4"));
+    assert_eq!(neither.read_hits(), 0);
+    assert!(both.read_hits() >= compressed.read_hits() && both.read_hits() >= shared.read_hits());
+    assert_eq!(both.read_hits(), 1000);
+    assert!((both.dedup_ratio() - 2.0).abs() < 0.01, "{}", both.dedup_ratio());
+    assert!(both.compression_ratio() > 1.5, "{}", both.compression_ratio());
+    assert!(both.ssd_bytes_written() < neither.ssd_bytes_written() / 4);
+}
+
+#[test]
+fn write_back_writes_the_origin_later_and_less() {
+    let all: Vec<Request> = (0..500).map(|n| request(Op::Write, n % 10 * 3, n, u128::from(n))).collect();
+    let through = replay(&all, PLAIN, 8);
+    let back = replay(&all, Choice { mode: "write-back", ..PLAIN }, 8);
+    assert_eq!(through.origin.writes.operations, 500);
+    assert!(back.origin.writes.operations < 100, "{:?}", back.origin);
+}
+
+#[test]
+fn the_same_trace_gives_the_same_figures() {
+    let mut all = scan(Op::Read, 0..900, |block| u128::from(block % 300));
+    all.extend(scan(Op::Write, 100..700, |block| u128::from(block % 77)));
+    let [first, second] = [(); 2].map(|()| replay(&all, PLAIN, 5));
+    assert_eq!((first.stats, first.origin), (second.stats, second.origin));
+}
+
+#[test]
+fn a_cache_that_cannot_be_is_an_error() {
+    let trace = load(&scan(Op::Read, 0..10, u128::from));
+    let mut settings = config(PLAIN);
+    settings.cache.size = None;
+    let of = |settings: &Config| {
+        let replay = Replay { size: CacheSize::Configured, check: false };
+        run(&trace, settings, replay, |_| {}).unwrap_err().to_string()
+    };
+    assert!(of(&settings).contains("cache.size"));
+    settings.cache.size = Some(zc_config::SizeOrShare::Bytes(1 << 16));
+    assert!(of(&settings).contains("65536"));
+    settings.cache.size = Some(zc_config::SizeOrShare::Bytes(1 << 30));
+    settings.cache.max_ram_bytes = 1;
+    assert!(of(&settings).contains("max_ram"));
+}

@@ -1,0 +1,202 @@
+//! From the configuration's words to those of the cache manager.
+//!
+//! Job: one translation for both drivers of the manager, the daemon and the replay of traces, so that a simulated cache
+//! is the one that the daemon would run.
+//!
+//! What it does not do: look at devices or files. What is found there comes in as [`Found`] and [`Geometry`].
+#![forbid(unsafe_code)]
+
+use zc_cache::config as cache;
+use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
+use zc_config::{
+    Ack, Admission, CacheConfig, Compression, Fingerprint, Mode, OnCacheLoss, RegionSize, VolumeConfig,
+};
+use zc_core::{Codec, FingerprintKind, VolumeId, limits};
+use zc_format::Geometry;
+
+/// Bits of a slot's generation in an index entry: the full sweep that separates equal ones is 255 reuses away.
+const GENERATION_BITS: u8 = 8;
+/// Journal records wait at most this long.
+const JOURNAL_DELAY_MS: u64 = 500;
+/// RAM of slot table, policy and header table per slot, rounded up.
+const RAM_PER_SLOT: u64 = 128;
+/// Regions of a volume whose region size is `auto`.
+const REGIONS_AUTO: u64 = 4096;
+/// Smallest region of `auto`.
+const REGION_BYTES_MIN: u64 = 1 << 20;
+
+/// `max_ram` does not suffice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "max_ram of {max_ram_bytes} bytes is too little for a cache of {slots} write units: {fixed_bytes} bytes go to \
+     tables per unit alone"
+)]
+pub struct TooLittleRam {
+    /// The setting.
+    pub max_ram_bytes: u64,
+    /// Slots of the cache.
+    pub slots: u32,
+    /// What does not depend on the number of extents.
+    pub fixed_bytes: u64,
+}
+
+/// The fingerprint function.
+#[must_use]
+pub const fn fingerprint_kind(fingerprint: Fingerprint) -> FingerprintKind {
+    match fingerprint {
+        Fingerprint::Blake3 => FingerprintKind::Blake3,
+        Fingerprint::Sha1 => FingerprintKind::Sha1,
+    }
+}
+
+/// The codec of a family and a level.
+#[must_use]
+pub const fn codec(compression: Compression, level: u8) -> Codec {
+    match compression {
+        Compression::None => Codec::Raw,
+        Compression::Lz4 => Codec::Lz4,
+        Compression::Zlib => Codec::Zlib(level),
+        Compression::Zstd => Codec::Zstd(level),
+    }
+}
+
+/// How a volume treats writes.
+#[must_use]
+pub const fn mode(mode: Mode) -> cache::Mode {
+    match mode {
+        Mode::WriteThrough => cache::Mode::WriteThrough,
+        Mode::WriteAround => cache::Mode::WriteAround,
+        Mode::WriteBack => cache::Mode::WriteBack,
+        Mode::ReadOnly => cache::Mode::ReadOnly,
+        Mode::PassThrough => cache::Mode::PassThrough,
+    }
+}
+
+/// The volume's settings for write-back; `durable_journal` is the default for when to acknowledge.
+fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackConfig {
+    let ack = match volume.ack {
+        Some(Ack::Volatile) => cache::Ack::Volatile,
+        Some(Ack::Durable) => cache::Ack::Durable,
+        None if durable_journal => cache::Ack::Durable,
+        None => cache::Ack::Volatile,
+    };
+    let on_loss = match volume.on_cache_loss {
+        OnCacheLoss::Error => cache::OnLoss::Error,
+        OnCacheLoss::ReadOnly => cache::OnLoss::ReadOnly,
+    };
+    cache::WriteBackConfig { ack, max_dirty_age_ms: volume.max_dirty_age_ms, on_loss }
+}
+
+const fn admission(admission: Admission) -> cache::Admission {
+    match admission {
+        Admission::Always => cache::Admission::Always,
+        Admission::SecondTouch => cache::Admission::SecondTouch,
+        Admission::Never => cache::Admission::Never,
+    }
+}
+
+/// Region size of a volume that is seen for the first time.
+#[must_use]
+pub fn region_bytes(size: RegionSize, volume_bytes: u64) -> u64 {
+    let wanted = match size {
+        RegionSize::Auto => volume_bytes / REGIONS_AUTO,
+        RegionSize::Bytes(bytes) => bytes,
+    };
+    wanted.max(REGION_BYTES_MIN).next_multiple_of(u64::from(limits::EXTENT_BYTES_MAX))
+}
+
+/// What of a volume is found at the start, not set.
+#[derive(Debug, Clone, Copy)]
+pub struct Found {
+    /// Its number on media.
+    pub id: VolumeId,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Size of its regions in bytes.
+    pub region_bytes: u64,
+    /// Whether what the cache holds for it may be believed.
+    pub trusted: bool,
+    /// Whether it may have had dirty data when the last session ended.
+    pub may_be_dirty: bool,
+    /// Whether the journal is on persistent memory.
+    pub durable_journal: bool,
+}
+
+/// A volume's settings for the manager.
+#[must_use]
+pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig {
+    cache::VolumeConfig {
+        id: found.id,
+        size_bytes: found.size_bytes,
+        region_bytes: found.region_bytes,
+        mode: mode(volume.mode),
+        admission: admission(volume.admission),
+        dedup: volume.dedup,
+        codec: codec(volume.compression, volume.compression_level),
+        index_share_percent: volume.index_share_percent,
+        recipes: false,
+        trusted: found.trusted,
+        write_back: write_back(volume, found.durable_journal),
+        may_be_dirty: found.may_be_dirty,
+    }
+}
+
+/// The manager's settings: as many index entries as the layout is planned for and `max_ram` allows.
+///
+/// # Errors
+/// When `max_ram` does not suffice for one extent per write unit.
+pub fn manager_config(
+    config: &CacheConfig,
+    geometry: &Geometry,
+    fingerprint: FingerprintKind,
+) -> Result<cache::ManagerConfig, TooLittleRam> {
+    let (file_index_entries, fingerprint_index_entries) = index_entries(config, geometry)?;
+    Ok(cache::ManagerConfig {
+        geometry: geometry.clone(),
+        fingerprint,
+        file_index_entries,
+        fingerprint_index_entries,
+        generation_bits: GENERATION_BITS,
+        read_buffer_bytes: config.read_buffer_bytes,
+        staging_bytes: config.staging_bytes,
+        insert_bytes_max: config.insert_bytes_max,
+        weu_max_age_ms: config.weu_max_age_ms,
+        journal_delay_ms: JOURNAL_DELAY_MS,
+        prefetch_threshold_bytes: config.prefetch_threshold_bytes,
+        prefetch_max_bytes: config.prefetch_max_bytes,
+        regions_active_max: config.regions_active_max,
+        discard: config.discard,
+        dirty: cache::DirtyConfig {
+            high_percent: config.dirty_high_percent,
+            low_percent: config.dirty_low_percent,
+            memory_bytes: config.dirty_memory_bytes,
+            idle_ms: config.destage_idle_ms,
+            destage_writes: config.destage_writes,
+        },
+    })
+}
+
+fn index_entries(config: &CacheConfig, geometry: &Geometry) -> Result<(u64, u64), TooLittleRam> {
+    let fixed = u64::from(geometry.slots) * RAM_PER_SLOT;
+    let room = config.max_ram_bytes.saturating_sub(fixed);
+    let prints_of = |files: u64| files * u64::from(config.fingerprint_index_percent) / 100;
+    let shape = IndexShape {
+        slots: geometry.slots,
+        weu_bytes: geometry.weu_bytes,
+        extent_bytes: geometry.extent_bytes,
+        generation_bits: GENERATION_BITS,
+    };
+    let ram_of = |files: u64| {
+        FileIndex::ram_bytes_for(shape, files) + FingerprintIndex::ram_bytes_for(shape, prints_of(files))
+    };
+    let mut files = geometry.index_capacity;
+    while files > 0 && ram_of(files) > room {
+        files -= (files / 64).max(1);
+    }
+    let least = u64::from(geometry.slots);
+    if files < least {
+        let max_ram_bytes = config.max_ram_bytes;
+        return Err(TooLittleRam { max_ram_bytes, slots: geometry.slots, fixed_bytes: fixed });
+    }
+    Ok((files, prints_of(files)))
+}
