@@ -5,7 +5,7 @@ use zc_cache::CacheManager;
 use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
-use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, JournalSeq, ReqId, VolumeId, WeuSeq};
+use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, ReqId, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 const EXTENT: u64 = 8192;
@@ -61,24 +61,7 @@ impl Driver {
             discard: false,
             dirty: zc_cache::config::DirtyConfig::default(),
         };
-        let start = StartState {
-            session: 2,
-            first_session: 2,
-            fresh: true,
-            intact: true,
-            mapping_trusted: true,
-            active_regions: Vec::new(),
-            weu_seq_next: WeuSeq(2 << 32),
-            journal_next: JournalSeq(1),
-            journal_start: JournalSeq(1),
-            journal_proved: JournalSeq(0),
-            dropped_commits: Vec::new(),
-            dirty_complete: true,
-            checkpoint_sequence: 1,
-            checkpoint_area: 0,
-            region_map_sequence: 1,
-            region_map_copy: 0,
-        };
+        let start = StartState::fresh();
         let volume = VolumeConfig {
             id: VolumeId(0),
             size_bytes: 1 << 40,

@@ -233,6 +233,32 @@ pub struct StartState {
     pub region_map_copy: usize,
 }
 
+impl StartState {
+    /// A cache that was never written, without a device: for drivers that only count.
+    #[must_use]
+    pub const fn fresh() -> Self {
+        Self {
+            session: 2,
+            first_session: 2,
+            fresh: true,
+            intact: true,
+            mapping_trusted: true,
+            active_regions: Vec::new(),
+            weu_seq_next: WeuSeq(2 << 32),
+            journal_next: JournalSeq(1),
+            journal_start: JournalSeq(1),
+            journal_proved: JournalSeq(0),
+            dropped_commits: Vec::new(),
+            dirty_complete: true,
+            fenced: Vec::new(),
+            checkpoint_sequence: 1,
+            checkpoint_area: 0,
+            region_map_sequence: 1,
+            region_map_copy: 0,
+        }
+    }
+}
+
 /// Makes an empty cache. Sessions count up from the time of formatting, or from the last session of a cache that was
 /// there before, so that what is left of it is told by its session.
 ///

@@ -7,7 +7,7 @@ use zc_cache::config::VolumeConfig;
 use zc_cache::startup::StartState;
 use zc_cache::{CacheManager, Stats};
 use zc_config::{Config, SizeOrShare};
-use zc_core::{JournalSeq, VolumeId, WeuSeq, u64_from_usize};
+use zc_core::{VolumeId, u64_from_usize};
 use zc_format::{Geometry, PlanOptions};
 use zc_setup::Found;
 
@@ -172,28 +172,6 @@ fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
     (found, sum)
 }
 
-/// A cache that was never written.
-fn fresh() -> StartState {
-    StartState {
-        session: 2,
-        first_session: 2,
-        fresh: true,
-        intact: true,
-        mapping_trusted: true,
-        active_regions: Vec::new(),
-        weu_seq_next: WeuSeq(2 << 32),
-        journal_next: JournalSeq(1),
-        journal_start: JournalSeq(1),
-        journal_proved: JournalSeq(0),
-        dropped_commits: Vec::new(),
-        dirty_complete: true,
-        checkpoint_sequence: 1,
-        checkpoint_area: 0,
-        region_map_sequence: 1,
-        region_map_copy: 0,
-    }
-}
-
 /// What a replay needs besides trace and configuration.
 #[derive(Debug, Clone, Copy)]
 pub struct Replay {
@@ -217,7 +195,7 @@ pub fn run(
     let geometry = geometry(config, replay.size, trace, volume_bytes)?;
     let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
     let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
-    let manager = CacheManager::new(settings, volumes, fresh());
+    let manager = CacheManager::new(settings, volumes, StartState::fresh());
     let mut driver = Driver::new(trace, manager, geometry.slots);
     if replay.check {
         driver.check();

@@ -1,0 +1,182 @@
+//! Simulator and daemon agree: one trace, with real bytes through `zcached` over NBD and with fingerprints through
+//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written.
+//!
+//! One client waits for each insertion to end before its next request, so that operations end in the simulator's order.
+//! Journal, checkpoints and region maps are written by the clock; their bytes are not compared.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::fmt::Write as _;
+use std::process::Command;
+
+use rand::RngExt as _;
+use serde_json::Value;
+use zc_core::Codec;
+use zc_engine::NbdClient;
+use zc_reduce::Reducer;
+use zc_tests::{BlockKind, DataGen, MIB, World, program, rng, run_ok, same, seed_from_env};
+
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 1500;
+const REQUESTS: u64 = 1800;
+/// Longer than a stream waits for its next request.
+const PAUSE_NS: u64 = 200_000_000;
+
+/// Counters that have to be equal.
+const COUNTERS: [&str; 21] = [
+    "reads",
+    "read_hits",
+    "read_misses",
+    "read_partial",
+    "extent_misses",
+    "extent_hits_zero",
+    "writes",
+    "write_bytes",
+    "flushes",
+    "insert_offered",
+    "insert_stored",
+    "insert_duplicates",
+    "insert_zero",
+    "insert_skipped",
+    "stored_raw_bytes",
+    "stored_bytes",
+    "compress_tried",
+    "weu_writes",
+    "weu_bytes_written",
+    "evictions",
+    "file_index_len",
+];
+
+/// What blocks hold, and a trace of it.
+struct Script {
+    data: DataGen,
+    reducer: Reducer,
+    /// A block that compresses under a third, by content number.
+    trace: String,
+    time_ns: u64,
+}
+
+impl Script {
+    fn new(seed: u64) -> Self {
+        let data = DataGen::new(seed, BLOCK);
+        Self { data, reducer: Reducer::new(), trace: String::new(), time_ns: 0 }
+    }
+
+    /// One content in ten is zeros, three do not compress, the rest do, each to another size.
+    fn block(&self, content: u64) -> Vec<u8> {
+        let kind = match content % 10 {
+            0 => BlockKind::Zero,
+            1..=3 => BlockKind::Incompressible,
+            _ => BlockKind::Compressible,
+        };
+        let mut block = self.data.block(kind, content);
+        let zeros = usize::try_from(content * 97 % 3000).expect("small");
+        if kind == BlockKind::Compressible {
+            block[BLOCK - zeros..].fill(0);
+        }
+        block
+    }
+
+    /// A line of the trace, with the fingerprint that such traces have and the size that the daemon's codec makes.
+    fn line(&mut self, op: char, block: usize, bytes: &[u8], content: u64) {
+        let mut out = [0; BLOCK];
+        let size = self.reducer.compress(Codec::Lz4, bytes, &mut out).unwrap_or(BLOCK);
+        let print = if content % 10 == 0 { 0x620f_0b67_a91f_7f74 } else { content };
+        self.time_ns += PAUSE_NS;
+        writeln!(self.trace, "{} {} 8 {op} {print:016x} {size} {size}", self.time_ns, block * 8)
+            .expect("strings take text");
+    }
+}
+
+fn at(block: usize) -> u64 {
+    u64::try_from(block * BLOCK).expect("small")
+}
+
+/// The requests of one run. Contents of the pool come up again and again.
+fn play(world: &World, client: &mut NbdClient, script: &mut Script, twin: &mut [u64], seed: u64) {
+    let mut random = rng(seed);
+    for number in 0..REQUESTS {
+        // Low blocks are wanted more.
+        let block = random.random_range(0..BLOCKS) * random.random_range(0..BLOCKS) / BLOCKS;
+        if number % 50 == 49 {
+            client.flush().expect("a flush");
+            script.time_ns += PAUSE_NS;
+            writeln!(script.trace, "{} 0 8 F 0000000000000000 0 0", script.time_ns)
+                .expect("strings take text");
+        } else if random.random_bool(0.55) {
+            let content = twin[block];
+            let bytes = script.block(content);
+            let found = client.read(at(block), BLOCK).expect("a read");
+            same(&found, &bytes, "a block");
+            script.line('R', block, &bytes, content);
+        } else {
+            let pool = random.random_bool(0.4);
+            let content = if pool { random.random_range(0..200) } else { 1_000_000 + number };
+            let bytes = script.block(content);
+            client.write(at(block), &bytes).expect("a write");
+            script.line('W', block, &bytes, content);
+            twin[block] = content;
+        }
+        world.inserted();
+    }
+}
+
+fn agree(settings: &str) {
+    let seed = seed_from_env(7);
+    let mut world = World::new(4, at(BLOCKS).div_ceil(MIB));
+    // A unit is written when it is full, and at no other time.
+    world.cache = format!(
+        "size = \"4 MiB\"\nextent_size = \"4 KiB\"\nweu_size = \"128 KiB\"\nweu_max_age = \"1 h\"\nprefetch_max = 0\n\
+         {settings}"
+    );
+    let mut script = Script::new(seed);
+    let mut twin: Vec<u64> =
+        (0..BLOCKS).map(|block| 1000 + u64::try_from(block).expect("small") % 900).collect();
+    let origin: Vec<u8> = twin.iter().flat_map(|content| script.block(*content)).collect();
+    let whole = usize::try_from(at(BLOCKS).div_ceil(MIB) * MIB).expect("small");
+    let mut image = origin;
+    image.resize(whole, 0);
+    std::fs::write(world.origin("disk"), image).expect("an origin");
+    let daemon = world.start();
+    world.loaded();
+    let mut client = world.connect("disk");
+    play(&world, &mut client, &mut script, &mut twin, seed);
+    let ours = world.stats()["manager"].clone();
+    client.disconnect().expect("goodbye");
+    assert!(daemon.terminate().success());
+
+    let trace = world.path("trace.fp");
+    std::fs::write(&trace, &script.trace).expect("a trace");
+    let mut zcsim = Command::new(program("zcsim"));
+    zcsim.args(["run", "--json", "--check", "--trace"]).arg(&trace);
+    zcsim.arg("--config").arg(world.path("zcached.toml"));
+    let simulated: Value = serde_json::from_slice(&run_ok(&mut zcsim).stdout).expect("JSON");
+    let theirs = &simulated["counters"];
+    let shown = |counters: &Value| {
+        let value = |name: &&str| format!("{name} {}", counters[*name]);
+        COUNTERS.iter().map(value).collect::<Vec<_>>().join("\n")
+    };
+    eprintln!("{}", shown(&ours));
+    assert_eq!(shown(&ours), shown(theirs), "daemon and simulator");
+    // Whether a hit came from a unit's buffer or from the device is a matter of time, their sum is not.
+    let hits = |counters: &Value| {
+        let of = |name: &str| counters[name].as_u64().expect("a counter");
+        of("extent_hits_device") + of("extent_hits_memory")
+    };
+    assert_eq!(hits(&ours), hits(theirs));
+    let at_least = |name: &str, least: u64| {
+        assert!(ours[name].as_u64() >= Some(least), "{name}: the run is too tame");
+    };
+    at_least("evictions", 5);
+    at_least("read_hits", 100);
+}
+
+#[test]
+fn with_deduplication_and_compression() {
+    agree("");
+}
+
+#[test]
+fn with_neither() {
+    agree("dedup = false\ncompression = \"none\"\n");
+}
