@@ -217,13 +217,17 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Take a volume's block device away.
+    /// Take a volume's block device away, and wait until the origin lacks nothing. Exit status: 0 done, 1 it is away, but
+    /// what the origin lacks is out of reach, 2 not possible.
     Detach {
         /// Name of the volume.
         volume: String,
         /// Also if it is mounted or open: requests to it fail then.
         #[arg(long)]
         force: bool,
+        /// Do not wait: what the origin lacks stays on the cache and follows later.
+        #[arg(long)]
+        keep_dirty: bool,
         #[command(flatten)]
         daemon: Daemon,
     },

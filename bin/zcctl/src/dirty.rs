@@ -129,6 +129,15 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     Ok(ExitCode::from(EXIT_NOT_DONE))
 }
 
+/// The same, and nothing if the origin lacks nothing.
+pub(crate) fn flush_if_dirty(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+    if stats["dirty"][volume]["bytes"].as_u64().unwrap_or(0) == 0 {
+        return Ok(ExitCode::SUCCESS);
+    }
+    flush(volume, daemon, out)
+}
+
 /// Stops the daemon; with `flush`, brings everything to the origins first.
 pub(crate) fn stop(
     flush_first: bool,

@@ -57,9 +57,12 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             };
             one(daemon, &json!({"cmd": "attach", "volume": volume}), done, out)?;
         }
-        Online::Detach { volume, force, daemon } => {
+        Online::Detach { volume, force, keep_dirty, daemon } => {
             let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is detached")?);
             one(daemon, &json!({"cmd": "detach", "volume": volume, "force": force}), done, out)?;
+            if !keep_dirty {
+                return dirty::flush_if_dirty(volume, daemon, out);
+            }
         }
         Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
         Online::Stats { daemon, watch: Some(seconds) } => {

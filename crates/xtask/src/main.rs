@@ -4,10 +4,10 @@
 //! `soak` lets the simulator look for failing seeds for as long as you like; `fuzz` feeds bytes to every decoder;
 //! `nbd-conformance` judges NBD servers; `vm` runs what needs another kernel.
 //!
-//! Invariants: output of the tools is streamed, never swallowed; a missing tool is an error and never a skipped
-//! check (clients of a newer Debian than this one excepted: the summary says if they were not to be had); nothing
-//! outside the target directory is changed except by `apt-get install`, the lock files of the fuzz packages, which git
-//! ignores, and by `vm` in the user's cache directory.
+//! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
+//! an error and never a skipped check (clients of a newer Debian than this one, and the virtual machine, excepted: the
+//! summary says if they were not to be had); nothing outside the target directory is changed except by `apt-get
+//! install`, the lock files of the fuzz packages, which git ignores, and by `vm` in the user's cache directory.
 //!
 //! What it does not do: anything cargo does well alone, and anything the programs need at run time.
 #![forbid(unsafe_code)]

@@ -22,9 +22,17 @@ pub(crate) fn build_dir() -> anyhow::Result<PathBuf> {
     Ok(own.ancestors().nth(2).map_or_else(|| workspace().join("target"), Path::to_path_buf))
 }
 
-/// The cargo that started us.
+/// The cargo that started us. It is not told which package it runs for: build scripts that look at that would run
+/// again, and with them everything above.
 pub(crate) fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in std::env::vars_os() {
+        let told = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| told.starts_with(prefix)) {
+            command.env_remove(&name);
+        }
+    }
+    command
 }
 
 /// Prints and runs `command` in the workspace's root; its output goes straight to ours.
@@ -38,6 +46,23 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
         command.current_dir(workspace()).status().with_context(|| format!("cannot start `{shown}`"))?;
     if !status.success() {
         bail!("`{shown}` failed: {status}");
+    }
+    Ok(())
+}
+
+/// Runs `command` in the workspace's root; what it says is shown only if it fails.
+///
+/// # Errors
+/// The program cannot be started, or its exit status is not one of `good`.
+pub(crate) fn run_quietly(command: &mut Command, good: &[i32]) -> anyhow::Result<()> {
+    let shown = show(command);
+    let output =
+        command.current_dir(workspace()).output().with_context(|| format!("cannot start `{shown}`"))?;
+    if !output.status.code().is_some_and(|code| good.contains(&code)) {
+        let (said, complained) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        println!("    $ {shown}\n{said}{complained}");
+        bail!("`{shown}` failed: {}", output.status);
     }
     Ok(())
 }
@@ -93,5 +118,8 @@ mod tests {
         assert!(error.to_string().contains("`false` failed"), "{error}");
         let error = run(&mut Command::new("no-such-program")).unwrap_err();
         assert!(error.to_string().contains("cannot start `no-such-program`"), "{error}");
+        run_quietly(&mut Command::new("false"), &[0, 1]).unwrap();
+        let error = run_quietly(&mut Command::new("false"), &[0]).unwrap_err();
+        assert!(error.to_string().contains("`false` failed"), "{error}");
     }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Step {
     EndToEnd,
     /// The daemon with clients of a newer Debian, if they can be had.
     NewerClients,
+    /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
+    Vm,
 }
 
 /// What came of a step that did not fail.
@@ -88,6 +90,7 @@ impl Step {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }
             Self::NewerClients => return crate::newer::check(install),
+            Self::Vm => return crate::vm::check(install),
         };
         checked.map(|()| Done::Whole)
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zc_cache::CacheManager;
-use zc_cache::config::{ManagerConfig, VolumeConfig};
+use zc_cache::config::{Ack, ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
@@ -179,7 +179,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     warn_of_unserved(config, &custody);
     let registry = Arc::new(Registry::default());
     let Served { volumes, exports, ublk } =
-        served(config, &registry, origins, &paired, &sizes, &device.superblock.uuid);
+        served(config, &registry, origins, &paired, &sizes, &device.superblock);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let mut manager = CacheManager::new(manager_config, for_manager, session.start);
@@ -218,14 +218,14 @@ struct Served {
     ublk: Vec<Plan>,
 }
 
-/// The volumes with their exports, in the order of the configuration.
+/// The volumes with their exports, in the order of the configuration. `before`: as the session before this one left it.
 fn served(
     config: &Config,
     registry: &Registry,
     origins: Vec<Option<Origin>>,
     paired: &[Paired],
     sizes: &[u64],
-    cache: &[u8; 16],
+    before: &Superblock,
 ) -> Served {
     let mut volumes = Vec::new();
     // The first volume of the configuration is the default export.
@@ -244,7 +244,9 @@ fn served(
         };
         let for_manager = settings::volume_config(volume, found);
         describe(registry, volume, &for_manager, paired);
-        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), cache));
+        let was_volatile = paired.may_be_dirty && for_manager.write_back.ack == Ack::Volatile;
+        let went_back = paired.drop_dirty || was_volatile && !before.clean;
+        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), &before.uuid, went_back));
         if volume.nbd.export {
             exports.push(settings::export(volume, paired.id, *size));
         }

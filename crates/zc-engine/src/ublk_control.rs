@@ -39,6 +39,8 @@ pub(crate) struct Plan {
     /// Attach it when the daemon starts.
     attach: bool,
     copy: Option<CopyMode>,
+    /// The volume may lack writes that an earlier daemon acknowledged.
+    went_back: bool,
     options: DeviceOptions,
 }
 
@@ -48,6 +50,7 @@ impl Plan {
         config: &VolumeConfig,
         block_bytes: u32,
         cache: &[u8; 16],
+        went_back: bool,
     ) -> Self {
         let ublk = &volume.ublk;
         let copy = match ublk.copy {
@@ -76,7 +79,7 @@ impl Plan {
             stamp: stamp(cache, &volume.name),
             attributes,
         };
-        Self { name: volume.name.clone(), volume: config.id, attach: ublk.attach, copy, options }
+        Self { name: volume.name.clone(), volume: config.id, attach: ublk.attach, copy, went_back, options }
     }
 }
 
@@ -273,13 +276,24 @@ impl Worker {
     }
 
     /// Takes over the volume's device of a daemon that is gone. `None`: there is none, or none that is worth it.
+    ///
+    /// A volume that went back behind acknowledged writes is like a disk that lost its power: what is mounted has to be
+    /// told by errors, because it would not write again what it takes for written, and a later flush would cover a hole.
     fn take_over(&mut self, plan: &Plan) -> Result<Option<Attached>, UblkError> {
         let (control, _) = self.control()?;
         let left = control.list()?;
         let Some(info) = left.into_iter().find(|info| info.stamp == plan.options.stamp) else {
             return Ok(None);
         };
-        if info.state != DeviceState::Dead
+        if plan.went_back && info.state != DeviceState::Dead {
+            tracing::error!(
+                "volume \"{}\" may lack its newest unflushed writes, so {} is not taken over but removed: what is mounted \
+                 from it fails, and is to be unmounted and mounted again (`ack = \"durable\"` prevents this)",
+                plan.name,
+                info.path()
+            );
+            control.fail(info.id)?;
+        } else if info.state != DeviceState::Dead
             && info.is_servable()
             && let Some(info) = control.take_over(info.id)?
         {
@@ -291,7 +305,7 @@ impl Worker {
             tracing::info!("{} was taken over, its requests are issued again", info.path());
             return Ok(Some(attached));
         }
-        // It was never started, or stopped and not removed.
+        // It was never started, or stopped and not removed, or is of no use.
         control.delete(info.id)?;
         unregister(&self.run_dir, info.id);
         Ok(None)

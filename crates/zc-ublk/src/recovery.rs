@@ -70,6 +70,23 @@ impl Controller {
         Err(UblkError::TimedOut { what: "let go of", place: format!("ublk device {id}"), ms: QUIESCE_MS })
     }
 
+    /// Stops a device whose process is gone, or goes: its requests end with errors.
+    ///
+    /// # Errors
+    /// When the process lives on, or the kernel refuses.
+    pub fn fail(&mut self, id: u32) -> Result<(), UblkError> {
+        let mut served_by = String::new();
+        for _ in 0..QUIESCE_MS / LOOK_MS {
+            let Some(info) = self.info(id)? else { return Ok(()) };
+            if holder_of(&info) == ProcessState::Gone {
+                return self.stop(id);
+            }
+            served_by = format!("{} is served by process {}", info.path(), info.pid);
+            pause();
+        }
+        Err(UblkError::Invalid(served_by))
+    }
+
     /// Every device there is.
     ///
     /// # Errors

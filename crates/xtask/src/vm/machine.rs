@@ -2,32 +2,51 @@
 //!
 //! Invariants: QEMU ends when this ends, whatever happened; disks other than the root are the scenario's files.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use super::chance::Chance;
+use super::loss::{LOG_BYTES, SECTOR_BYTES};
 use super::setup::Image;
-use crate::run::{cargo, run};
+use crate::run::{cargo, run, run_quietly};
 
 const GUEST: &[(&str, &str)] = &[
     ("main.sh", include_str!("guest/main.sh")),
     ("lib.sh", include_str!("guest/lib.sh")),
     ("functional.sh", include_str!("guest/functional.sh")),
     ("crash.sh", include_str!("guest/crash.sh")),
-    ("write.sh", include_str!("guest/write.sh")),
-    ("verify.sh", include_str!("guest/verify.sh")),
+    ("cut.sh", include_str!("guest/cut.sh")),
     ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
-const PROGRAMS: [&str; 2] = ["zcached", "zcctl"];
+/// Our programs: the last one is this package's own.
+const PROGRAMS: [&str; 3] = ["zcached", "zcctl", LOAD];
+const LOAD: &str = "vm-load";
 
-/// Sizes of the disks in MiB: the SSD, the slow disk, a small one for what has to survive a boot.
-const DISKS: [(&str, u64); 3] = [("ssd", 96), ("hdd", 512), ("small", 64)];
+/// The disks and their sizes in MiB: the SSD, the slow disk, a small one for what has to survive a boot. A write that is
+/// under way when the power goes may be torn at sectors on the SSD, at blocks of file systems elsewhere.
+const DISKS: [Disk; 3] = [
+    Disk { name: "ssd", mib: 96, torn_at_bytes: 512 },
+    Disk { name: ORIGIN, mib: 512, torn_at_bytes: 4096 },
+    Disk { name: "small", mib: 64, torn_at_bytes: 4096 },
+];
+const ORIGIN: &str = "hdd";
 /// Operations per second of the slow disk.
 const SLOW_IOPS: u32 = 400;
 const MEMORY_MIB: u32 = 1024;
+
+#[derive(Debug, Clone, Copy)]
+struct Disk {
+    name: &'static str,
+    mib: u64,
+    torn_at_bytes: u64,
+}
+
+/// A word of the kernel's command line, which the scenario looks at.
+pub(crate) type Setting<'a> = (&'a str, &'a str);
 
 /// A place for the disks and the output of a scenario, gone when it is dropped.
 #[derive(Debug)]
@@ -55,10 +74,10 @@ impl Bench {
     /// Builds our programs and packs them for the machine.
     pub(crate) fn new(image: &Image) -> anyhow::Result<Self> {
         run(cargo().args(["build", "--locked", "--package", "zcached", "--package", "zcctl"]))?;
+        run(cargo().args(["build", "--locked", "--package", "xtask", "--bin", LOAD]))?;
         let bench = Self { dir: tempfile::tempdir().context("no place for temporary files")? };
-        for (name, mib) in DISKS {
-            let file = std::fs::File::create(bench.path(name)).context("cannot create a disk")?;
-            file.set_len(mib << 20).context("cannot size a disk")?;
+        for disk in DISKS {
+            sparse(&bench.path(disk.name), disk.mib << 20)?;
         }
         bench.pack(image)?;
         Ok(bench)
@@ -82,22 +101,87 @@ impl Bench {
         for (name, text) in GUEST {
             write(&payload.join(name), text)?;
         }
-        // Programs are beside our own.
-        let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
         for name in PROGRAMS {
             let packed = payload.join(name);
-            copy(&own.with_file_name(name), &packed)?;
-            run(Command::new("strip").arg(&packed))?;
+            copy(&beside_our_own(name)?, &packed)?;
+            run_quietly(Command::new("strip").arg(&packed), &[0])?;
         }
         let script = "cd \"$1\" && find . | busybox cpio -o -H newc > \"$2\"";
-        run(Command::new("sh").args(["-ec", script, "sh"]).arg(&tree).arg(self.path("initrd")))
+        let mut command = Command::new("sh");
+        run_quietly(command.args(["-ec", script, "sh"]).arg(&tree).arg(self.path("initrd")), &[0])
     }
 
-    /// Boots. With `rounds`, the scenario knows how much to do.
-    pub(crate) fn boot(&self, image: &Image, scenario: &str, rounds: u32) -> anyhow::Result<Machine> {
+    /// Boots, with words for the scenario.
+    pub(crate) fn boot(
+        &self,
+        image: &Image,
+        scenario: &str,
+        settings: &[Setting<'_>],
+    ) -> anyhow::Result<Machine> {
+        self.start(self.qemu(image, scenario, settings, &|disk| self.plain_disk(disk)))
+    }
+
+    /// The same, with disks that [`Self::lose`] makes lose what they were not told to flush.
+    pub(crate) fn boot_to_lose(
+        &self,
+        image: &Image,
+        scenario: &str,
+        settings: &[Setting<'_>],
+    ) -> anyhow::Result<Machine> {
+        for disk in DISKS {
+            duplicate(&self.path(disk.name), &self.in_use(disk))?;
+            sparse(&self.log(disk), LOG_BYTES)?;
+        }
+        let mut command = self.qemu(image, scenario, settings, &|disk| self.logged_disk(disk));
+        for property in ["write-zeroes", "request-merging"] {
+            command.arg("-global").arg(format!("virtio-blk-device.{property}=off"));
+        }
+        self.start(command)
+    }
+
+    /// After the power was cut: what the disks hold now. Tells how many requests, or pieces, each kept and lost.
+    pub(crate) fn lose(&self, chance: &mut Chance) -> anyhow::Result<String> {
+        let mut told = Vec::new();
+        for disk in DISKS {
+            let loss = super::loss::cut(&self.path(disk.name), &self.log(disk), disk.torn_at_bytes, chance)?;
+            told.push(format!("{} {}/{}", disk.name, loss.kept, loss.lost));
+        }
+        Ok(told.join(", "))
+    }
+
+    /// A copy of the slow disk, to be changed at will.
+    pub(crate) fn copy_of_origin(&self) -> anyhow::Result<PathBuf> {
+        let copy = self.path("bare");
+        duplicate(&self.path(ORIGIN), &copy)?;
+        Ok(copy)
+    }
+
+    /// An empty folder.
+    pub(crate) fn empty_folder(&self) -> anyhow::Result<PathBuf> {
+        let folder = self.path("folder");
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder).context("cannot remove a temporary folder")?;
+        }
+        std::fs::create_dir(&folder).context("cannot create a temporary folder")?;
+        Ok(folder)
+    }
+
+    /// Leaves everything where it is, and tells where.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.dir.keep()
+    }
+
+    fn in_use(&self, disk: Disk) -> PathBuf {
+        self.path(&format!("{}.used", disk.name))
+    }
+
+    fn log(&self, disk: Disk) -> PathBuf {
+        self.path(&format!("{}.log", disk.name))
+    }
+
+    fn start(&self, mut command: Command) -> anyhow::Result<Machine> {
         let (console, results) = (self.path("console"), self.path("results"));
         std::fs::write(&results, "").context("cannot write to the folder of the scenario")?;
-        let mut command = self.qemu(image, scenario, rounds);
         command.arg("-display").arg("none").arg("-serial").arg(file_option(&console));
         command.arg("-serial").arg(file_option(&results)).args(["-monitor", "none"]);
         command.stdin(Stdio::null());
@@ -107,36 +191,87 @@ impl Bench {
 
     /// Boots with the console on this terminal, and waits for the end.
     pub(crate) fn shell(&self, image: &Image) -> anyhow::Result<()> {
-        let mut command = self.qemu(image, "shell", 0);
+        let mut command = self.qemu(image, "shell", &[], &|disk| self.plain_disk(disk));
         command.arg("-nographic").arg("-serial").arg("mon:stdio").args(["-serial", "null"]);
         run(&mut command)
     }
 
-    fn qemu(&self, image: &Image, scenario: &str, rounds: u32) -> Command {
+    fn qemu(
+        &self,
+        image: &Image,
+        scenario: &str,
+        settings: &[Setting<'_>],
+        disk_option: &dyn Fn(Disk) -> String,
+    ) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
         // QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange of 16 bytes, which this kernel uses only
         // if the processor says that it has it. One processor: with more, every wake-up of an idle one costs dear.
         command.args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1"]);
         command.args(["-m", &MEMORY_MIB.to_string(), "-nic", "none", "-no-reboot", "-nodefaults"]);
         command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(self.path("initrd"));
-        command.arg("-append").arg(format!(
-            "console=ttyS0 quiet panic=-1 mitigations=off no_timer_check scenario={scenario} rounds={rounds}"
-        ));
-        command.arg("-drive").arg(drive(&image.root(), "snapshot=on"));
-        for (name, _) in DISKS {
-            let extra = if name == "hdd" {
-                format!("throttling.iops-total={SLOW_IOPS}")
-            } else {
-                "cache=none".to_owned()
-            };
-            command.arg("-drive").arg(drive(&self.path(name), &format!("discard=unmap,{extra}")));
+        let mut line =
+            format!("console=ttyS0 quiet panic=-1 mitigations=off no_timer_check scenario={scenario}");
+        for (name, value) in settings {
+            line.push_str(&format!(" {name}={value}"));
+        }
+        command.arg("-append").arg(line);
+        command
+            .arg("-drive")
+            .arg(format!("if=virtio,format=raw,file={},snapshot=on", image.root().display()));
+        for disk in DISKS {
+            command.arg("-drive").arg(disk_option(disk));
         }
         command
     }
+
+    fn plain_disk(&self, disk: Disk) -> String {
+        let cache = if disk.name == ORIGIN { "" } else { ",cache=none" };
+        let path = self.path(disk.name);
+        format!("if=virtio,format=raw,file={},discard=unmap{cache}{}", path.display(), throttle(disk))
+    }
+
+    /// Every request goes to a log, too. QEMU may garble the log when a command writes zeros, and cannot log requests of
+    /// very many parts, as it makes them by merging; so there are neither, the machine writes zeros. That the files are
+    /// not flushed does not matter as long as this host stays up.
+    fn logged_disk(&self, disk: Disk) -> String {
+        let file = |key: &str, path: &Path| {
+            format!(
+                "{key}.driver=file,{key}.filename={},{key}.discard=unmap,{key}.cache.no-flush=on",
+                path.display()
+            )
+        };
+        format!(
+            "if=virtio,driver=blklogwrites,discard=unmap,log-sector-size={SECTOR_BYTES},{},{}{}",
+            file("file", &self.in_use(disk)),
+            file("log", &self.log(disk)),
+            throttle(disk)
+        )
+    }
 }
 
-fn drive(path: &Path, extra: &str) -> String {
-    format!("if=virtio,format=raw,file={},{extra}", path.display())
+fn throttle(disk: Disk) -> String {
+    if disk.name == ORIGIN { format!(",throttling.iops-total={SLOW_IOPS}") } else { String::new() }
+}
+
+/// A program that was built with ours.
+pub(crate) fn beside_our_own(name: &str) -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+    Ok(own.with_file_name(name))
+}
+
+/// The program that writes and judges files.
+pub(crate) fn load_program() -> anyhow::Result<PathBuf> {
+    beside_our_own(LOAD)
+}
+
+fn sparse(path: &Path, bytes: u64) -> anyhow::Result<()> {
+    let file = std::fs::File::create(path).context("cannot create a disk")?;
+    file.set_len(bytes).context("cannot size a disk")
+}
+
+/// Copies a disk with its holes.
+fn duplicate(from: &Path, to: &Path) -> anyhow::Result<()> {
+    run_quietly(Command::new("cp").args(["--reflink=auto", "--sparse=always"]).arg(from).arg(to), &[0])
 }
 
 fn file_option(path: &Path) -> String {
@@ -157,8 +292,28 @@ fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     clippy::disallowed_methods,
     reason = "QEMU tells of what the machine writes to its ports through files only"
 )]
-fn pause() {
-    std::thread::sleep(Duration::from_millis(50));
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Between two looks at what the machine does.
+const POLL: Duration = Duration::from_millis(50);
+/// Looks whether a machine that is told to stop has done so.
+const STOP_TRIES: u32 = 400;
+
+/// Whether all threads of a process are stopped.
+fn every_thread_stands(id: &str) -> anyhow::Result<bool> {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).context("qemu went away")?;
+    for thread in threads {
+        let path = thread.context("cannot list the threads of qemu")?.path().join("stat");
+        let stat = std::fs::read_to_string(&path).context("a thread of qemu went away")?;
+        // The state stands behind the name, which is in parentheses.
+        let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        if state != Some('T') {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl Machine {
@@ -182,7 +337,7 @@ impl Machine {
         mut done: impl FnMut(&[String]) -> bool,
     ) -> anyhow::Result<Vec<String>> {
         let mut told = 0;
-        let mut left = limit.as_millis() / 50;
+        let mut left = limit.as_millis() / POLL.as_millis();
         loop {
             let ended = self.qemu.try_wait().context("cannot wait for qemu")?.is_some();
             let lines = self.lines()?;
@@ -196,8 +351,30 @@ impl Machine {
                 bail!("the machine did not end within {} s", limit.as_secs());
             }
             left -= 1;
-            pause();
+            wait(POLL);
         }
+    }
+
+    /// Lets it run for a while.
+    pub(crate) fn run_on(&self, time: Duration) {
+        wait(time);
+    }
+
+    /// Stops it between two instructions, with what its disks were doing done, and returns what it had reported by then.
+    ///
+    /// # Errors
+    /// It cannot be stopped.
+    pub(crate) fn cut_power(&mut self) -> anyhow::Result<Vec<String>> {
+        let id = self.qemu.id().to_string();
+        let stopped = Command::new("kill").args(["-STOP", &id]).status().context("cannot stop qemu")?;
+        ensure!(stopped.success(), "qemu cannot be stopped");
+        for _ in 0..STOP_TRIES {
+            if every_thread_stands(&id)? {
+                return self.lines();
+            }
+            wait(POLL);
+        }
+        bail!("qemu does not stop");
     }
 
     /// The end of what it wrote to its console.

@@ -2,19 +2,28 @@
 //!
 //! Job: QEMU in software emulation boots Debian's kernel from backports with a small Debian root, our programs, an SSD
 //! and a throttled slow disk, and runs a scenario. Kernel and root are made once from packages and kept in the user's
-//! cache directory.
+//! cache directory. What a power cut is taken to do is said in `cut` and `loss`.
 //!
 //! Invariants: what a scenario reports is judged here: a check that failed, or a machine that went away before the end,
 //! fails the run, and what it wrote to its console is shown. The root disk is never changed. A machine has a time limit.
+//! After a failed power cut the disks are kept.
 //!
 //! What it does not do: measure speed. Software emulation makes computing five to ten times dearer than it is.
 
+mod chance;
+mod cut;
+mod loss;
 mod machine;
+mod mode;
 mod report;
 mod scenarios;
 mod setup;
 
 use clap::Subcommand;
+use mode::{FileSystem, Mode};
+use std::num::NonZero;
+
+use crate::steps::Done;
 
 /// What to do with the virtual machine.
 #[derive(Debug, Subcommand)]
@@ -30,25 +39,96 @@ pub(crate) enum Task {
         /// Times to attach and detach.
         #[arg(long, value_name = "N", default_value_t = 20)]
         cycles: u32,
+        #[command(flatten)]
+        modes: Modes,
     },
     /// Kill the daemon again and again under a verified load.
     Crash {
-        /// How often.
+        /// How often in each mode.
         #[arg(long, value_name = "N", default_value_t = 10)]
         kills: u32,
+        #[command(flatten)]
+        modes: Modes,
     },
-    /// Switch the machine off at random moments while files are made durable.
-    PowerCut {
-        /// How often.
-        #[arg(long, value_name = "N", default_value_t = 3)]
-        cuts: u32,
-    },
-    /// All of them, at length.
+    /// Cut the power at random moments while files are made durable; the disks lose what was not flushed.
+    PowerCut(PowerCut),
+    /// All of them, at length; about an hour.
     All,
-    /// What is quick.
+    /// Some of each kind, in a few minutes; a step of `cargo xtask test`.
     Quick,
     /// A shell on the console; `poweroff -f` or ctrl-a x ends it.
     Shell,
+}
+
+/// In which modes of the volume.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub(crate) struct Modes {
+    /// In this mode only; otherwise in both, one after the other.
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
+}
+
+impl Modes {
+    fn each(self, run: impl Fn(Mode) -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let all = [Mode::WriteThrough, Mode::WriteBack];
+        all.into_iter().filter(|mode| self.mode.is_none_or(|wanted| wanted == *mode)).try_for_each(run)
+    }
+}
+
+/// How the power is cut.
+#[derive(Debug, clap::Args)]
+pub(crate) struct PowerCut {
+    /// How often in each mode.
+    #[arg(long, value_name = "N", default_value_t = NonZero::<u32>::MIN.saturating_add(9))]
+    cuts: NonZero<u32>,
+    #[command(flatten)]
+    modes: Modes,
+    /// The file system that is written.
+    #[arg(long, default_value = "ext4")]
+    fs: FileSystem,
+    /// What decides on moments and losses; a new one each time by default.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Drop flushes on the way to the volume; good only if a loss is found.
+    #[arg(long)]
+    canary: bool,
+}
+
+fn power_cut(image: &setup::Image, args: &PowerCut) -> anyhow::Result<()> {
+    let PowerCut { cuts, modes, fs, seed, canary } = *args;
+    let seed = seed.unwrap_or_else(chance::fresh_seed);
+    modes
+        .each(|mode| cut::power_cut(image, cut::Plan { cuts: cuts.get(), mode, fs, seed, is_canary: canary }))
+}
+
+/// Cuts without an order: the disks lose what they may.
+fn cuts(image: &setup::Image, cuts: u32, mode: Mode, fs: FileSystem) -> anyhow::Result<()> {
+    let seed = chance::fresh_seed();
+    cut::power_cut(image, cut::Plan { cuts, mode, fs, seed, is_canary: false })
+}
+
+/// Some of each kind.
+fn quick(image: &setup::Image) -> anyhow::Result<()> {
+    Modes { mode: None }.each(|mode| {
+        scenarios::some_functional(image, mode, QUICK_CHECKS)?;
+        scenarios::crash(image, mode, QUICK_KILLS)?;
+        cuts(image, QUICK_CUTS, mode, FileSystem::Ext4)
+    })
+}
+
+const QUICK_CHECKS: &[&str] = &["format", "attributes", "bytes", "ext4", "discard", "stop-and-start", "end"];
+const QUICK_KILLS: u32 = 3;
+const QUICK_CUTS: u32 = 3;
+
+/// What is quick, for `cargo xtask test`. Where the machine cannot be made, it says why, and that is no failure.
+///
+/// # Errors
+/// A scenario failed.
+pub(crate) fn check(install: bool) -> anyhow::Result<Done> {
+    match setup::ensure(false, install) {
+        Ok(image) => quick(&image).map(|()| Done::Whole),
+        Err(error) => Ok(Done::Without(format!("the virtual machine cannot be made here: {error:#}"))),
+    }
 }
 
 /// `cargo xtask vm`.
@@ -58,20 +138,20 @@ pub(crate) enum Task {
 pub(crate) fn run(task: &Task, install: bool) -> anyhow::Result<()> {
     let again = matches!(task, Task::Setup { again: true });
     let image = setup::ensure(again, install)?;
+    let both = Modes { mode: None };
     match task {
         Task::Setup { .. } => Ok(()),
-        Task::Functional { cycles } => scenarios::functional(&image, *cycles),
-        Task::Crash { kills } => scenarios::crash(&image, *kills),
-        Task::PowerCut { cuts } => scenarios::power_cut(&image, *cuts),
-        Task::All => {
-            scenarios::functional(&image, 100)?;
-            scenarios::crash(&image, 50)?;
-            scenarios::power_cut(&image, 100)
-        }
-        Task::Quick => {
-            scenarios::functional(&image, 20)?;
-            scenarios::crash(&image, 10)
-        }
+        Task::Functional { cycles, modes } => modes.each(|mode| scenarios::functional(&image, mode, *cycles)),
+        Task::Crash { kills, modes } => modes.each(|mode| scenarios::crash(&image, mode, *kills)),
+        Task::PowerCut(args) => power_cut(&image, args),
+        Task::All => both.each(|mode| {
+            scenarios::functional(&image, mode, 100)?;
+            scenarios::crash(&image, mode, 50)?;
+            cuts(&image, 100, mode, FileSystem::Ext4)?;
+            cuts(&image, 20, mode, FileSystem::Xfs)?;
+            cuts(&image, 20, mode, FileSystem::Btrfs)
+        }),
+        Task::Quick => quick(&image),
         Task::Shell => scenarios::shell(&image),
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, bail};
 use serde_json::Value;
+use zc_core::usize_from_u64;
 
 /// A line.
 #[derive(Debug, PartialEq)]
@@ -10,8 +11,8 @@ pub(crate) enum Line {
     Check { name: String, ok: bool, seconds: f64 },
     /// Something was measured.
     Figure { name: String, value: f64 },
-    /// Files up to this number are durable.
-    Durable(u32),
+    /// Steps of a writer up to this one are durable.
+    Durable { writer: usize, step: u64 },
     /// The scenario came to its end.
     End,
 }
@@ -27,8 +28,8 @@ impl Line {
         if let (Some(name), Some(value)) = (name("figure"), value["value"].as_f64()) {
             return Ok(Self::Figure { name, value });
         }
-        if let Some(number) = value["durable"].as_u64() {
-            return Ok(Self::Durable(u32::try_from(number).context("a number of a file")?));
+        if let (Some(writer), Some(step)) = (value["writer"].as_u64(), value["durable"].as_u64()) {
+            return Ok(Self::Durable { writer: usize_from_u64(writer), step });
         }
         if value["end"] == Value::Bool(true) {
             return Ok(Self::End);
@@ -43,16 +44,16 @@ impl Line {
                 Some(format!("{name:<20} {seconds:>8.1} s  {}", if *ok { "ok" } else { "FAILED" }))
             }
             Self::Figure { name, value } => Some(format!("{name:<20} {value:>8}")),
-            Self::Durable(_) | Self::End => None,
+            Self::Durable { .. } | Self::End => None,
         }
     }
 }
 
-/// Judges the lines of a scenario that should have come to its end.
+/// Judges the lines of a scenario that should have come to its end, with the checks of `wanted` among others.
 ///
 /// # Errors
-/// A check failed, or the end is missing.
-pub(crate) fn judge(lines: &[String]) -> anyhow::Result<()> {
+/// A check failed or is missing, or the end is missing.
+pub(crate) fn judge(lines: &[String], wanted: &[&str]) -> anyhow::Result<()> {
     let lines = lines.iter().map(|line| Line::parse(line)).collect::<anyhow::Result<Vec<_>>>()?;
     let failed: Vec<&str> = lines
         .iter()
@@ -66,6 +67,11 @@ pub(crate) fn judge(lines: &[String]) -> anyhow::Result<()> {
     }
     if lines.last() != Some(&Line::End) {
         bail!("the machine went away before the end of the scenario");
+    }
+    let ran =
+        |wanted: &str| lines.iter().any(|line| matches!(line, Line::Check { name, .. } if name == wanted));
+    if let Some(missing) = wanted.iter().find(|name| !ran(name)) {
+        bail!("the machine knows no check {missing}");
     }
     Ok(())
 }
@@ -83,16 +89,18 @@ mod tests {
         let good = r#"{"check":"a","ok":true,"seconds":1.5}"#;
         let bad = r#"{"check":"b","ok":false,"seconds":0}"#;
         let end = r#"{"end":true}"#;
-        judge(&lines(&[good, r#"{"figure":"x","value":3}"#, end])).unwrap();
-        assert!(judge(&lines(&[good, bad, end])).unwrap_err().to_string().contains(": b"));
-        assert!(judge(&lines(&[good])).unwrap_err().to_string().contains("went away"));
-        judge(&[]).unwrap_err();
-        judge(&lines(&["nonsense", end])).unwrap_err();
+        judge(&lines(&[good, r#"{"figure":"x","value":3}"#, end]), &["a"]).unwrap();
+        assert!(judge(&lines(&[good, end]), &["a", "b"]).unwrap_err().to_string().contains("no check b"));
+        assert!(judge(&lines(&[good, bad, end]), &[]).unwrap_err().to_string().contains(": b"));
+        assert!(judge(&lines(&[good]), &[]).unwrap_err().to_string().contains("went away"));
+        judge(&[], &[]).unwrap_err();
+        judge(&lines(&["nonsense", end]), &[]).unwrap_err();
     }
 
     #[test]
-    fn durable_files_are_numbers() {
-        assert_eq!(Line::parse(r#"{"durable":7}"#).unwrap(), Line::Durable(7));
+    fn durable_steps_belong_to_writers() {
+        let line = Line::parse(r#"{"writer":2,"durable":7}"#).unwrap();
+        assert_eq!(line, Line::Durable { writer: 2, step: 7 });
         Line::parse("{}").unwrap_err();
     }
 }

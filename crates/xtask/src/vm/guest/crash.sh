@@ -38,9 +38,39 @@ prepare() {
     [ -b $D ]
 }
 
-configure 'ublk.attach = true'
+# Acknowledged writes that were in memory alone are gone with the daemon: what is mounted must not go on as if they were
+# there. It fails, and what was flushed is there when it is mounted again.
+told() {
+    configure 'ublk.attach = true' 'ack = "volatile"'
+    start_daemon
+    await $D
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    dd if=/dev/urandom of=/tmp/data bs=64k count=40 status=none
+    dd if=/tmp/data of=/mnt/a/flushed bs=64k conv=fsync status=none
+    sync /mnt/a
+    dd if=/tmp/data of=/mnt/a/not-flushed bs=64k oflag=direct status=none
+    kill -KILL "$(cat /tmp/daemon.pid)"
+    start_daemon
+    if dd if=/dev/zero of=/mnt/a/more bs=4k count=1 conv=fsync status=none; then
+        echo "a file system goes on above writes that were lost"
+        return 1
+    fi
+    umount /mnt/a
+    await /dev/disk/by-id/zcached-hdd
+    mount /dev/disk/by-id/zcached-hdd /mnt/a
+    cmp /tmp/data /mnt/a/flushed
+    umount /mnt/a
+    e2fsck -fn /dev/disk/by-id/zcached-hdd
+}
+
+configure 'ublk.attach = true' 'ack = "durable"'
 check format zcctl format /dev/vdb
 check attach prepare
 check kill-loop crashes "${rounds:-10}"
 figure slowest_recovery_ms "$(cat /tmp/slowest 2> /dev/null || echo -1)"
 check end stop_daemon
+if [ "$mode" = write-back ]; then
+    check volatile told
+    check end-again stop_daemon
+fi

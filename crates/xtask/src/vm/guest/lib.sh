@@ -3,10 +3,11 @@
 result() { printf '%s\n' "$1" > /dev/ttyS1; }
 
 # check NAME COMMAND...: runs the command in a shell that stops at the first failure, and reports. One that takes too
-# long is ended, after everything that waits was shown.
+# long is ended, after everything that waits was shown. If `only` names some, others are left out.
 check() {
     local name=$1 start=$EPOCHREALTIME status seconds running
     shift
+    [[ -z $only || ,$only, == *,$name,* ]] || return 0
     ( set -euo pipefail; "$@" ) > /tmp/out 2>&1 &
     running=$!
     ( sleep "${limit:-180}"; echo w > /proc/sysrq-trigger; ps -eo pid,stat,wchan:40,args --no-headers | grep -v '\]$'
@@ -30,11 +31,11 @@ check() {
 # figure NAME NUMBER: something measured.
 figure() { result "{\"figure\":\"$1\",\"value\":$2}"; }
 
-# configure [LINE...]: writes the configuration; lines go to the volume.
+# configure [LINE...]: writes the configuration; lines go to the volume, which has the mode that was asked for.
 configure() {
     {
         printf '[cache]\npath = "/dev/vdb"\nstate_dir = "/tmp/state"\nmax_ram = "64 MiB"\n\n'
-        printf '[[volume]]\nname = "hdd"\norigin = "/dev/vdc"\n'
+        printf '[[volume]]\nname = "hdd"\norigin = "/dev/vdc"\nmode = "%s"\n' "${mode:-write-through}"
         printf '%s\n' "$@"
         printf '\n[nbd]\nlisten = []\nunix = ["/run/nbd.sock"]\n'
     } > /tmp/zcached.toml
@@ -65,6 +66,9 @@ wait_gone() {
     done
     return 1
 }
+
+# Brings what only the cache has to the slow disk.
+settle() { zcctl flush hdd > /dev/null; }
 
 # Waits until a path is there.
 await() {

@@ -14,7 +14,7 @@ modprobe nbd max_part=8
 word() { sed -n "s/.*$1=\([^ ]*\).*/\1/p" /proc/cmdline; }
 scenario=$(word scenario)
 # shellcheck disable=SC2034
-rounds=$(word rounds)
+rounds=$(word rounds) mode=$(word mode) only=$(word only)
 . /payload/lib.sh
 if [ "$scenario" = shell ]; then
     setsid bash -i <> /dev/console >&0 2>&1
@@ -23,6 +23,5 @@ else
     . "/payload/$scenario.sh"
     result '{"end":true}'
 fi
-sync
 echo o > /proc/sysrq-trigger
 sleep 60
