@@ -14,6 +14,7 @@ mod run;
 mod run_cache;
 mod settings;
 mod size;
+mod sweep;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,8 @@ enum Command {
     Info(info::Args),
     /// Send a trace through a replacement policy, or through the cache manager, and count.
     Run(run::Args),
+    /// Send a trace through the cache manager under every combination of some settings.
+    Sweep(sweep::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),
     /// Print a completion script.
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Command::Fuzz(args) => fuzz::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Run(args) => run::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());

@@ -1,0 +1,135 @@
+//! `zcsim sweep`: a trace under every combination of some settings, on all CPUs.
+//!
+//! With `--out` every result is in the file as soon as it is there, and a sweep that was cut off goes on where it ended:
+//! rows of the same trace, configuration and settings are not computed again. In the end the rows stand in the order of
+//! the settings.
+
+mod plan;
+mod table;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context as _, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use zc_replay::Trace;
+use zc_replay::cache::{self, Replay};
+use zc_trace::{Format, Options, Reader};
+
+use crate::settings::{self, RatioArgs};
+use plan::{Axis, Point};
+use table::{Row, Table};
+
+/// What to run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    #[arg(long)]
+    trace: PathBuf,
+    /// Its format, if it cannot be told; see `zcsim info --help`
+    #[arg(long)]
+    format: Option<Format>,
+    /// The daemon's configuration that the settings change
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Values of a key, such as cache.size=1%,2%,5% or volume.mode=write-through,write-back. The key cache.share is for
+    /// the size of the write-evict units as a share of what the trace touches
+    #[arg(long, value_name = "KEY=VALUES", required = true)]
+    set: Vec<Axis>,
+    /// Keep the results in this CSV file, and go on with a sweep that it holds part of
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Threads; default: one per CPU
+    #[arg(long)]
+    jobs: Option<usize>,
+    #[command(flatten)]
+    ratios: RatioArgs,
+    /// Print JSON instead of CSV
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match sweep(args) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("zcsim: {failed} combinations could not be run");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("zcsim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs what is missing; how many combinations failed.
+fn sweep(args: &Args) -> anyhow::Result<usize> {
+    let points = plan::points(&args.set)?;
+    let text = settings::read(&args.config)?;
+    let file = args.config.display().to_string();
+    // Mistakes are found before anything is computed.
+    let configs = points.iter().map(|point| settings::with_settings(&text, &file, &point.settings));
+    let configs = configs.collect::<Result<Vec<_>, _>>()?;
+    let shown = || args.trace.display().to_string();
+    let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
+    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let identity = plan::identity(&text, &trace, args.ratios.ratios());
+    let keys = args.set.iter().map(|axis| axis.key.clone()).collect();
+    let table = Mutex::new(Table::open(args.out.as_deref(), keys, identity)?);
+    let bar = ProgressBar::new(zc_core::u64_from_usize(points.len()) * trace.requests());
+    bar.set_style(ProgressStyle::with_template("{bar:40} {percent} % [{elapsed} < {eta}] {msg}")?);
+    let next = AtomicUsize::new(0);
+    let failed = AtomicUsize::new(0);
+    let work = || {
+        while let Some((point, config)) = take(&next, &points, &configs) {
+            if lock(&table).has(point) {
+                bar.inc(trace.requests());
+                continue;
+            }
+            let mut seen = 0;
+            let progress = |done: u64| {
+                bar.inc(done - seen);
+                seen = done;
+            };
+            let replay = Replay { size: point.size, check: false };
+            let outcome = cache::run(&trace, config, replay, progress).map_err(anyhow::Error::from);
+            bar.inc(trace.requests().saturating_sub(seen));
+            let kept = outcome.and_then(|report| lock(&table).add(Row::new(point, &report)));
+            if let Err(error) = kept {
+                failed.fetch_add(1, Ordering::Relaxed);
+                bar.println(format!("zcsim: {}: {error:#}", point.label()));
+            }
+        }
+    };
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = args.jobs.unwrap_or(cpus).clamp(1, points.len());
+    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    bar.finish_and_clear();
+    let table = table.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let rows = table.finish(&points)?;
+    print!("{}", if args.json { rows.to_json() } else { rows.to_csv() });
+    Ok(failed.into_inner())
+}
+
+fn take<'a, T>(next: &AtomicUsize, points: &'a [Point], configs: &'a [T]) -> Option<(&'a Point, &'a T)> {
+    let at = next.fetch_add(1, Ordering::Relaxed);
+    points.get(at).zip(configs.get(at))
+}
+
+fn lock(table: &Mutex<Table>) -> std::sync::MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Most combinations of one sweep.
+const POINTS_MAX: usize = 100_000;
+
+/// Refuses what would never end.
+fn check_count(count: usize) -> anyhow::Result<()> {
+    if count > POINTS_MAX {
+        bail!("these are {count} combinations; a sweep has at most {POINTS_MAX}");
+    }
+    Ok(())
+}
