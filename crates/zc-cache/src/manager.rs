@@ -195,6 +195,8 @@ pub struct CacheManager {
     pub(crate) voids_owed: bool,
     pub(crate) retiring: Option<Retiring>,
     pub(crate) retire_not_before_ms: u64,
+    /// When marks are looked at for their age again.
+    pub(crate) retire_aged_at_ms: u64,
     pub(crate) checkpoint: Option<CheckpointRun>,
     pub(crate) checkpoint_sequence: u64,
     pub(crate) checkpoint_area: usize,
@@ -307,6 +309,7 @@ impl CacheManager {
             voids_owed: false,
             retiring: None,
             retire_not_before_ms: 0,
+            retire_aged_at_ms: 0,
             checkpoint: None,
             checkpoint_sequence: start.checkpoint_sequence,
             checkpoint_area: start.checkpoint_area,

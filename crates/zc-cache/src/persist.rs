@@ -39,6 +39,10 @@ const CHECKPOINT_SLOTS: u32 = 512;
 /// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
 const IDLE_RETIRE_MS: u64 = 2000;
 
+/// A mark whose region was not written for so long is retired, ...
+const RETIRE_AGE_MS: u64 = 30_000;
+/// ... together with others: a retirement for age alone costs the origin a flush and comes so often at most.
+const RETIRE_AGED_EVERY_MS: u64 = 5000;
 /// After an origin flush failed, the next retirement waits for so long.
 const RETIRE_BACKOFF_MS: u64 = 500;
 
@@ -229,11 +233,19 @@ impl CacheManager {
         }
         let idle = self.stopping || self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
         let crowded = self.regions.len() * 4 >= self.regions.max() * 3 || !self.waiting_room.is_empty();
-        if self.regions.len() == 0 || !(idle || crowded) {
+        let aged = self.now_ms >= self.retire_aged_at_ms;
+        if self.regions.len() == 0 || !(idle || crowded || aged) {
             return;
         }
-        let count = if idle { self.regions.len() } else { self.regions.max() / 2 };
-        if let Some(candidates) = self.regions.retirement(count.max(1)) {
+        let (count, until_ms) = if idle {
+            (self.regions.len(), u64::MAX)
+        } else if crowded {
+            (self.regions.max() / 2, u64::MAX)
+        } else {
+            self.retire_aged_at_ms = self.now_ms + RETIRE_AGED_EVERY_MS;
+            (self.regions.len(), self.now_ms.saturating_sub(RETIRE_AGE_MS))
+        };
+        if let Some(candidates) = self.regions.retirement(count.max(1), until_ms) {
             debug_assert!(candidates.len() <= self.regions.len());
             let volumes = self.regions.volumes(&candidates);
             self.start_retiring(Some(candidates), volumes);

@@ -11,6 +11,9 @@
 
 use zc_core::{Map, RegionKey, Set, VolumeId};
 
+/// Regions that one map names.
+const MAP_MAX: usize = zc_core::limits::ACTIVE_REGIONS_MAX as usize;
+
 /// State of one marked region.
 #[derive(Debug, Clone, Copy)]
 struct Region {
@@ -19,8 +22,9 @@ struct Region {
     writers: u32,
     /// Number of the last write that ended in it, in the order of the volume's writes.
     last_write: u64,
-    /// When it was last used, for choosing what to retire.
+    /// When it was last used, for choosing what to retire: in the order of uses, and by the clock.
     used: u64,
+    used_ms: u64,
 }
 
 /// The set of marked regions.
@@ -28,6 +32,8 @@ struct Region {
 pub(crate) struct Regions {
     active: Map<RegionKey, Region>,
     inherited: Set<RegionKey>,
+    /// Active regions whose mark is not on media.
+    unmarked: usize,
     max: usize,
     clock: u64,
 }
@@ -41,7 +47,8 @@ pub(crate) struct Retirement {
 impl Regions {
     pub(crate) fn new(max: u32, inherited: impl IntoIterator<Item = RegionKey>) -> Self {
         let max = usize::try_from(max).unwrap_or(usize::MAX).max(2);
-        Self { active: Map::default(), inherited: inherited.into_iter().collect(), max, clock: 0 }
+        let inherited = inherited.into_iter().collect();
+        Self { active: Map::default(), inherited, unmarked: 0, max, clock: 0 }
     }
 
     /// Most regions one piece of a write may touch, so that pieces of several writes fit side by side.
@@ -51,23 +58,28 @@ impl Regions {
 
     /// Marks the regions for a write, or refuses because there is no room. After success the write may start once
     /// [`Regions::are_durable`] says so, and must be ended with [`Regions::write_ends`].
-    pub(crate) fn write_begins(&mut self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
+    pub(crate) fn write_begins(
+        &mut self,
+        volume: VolumeId,
+        regions: core::ops::RangeInclusive<u64>,
+        now_ms: u64,
+    ) -> bool {
         let key = |region| RegionKey { volume, region };
         let fresh = regions.clone().filter(|r| !self.active.contains_key(&key(*r))).count();
-        if self.active.len() + fresh > self.max {
+        if self.active.len() + fresh > self.max || self.map_len() + fresh > MAP_MAX {
             return false;
         }
         self.clock += 1;
         for region in regions {
             let durable = self.inherited.contains(&key(region));
-            let entry = self.active.entry(key(region)).or_insert(Region {
-                durable,
-                writers: 0,
-                last_write: 0,
-                used: 0,
+            let unmarked = &mut self.unmarked;
+            let entry = self.active.entry(key(region)).or_insert_with(|| {
+                *unmarked += usize::from(!durable);
+                Region { durable, writers: 0, last_write: 0, used: 0, used_ms: 0 }
             });
             entry.writers += 1;
             entry.used = self.clock;
+            entry.used_ms = now_ms;
         }
         true
     }
@@ -80,8 +92,8 @@ impl Regions {
     }
 
     /// Whether any mark is not on media yet.
-    pub(crate) fn has_new_marks(&self) -> bool {
-        self.active.values().any(|region| !region.durable)
+    pub(crate) const fn has_new_marks(&self) -> bool {
+        self.unmarked > 0
     }
 
     /// The map as it is to be written.
@@ -96,6 +108,7 @@ impl Regions {
     pub(crate) fn map_is_durable(&mut self, written: &[RegionKey]) {
         for key in written {
             if let Some(region) = self.active.get_mut(key) {
+                self.unmarked -= usize::from(!region.durable);
                 region.durable = true;
             }
         }
@@ -117,9 +130,10 @@ impl Regions {
         }
     }
 
-    /// Chooses regions to retire: idle ones, least recently used first, at most `count`.
-    pub(crate) fn retirement(&self, count: usize) -> Option<Retirement> {
-        let mut idle: Vec<_> = self.active.iter().filter(|(_, r)| r.writers == 0 && r.durable).collect();
+    /// Chooses regions to retire: idle ones that were last used by `until_ms`, least recently used first, at most `count`.
+    pub(crate) fn retirement(&self, count: usize, until_ms: u64) -> Option<Retirement> {
+        let is_idle = |region: &Region| region.writers == 0 && region.durable && region.used_ms <= until_ms;
+        let mut idle: Vec<_> = self.active.iter().filter(|(_, region)| is_idle(region)).collect();
         idle.sort_unstable_by_key(|(key, region)| (region.used, **key));
         let candidates: Vec<_> =
             idle.into_iter().take(count).map(|(key, region)| (*key, region.used)).collect();
@@ -154,6 +168,11 @@ impl Regions {
 
     pub(crate) fn is_active(&self, key: &RegionKey) -> bool {
         self.active.contains_key(key)
+    }
+
+    /// Most regions that the next map may have to name.
+    fn map_len(&self) -> usize {
+        self.active.len() + self.inherited.len()
     }
 
     pub(crate) fn inherited_len(&self) -> usize {
@@ -192,26 +211,38 @@ mod tests {
     #[test]
     fn a_region_retires_only_when_idle_flushed_and_untouched_since() {
         let mut regions = Regions::new(4, []);
-        assert!(regions.write_begins(V, 3..=4));
+        assert!(regions.write_begins(V, 3..=4, 1));
         assert!(!regions.are_durable(V, 3..=4));
         regions.map_is_durable(&regions.snapshot());
         assert!(regions.are_durable(V, 3..=4));
-        assert!(regions.retirement(9).is_none());
+        assert!(regions.retirement(9, u64::MAX).is_none());
         regions.write_ends(V, 3..=4, 1);
-        let retirement = regions.retirement(9).unwrap();
+        assert!(regions.retirement(9, 0).is_none(), "used later");
+        let retirement = regions.retirement(9, 1).unwrap();
         assert_eq!(regions.clone_for_test().retire(&retirement, |_| 0), 0);
-        assert!(regions.write_begins(V, 4..=4));
+        assert!(regions.write_begins(V, 4..=4, 2));
         regions.write_ends(V, 4..=4, 2);
         assert_eq!(regions.retire(&retirement, |_| 2), 1);
         assert_eq!(regions.snapshot(), vec![RegionKey { volume: V, region: 4 }]);
     }
 
     #[test]
+    fn marks_that_were_found_leave_room_for_fewer_new_ones_in_the_map() {
+        let inherited = 0..u64::from(zc_core::limits::ACTIVE_REGIONS_MAX) - 1;
+        let mut regions = Regions::new(9, inherited.map(|region| RegionKey { volume: V, region }));
+        assert!(regions.write_begins(V, 5000..=5000, 0));
+        assert!(!regions.write_begins(V, 5001..=5001, 0));
+        assert_eq!(regions.snapshot().len(), MAP_MAX);
+        regions.drop_inherited();
+        assert!(regions.write_begins(V, 5001..=5001, 0));
+    }
+
+    #[test]
     fn the_set_is_bounded() {
         let mut regions = Regions::new(2, []);
-        assert!(regions.write_begins(V, 0..=1));
-        assert!(!regions.write_begins(V, 2..=2));
-        assert!(regions.write_begins(V, 1..=1));
+        assert!(regions.write_begins(V, 0..=1, 0));
+        assert!(!regions.write_begins(V, 2..=2, 0));
+        assert!(regions.write_begins(V, 1..=1, 0));
         assert_eq!(regions.len(), 2);
     }
 
@@ -220,6 +251,7 @@ mod tests {
             Self {
                 active: self.active.clone(),
                 inherited: self.inherited.clone(),
+                unmarked: self.unmarked,
                 max: self.max,
                 clock: self.clock,
             }

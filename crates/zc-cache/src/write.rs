@@ -235,7 +235,7 @@ impl CacheManager {
         #[cfg(feature = "canary")]
         let tracked = tracked && self.canary != Some(crate::config::Canary::NoRegionMark);
         let volume = op.volume;
-        if tracked && !self.regions.write_begins(volume, regions.clone()) {
+        if tracked && !self.regions.write_begins(volume, regions.clone(), self.now_ms) {
             return false;
         }
         let op = self.writes.get_mut(&id).expect_held();

@@ -153,7 +153,7 @@ words! {
 /// Size of the regions that are marked before they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionSize {
-    /// The volume's size divided by 4096, at least 1 MiB.
+    /// The volume's size divided by 512, at least 1 MiB.
     Auto,
     /// Bytes, a power of two.
     Bytes(u64),

@@ -68,7 +68,7 @@ fn mistakes_in_sizes_and_numbers_of_the_cache() {
         ("weu_max_age = \"1 ms\"", "3: cache.weu_max_age: 1 ms is not between 100 ms and 1 h"),
         ("prefetch_max = \"2 MiB\"", "3: cache.prefetch_max: 2 MiB is not between 0 B and 1 MiB"),
         ("insert_max = 0", "3: cache.insert_max: 0 B is not between 128 KiB and 2 GiB"),
-        ("regions_active_max = 4", "3: cache.regions_active_max: 4 is not between 8 and 512"),
+        ("regions_active_max = 4", "3: cache.regions_active_max: 4 is not between 8 and 1020"),
         (
             "region_size = \"3 MiB\"",
             "3: cache.region_size: \"3 MiB\" is neither \"auto\" nor a power of two between 1 MiB and 1 TiB",

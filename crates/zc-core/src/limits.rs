@@ -31,9 +31,9 @@ pub const VOLUME_NAME_BYTES_MAX: usize = 64;
 
 /// Largest single client request that moves payload: the size NBD clients may rely on (NBD spec, 32 MiB).
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
-/// Most regions that may be active at once; with [`REGIONS_PER_VOLUME`] it bounds what a crash makes distrusted.
-pub const ACTIVE_REGIONS_MAX: u32 = 1024;
-/// Regions a volume is cut into by default: with 128 active ones a crash distrusts at most 0.4 % of one volume.
-pub const REGIONS_PER_VOLUME: u64 = 1 << 15;
-/// Active regions by default.
-pub const ACTIVE_REGIONS_DEFAULT: u32 = 128;
+/// Most regions that one region map names: those active now, and those the last session left marked.
+pub const ACTIVE_REGIONS_MAX: u32 = 2040;
+/// Regions a volume is cut into by default: a crash distrusts those that were written in the last half minute.
+pub const REGIONS_PER_VOLUME: u64 = 512;
+/// Active regions by default: all of one volume, so that random writes do not mark and clear them in turn.
+pub const ACTIVE_REGIONS_DEFAULT: u32 = ACTIVE_REGIONS_MAX / 2;

@@ -21,7 +21,7 @@ const JOURNAL_DELAY_MS: u64 = 500;
 /// RAM of slot table, policy and header table per slot, rounded up.
 const RAM_PER_SLOT: u64 = 128;
 /// Regions of a volume whose region size is `auto`.
-const REGIONS_AUTO: u64 = 4096;
+const REGIONS_AUTO: u64 = limits::REGIONS_PER_VOLUME;
 /// Smallest region of `auto`.
 const REGION_BYTES_MIN: u64 = 1 << 20;
 
