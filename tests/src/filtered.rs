@@ -47,6 +47,12 @@ impl FilteredFile {
         Self { fuse, mount, trigger: None }
     }
 
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
     /// The configuration of a volume whose origin this is.
     #[must_use]
     pub fn as_origin(&self) -> String {

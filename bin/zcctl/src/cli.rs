@@ -242,6 +242,9 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
+    /// Have a running daemon use its cache device again, after that failed and is back: fenced volumes are served with
+    /// every flushed byte, the others get their cache back, cold. Refused if it is not as it was left.
+    Reattach(Daemon),
     /// Change a volume's mode until the next reload or start. What write-back leaves is brought to the origin meanwhile.
     SetMode {
         /// Name of the volume.

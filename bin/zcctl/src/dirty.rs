@@ -122,7 +122,8 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     }
     writeln!(
         std::io::stderr(),
-        "zcctl: volume {} is fenced: {} that its origin lacks are on a cache device that is out of reach",
+        "zcctl: volume {} is fenced: {} that its origin lacks are on a cache device that is out of reach; `zcctl reattach` \
+         takes it up when it is back",
         text::clean(volume),
         size(now.bytes)
     )?;
@@ -216,6 +217,17 @@ pub(crate) fn accept_loss(
         writeln!(out, "{name} is served as it was found")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The cache device is in use again.
+pub(crate) fn reattached(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(out, "the cache {} is in use again", text::clean(answer["path"].as_str().unwrap_or("-")))?;
+    for (name, dirty) in answer["dirty"].as_object().into_iter().flatten() {
+        if dirty["fenced"] == json!(true) || dirty["bytes"] != json!(0) {
+            writeln!(out, "{}: its origin lacks {}", text::clean(name), cell(dirty))?;
+        }
+    }
+    Ok(())
 }
 
 /// What a volume's origin lacks, in a cell of a table.

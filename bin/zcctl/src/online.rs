@@ -21,7 +21,7 @@ use crate::units::{count, duration, ratio, share, size};
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A daemon that does not answer for so long hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
-/// The same for what waits for the kernel, whose commands have deadlines of their own.
+/// The same for what waits for devices or the kernel, whose commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
 pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -35,6 +35,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             return dirty::accept_loss(volume, *force, daemon, out);
         }
         Online::DropDirty { volume, force, daemon } => return dirty::drop_dirty(volume, *force, daemon, out),
+        Online::Reattach(daemon) => one(daemon, &json!({"cmd": "reattach"}), dirty::reattached, out)?,
         Online::SetMode { volume, mode, daemon } => {
             let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
             let done = |answer: &Value, out: &mut dyn Write| {
@@ -109,7 +110,7 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
     })?;
-    let is_slow = ["attach", "detach"].iter().any(|slow| request["cmd"] == **slow);
+    let is_slow = ["attach", "detach", "reattach"].iter().any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();

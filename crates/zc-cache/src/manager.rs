@@ -512,6 +512,12 @@ impl CacheManager {
         self.health == Health::Good
     }
 
+    /// Whether nothing is under way: no request is unanswered, no action unended.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.ops.is_empty() && self.reads.is_empty() && self.writes.is_empty() && self.fills.is_empty()
+    }
+
     /// Whether all WEU headers have been read since the start.
     #[must_use]
     pub fn is_loaded(&self) -> bool {

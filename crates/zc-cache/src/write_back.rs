@@ -188,6 +188,17 @@ impl CacheManager {
         })
     }
 
+    /// Whether writes of the volume were acknowledged that are neither on the origin nor known to be durable on the
+    /// cache device: they are lost with the manager.
+    #[must_use]
+    pub fn has_volatile(&self, volume: VolumeId) -> bool {
+        let epochs = self.wb.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter());
+        epochs
+            .into_iter()
+            .flatten()
+            .any(|epoch| epoch.state != EpochState::Committed && !epoch.extents.is_empty())
+    }
+
     /// Volumes with dirty data that the manager was not configured with: their origin is missing, the data is kept.
     #[must_use]
     pub fn orphaned_dirty(&self) -> Vec<(VolumeId, u64)> {

@@ -52,6 +52,11 @@ impl Buffers {
         assert!(arena.is_some(), "{buf:?} is freed but does not exist");
     }
 
+    /// Frees all but some.
+    pub(crate) fn keep(&mut self, keeps: impl Fn(BufId) -> bool) {
+        self.table.retain(|buf, _| keeps(*buf));
+    }
+
     fn arena(&self, buf: BufId) -> &Arena {
         let Some(arena) = self.table.get(&buf) else { panic!("{buf:?} is used but does not exist") };
         arena

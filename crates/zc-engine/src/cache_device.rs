@@ -8,6 +8,8 @@
 //!
 //! What it does not do: begin a session (`startup` does).
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
 use std::sync::Arc;
 
 use zc_cache::startup as cache_startup;
@@ -88,9 +90,56 @@ impl CacheDevice {
         Ok(Self { file: Arc::new(file), journal: journal.map(Arc::new), superblock, journal_lost: !own })
     }
 
+    /// The same cache again, after it was out of reach: a file or device that is still the one that is open is used as
+    /// it is, so that its lock stays. Nothing is created, formatted or written.
+    pub(crate) fn again(
+        config: &Config,
+        uuid: &[u8; 16],
+        cache: &Arc<BlockFile>,
+        journal: Option<&Arc<BlockFile>>,
+    ) -> Result<Self, EngineError> {
+        let file = same_or_opened(config, &config.cache.path, cache)?;
+        let journal = match (&config.cache.journal_path, journal) {
+            (Some(path), Some(journal)) => Some(same_or_opened(config, path, journal)?),
+            _ => None,
+        };
+        let place = file.path().display();
+        let media = &mut FileMedia { cache: &file, journal: journal.as_deref() };
+        let superblock = cache_startup::read_superblock(media)
+            .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
+        if superblock.uuid != *uuid {
+            return Err(EngineError::Refused(format!(
+                "{place} is the cache {}, not {}, which was served here",
+                hex(&superblock.uuid),
+                hex(uuid)
+            )));
+        }
+        check_fixed(config, &superblock)?;
+        let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
+        Ok(Self { file, journal, superblock, journal_lost: !own })
+    }
+
     pub(crate) fn media(&self) -> FileMedia<'_> {
         FileMedia { cache: &self.file, journal: self.journal.as_deref() }
     }
+}
+
+/// What a path names now: what is open already, or something else, which is opened.
+fn same_or_opened(
+    config: &Config,
+    path: &Path,
+    open: &Arc<BlockFile>,
+) -> Result<Arc<BlockFile>, EngineError> {
+    let known = open.identity()?;
+    let is_same = std::fs::metadata(path).is_ok_and(|now| match known.kind {
+        FileKind::Block => now.file_type().is_block_device() && now.rdev() == known.dev,
+        FileKind::Regular => (now.dev(), now.ino()) == (known.dev, known.inode),
+    });
+    if is_same {
+        return Ok(Arc::clone(open));
+    }
+    let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
+    Ok(Arc::new(BlockFile::open(path, options)?))
 }
 
 fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineError> {

@@ -14,8 +14,6 @@ use crate::shard::Shard;
 #[derive(Debug)]
 pub(crate) struct Closer {
     pub(crate) custody: Arc<Custody>,
-    /// Each volume's stamp on media.
-    pub(crate) stamps: Vec<(String, u64)>,
 }
 
 impl Closer {
@@ -43,6 +41,7 @@ impl Closer {
             marks.push((volume.name.clone(), pairing::mark(&volume.origin.identity()?)));
         }
         let was_distrusted = shard.metrics.distrusts > 0;
+        let stamps = self.custody.stamps();
         self.custody.state().update(|state| {
             state.clean = true;
             for (name, mark) in marks {
@@ -52,9 +51,9 @@ impl Closer {
                     entry.given_up = 0;
                 }
             }
-            for (name, stamp) in &self.stamps {
-                if let Some(entry) = state.volumes.get_mut(name).filter(|_| !was_distrusted) {
-                    entry.stamp = *stamp;
+            for (name, stamp) in stamps {
+                if let Some(entry) = state.volumes.get_mut(&name).filter(|_| !was_distrusted) {
+                    entry.stamp = stamp;
                 }
             }
         })?;

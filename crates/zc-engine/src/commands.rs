@@ -12,8 +12,10 @@ use zc_cache::seam::Event;
 use zc_core::VolumeId;
 use zc_io::Waker;
 
+use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
+use crate::reattach::{Looked, Replacement};
 use crate::shard::Shard;
 use crate::stats::ShardStats;
 use crate::ublk::NewDevice;
@@ -31,6 +33,17 @@ pub(crate) enum Command {
     DropDirty(VolumeId),
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
+    /// Tell what is open; with `pause`, when nothing is under way any more and new requests wait.
+    Look {
+        /// Hold requests back until `Swap` or `Resume`.
+        pause: bool,
+        /// Who asks.
+        reply: oneshot::Sender<Result<Looked, EngineError>>,
+    },
+    /// In a pause: go on with another manager.
+    Swap(Box<Replacement>),
+    /// End a pause.
+    Resume,
     /// Change bounds and exports of the front end.
     Front(Box<FrontSettings>),
     /// Serve a ublk device.
@@ -63,8 +76,9 @@ impl Mailbox {
 
     pub(crate) fn send(&self, command: Command) {
         let mut queue = self.lock();
-        // Stopping is never lost: it needs no memory beyond one slot.
-        let fits = queue.commands.len() < COMMANDS_MAX || matches!(command, Command::Stop);
+        // These are never lost: there are no more of them than fit in a few slots.
+        let must = matches!(command, Command::Stop | Command::Swap(_) | Command::Resume);
+        let fits = queue.commands.len() < COMMANDS_MAX || must;
         if fits && !queue.closed {
             queue.commands.push_back(command);
             drop(queue);
@@ -101,6 +115,9 @@ impl Shard {
                 Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),
                 Command::DropDirty(volume) => self.events.push_back(Event::DropDirty { volume }),
                 Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
+                Command::Look { pause, reply } => self.look(pause, reply),
+                Command::Swap(replacement) => self.swap(*replacement),
+                Command::Resume => self.resume(),
                 Command::Front(front) => self.apply_front(*front),
                 Command::ServeDevice(device) => self.serve_device(*device),
                 Command::Stop => self.begin_stop(),

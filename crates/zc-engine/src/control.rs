@@ -63,7 +63,7 @@ impl Drop for ControlHandle {
 
 /// Settings that commands change.
 pub(crate) struct InForce {
-    config: Config,
+    pub(crate) config: Config,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
     pub(crate) in_force: Mutex<InForce>,
     pub(crate) custody: Arc<Custody>,
     pub(crate) mailbox: Arc<Mailbox>,
-    registry: Arc<Registry>,
+    pub(crate) registry: Arc<Registry>,
     addresses: Vec<String>,
     hooks: Hooks,
     ublk: UblkHandle,
@@ -240,6 +240,7 @@ async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
         Request::Flush { volume } => shared.flush(&volume).await,
         Request::DropDirty { volume } => shared.drop_dirty(&volume).await,
         Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
+        Request::Reattach {} => shared.reattach().await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
         Request::Attach { volume } => {
             let device = shared.ublk.attach(&volume).await?;

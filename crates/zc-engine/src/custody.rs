@@ -23,18 +23,31 @@ use crate::state_dir::StateDir;
 /// The record of a session.
 #[derive(Debug)]
 pub(crate) struct Custody {
-    cache: Arc<BlockFile>,
-    journal: Option<Arc<BlockFile>>,
     state: Arc<StateDir>,
     media: Mutex<OnMedia>,
 }
 
+/// A cache device as a session has it.
 #[derive(Debug)]
-struct OnMedia {
-    superblock: Superblock,
-    table: VolumeTable,
+pub(crate) struct OnMedia {
+    pub(crate) cache: Arc<BlockFile>,
+    pub(crate) journal: Option<Arc<BlockFile>>,
+    pub(crate) superblock: Superblock,
+    pub(crate) table: VolumeTable,
     /// The copy that holds the newest table.
-    table_copy: usize,
+    pub(crate) table_copy: usize,
+    /// Each volume's stamp on media, for the end of the session.
+    pub(crate) stamps: Vec<(String, u64)>,
+}
+
+impl OnMedia {
+    fn files(&self) -> FileMedia<'_> {
+        FileMedia { cache: &self.cache, journal: self.journal.as_deref() }
+    }
+
+    fn fail(&self, error: cache_startup::StartError) -> EngineError {
+        EngineError::Refused(format!("{}: {error}", self.cache.path().display()))
+    }
 }
 
 /// A volume with dirty data that this daemon does not serve.
@@ -46,34 +59,32 @@ pub(crate) struct Unserved {
 
 impl Custody {
     /// Of a session that has begun.
-    pub(crate) fn new(
-        files: (Arc<BlockFile>, Option<Arc<BlockFile>>),
-        state: Arc<StateDir>,
-        superblock: Superblock,
-        table: (VolumeTable, usize),
-    ) -> Self {
-        let (cache, journal) = files;
-        let (table, table_copy) = table;
-        Self { cache, journal, state, media: Mutex::new(OnMedia { superblock, table, table_copy }) }
+    pub(crate) fn new(state: Arc<StateDir>, media: OnMedia) -> Self {
+        Self { state, media: Mutex::new(media) }
+    }
+
+    /// Another session has begun, on the same cache.
+    pub(crate) fn replace(&self, media: OnMedia) {
+        *self.lock() = media;
+    }
+
+    pub(crate) fn set_stamps(&self, stamps: Vec<(String, u64)>) {
+        self.lock().stamps = stamps;
+    }
+
+    pub(crate) fn stamps(&self) -> Vec<(String, u64)> {
+        self.lock().stamps.clone()
     }
 
     fn lock(&self) -> MutexGuard<'_, OnMedia> {
         self.media.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn files(&self) -> FileMedia<'_> {
-        FileMedia { cache: &self.cache, journal: self.journal.as_deref() }
-    }
-
-    fn fail(&self, error: cache_startup::StartError) -> EngineError {
-        EngineError::Refused(format!("{}: {error}", self.cache.path().display()))
-    }
-
     pub(crate) fn superblock(&self) -> Superblock {
         self.lock().superblock.clone()
     }
 
-    pub(crate) fn state(&self) -> &StateDir {
+    pub(crate) const fn state(&self) -> &Arc<StateDir> {
         &self.state
     }
 
@@ -107,8 +118,8 @@ impl Custody {
         table.sequence += 1;
         let copy = 1 - (media.table_copy & 1);
         let geometry = &media.superblock.geometry;
-        cache_startup::write_volume_table(&mut self.files(), geometry, &table, copy)
-            .map_err(|error| self.fail(error))?;
+        cache_startup::write_volume_table(&mut media.files(), geometry, &table, copy)
+            .map_err(|error| media.fail(error))?;
         (media.table, media.table_copy) = (table, copy);
         Ok(())
     }
@@ -121,7 +132,7 @@ impl Custody {
         let mut next = media.superblock.clone();
         next.features.incompat |= Features::WRITE_BACK;
         next.sequence += 1;
-        cache_startup::write_superblock(&mut self.files(), &next).map_err(|error| self.fail(error))?;
+        cache_startup::write_superblock(&mut media.files(), &next).map_err(|error| media.fail(error))?;
         media.superblock = next;
         Ok(())
     }

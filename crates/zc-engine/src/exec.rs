@@ -267,7 +267,7 @@ impl Shard {
             ),
             _ if cache_failed => tracing::error!(
                 "volume \"{name}\" is fenced: the cache device has data that its origin lacks and is out of reach. \
-                 Bring the device back and restart; nothing is lost unless the device is (then: --drop-dirty {name})"
+                 Bring the device back, then `zcctl reattach`; nothing is lost unless the device is (then: --drop-dirty {name})"
             ),
             _ => tracing::error!(
                 "volume \"{name}\" is fenced: the cache has data that its origin lacks, and its journal may not tell \

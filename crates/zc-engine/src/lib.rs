@@ -15,7 +15,7 @@
 //! Where to read on: `shard` for the event loop, `net` for connections and their bounds, `access` and `tls` for who may
 //! connect, `front` for the way of a request, `status` for what clients are told of the cache,
 //! `ublk` and `ublk_control` for block devices of the kernel, `exec` and `device` for actions,
-//! `startup` and `pairing` for what is checked before anything is touched, `CONTROL.md` for the control socket.
+//! `startup` and `pairing` for what is checked before anything is touched, `reattach` for a cache device that is back, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -48,9 +48,11 @@ mod metrics;
 mod net;
 mod origin_map;
 mod pairing;
+mod pause;
 mod peer;
 mod pending;
 mod places;
+mod reattach;
 mod reduce;
 mod reduce_pool;
 mod registry;

@@ -33,6 +33,7 @@ pub(crate) enum Request {
     AcceptLoss {
         volume: String,
     },
+    Reattach {},
     SetMode {
         volume: String,
         mode: String,

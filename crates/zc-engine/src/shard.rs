@@ -38,6 +38,7 @@ use crate::listen::Listener;
 use crate::locks::RangeLocks;
 use crate::metrics::{Metrics, Path};
 use crate::origin_map::{Answers, OriginMap, punches_holes};
+use crate::pause::Pause;
 use crate::peer::Peer;
 use crate::pending::{Joins, Pending, Tokens};
 use crate::reduce::Scratch;
@@ -167,6 +168,8 @@ pub(crate) struct Shard {
     pub(crate) read_path: Path,
     pub(crate) stopping: Stopping,
     pub(crate) cache_fault: Option<String>,
+    /// Requests are held back.
+    pub(crate) pause: Option<Pause>,
     pub(crate) restart_bytes_read: u64,
     pub(crate) loaded_ms: Option<u64>,
     last_tick_ms: u64,
@@ -231,6 +234,7 @@ impl Shard {
             read_path: Path::Miss,
             stopping: Stopping::Running,
             cache_fault: None,
+            pause: None,
             restart_bytes_read: parts.restart_bytes_read,
             loaded_ms: None,
             last_tick_ms: 0,
@@ -324,6 +328,7 @@ impl Shard {
     pub(crate) fn handle_events(&mut self, actions: &mut Vec<Action>) {
         loop {
             while let Some(event) = self.events.pop_front() {
+                let Some(event) = self.not_held(event) else { continue };
                 if !matches!(event, Event::Tick { .. }) {
                     self.last_event_ms = self.last_tick_ms;
                 }
@@ -342,6 +347,7 @@ impl Shard {
     /// Intents, replies, housekeeping: what is done once a turn.
     fn end_turn(&mut self, actions: &mut Vec<Action>) {
         self.pump_stop();
+        self.pump_pause();
         self.handle_events(actions);
         self.intent.write_out();
         self.pool.hand_over(self.clock.now_ms());

@@ -18,7 +18,7 @@ use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
 use zc_format::{Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
-use zc_io::{BlockFile, EventFd};
+use zc_io::{BlockFile, EventFd, Identity};
 use zc_origin::{Origin, OriginOptions};
 
 use crate::access::Export;
@@ -26,7 +26,7 @@ use crate::cache_device::{CacheDevice, Debt};
 use crate::clock::Clock;
 use crate::close::Closer;
 use crate::commands::Mailbox;
-use crate::custody::Custody;
+use crate::custody::{Custody, OnMedia};
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
@@ -117,7 +117,9 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
         cold: options.cold,
         answers,
     };
-    let paired = judge(config, &known, &origins, &sizes)?;
+    let identity = |origin: &Option<Origin>| origin.as_ref().map(Origin::identity).transpose();
+    let identities = origins.iter().map(identity).collect::<Result<Vec<_>, _>>()?;
+    let paired = judge(config, &known, &identities, &sizes)?;
     let sockets = bind(config)?;
     Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
 }
@@ -160,36 +162,21 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
         prepare_patiently(config, options)?;
     create_origins(config, &mut origins)?;
-    if device.journal_lost {
-        // First: the session makes the new journal the cache's own.
-        state.doubt_dirty()?;
-    }
-    let mut session = begin_session(&device, &state, options.cold)?;
-    let fenced = paired.iter().filter(|paired| paired.incomplete).map(|paired| paired.id);
-    session.start.fenced = fenced.collect();
-    let named: Vec<_> = config.volumes.iter().map(|volume| volume.name.as_str()).zip(&paired).collect();
-    let given_up = give_up_dirty(&mut session, &state.snapshot(), &named);
-    let custody = Arc::new(Custody::new(
-        (Arc::clone(&device.file), device.journal.clone()),
-        Arc::clone(&state),
-        session.superblock.clone(),
-        (std::mem::take(&mut session.volumes), session.volume_table_copy),
-    ));
-    let stamps = record_pairing(config, &custody, &session, &origins, &paired, &given_up)?;
+    let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
+    let custody = Arc::new(Custody::new(Arc::clone(&state), session.on_media(&device)));
+    let facing = facing(&origins)?;
+    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
+    let write_back: Vec<String> = write_back.map(|volume| volume.name.clone()).collect();
+    record_pairing(config, &custody, &session, &facing, &paired, &given_up, &write_back)?;
     warn_of_unserved(config, &custody);
     let registry = Arc::new(Registry::default());
     let Served { volumes, exports, ublk } =
         served(config, &registry, origins, &paired, &sizes, &device.superblock);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
-    let mut manager = CacheManager::new(manager_config, for_manager, session.start);
-    session.records.iter().for_each(|record| manager.replay(record));
-    session.intents.iter().for_each(|record| manager.replay_intent(record));
-    drop((session.records, session.intents));
+    let manager = session.manager(manager_config, for_manager);
     let event = EventFd::new()?;
-    let CacheDevice { file, journal, superblock, .. } = device;
-    let fingerprint = superblock.fingerprint_kind;
-    let device = Device { file, journal, geometry: superblock.geometry, fingerprint };
+    let device = for_data_plane(device);
     let parts = ShardParts {
         manager,
         device,
@@ -207,8 +194,56 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         clock,
         restart_bytes_read: session.bytes_read,
     };
-    let closer = Closer { custody: Arc::clone(&custody), stamps };
+    let closer = Closer { custody: Arc::clone(&custody) };
     Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named, custody, ublk })
+}
+
+/// Begins a session. What the operator gave up of each volume's epochs comes with it.
+pub(crate) fn start_session(
+    config: &Config,
+    device: &CacheDevice,
+    state: &StateDir,
+    paired: &[Paired],
+    cold: bool,
+) -> Result<(Session, Map<VolumeId, u64>), EngineError> {
+    if device.journal_lost {
+        // First: the session makes the new journal the cache's own.
+        state.doubt_dirty()?;
+    }
+    let mut session = begin_session(device, state, cold)?;
+    let fenced = paired.iter().filter(|paired| paired.incomplete).map(|paired| paired.id);
+    session.start.fenced = fenced.collect();
+    let named: Vec<_> = config.volumes.iter().map(|volume| volume.name.as_str()).zip(paired).collect();
+    let given_up = give_up_dirty(&mut session, &state.snapshot(), &named);
+    Ok((session, given_up))
+}
+
+/// The cache device as the shard has it.
+pub(crate) fn for_data_plane(device: CacheDevice) -> Device {
+    let CacheDevice { file, journal, superblock, .. } = device;
+    let fingerprint = superblock.fingerprint_kind;
+    Device { file, journal, geometry: superblock.geometry, fingerprint }
+}
+
+/// An origin that is open.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Facing {
+    pub(crate) identity: Identity,
+    pub(crate) len_bytes: u64,
+}
+
+impl Facing {
+    pub(crate) fn of(origin: &Origin) -> Result<Self, EngineError> {
+        Ok(Self { identity: origin.identity()?, len_bytes: origin.len_bytes() })
+    }
+}
+
+fn facing(origins: &[Option<Origin>]) -> Result<Vec<Facing>, EngineError> {
+    let of = |origin: &Option<Origin>| {
+        let Some(origin) = origin else { unreachable!("missing origins were created") };
+        Facing::of(origin)
+    };
+    origins.iter().map(of).collect()
 }
 
 /// Volumes, and as what they are served, in the order of the configuration.
@@ -323,7 +358,7 @@ fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>,
 }
 
 /// The newest volume table; an empty one if both copies are damaged (opening the cache will say so).
-fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
+pub(crate) fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
     let read = |(copy, offset): (usize, &u64)| {
         let bytes = file.read_blocking(*offset, usize_from_u64(VOLUME_TABLE_BYTES)).ok()?;
         VolumeTable::decode(&bytes, copy).ok()
@@ -332,18 +367,19 @@ fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
     tables.max_by_key(|table| table.sequence).unwrap_or_default()
 }
 
-fn judge(
+/// Judges the volumes of a configuration, whose origins and sizes are given in their order.
+pub(crate) fn judge(
     config: &Config,
     known: &Known<'_>,
-    origins: &[Option<Origin>],
+    identities: &[Option<Identity>],
     sizes: &[u64],
 ) -> Result<Vec<Paired>, EngineError> {
     let mut candidates = Vec::new();
-    for ((volume, origin), size) in config.volumes.iter().zip(origins).zip(sizes) {
+    for ((volume, identity), size) in config.volumes.iter().zip(identities).zip(sizes) {
         candidates.push(Candidate {
             name: &volume.name,
             path: &volume.origin,
-            identity: origin.as_ref().map(Origin::identity).transpose()?,
+            identity: *identity,
             region_bytes: settings::region_bytes(config.cache.region_size, *size),
         });
     }
@@ -407,7 +443,7 @@ fn bind(config: &Config) -> Result<Sockets, EngineError> {
 }
 
 /// A session that has begun on the cache device.
-struct Session {
+pub(crate) struct Session {
     superblock: Superblock,
     volumes: VolumeTable,
     volume_table_copy: usize,
@@ -415,8 +451,30 @@ struct Session {
     records: Vec<Record>,
     /// Records of the intent log that the journal lacks.
     intents: Vec<Record>,
-    intent: IntentLog,
-    bytes_read: u64,
+    pub(crate) intent: IntentLog,
+    pub(crate) bytes_read: u64,
+}
+
+impl Session {
+    /// For the record of who has what.
+    pub(crate) fn on_media(&mut self, device: &CacheDevice) -> OnMedia {
+        OnMedia {
+            cache: Arc::clone(&device.file),
+            journal: device.journal.clone(),
+            superblock: self.superblock.clone(),
+            table: std::mem::take(&mut self.volumes),
+            table_copy: self.volume_table_copy,
+            stamps: Vec::new(),
+        }
+    }
+
+    /// The manager of the session, which has replayed its records and not begun. They are gone here.
+    pub(crate) fn manager(&mut self, config: ManagerConfig, volumes: Vec<VolumeConfig>) -> CacheManager {
+        let mut manager = CacheManager::new(config, volumes, self.start.clone());
+        std::mem::take(&mut self.records).iter().for_each(|record| manager.replay(record));
+        std::mem::take(&mut self.intents).iter().for_each(|record| manager.replay_intent(record));
+        manager
+    }
 }
 
 fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<Session, EngineError> {
@@ -459,33 +517,31 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
 }
 
 /// Writes who belongs together: the volume table, then the state directory; then, which volumes may become dirty.
-/// Returns each volume's stamp on media.
-fn record_pairing(
+pub(crate) fn record_pairing(
     config: &Config,
     custody: &Custody,
     session: &Session,
-    origins: &[Option<Origin>],
+    facing: &[Facing],
     paired: &[Paired],
     given_up: &Map<VolumeId, u64>,
-) -> Result<Vec<(String, u64)>, EngineError> {
+    write_back: &[String],
+) -> Result<(), EngineError> {
     let mut records = Vec::new();
     let mut entries = Vec::new();
-    for ((volume, origin), paired) in config.volumes.iter().zip(origins).zip(paired) {
-        let Some(origin) = origin else { unreachable!("missing origins were created") };
-        let identity = origin.identity()?;
+    for ((volume, Facing { identity, len_bytes }), paired) in config.volumes.iter().zip(facing).zip(paired) {
         records.push(VolumeRecord {
             id: paired.id,
             name: volume.name.clone(),
-            size_bytes: origin.len_bytes(),
+            size_bytes: *len_bytes,
             region_bytes: paired.region_bytes,
-            origin: pairing::for_media(&identity),
+            origin: pairing::for_media(identity),
             stamp: paired.stamp,
             may_be_dirty: paired.may_be_dirty,
         });
         // Unequal until the next clean stop if the volume starts cold: see `pairing`.
         let stamp = if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp };
         let path = absolute(&volume.origin);
-        let (dirty, origin) = (paired.may_be_dirty, pairing::mark(&identity));
+        let (dirty, origin) = (paired.may_be_dirty, pairing::mark(identity));
         let given_up = given_up.get(&paired.id).copied().unwrap_or(0);
         let incomplete = paired.incomplete;
         let entry = VolumeState { stamp, path, origin, dirty, settled: false, given_up, incomplete };
@@ -515,13 +571,10 @@ fn record_pairing(
             }
         }
     })?;
-    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
-    custody.may_become_dirty(&write_back.map(|volume| volume.name.clone()).collect::<Vec<_>>())?;
-    Ok(paired
-        .iter()
-        .zip(&config.volumes)
-        .map(|(paired, volume)| (volume.name.clone(), paired.stamp))
-        .collect())
+    custody.may_become_dirty(write_back)?;
+    let stamps = paired.iter().zip(&config.volumes);
+    custody.set_stamps(stamps.map(|(paired, volume)| (volume.name.clone(), paired.stamp)).collect());
+    Ok(())
 }
 
 fn absolute(path: &Path) -> std::path::PathBuf {
