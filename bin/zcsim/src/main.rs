@@ -1,6 +1,7 @@
 //! `zcsim`: the cache manager under simulated devices, and traces.
 //!
-//! `zcsim info` tells what is in a block trace; `zcsim run` sends one through a cache.
+//! `zcsim info` tells what is in a block trace; `zcsim run`, `sweep` and `size` send one
+//! through a cache, or through many.
 //!
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a fixed
 //! workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not found),
@@ -14,6 +15,7 @@ mod run;
 mod run_cache;
 mod settings;
 mod size;
+mod sizing;
 mod sweep;
 
 use std::process::ExitCode;
@@ -38,6 +40,8 @@ enum Command {
     Run(run::Args),
     /// Send a trace through the cache manager under every combination of some settings.
     Sweep(sweep::Args),
+    /// Tell how large a cache should be for what a trace does.
+    Size(sizing::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),
     /// Print a completion script.
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Command::Info(args) => info::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Size(args) => sizing::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());

@@ -103,6 +103,11 @@ impl Contents {
         Self { known: vec![zero], by_print: Map::default(), ratios }
     }
 
+    /// A number of which every bit depends on all of the key's.
+    pub(crate) const fn hash(key: u64) -> u64 {
+        mixed(key)
+    }
+
     /// The content of a request's block of this number; `None` when there are too many.
     pub(crate) fn intern(&mut self, content: &Content, block: u32) -> Option<ContentId> {
         if ZEROES.contains(&content.fingerprint) {

@@ -1,7 +1,8 @@
 //! Traces through a cache: what would have been a hit, what would have been stored.
 //!
 //! Job: take the requests of a trace ([`zc_trace::Reader`]) and run them through a reference policy at the grain of one
-//! extent ([`plain`]), or through the production cache manager under the daemon's configuration ([`cache`]).
+//! extent ([`plain`]), or through the production cache manager under the daemon's configuration ([`cache`]),
+//! whole or as a sample for many cache sizes ([`sizing`]).
 //!
 //! Invariants: the same trace and settings give the same figures on every machine. Memory is bounded by the cache that
 //! is simulated, not by the trace, except where a module says otherwise.
@@ -16,9 +17,12 @@ mod error;
 mod extents;
 mod load;
 pub mod plain;
+mod sample;
+pub mod sizing;
 
 pub use content::Ratios;
 pub use driver::{OriginTraffic, Traffic};
 pub use error::ReplayError;
 pub use extents::{EXTENT_BYTES_MIN, Extents, footprint};
 pub use load::{Fitted, REQUESTS_MAX, Trace};
+pub use sample::Sample;

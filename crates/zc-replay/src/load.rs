@@ -9,6 +9,8 @@
 //!
 //! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
 
+use std::sync::Arc;
+
 use zc_core::{Map, u64_from_usize};
 use zc_trace::{Op, Request, TraceError};
 
@@ -54,7 +56,7 @@ pub struct Trace {
     pub(crate) written: Vec<ContentId>,
     /// What blocks held at the beginning.
     pub(crate) initial: Map<u64, ContentId>,
-    pub(crate) contents: Contents,
+    pub(crate) contents: Arc<Contents>,
     /// First content number that is free for what no trace names.
     pub(crate) next_unique: u32,
     /// Where each volume ends, in bytes.
@@ -70,6 +72,7 @@ pub(crate) const fn block_key(volume: u16, block: u64) -> u64 {
 
 struct Loader {
     trace: Trace,
+    contents: Contents,
     devices: Map<u32, u16>,
     /// What blocks hold now.
     state: Map<u64, ContentId>,
@@ -90,16 +93,18 @@ impl Trace {
             steps: Vec::new(),
             written: Vec::new(),
             initial: Map::default(),
-            contents: Contents::new(ratios),
+            contents: Arc::new(Contents::new(ratios)),
             next_unique: 0,
             spans: Vec::new(),
             fitted: Fitted::default(),
         };
-        let mut loader = Loader { trace, devices: Map::default(), state: Map::default(), last_ns: None };
+        let contents = Contents::new(ratios);
+        let mut loader =
+            Loader { trace, contents, devices: Map::default(), state: Map::default(), last_ns: None };
         for request in requests {
             loader.add(&request?)?;
         }
-        let mut trace = loader.trace;
+        let mut trace = Self { contents: Arc::new(loader.contents), ..loader.trace };
         trace.steps.shrink_to_fit();
         Ok(trace)
     }
@@ -120,6 +125,12 @@ impl Trace {
     #[must_use]
     pub fn spans(&self) -> &[u64] {
         &self.spans
+    }
+
+    /// From the first request to the last, in milliseconds; 0 in formats without times.
+    #[must_use]
+    pub fn duration_ms(&self) -> u64 {
+        self.steps.iter().map(|step| step.time_ms).max().unwrap_or(0)
     }
 
     /// Bytes of RAM held.
@@ -189,7 +200,7 @@ impl Loader {
         let named = match &request.content {
             Some(content) => {
                 let too_many = ReplayError::Contents { max: CONTENTS_MAX };
-                Some(self.trace.contents.intern(content, block).ok_or(too_many)?)
+                Some(self.contents.intern(content, block).ok_or(too_many)?)
             }
             None => None,
         };

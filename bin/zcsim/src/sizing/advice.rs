@@ -1,0 +1,201 @@
+//! Curves as a table, and what they advise, in words.
+
+use zc_replay::sizing::Estimate;
+
+/// The recommended size reaches this share of the hits that the largest one has.
+const ENOUGH: f64 = 0.9;
+/// Below this share of reads, a cache is not worth its name.
+const WORTH: f64 = 0.02;
+const DAY_MS: f64 = 86_400_000.0;
+
+/// One size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Point {
+    /// Share of the footprint in per cent.
+    pub(super) share: f64,
+    pub(super) unit_bytes: u64,
+    /// As configured.
+    pub(super) reduced: Estimate,
+    /// Without deduplication and compression.
+    pub(super) plain: Estimate,
+}
+
+/// All sizes, ascending.
+#[derive(Debug)]
+pub(super) struct Curve {
+    pub(super) points: Vec<Point>,
+    pub(super) rate: f64,
+    pub(super) extents: u64,
+    pub(super) extent_bytes: u32,
+    pub(super) footprint_bytes: u64,
+    pub(super) duration_ms: u64,
+    pub(super) bad_lines: u64,
+}
+
+fn bytes(value: f64) -> String {
+    let (unit, scale) = [("TB", 1e12), ("GB", 1e9), ("MB", 1e6)]
+        .into_iter()
+        .find(|(_, scale)| value >= *scale)
+        .unwrap_or(("kB", 1e3));
+    format!("{:.1} {unit}", value / scale)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+impl Curve {
+    /// The smallest size that has nearly all the hits that any has; `None` where no size has any to speak of.
+    pub(super) fn recommended(&self) -> Option<&Point> {
+        let best = self.points.iter().map(|point| point.reduced.read_hit_ratio).fold(0.0, f64::max);
+        let enough = |point: &&Point| point.reduced.read_hit_ratio >= ENOUGH * best;
+        self.points.iter().find(enough).filter(|_| best >= WORTH)
+    }
+
+    pub(super) fn table(&self) -> String {
+        let duration = if self.duration_ms > 0 {
+            format!(" in {:.0} s", self.duration_ms as f64 / 1000.0)
+        } else {
+            String::new()
+        };
+        let mut text = format!(
+            "The trace touches {} in {} extents of {} KiB{duration}; {} of them were simulated.\n",
+            bytes(self.footprint_bytes as f64),
+            self.extents,
+            self.extent_bytes / 1024,
+            if self.rate < 1.0 { percent(self.rate) } else { "all".to_owned() },
+        );
+        if self.bad_lines > 0 {
+            text.push_str(&format!("{} bad lines were passed over.\n", self.bad_lines));
+        }
+        text.push_str(&format!(
+            "\n{:>10} {:>10} | {:>10} {:>12} | {:>10} {:>12}\n{:>10} {:>10} | {:>23} | {:>23}\n",
+            "cache",
+            "footprint",
+            "read hits",
+            "written",
+            "read hits",
+            "written",
+            "",
+            "",
+            "as configured",
+            "without reduction"
+        ));
+        for point in &self.points {
+            text.push_str(&format!(
+                "{:>10} {:>10} | {:>10} {:>12} | {:>10} {:>12}\n",
+                bytes(point.unit_bytes as f64),
+                format!("{} %", point.share),
+                percent(point.reduced.read_hit_ratio),
+                bytes(point.reduced.written_bytes),
+                percent(point.plain.read_hit_ratio),
+                bytes(point.plain.written_bytes),
+            ));
+        }
+        text.push('\n');
+        text
+    }
+
+    /// What was written, as a rate if the trace tells times.
+    fn pace(&self, written: f64) -> String {
+        if self.duration_ms == 0 {
+            return format!("{} over the trace", bytes(written));
+        }
+        format!("{} a day", bytes(written * DAY_MS / self.duration_ms as f64))
+    }
+
+    /// The recommendation in words. `verified`: the whole trace at that size, with and without reduction.
+    pub(super) fn advice(&self, verified: Option<[Estimate; 2]>) -> String {
+        let Some(best) = self.points.last() else { return String::new() };
+        let Some(point) = self.recommended() else {
+            return format!(
+                "No cache of any size would help: even one of {} answers {} of the reads, as hardly anything is read \
+                 twice.\n",
+                bytes(best.unit_bytes as f64),
+                percent(best.reduced.read_hit_ratio)
+            );
+        };
+        let mut text = format!(
+            "Recommended: a cache of {}, {} % of what is touched. It answers {} of the reads; one of {} would answer {}.\n",
+            bytes(point.unit_bytes as f64),
+            point.share,
+            percent(point.reduced.read_hit_ratio),
+            bytes(best.unit_bytes as f64),
+            percent(best.reduced.read_hit_ratio),
+        );
+        text.push_str(&format!("It writes {} to the SSD, ", self.pace(point.reduced.written_bytes)));
+        text.push_str(&format!("without reduction {}.\n", self.pace(point.plain.written_bytes)));
+        let as_good = |other: &&Point| other.plain.read_hit_ratio >= point.reduced.read_hit_ratio;
+        match self.points.iter().find(as_good) {
+            Some(other) if other.unit_bytes > point.unit_bytes => text.push_str(&format!(
+                "Without reduction as many hits take {}.\n",
+                bytes(other.unit_bytes as f64)
+            )),
+            Some(_) => text.push_str("Reduction does not change the size that is needed.\n"),
+            None => text.push_str("Without reduction no size that was looked at has as many hits.\n"),
+        }
+        match verified {
+            Some([reduced, plain]) => text.push_str(&format!(
+                "The whole trace at this size: {} of the reads and {} written, {} and {} without reduction; the estimates are \
+                 off by {:+.1} and {:+.1} points, and by {:+.0} % and {:+.0} % of what is written.\n",
+                percent(reduced.read_hit_ratio),
+                bytes(reduced.written_bytes),
+                percent(plain.read_hit_ratio),
+                bytes(plain.written_bytes),
+                (point.reduced.read_hit_ratio - reduced.read_hit_ratio) * 100.0,
+                (point.plain.read_hit_ratio - plain.read_hit_ratio) * 100.0,
+                (point.reduced.written_bytes / reduced.written_bytes.max(1.0) - 1.0) * 100.0,
+                (point.plain.written_bytes / plain.written_bytes.max(1.0) - 1.0) * 100.0,
+            )),
+            None if self.rate < 1.0 => {
+                text.push_str("These are estimates from a sample; how far off they are was not looked at.\n");
+            }
+            None => text.push_str("Nothing was estimated: the whole trace was simulated at every size.\n"),
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve(hits: &[(f64, f64)]) -> Curve {
+        let estimate = |read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 2e9 };
+        let point = |(number, (reduced, plain)): (u32, &(f64, f64))| Point {
+            share: f64::from(number + 1) * 10.0,
+            unit_bytes: u64::from(number + 1) * 1_000_000_000,
+            reduced: estimate(*reduced),
+            plain: estimate(*plain),
+        };
+        Curve {
+            points: (0..).zip(hits).map(point).collect(),
+            rate: 0.5,
+            extents: 1000,
+            extent_bytes: 8192,
+            footprint_bytes: 10_000_000_000,
+            duration_ms: 3_600_000,
+            bad_lines: 0,
+        }
+    }
+
+    #[test]
+    fn the_knee_is_recommended() {
+        let curve = curve(&[(0.1, 0.05), (0.46, 0.2), (0.49, 0.47), (0.5, 0.5)]);
+        assert_eq!(curve.recommended().map(|point| point.unit_bytes), Some(2_000_000_000));
+        let text = curve.advice(None);
+        assert!(text.contains("a cache of 2.0 GB, 20 % of what is touched. It answers 46.0 %"), "{text}");
+        assert!(text.contains("48.0 GB a day") && text.contains("as many hits take 3.0 GB"), "{text}");
+        assert!(text.contains("was not looked at"), "{text}");
+        let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
+        let text = curve.advice(Some(whole));
+        assert!(text.contains("off by +1.0 and -1.0 points, and by +100 % and +100 %"), "{text}");
+        assert!(curve.table().contains("    2.0 GB       20 % |     46.0 %"), "{}", curve.table());
+    }
+
+    #[test]
+    fn what_nobody_reads_twice_needs_no_cache() {
+        let curve = curve(&[(0.0, 0.0), (0.001, 0.0)]);
+        assert!(curve.advice(None).starts_with("No cache of any size"), "{}", curve.advice(None));
+    }
+}

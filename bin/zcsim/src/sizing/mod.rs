@@ -1,0 +1,176 @@
+//! `zcsim size`: how large a cache should be for what a trace does, with and without data reduction.
+
+mod advice;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use zc_config::Config;
+use zc_replay::sizing::{Estimate, Reduction, estimate, simulate};
+use zc_replay::{Sample, Trace};
+use zc_trace::{Format, Options, Reader};
+
+use crate::settings::{self, RatioArgs, Setting};
+use crate::size::Share;
+use advice::{Curve, Point};
+
+/// The configuration if none is given: every key that has a default at its default.
+const DEFAULTS: &str = "[cache]\npath = \"cache\"\nstate_dir = \"state\"\nsize = \"10 %\"\n\
+                        [[volume]]\nname = \"trace\"\norigin = \"trace\"\n";
+
+/// What to size.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    trace: PathBuf,
+    /// Its format, if it cannot be told; see `zcsim info --help`
+    #[arg(long)]
+    format: Option<Format>,
+    /// A configuration of the daemon; the defaults, if there is none. Its cache.size does not count
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Another value for a key, such as cache.compression=zstd
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<Setting>,
+    /// Sizes to look at, as shares of what the trace touches
+    #[arg(
+        long,
+        value_name = "SHARES",
+        value_delimiter = ',',
+        default_value = "1%,2%,5%,10%,20%,40%,60%,80%,100%"
+    )]
+    shares: Vec<Share>,
+    /// Extents that are simulated; the whole trace is if it touches no more
+    #[arg(long, value_name = "N", default_value_t = 32_768)]
+    sample: u64,
+    /// Do not simulate the whole trace at the recommended size to tell how far off the estimate is
+    #[arg(long)]
+    no_verify: bool,
+    #[command(flatten)]
+    ratios: RatioArgs,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match size(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zcsim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn size(args: &Args) -> anyhow::Result<()> {
+    let (text, file) = match &args.config {
+        Some(path) => (settings::read(path)?, path.display().to_string()),
+        None => (DEFAULTS.to_owned(), "the defaults".to_owned()),
+    };
+    let config = settings::with_settings(&text, &file, &args.set)?;
+    let shown = || args.trace.display().to_string();
+    let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
+    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let sample = trace.sample(config.cache.extent_bytes, args.sample.max(1));
+    let mut shares: Vec<f64> = args.shares.iter().map(|share| share.0).collect();
+    shares.sort_by(f64::total_cmp);
+    shares.dedup();
+    let points = curve(&sample, &config, trace.footprint_bytes(), &shares)?;
+    let curve = Curve {
+        points,
+        rate: sample.rate,
+        extents: sample.extents,
+        extent_bytes: config.cache.extent_bytes,
+        footprint_bytes: trace.footprint_bytes(),
+        duration_ms: trace.duration_ms(),
+        bad_lines: reader.bad_count(),
+    };
+    let chosen = curve.recommended();
+    let verified = match chosen {
+        Some(point) if !args.no_verify && sample.rate < 1.0 => {
+            Some(verify(&trace, &config, point.unit_bytes)?)
+        }
+        _ => None,
+    };
+    if args.json {
+        println!("{:#}", to_json(&curve, verified));
+    } else {
+        print!("{}{}", curve.table(), curve.advice(verified));
+    }
+    Ok(())
+}
+
+/// The whole trace at one size, with and without reduction.
+fn verify(trace: &Trace, config: &Config, unit_bytes: u64) -> anyhow::Result<[Estimate; 2]> {
+    let of = |reduction| simulate(trace, config, unit_bytes, reduction).map(|(found, _)| found);
+    Ok([of(Reduction::Configured)?, of(Reduction::None)?])
+}
+
+/// Every size with and without reduction, on all CPUs.
+fn curve(sample: &Sample, config: &Config, footprint: u64, shares: &[f64]) -> anyhow::Result<Vec<Point>> {
+    let runs: Vec<(f64, Reduction)> = shares
+        .iter()
+        .flat_map(|share| [(*share, Reduction::Configured), (*share, Reduction::None)])
+        .collect();
+    let found = Mutex::new((0..runs.len()).map(|_| None).collect::<Vec<_>>());
+    let next = AtomicUsize::new(0);
+    let bar = ProgressBar::new(zc_core::u64_from_usize(runs.len()));
+    bar.set_style(ProgressStyle::with_template("{bar:40} {pos} of {len} sizes [{elapsed} < {eta}]")?);
+    let unit_bytes = |share: f64| Share(share).of(footprint);
+    let work = || {
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((share, reduction)) = runs.get(at).copied() else { return };
+            let outcome = estimate(sample, config, unit_bytes(share), reduction);
+            found.lock().unwrap_or_else(std::sync::PoisonError::into_inner)[at] = Some(outcome);
+            bar.inc(1);
+        }
+    };
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from).min(runs.len());
+    std::thread::scope(|scope| (0..jobs).for_each(|_| drop(scope.spawn(work))));
+    bar.finish_and_clear();
+    let found = found.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let found: Vec<Estimate> = found.into_iter().flatten().collect::<Result<_, _>>()?;
+    let (pairs, _) = found.as_chunks::<2>();
+    let point = |(share, [reduced, plain]): (&f64, &[Estimate; 2])| Point {
+        share: *share,
+        unit_bytes: unit_bytes(*share),
+        reduced: *reduced,
+        plain: *plain,
+    };
+    Ok(shares.iter().zip(pairs).map(point).collect())
+}
+
+fn to_json(curve: &Curve, verified: Option<[Estimate; 2]>) -> serde_json::Value {
+    let found = |estimate: Estimate| json!({ "read_hit_ratio": estimate.read_hit_ratio, "written_bytes": estimate.written_bytes });
+    let points: Vec<_> = curve
+        .points
+        .iter()
+        .map(|point| {
+            json!({
+                "percent_of_footprint": point.share,
+                "unit_bytes": point.unit_bytes,
+                "reduced": found(point.reduced),
+                "plain": found(point.plain),
+            })
+        })
+        .collect();
+    json!({
+        "footprint_bytes": curve.footprint_bytes,
+        "extents": curve.extents,
+        "extent_bytes": curve.extent_bytes,
+        "sample_rate": curve.rate,
+        "duration_ms": curve.duration_ms,
+        "bad_lines": curve.bad_lines,
+        "curve": points,
+        "recommended_unit_bytes": curve.recommended().map(|point| point.unit_bytes),
+        "advice": curve.advice(verified),
+        "whole_trace": verified.map(|[reduced, plain]| json!({ "reduced": found(reduced), "plain": found(plain) })),
+    })
+}
