@@ -58,10 +58,7 @@ enum Task {
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
     NbdConformance(conformance::Args),
     /// Real kernels and file systems, in a virtual machine.
-    Vm {
-        #[command(subcommand)]
-        task: vm::Task,
-    },
+    Vm(vm::Args),
 }
 
 /// What `cargo xtask test` runs and how.
@@ -88,7 +85,7 @@ fn main() -> ExitCode {
         Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
-        Task::Vm { task } => vm::run(&task, true),
+        Task::Vm(args) => vm::run(&args, true),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -59,6 +59,7 @@ const VM_PACKAGES: &[Package] = &[
     Package { name: "binutils", proofs: &[Proof::Program("strip")] },
     Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
+    Package { name: "zstd", proofs: &[Proof::Program("zstd")] },
 ];
 
 /// Debian's own Python, whatever other Pythons come first on the search path: its packages install modules there.

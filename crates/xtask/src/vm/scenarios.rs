@@ -28,15 +28,14 @@ fn complete(image: &Image, scenario: &str, mode: Mode, rounds: u32, only: &[&str
     judge(&lines, only).inspect_err(|_| machine.show_console())
 }
 
-pub(crate) fn functional(image: &Image, mode: Mode, cycles: u32) -> anyhow::Result<()> {
-    println!("    functional, {}, {cycles} cycles of attach and detach", mode.name());
-    complete(image, "functional", mode, cycles, &[])
-}
+/// Checks of the functional scenario without which the others cannot be: they make the cache and start and end the daemon.
+const ALWAYS: [&str; 3] = ["format", "attributes", "end"];
 
-/// Only the checks with these names.
-pub(crate) fn some_functional(image: &Image, mode: Mode, only: &[&str]) -> anyhow::Result<()> {
-    println!("    functional, {}: {}", mode.name(), only.join(", "));
-    complete(image, "functional", mode, 0, only)
+/// With some checks in `only` these and [`ALWAYS`], otherwise all.
+pub(crate) fn functional(image: &Image, mode: Mode, cycles: u32, only: &[&str]) -> anyhow::Result<()> {
+    println!("    functional, {}, {cycles} cycles of attach and detach {}", mode.name(), only.join(", "));
+    let some: Vec<&str> = ALWAYS.iter().chain(only).copied().collect();
+    complete(image, "functional", mode, cycles, if only.is_empty() { &[] } else { &some })
 }
 
 pub(crate) fn crash(image: &Image, mode: Mode, kills: u32) -> anyhow::Result<()> {

@@ -4,14 +4,43 @@
 //! of this machine's own package sources changes.
 
 use anyhow::Context;
+use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
 use crate::packages::{as_root, ensure_vm, find};
 use crate::run::run;
 
 const SCRIPT: &str = include_str!("guest/setup.sh");
-const KERNEL: &str = "linux-image-cloud-amd64";
+const META_PACKAGE: &str = "linux-image-cloud-amd64";
 const PACKAGES: &str = "e2fsprogs,xfsprogs,btrfs-progs,fio,nbd-client,udev,kmod,fdisk,util-linux,mount,procps,jq,bash-completion";
+
+/// Which kernel the machine runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Kernel {
+    /// From the backports of this machine's own release.
+    #[default]
+    Stable,
+    /// From those of Debian 13, 6.16 or later.
+    Newer,
+}
+
+impl Kernel {
+    /// The release, if it is not this machine's.
+    fn release(self) -> &'static str {
+        match self {
+            Self::Stable => "",
+            Self::Newer => "trixie",
+        }
+    }
+
+    /// The folder in the user's cache directory.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Stable => "zcached-vm",
+            Self::Newer => "zcached-vm-newer",
+        }
+    }
+}
 
 /// Where the parts of the machine are.
 #[derive(Debug)]
@@ -38,11 +67,12 @@ impl Image {
 ///
 /// # Errors
 /// A package cannot be had.
-pub(crate) fn ensure(again: bool, install: bool) -> anyhow::Result<Image> {
+pub(crate) fn ensure(kernel: Kernel, again: bool, install: bool) -> anyhow::Result<Image> {
     ensure_vm(install)?;
-    let dir = cache_dir()?.join("zcached-vm");
+    let dir = cache_dir()?.join(kernel.folder());
     let stamp = dir.join("stamp");
-    let wanted = format!("{KERNEL}\n{PACKAGES}\n{SCRIPT}");
+    let release = kernel.release();
+    let wanted = format!("{META_PACKAGE}\n{release}\n{PACKAGES}\n{SCRIPT}");
     if !again && std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(Image { dir });
     }
@@ -54,7 +84,7 @@ pub(crate) fn ensure(again: bool, install: bool) -> anyhow::Result<Image> {
     let script = dir.join("setup.sh");
     std::fs::write(&script, SCRIPT).with_context(|| format!("cannot write {}", script.display()))?;
     let shell = find("sh").context("there is no sh")?;
-    run(as_root(&shell)?.arg(&script).arg(&dir).args([KERNEL, PACKAGES]))?;
+    run(as_root(&shell)?.arg(&script).arg(&dir).args([META_PACKAGE, release, PACKAGES]))?;
     std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(Image { dir })
 }

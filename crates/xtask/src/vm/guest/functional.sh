@@ -93,6 +93,51 @@ filesystem() {
     zcctl detach hdd
 }
 
+# make_package VERSION: of this machine's own files, some of which differ from version to version.
+make_package() {
+    local tree=/tmp/package
+    rm -rf $tree
+    mkdir -p $tree/DEBIAN $tree/opt/sample
+    cp -a /usr/lib/udev /usr/share/bash-completion /usr/share/perl5 $tree/opt/sample/
+    for i in $(seq 1 40); do seq "$i" "$1" 4000 > "$tree/opt/sample/numbers.$i"; done
+    printf 'Package: sample\nVersion: %s\nArchitecture: all\nMaintainer: nobody\nDescription: sample\n' "$1" \
+        > $tree/DEBIAN/control
+    (cd $tree && find opt -type f -print0 | xargs -0 md5sum > DEBIAN/md5sums)
+    dpkg-deb -Znone -b $tree "/tmp/sample.$1.deb" > /dev/null
+}
+
+# Packages are installed, replaced, checked and removed: many small files, each made durable and renamed.
+packages() {
+    local admin=/mnt/a/var/lib/dpkg
+    make_package 1
+    make_package 2
+    zcctl attach hdd
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    mkdir -p $admin/info $admin/updates $admin/triggers
+    touch $admin/status
+    for version in 1 2; do
+        dpkg --root=/mnt/a --force-not-root --force-script-chrootless -i "/tmp/sample.$version.deb"
+        echo 3 > /proc/sys/vm/drop_caches
+        same "$(dpkg --root=/mnt/a --verify sample)" "" "changed files"
+        (cd /mnt/a && md5sum --quiet -c "$admin/info/sample.md5sums")
+    done
+    # The daemon that knows all this is gone; the next one has it from the SSD.
+    umount /mnt/a
+    zcctl detach hdd
+    stop_daemon
+    start_daemon
+    zcctl attach hdd
+    e2fsck -fn $D
+    mount $D /mnt/a
+    (cd /mnt/a && md5sum --quiet -c "$admin/info/sample.md5sums")
+    cmp <(cd /tmp/package && find opt | sort) <(cd /mnt/a && find opt | sort)
+    dpkg --root=/mnt/a --force-not-root --force-script-chrootless --purge sample
+    same "$(ls /mnt/a/opt 2> /dev/null)" "" "left of a package"
+    umount /mnt/a
+    zcctl detach hdd
+}
+
 trimmed() {
     local before
     zcctl attach hdd
@@ -206,6 +251,7 @@ check partitions partitions
 check ext4 filesystem ext4 mkfs.ext4 -qF
 check xfs filesystem xfs mkfs.xfs -qf
 check btrfs filesystem btrfs mkfs.btrfs -qf
+check packages packages
 check discard trimmed
 check stop-and-start stop_and_start
 check gc collected

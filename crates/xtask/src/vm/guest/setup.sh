@@ -1,10 +1,12 @@
 #!/bin/sh
 # Makes what the test machine boots from, in the folder $1: vmlinuz, virtio_blk.ko and root.img, from Debian packages.
-# $2: the kernel's meta package, $3: packages of the root, separated by commas. Runs as root.
+# $2: the kernel's meta package, $3: the release from whose backports it is, if it is not this machine's, $4: packages of
+# the root, separated by commas. Runs as root.
 set -eu
-dir=$1 kernel=$2 packages=$3
+dir=$1 kernel=$2 release=$3 packages=$4
 # shellcheck source=/dev/null
 . /etc/os-release
+[ -n "$release" ] || release=$VERSION_CODENAME
 export DEBIAN_FRONTEND=noninteractive LC_ALL=C
 site=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $VERSION_CODENAME" | head -n 1)
 [ -n "$site" ] || { echo "this machine's package sources name no $VERSION_CODENAME" >&2; exit 1; }
@@ -14,7 +16,7 @@ mkdir -p "$work/lists/partial" "$work/cache/archives/partial" "$work/kernel"
 
 # The kernel, from backports, without touching this machine's own package sources.
 keyring=/usr/share/keyrings/debian-archive-keyring.gpg
-echo "deb [signed-by=$keyring] $site $VERSION_CODENAME-backports main" > "$work/sources.list"
+echo "deb [signed-by=$keyring] $site $release-backports main" > "$work/sources.list"
 backports() {
     tool=$1
     shift
@@ -23,19 +25,32 @@ backports() {
 }
 backports apt-get -q update
 image=$(backports apt-cache depends "$kernel" | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
-[ -n "$image" ] || { echo "there is no $kernel in $VERSION_CODENAME-backports" >&2; exit 1; }
-(cd "$work" && backports apt-get -q download "$image")
-dpkg-deb -x "$work/$image"_*.deb "$work/kernel"
+[ -n "$image" ] || { echo "there is no $kernel in $release-backports" >&2; exit 1; }
+# Newer ones come in parts.
+parts=$(backports apt-cache depends "$image" | sed -n 's/.*Depends: \(linux-\(binary\|modules\)-[0-9].*\)/\1/p')
+for part in $image $parts; do
+    (cd "$work" && backports apt-get -q download "$part")
+    dpkg-deb -x "$work/$part"_*.deb "$work/kernel"
+done
 version=${image#linux-image-}
+modules=$(find "$work/kernel" -type d -path "*/lib/modules/$version")
+binary=$(find "$work/kernel" -type f -name "vmlinuz*")
+driver=$(find "$modules" -name 'virtio_blk.ko*')
+[ -n "$modules" ] && [ -n "$binary" ] && [ -n "$driver" ] || { echo "$image lacks parts" >&2; exit 1; }
 
 # The root: a minimal Debian with the packages, and the kernel's modules.
 mmdebstrap --quiet --aptopt='APT::Sandbox::User "root"' --variant=minbase --include="$packages" \
     "$VERSION_CODENAME" "$work/tree" "$site"
-cp -a "$work/kernel/lib/modules" "$work/tree/lib/"
+mkdir -p "$work/tree/lib/modules"
+cp -a "$modules" "$work/tree/lib/modules/"
 chroot "$work/tree" depmod "$version"
 mke2fs -q -t ext4 -d "$work/tree" "$work/image" 1400M
 
-xz -dc "$work/kernel/lib/modules/$version/kernel/drivers/block/virtio_blk.ko.xz" > "$dir/virtio_blk.ko"
-cp "$work/kernel/boot/vmlinuz-$version" "$dir/vmlinuz"
+case $driver in
+    *.xz) xz -dc "$driver" > "$dir/virtio_blk.ko" ;;
+    *.zst) zstd -dc "$driver" > "$dir/virtio_blk.ko" ;;
+    *) cp "$driver" "$dir/virtio_blk.ko" ;;
+esac
+cp "$binary" "$dir/vmlinuz"
 mv "$work/image" "$dir/root.img"
 rm -rf "$work"
