@@ -10,6 +10,7 @@
 
 mod exhaustive;
 mod fuzz;
+mod generate;
 mod info;
 mod run;
 mod run_cache;
@@ -42,6 +43,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Tell how large a cache should be for what a trace does.
     Size(sizing::Args),
+    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots.
+    Generate(generate::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),
     /// Print a completion script.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Size(args) => sizing::run(&args),
+        Command::Generate(args) => generate::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());

@@ -115,6 +115,12 @@ impl Trace {
         u64_from_usize(self.steps.len())
     }
 
+    /// Blocks of 4 KiB that the requests name, with repetitions.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.steps.iter().map(|step| u64::from(step.blocks)).sum()
+    }
+
     /// Bytes that the requests touch, each once, in whole blocks.
     #[must_use]
     pub fn footprint_bytes(&self) -> u64 {

@@ -1,0 +1,311 @@
+//! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of snapshots.
+//!
+//! # What they are
+//! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by side
+//!   (the form of YCSB, Cooper et al., SoCC 2010).
+//! - *mix*: what is known of the FIU traces of Nitro's evaluation (Li et al., USENIX ATC 2014, section 5: 3.6 to 4.3 writes
+//!   per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a twelfth of the
+//!   volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, and how long runs are.
+//! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
+//! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a time;
+//!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
+//!
+//! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
+//! from those. Shared contents come from a pool of a sixteenth of the addresses in use.
+//!
+//! Invariants: the same seed gives the same requests; a read sees what was written last.
+
+mod text;
+mod zipf;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use zc_core::Map;
+
+use crate::distinct::mix;
+use crate::request::{Content, Op, Request};
+pub use text::lines;
+use zipf::Zipf;
+
+/// Unit of contents.
+const BLOCK_BYTES: u32 = 4096;
+/// Nanoseconds from one request to the next.
+const STEP_NS: u64 = 1_000_000;
+/// Blocks that change together from one snapshot to the next.
+const CHANGED_BLOCKS: u64 = 16;
+/// Addresses per shared content.
+const POOL_DIVISOR: u64 = 16;
+/// What part of the volume a mix touches.
+const MIX_DIVISOR: u64 = 12;
+
+/// Kind of a workload.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Kind {
+    /// Addresses by Zipf's law.
+    Zipf {
+        /// Its exponent, above 0.
+        theta: f64,
+    },
+    /// A file server's mix.
+    Mix,
+    /// From front to back.
+    Scan,
+    /// Copies day by day.
+    Snapshots {
+        /// Share that changes in a day.
+        changed: f64,
+    },
+}
+
+/// A workload.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Workload {
+    /// What is accessed.
+    pub kind: Kind,
+    /// Blocks of 4 KiB of the volume.
+    pub blocks: u64,
+    /// Requests.
+    pub requests: u64,
+    /// Share of requests that read; scans and snapshots only read, a mix has its own.
+    pub reads: f64,
+    /// Share of contents that come from the pool.
+    pub shared: f64,
+    /// Mean and standard deviation of the compression ratio.
+    pub ratio: (f64, f64),
+    /// Tells one from another.
+    pub seed: u64,
+}
+
+/// Requests of a workload.
+#[derive(Debug)]
+pub struct Requests {
+    workload: Workload,
+    rng: Pcg64Mcg,
+    zipf: Zipf,
+    /// How often a block was written.
+    versions: Map<u64, u64>,
+    next: u64,
+    /// Blocks of the request under way that have not been told yet, and its kind.
+    pending: std::ops::Range<u64>,
+    op: Op,
+}
+
+impl Workload {
+    /// Its requests, one block of 4 KiB each; blocks of one request have the same time.
+    ///
+    /// # Panics
+    /// If the volume has fewer than 1024 blocks.
+    #[must_use]
+    pub fn generate(&self) -> Requests {
+        assert!(self.blocks >= 1024, "a volume has 4 MiB at least");
+        let theta = if let Kind::Zipf { theta } = self.kind { theta } else { 0.99 };
+        Requests {
+            workload: *self,
+            rng: Pcg64Mcg::seed_from_u64(self.seed),
+            zipf: Zipf::new(self.in_use() / self.request_blocks(), theta),
+            versions: Map::default(),
+            next: 0,
+            pending: 0..0,
+            op: Op::Read,
+        }
+    }
+
+    /// Blocks that can be accessed.
+    fn in_use(&self) -> u64 {
+        match self.kind {
+            Kind::Mix => self.blocks / MIX_DIVISOR,
+            _ => self.blocks,
+        }
+    }
+
+    const fn request_blocks(&self) -> u64 {
+        match self.kind {
+            Kind::Zipf { .. } => 1,
+            Kind::Mix => 2,
+            Kind::Scan => 32,
+            Kind::Snapshots { .. } => 128,
+        }
+    }
+
+    fn reads(&self) -> f64 {
+        match self.kind {
+            Kind::Zipf { .. } => self.reads.clamp(0.0, 1.0),
+            Kind::Mix => 0.2,
+            Kind::Scan | Kind::Snapshots { .. } => 1.0,
+        }
+    }
+
+    fn hash(&self, salt: u64, number: u64) -> u64 {
+        mix(u128::from(self.seed ^ salt.rotate_left(48)) << 64 | u128::from(number))
+    }
+
+    /// The content that a block of this version has.
+    fn content(&self, block: u64, version: u64) -> Content {
+        let own = self.hash(1 + version, block);
+        let id = if uniform(self.hash(2, own)) < self.shared {
+            self.hash(3, own % (self.in_use() / POOL_DIVISOR))
+        } else {
+            own
+        };
+        // Box and Muller 1958; the content decides, not the address.
+        let (radius, angle) = (1.0 - uniform(self.hash(4, id)), uniform(self.hash(5, id)));
+        let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
+        let ratio = (self.ratio.0 + self.ratio.1 * normal).max(1.0);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 4096")]
+        let size = ((f64::from(BLOCK_BYTES) / ratio) as u32).max(64);
+        // Between the two as on root file systems of Debian 12 and 13.
+        let zstd = if size >= BLOCK_BYTES { size } else { size * 79 / 100 };
+        Content { fingerprint: u128::from(id), lz4_bytes: Some(size), zstd1_bytes: Some(zstd) }
+    }
+
+    /// How often a block had changed by that day.
+    fn version_on(&self, block: u64, day: u64, changed: f64) -> u64 {
+        let run = block / CHANGED_BLOCKS;
+        let changes = (1..=day).filter(|day| uniform(self.hash(6 + (day << 8), run)) < changed);
+        zc_core::u64_from_usize(changes.count())
+    }
+}
+
+/// From 0 to 1.
+fn uniform(hash: u64) -> f64 {
+    (hash >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+impl Requests {
+    /// Begins the next request.
+    fn begin(&mut self) {
+        let workload = self.workload;
+        let len = workload.request_blocks();
+        let pieces = (workload.in_use() / len).max(1);
+        let piece = match workload.kind {
+            Kind::Zipf { .. } | Kind::Mix => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
+            Kind::Scan => self.next % pieces,
+            Kind::Snapshots { .. } => self.next,
+        };
+        // A mix lies all over the volume, in runs of 512 KiB.
+        let first = match workload.kind {
+            Kind::Mix => {
+                let (run, within) = (piece * len / 128, piece * len % 128);
+                run * 128 * MIX_DIVISOR + within
+            }
+            _ => piece * len,
+        };
+        self.op = if self.rng.random_bool(workload.reads()) { Op::Read } else { Op::Write };
+        self.pending = first..first + len;
+        self.next += 1;
+    }
+
+    fn content(&mut self, block: u64) -> Content {
+        if let Kind::Snapshots { changed } = self.workload.kind {
+            let whole = self.workload.blocks / 128 * 128;
+            let (day, block) = (block / whole, block % whole);
+            return self.workload.content(block, self.workload.version_on(block, day, changed));
+        }
+        let version = match self.op {
+            Op::Write => {
+                let version = self.versions.entry(block).or_default();
+                *version += 1;
+                *version
+            }
+            _ => self.versions.get(&block).copied().unwrap_or(0),
+        };
+        self.workload.content(block, version)
+    }
+}
+
+impl Iterator for Requests {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        if self.pending.is_empty() {
+            if self.next >= self.workload.requests {
+                return None;
+            }
+            self.begin();
+        }
+        let block = self.pending.next()?;
+        let content = Some(self.content(block));
+        let time_ns = (self.next - 1) * STEP_NS;
+        let offset_bytes = block * u64::from(BLOCK_BYTES);
+        Some(Request { time_ns, device: 0, offset_bytes, len_bytes: BLOCK_BYTES, op: self.op, content })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Info, Options, Reader};
+
+    fn workload(kind: Kind, requests: u64) -> Workload {
+        Workload { kind, blocks: 1 << 18, requests, reads: 0.7, shared: 0.4, ratio: (2.0, 0.5), seed: 1 }
+    }
+
+    fn info(workload: &Workload) -> Info {
+        let mut info = Info::default();
+        workload.generate().for_each(|request| info.add(&request));
+        info
+    }
+
+    #[test]
+    fn a_mix_is_like_what_is_known_of_fiu() {
+        let mix = Workload { blocks: 1 << 17, ..workload(Kind::Mix, 60_000) };
+        let info = info(&mix);
+        let ratio = info.writes.requests as f64 / info.reads.requests as f64;
+        assert!((3.6..4.3).contains(&ratio), "{ratio}");
+        let touched = info.footprint_bytes() as f64 / (mix.blocks * 4096) as f64;
+        assert!((0.05..0.12).contains(&touched), "{touched}");
+        let blocks = (info.reads.requests + info.writes.requests) as f64;
+        let dedup = blocks / info.unique_contents().unwrap() as f64;
+        assert!(dedup >= 1.5, "{dedup}");
+        let (lz4, _) = info.compression_ratios().unwrap();
+        assert!((1.7..2.1).contains(&lz4), "{lz4}");
+    }
+
+    #[test]
+    fn reads_see_what_was_written_last() {
+        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix, Kind::Scan] {
+            let mut disk = Map::default();
+            for request in workload(kind, 20_000).generate() {
+                let before = disk.insert(request.offset_bytes, request.content);
+                assert!(request.op == Op::Write || before.is_none_or(|before| before == request.content));
+            }
+        }
+    }
+
+    #[test]
+    fn skew_is_as_asked_for() {
+        let top = |theta: f64| {
+            let mut counts: Map<u64, u64> = Map::default();
+            let all = workload(Kind::Zipf { theta }, 100_000).generate();
+            all.for_each(|request| *counts.entry(request.offset_bytes).or_default() += 1);
+            counts.into_values().max().unwrap()
+        };
+        // The most popular of 2^18: 1 / (sum of 1 / k^theta) of all.
+        let (mild, strong) = (top(0.99), top(1.2));
+        assert!((6500..8300).contains(&mild), "{mild}");
+        assert!((18_000..22_500).contains(&strong), "{strong}");
+    }
+
+    #[test]
+    fn snapshots_change_little_from_day_to_day() {
+        let kind = Kind::Snapshots { changed: 0.023 };
+        let small = Workload { blocks: 1 << 16, shared: 0.0, ..workload(kind, 3 << 9) };
+        let all: Vec<Content> = small.generate().filter_map(|request| request.content).collect();
+        let days: Vec<&[Content]> = all.chunks(1 << 16).collect();
+        assert_eq!(days.len(), 3);
+        let differing = |a: usize, b: usize| days[a].iter().zip(days[b]).filter(|(a, b)| a != b).count();
+        let (one, two) = (differing(0, 1) as f64 / 65536.0, differing(0, 2) as f64 / 65536.0);
+        assert!((0.015..0.032).contains(&one) && (0.03..0.06).contains(&two), "{one} {two}");
+    }
+
+    #[test]
+    fn a_trace_that_is_written_reads_back() {
+        let mix = workload(Kind::Mix, 500);
+        let mut text = Vec::new();
+        lines(mix.generate(), &mut text).unwrap();
+        let reader = Reader::from_vec(text, Options { strict: true, ..Options::default() }).unwrap();
+        assert_eq!(reader.format().name(), "fingerprints");
+        let read: Vec<Request> = reader.map(Result::unwrap).collect();
+        assert_eq!(read, mix.generate().collect::<Vec<_>>());
+    }
+}
