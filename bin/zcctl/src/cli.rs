@@ -207,13 +207,16 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Make a volume a block device, /dev/ublkbN.
+    /// Make a volume a block device, /dev/ublkbN, or /dev/nbdN with --nbd.
     Attach {
         /// Name of the volume.
         volume: String,
-        /// As a ublk device, which is the only way there is.
-        #[arg(long, hide = true)]
+        /// As a ublk device, which is the default.
+        #[arg(long)]
         ublk: bool,
+        /// As a device of the kernel's NBD client, by nbd-client and a Unix socket of the daemon. It does not outlive the daemon.
+        #[arg(long, conflicts_with = "ublk")]
+        nbd: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
@@ -225,6 +228,9 @@ pub(crate) enum Online {
         /// Also if it is mounted or open: requests to it fail then.
         #[arg(long)]
         force: bool,
+        /// The one that `attach --nbd` made.
+        #[arg(long)]
+        nbd: bool,
         /// Do not wait: what the origin lacks stays on the cache and follows later.
         #[arg(long)]
         keep_dirty: bool,

@@ -12,6 +12,7 @@
 
 mod cli;
 mod dirty;
+mod nbd;
 mod offline;
 mod online;
 mod text;

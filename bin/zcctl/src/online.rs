@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Daemon, Online};
 use crate::dirty;
+use crate::nbd;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
 
@@ -52,13 +53,17 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             };
             one(daemon, &request, done, out)?;
         }
+        Online::Attach { volume, nbd: true, daemon, .. } => return nbd::attach(volume, daemon, out),
         Online::Attach { volume, daemon, .. } => {
             let done = |answer: &Value, out: &mut dyn Write| {
                 Ok(writeln!(out, "{volume} is {}", text::clean(&string(&answer["device"])))?)
             };
             one(daemon, &json!({"cmd": "attach", "volume": volume}), done, out)?;
         }
-        Online::Detach { volume, force, keep_dirty, daemon } => {
+        Online::Detach { volume, force, nbd: true, keep_dirty, daemon } => {
+            return nbd::detach(volume, *force, *keep_dirty, daemon, out);
+        }
+        Online::Detach { volume, force, keep_dirty, daemon, .. } => {
             let done = |_: &Value, out: &mut dyn Write| Ok(writeln!(out, "{volume} is detached")?);
             one(daemon, &json!({"cmd": "detach", "volume": volume, "force": force}), done, out)?;
             if !keep_dirty {

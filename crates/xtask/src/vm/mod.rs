@@ -135,6 +135,9 @@ const QUICK_CYCLES: u32 = 5;
 const QUICK_KILLS: u32 = 3;
 const QUICK_CUTS: u32 = 3;
 
+/// A loss is found in most of them.
+const CANARY_CUTS: u32 = 8;
+
 /// What is quick, for `cargo xtask test`. Where the machine cannot be made, it says why, and that is no failure.
 ///
 /// # Errors
@@ -168,7 +171,9 @@ pub(crate) fn run(args: &Args, install: bool) -> anyhow::Result<()> {
             scenarios::crash(&image, mode, 50)?;
             cuts(&image, 100, mode, FileSystem::Ext4)?;
             cuts(&image, 20, mode, FileSystem::Xfs)?;
-            cuts(&image, 20, mode, FileSystem::Btrfs)
+            cuts(&image, 20, mode, FileSystem::Btrfs)?;
+            let (fs, seed) = (FileSystem::Ext4, chance::fresh_seed());
+            cut::power_cut(&image, cut::Plan { cuts: CANARY_CUTS, mode, fs, seed, is_canary: true })
         }),
         Task::Quick => quick(&image),
         Task::Shell => scenarios::shell(&image),

@@ -209,7 +209,13 @@ cycles() {
 
 # The kernel's NBD client, with two connections.
 kernel_nbd() {
-    nbd-client -unix /run/nbd.sock -N hdd -C 2 -b 512 /dev/nbd0
+    zcctl attach hdd
+    if zcctl attach hdd --nbd; then echo "a volume is two devices"; return 1; fi
+    zcctl detach hdd
+    same "$(zcctl attach hdd --nbd)" "hdd is /dev/nbd0" attach
+    same "$(zcctl attach hdd --nbd)" "hdd is /dev/nbd0" "attach again"
+    await /dev/disk/by-id/zcached-hdd
+    same "$(readlink -f /dev/disk/by-id/zcached-hdd)" /dev/nbd0 link
     mkfs.ext4 -qF /dev/nbd0
     mount /dev/nbd0 /mnt/a
     cp -a /usr/lib/udev /mnt/a/
@@ -218,8 +224,11 @@ kernel_nbd() {
     e2fsck -fn /dev/nbd0
     mount /dev/nbd0 /mnt/a
     (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    if zcctl detach hdd --nbd; then echo "a mounted device was detached"; return 1; fi
     umount /mnt/a
-    nbd-client -d /dev/nbd0
+    zcctl detach hdd --nbd
+    [ ! -e /sys/block/nbd0/pid ]
+    if zcctl detach hdd --nbd; then echo "what is not attached was detached"; return 1; fi
 }
 
 verified() {
