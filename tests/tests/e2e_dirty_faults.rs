@@ -158,6 +158,33 @@ fn an_old_image_of_the_cache_or_one_nobody_remembers_is_served_when_it_is_truste
     world.origin_is("disk", &old);
 }
 
+#[test]
+fn a_volume_does_not_become_read_only_while_its_origin_lacks_something() {
+    let mut world = world();
+    let daemon = world.start();
+    let expected = image(8);
+    write(&world, 0, &expected);
+    let (code, said) = zcctl(&world, &["set-mode", "disk", "read-only"]);
+    assert!(code == Some(2) && said.contains("needs a restart"), "{said}");
+    kept(&world, daemon);
+    let read_only = world.volumes[0].2.replace("write-back", "read-only");
+    let write_back = std::mem::replace(&mut world.volumes[0].2, read_only.clone());
+    let said = world.refused(&[]);
+    for part in ["lacks", "cannot start as read-only", "zcctl flush disk"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    world.volumes[0].2 = write_back;
+    let daemon = world.start();
+    flushed(&world);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.volumes[0].2 = read_only;
+    let daemon = world.start();
+    is(&world, &expected, "the volume, read-only");
+    world.connect("disk").write(0, &[1; 512]).expect_err("it takes no writes");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &expected);
+}
+
 /// A file and what was in it.
 type Copied = (PathBuf, Vec<u8>);
 

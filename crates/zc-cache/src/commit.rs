@@ -110,13 +110,14 @@ impl CacheManager {
         if self.health != Health::Good {
             return;
         }
+        let waiting = self.wb.is_waiting();
         for volume in self.wb.ids() {
-            self.close_due_epoch(volume);
+            self.close_due_epoch(volume, waiting);
             self.pump_commit(volume);
         }
     }
 
-    fn close_due_epoch(&mut self, volume: VolumeId) {
+    fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool) {
         let writes_max = epoch_writes_max(self.journal.ring_blocks());
         let now_ms = self.now_ms;
         let stopping = self.stopping;
@@ -133,8 +134,8 @@ impl CacheManager {
                 || open.bytes >= EPOCH_BYTES_MAX
                 || open.writes >= writes_max / 2
                 || now_ms.saturating_sub(open.began_ms) >= age_ms / EPOCH_AGE_SHARE);
-        // Writes wait for room, and there is nothing to destage that would make some.
-        let starved = !open.extents.is_empty() && !dirty.waiting.is_empty() && !dirty.has_committed();
+        // Writes wait for room, be it those of another volume, and there is nothing to destage that would make some.
+        let starved = !open.extents.is_empty() && waiting && !dirty.has_committed();
         if dirty.commit.is_none() && (due || starved) {
             self.request_commit(volume, None);
         }

@@ -10,7 +10,8 @@
 //! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
 //!
 //! Back-pressure: a write waits when units with dirty data reach the high watermark, when too much is in memory alone,
-//! or when the journal is nearly full. Waiting writes of a volume go in order.
+//! or when the journal is nearly full. Waiting writes of a volume go in order, and volumes in turn, a piece each. Who
+//! finds no room keeps its turn: however much others write, the next room is its own.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -61,6 +62,19 @@ pub(crate) struct WriteBack {
     /// Requests wait until the journal is durable to here: what the start decided must not be decided anew.
     pub(crate) held_until: Option<u64>,
     held: VecDeque<Request>,
+    /// The volume whose waiting write is the next to be taken in.
+    turn: VolumeId,
+}
+
+/// What became of a volume's first waiting write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Admission {
+    /// A piece of it was taken in.
+    Piece,
+    /// There is none, or it waits for what is the volume's own.
+    Nothing,
+    /// It waits for room that all volumes share.
+    NoRoom,
 }
 
 /// Write-back of one volume.
@@ -122,7 +136,8 @@ impl WriteBack {
         self.owed.len()
     }
 
-    fn is_waiting(&self) -> bool {
+    /// Whether writes wait for room.
+    pub(crate) fn is_waiting(&self) -> bool {
         self.volumes.values().any(|dirty| !dirty.waiting.is_empty())
     }
 
@@ -256,7 +271,6 @@ impl CacheManager {
         let dirty = self.wb.volumes.entry(request.volume).or_insert_with(|| VolumeDirty::new(clean));
         dirty.last_request_ms = self.now_ms;
         dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
-        self.admit_writes(request.volume);
     }
 
     pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
@@ -268,50 +282,81 @@ impl CacheManager {
 
     /// Takes in waiting writes of all volumes as far as there is room.
     pub(crate) fn pump_admission(&mut self) {
-        for volume in self.wb.ids() {
-            self.admit_writes(volume);
-            self.finish_leaving(volume);
-        }
+        let mut ids = self.wb.ids();
+        let turn = self.wb.turn;
+        let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
+        ids.rotate_left(first);
+        while self.admit_round(&ids) {}
+        ids.into_iter().for_each(|volume| self.finish_leaving(volume));
     }
 
-    fn admit_writes(&mut self, volume: VolumeId) {
-        loop {
-            let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
-            let Some(write) = dirty.waiting.front() else { return };
-            if self.health != Health::Good {
-                return;
-            }
-            if dirty.holding {
-                if self.is_stuck(volume) {
-                    self.refuse_waiting(volume, ErrorKind::Io);
+    /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
+    fn admit_round(&mut self, ids: &[VolumeId]) -> bool {
+        let (mut taken, mut crowded) = (false, false);
+        for volume in ids {
+            match self.admit_piece(*volume, crowded) {
+                Admission::Piece => taken = true,
+                Admission::Nothing => {}
+                Admission::NoRoom if crowded => {}
+                Admission::NoRoom => {
+                    crowded = true;
+                    self.wb.turn = *volume;
                 }
-                return;
-            }
-            let start = write.request.offset_bytes + write.done_bytes;
-            let left = write.request.len_bytes - write.done_bytes;
-            let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-            let extent = u64::from(self.extent_bytes);
-            let most = PIECE_BYTES_MAX.min(u64::from(self.cfg.geometry.weu_bytes / 4)).max(extent);
-            let len_bytes = left.min(most - start % extent);
-            let in_memory = matches!(request.kind, RequestKind::Write { .. });
-            if !self.has_dirty_room(volume, if in_memory { len_bytes } else { 0 }, len_bytes) {
-                self.stats.dirty_waits += 1;
-                if self.is_stuck(volume) {
-                    self.refuse_waiting(volume, ErrorKind::Io);
-                } else if self.is_crowded_out(volume) {
-                    self.refuse_waiting(volume, ErrorKind::NoSpace);
-                }
-                return;
-            }
-            self.take_in(&request, done_bytes, len_bytes);
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            let write = dirty.waiting.front_mut().expect_held();
-            write.done_bytes += len_bytes;
-            if write.done_bytes == request.len_bytes {
-                dirty.waiting.pop_front();
-                self.taken_in(&request);
             }
         }
+        taken && !crowded
+    }
+
+    /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
+    fn admit_piece(&mut self, volume: VolumeId, crowded: bool) -> Admission {
+        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return Admission::Nothing };
+        let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
+        if self.health != Health::Good {
+            return Admission::Nothing;
+        }
+        if dirty.holding {
+            if self.is_stuck(volume) {
+                self.refuse_waiting(volume, ErrorKind::Io);
+            }
+            return Admission::Nothing;
+        }
+        let start = write.request.offset_bytes + write.done_bytes;
+        let left = write.request.len_bytes - write.done_bytes;
+        let (request, done_bytes) = (write.request.clone(), write.done_bytes);
+        let extent = u64::from(self.extent_bytes);
+        let most = PIECE_BYTES_MAX.min(u64::from(self.cfg.geometry.weu_bytes / 4)).max(extent);
+        let len_bytes = left.min(most - start % extent);
+        let in_memory = matches!(request.kind, RequestKind::Write { .. });
+        let full = self.is_epoch_full(volume, len_bytes);
+        let room = !full && self.has_dirty_room(if in_memory { len_bytes } else { 0 }, len_bytes);
+        if !room || (crowded && in_memory) {
+            self.stats.dirty_waits += 1;
+            if self.is_stuck(volume) {
+                self.refuse_waiting(volume, ErrorKind::Io);
+            } else if self.is_crowded_out(volume) {
+                self.refuse_waiting(volume, ErrorKind::NoSpace);
+            } else if !full {
+                return Admission::NoRoom;
+            }
+            return Admission::Nothing;
+        }
+        self.take_in(&request, done_bytes, len_bytes);
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let write = dirty.waiting.front_mut().expect_held();
+        write.done_bytes += len_bytes;
+        if write.done_bytes == request.len_bytes {
+            dirty.waiting.pop_front();
+            self.taken_in(&request);
+        }
+        Admission::Piece
+    }
+
+    /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
+    fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64) -> bool {
+        let open = self.wb.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
+        let writes = open.map_or(0, |epoch| epoch.writes);
+        let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
+        writes > 0 && writes + extents > epoch_writes_max(self.journal.ring_blocks())
     }
 
     /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
@@ -338,19 +383,12 @@ impl CacheManager {
     }
 
     /// Whether a piece fits below the high watermark, in memory and in the journal.
-    fn has_dirty_room(&self, volume: VolumeId, memory_bytes: u64, len_bytes: u64) -> bool {
+    fn has_dirty_room(&self, memory_bytes: u64, len_bytes: u64) -> bool {
         if self.journal_is_pressed() {
             return false;
         }
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
         let versions: u64 = self.wb.volumes.values().map(|dirty| dirty.data.version_count()).sum();
         if versions >= self.dirty_versions_max() {
-            return false;
-        }
-        let open = dirty.data.epochs.back();
-        let writes = open.map_or(0, |epoch| epoch.writes);
-        let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
-        if writes > 0 && writes + extents > epoch_writes_max(self.journal.ring_blocks()) {
             return false;
         }
         if memory_bytes == 0 {
@@ -358,6 +396,7 @@ impl CacheManager {
         }
         let pending = self.wb.memory_bytes + memory_bytes;
         // At worst nothing can be compressed, each piece has its inline header, and each commit begins a page.
+        let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
         let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
         let to_come = (pending + pending / 32 + overhead).div_ceil(unit_bytes);

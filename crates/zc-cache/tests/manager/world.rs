@@ -58,6 +58,8 @@ pub(crate) struct World {
     pub(crate) all_differs: bool,
     /// Writes of WEUs do not reach the device and do not end.
     pub(crate) weus_hang: bool,
+    /// Requests in the order of their answers.
+    pub(crate) answered: Vec<u64>,
     /// Journal writes do not end.
     pub(crate) journal_hangs: bool,
     /// Writes of pieces of units end and do not reach the device.
@@ -68,6 +70,7 @@ pub(crate) struct World {
     pub(crate) compressions: Option<Vec<Event>>,
     /// Flushes of origins do not end.
     pub(crate) origin_flushes_hang: bool,
+    hanging: Vec<Event>,
     geometry: Geometry,
     bufs: BTreeMap<BufId, Vec<u8>>,
     read_bufs: BTreeMap<u64, BufId>,
@@ -206,6 +209,7 @@ impl World {
             device,
             origins,
             replies: BTreeMap::new(),
+            answered: Vec::new(),
             device_reads: Vec::new(),
             origin_reads: Vec::new(),
             stopped: None,
@@ -213,6 +217,7 @@ impl World {
             weus_hang: false,
             journal_hangs: false,
             origin_flushes_hang: false,
+            hanging: Vec::new(),
             parts_vanish: false,
             compressions: None,
             journal_end: 0,
@@ -244,6 +249,12 @@ impl World {
     pub(crate) fn restart_trusting(mut self, id: VolumeId, trusted: bool) -> Self {
         self.volumes.iter_mut().filter(|volume| volume.id == id).for_each(|volume| volume.trusted = trusted);
         self.restart(true)
+    }
+
+    /// Flushes of origins end, also those that hung.
+    pub(crate) fn end_origin_flushes(&mut self) {
+        self.origin_flushes_hang = false;
+        std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
     }
 
     /// The last journal block that was written.
@@ -400,6 +411,7 @@ impl World {
             Action::Reply { req, result } => {
                 let bytes = self.read_bufs.remove(&req.0).map(|buf| self.bufs[&buf].clone());
                 self.replies.insert(req.0, (result, bytes));
+                self.answered.push(req.0);
             }
             Action::Alloc { buf, len_bytes } => {
                 self.bufs.insert(buf, vec![0xee; usize_from_u32(len_bytes)]);
@@ -425,7 +437,9 @@ impl World {
                 self.origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
                 events.push_back(Event::OriginDone { op, result: ok });
             }
-            Action::OriginFlush { .. } if self.origin_flushes_hang => {}
+            Action::OriginFlush { op, .. } if self.origin_flushes_hang => {
+                self.hanging.push(Event::OriginDone { op, result: ok });
+            }
             Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
             Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
             | Action::OriginZero { op, volume, offset_bytes, len_bytes, .. } => {

@@ -218,6 +218,53 @@ fn a_small_cache_takes_more_than_it_holds_by_waiting_for_the_origin() {
 }
 
 #[test]
+fn room_that_another_volume_took_and_did_not_flush_is_made_free() {
+    let filled = |writes: u64| {
+        let mut world = World::new(Shape { slots: 5, weu_bytes: 64 << 10, ..Shape::default() });
+        world.configure(write_back());
+        world.configure(VolumeConfig { id: W, ..write_back() });
+        let crowded = (0..writes).find(|number| {
+            let _req = world.submit_write(V, number * E, &extents(*number, 1));
+            world.stat("dirty_waits") > 0
+        });
+        (world, crowded)
+    };
+    let room = filled(500).1.expect("there is room for so many writes alone");
+    // All the room there is, in an epoch that nobody closes.
+    let (mut world, crowded) = filled(room);
+    assert_eq!((crowded, world.stat("epochs_closed")), (None, 0));
+    let req = world.submit_write(W, 0, &extents(1000, 12));
+    assert!(world.stat("dirty_waits") > 0 && world.stat("epochs_closed") > 0, "room is made at once");
+    (0..20).for_each(|_| world.tick(10));
+    assert_eq!(world.replies.remove(&req).expect("the write is answered").0, Ok(()));
+}
+
+#[test]
+fn volumes_that_wait_for_room_take_turns() {
+    let mut world = World::new(Shape { slots: 5, weu_bytes: 64 << 10, ..Shape::default() });
+    world.configure(write_back());
+    world.configure(VolumeConfig { id: W, ..write_back() });
+    world.origin_flushes_hang = true;
+    let mut number = 0;
+    let mut write = |world: &mut World, volume| {
+        number += 1;
+        world.submit_write(volume, number * E % (1 << 20), &extents(number, 1))
+    };
+    while world.stat("dirty_waits") == 0 {
+        let _req = write(&mut world, V);
+    }
+    let theirs: Vec<u64> = (0..60).map(|_| write(&mut world, V)).collect();
+    let ours = write(&mut world, W);
+    assert!(!world.answered.contains(&ours), "there is room");
+    world.end_origin_flushes();
+    (0..20).for_each(|_| world.tick(500));
+    let at = world.answered.iter().position(|req| *req == ours).expect("the write is answered");
+    let before = world.answered[..at].iter().filter(|req| theirs.contains(req)).count();
+    assert!(before < 3, "{before} writes of another volume were taken in first");
+    assert!(theirs.iter().all(|req| world.answered.contains(req)), "and these go on");
+}
+
+#[test]
 fn leaving_write_back_brings_everything_to_the_origin_first() {
     let mut t = Twin::new(Shape::default());
     t.write(0, &extents(1, 4));
