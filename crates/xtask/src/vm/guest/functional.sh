@@ -251,6 +251,63 @@ variant() {
     start_daemon
 }
 
+SSD=$(basename "$(readlink -f /sys/block/vdb/device)")
+ssd() { echo "$SSD" > "/sys/bus/virtio/drivers/virtio_blk/$1"; }
+
+# reported COUNT: waits until so many steps of the load are durable.
+reported() {
+    for _ in $(seq 1 300); do
+        if [ "$(wc -l < /tmp/report)" -ge "$1" ]; then return 0; fi
+        sleep 0.1
+    done
+    echo "the load does not come to $1 steps"
+    return 1
+}
+
+steps() {
+    awk -F '[:,}]' '{ last[$2] = $4 }
+        END { for (w = 0; w < 3; w++) printf "%s%s", (w ? "," : ""), (w in last ? last[w] : "-") }' /tmp/report
+}
+
+# The SSD is pulled out under load and plugged in again before the next start. In write-through nobody notices; in
+# write-back nothing more is promised, and what was is there when the SSD is back.
+pulled() {
+    local load
+    zcctl attach hdd
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    : > /tmp/report
+    vm-load write /mnt/a/life /tmp/report > /tmp/load.txt 2>&1 &
+    load=$!
+    reported 60
+    ssd unbind
+    if [ "$mode" = write-back ]; then
+        if wait $load; then echo "the load ended well"; return 1; fi
+        cat /tmp/load.txt
+        umount /mnt/a
+        zcctl detach hdd --force --keep-dirty
+    else
+        reported $(($(wc -l < /tmp/report) + 60))
+        kill $load
+        wait $load || true
+        umount /mnt/a
+        e2fsck -fn $D
+        zcctl status --json | jq -e '.cache.healthy | not'
+        zcctl detach hdd
+    fi
+    stop_daemon
+    ssd bind
+    await /dev/vdb
+    start_daemon
+    zcctl attach hdd
+    mount $D /mnt/a
+    vm-load check /mnt/a/life "$(steps)"
+    umount /mnt/a
+    e2fsck -fn $D
+    zcctl status --json | jq -e '.cache.healthy'
+    zcctl detach hdd
+}
+
 configure
 check format zcctl format /dev/vdb
 check attributes attributes
@@ -268,4 +325,5 @@ check kernel-nbd kernel_nbd
 check attach-detach cycles "${rounds:-100}"
 check user-copy variant 'ublk.copy = "user"'
 check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
+check pulled-ssd pulled
 check end stop_daemon
