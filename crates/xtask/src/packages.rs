@@ -57,7 +57,8 @@ const VM_PACKAGES: &[Package] = &[
     Package { name: "mmdebstrap", proofs: &[Proof::Program("mmdebstrap")] },
     Package { name: "busybox-static", proofs: &[Proof::Program("busybox")] },
     Package { name: "binutils", proofs: &[Proof::Program("strip")] },
-    Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs")] },
+    Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs"), Proof::Program("debugfs")] },
+    Package { name: "procps", proofs: &[Proof::Program("kill")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
     Package { name: "zstd", proofs: &[Proof::Program("zstd")] },
 ];

@@ -64,6 +64,7 @@ told() {
     e2fsck -fn /dev/disk/by-id/zcached-hdd
 }
 
+limit=$((180 + 10 * ${rounds:-10}))
 configure 'ublk.attach = true' 'ack = "durable"'
 check format zcctl format /dev/vdb
 check attach prepare
