@@ -10,3 +10,4 @@ pub mod driver;
 pub mod load;
 pub mod machine;
 pub mod nbd;
+pub mod write;

@@ -11,7 +11,9 @@ use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use zc_core::Map;
 use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession};
+use zc_nbd::proto::command_flag;
 
+use super::Durability;
 use crate::clock::now_ns;
 
 /// Replies taken in one receive, in bytes.
@@ -28,6 +30,8 @@ pub(super) struct Link {
     payloads: Vec<(usize, Range<usize>)>,
     /// When each request in flight began.
     started: Map<u64, u64>,
+    /// When the write began that a FLUSH has to follow, once it has ended.
+    unflushed: Option<u64>,
     size_bytes: u64,
 }
 
@@ -48,6 +52,7 @@ impl Link {
             out: Vec::new(),
             payloads: Vec::new(),
             started: Map::default(),
+            unflushed: None,
             size_bytes: 0,
         };
         link.shake_hands()?;
@@ -89,11 +94,30 @@ impl Link {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, offset: u64, payload: Range<usize>, now_ns: u64) -> anyhow::Result<()> {
+    pub(super) fn write(
+        &mut self,
+        offset: u64,
+        payload: Range<usize>,
+        durability: Durability,
+        now_ns: u64,
+    ) -> anyhow::Result<()> {
         let len_bytes = u32::try_from(payload.len())?;
-        let cookie = self.session.write(offset, len_bytes, 0, &mut self.out)?;
+        let flags = if durability == Durability::Fua { command_flag::FUA } else { 0 };
+        let cookie = self.session.write(offset, len_bytes, flags, &mut self.out)?;
         self.started.insert(cookie, now_ns);
+        self.unflushed = (durability == Durability::Flush).then_some(now_ns);
         self.payloads.push((self.out.len(), payload));
+        Ok(())
+    }
+
+    /// Asks for the FLUSH that the last write needs, if that has ended.
+    pub(super) fn flush_if_due(&mut self) -> anyhow::Result<()> {
+        if self.started.is_empty()
+            && let Some(began_ns) = self.unflushed.take()
+        {
+            let cookie = self.session.flush(&mut self.out)?;
+            self.started.insert(cookie, began_ns);
+        }
         Ok(())
     }
 
@@ -132,7 +156,10 @@ impl Link {
                 Some(ClientEvent::Done { cookie, result }) => {
                     result?;
                     let Some(started) = self.started.remove(&cookie) else { bail!("an unknown reply") };
-                    latency.saturating_record(now_ns.saturating_sub(started).max(1));
+                    // A write that a FLUSH follows has not ended yet.
+                    if self.unflushed.is_none() {
+                        latency.saturating_record(now_ns.saturating_sub(started).max(1));
+                    }
                 }
                 Some(_) => {}
             }

@@ -46,6 +46,17 @@ pub enum Order {
     Sequential,
 }
 
+/// What makes writes durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// Nothing.
+    None,
+    /// Each is sent with FUA.
+    Fua,
+    /// Each is followed by a FLUSH; both together count as one request. For one request in flight.
+    Flush,
+}
+
 /// A load.
 #[derive(Debug, Clone, Copy)]
 pub struct Load {
@@ -61,6 +72,8 @@ pub struct Load {
     pub connections: u32,
     /// How long new requests are sent, in nanoseconds.
     pub time_ns: u64,
+    /// What makes writes durable.
+    pub durability: Durability,
     /// In sequential order, end after going over the export once.
     pub once: bool,
     /// Seeds the addresses.
@@ -130,6 +143,8 @@ impl Driver {
     /// Sends what the connection has room for.
     fn refill(&mut self, index: usize, now_ns: u64) -> anyhow::Result<()> {
         let link = &mut self.links[index];
+        // A FLUSH that is due is sent after the end, too: it belongs to a request that began before.
+        link.flush_if_due()?;
         while link.in_flight() < self.load.depth && now_ns < self.end_ns {
             let Some(block) = self.addresses[index].next() else { break };
             let offset = block * u64::from(self.load.block_bytes);
@@ -137,7 +152,7 @@ impl Driver {
                 Op::Read => link.read(offset, self.load.block_bytes, now_ns)?,
                 Op::Write(content) => {
                     let payload = self.payloads.take(content, self.load.block_bytes);
-                    link.write(offset, payload, now_ns)?;
+                    link.write(offset, payload, self.load.durability, now_ns)?;
                 }
             }
         }
@@ -178,6 +193,7 @@ impl Driver {
 /// The server cannot be reached, breaks the protocol, or answers a request with an error.
 pub fn run(socket: &Path, export: &str, load: Load) -> anyhow::Result<Outcome> {
     ensure!(load.connections > 0 && load.depth > 0, "a load needs connections and requests");
+    ensure!(load.durability != Durability::Flush || load.depth == 1, "a flush covers writes that have ended");
     let links: Vec<Link> =
         (0..load.connections).map(|_| Link::connect(socket, export)).collect::<Result<_, _>>()?;
     let size_bytes = links.iter().map(Link::size_bytes).min().unwrap_or(0);

@@ -15,8 +15,8 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::histogram;
 use super::link::Link;
+use super::{Durability, histogram};
 use crate::clock::now_ns;
 
 /// A request of a machine.
@@ -170,7 +170,7 @@ impl Run<'_> {
                     if step.len_bytes <= SHORT_BYTES { State::ReadingShort } else { State::ReadingLong }
                 }
                 Some(payload) => {
-                    link.write(step.offset, payload.clone(), now)?;
+                    link.write(step.offset, payload.clone(), Durability::None, now)?;
                     State::Writing
                 }
             };

@@ -1,6 +1,6 @@
 //! What is measured: cases, targets, and which goes with which.
 
-use crate::load::{Content, Load, Op, Order};
+use crate::load::{Content, Durability, Load, Op, Order};
 
 /// Something that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +117,7 @@ impl Case {
             depth: self.depth,
             connections: self.connections,
             time_ns,
+            durability: Durability::None,
             once: false,
             seed,
         }

@@ -17,7 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::Value;
 
 use super::servers::{Server, beside};
-use crate::load::{self, Content, Load, Op, Order};
+use crate::load::{self, Content, Durability, Load, Op, Order};
 
 /// Reading a volume over and over until everything is a hit ends after so many times.
 const PASSES_MAX: u32 = 8;
@@ -89,12 +89,20 @@ impl Daemon {
     /// Files cannot be made, or the daemon does not start.
     pub fn start(dir: &Path, cache_bytes: u64, volumes: &[Volume], size_bytes: u64) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
-        let config = dir.join("zcached.toml");
-        std::fs::write(&config, configuration(dir, cache_bytes, volumes)?)?;
         for volume in volumes {
             // Written, not sparse: a file system answers holes without its disk.
             fill_file(&dir.join(format!("{}.img", volume.name)), size_bytes)?;
         }
+        Self::serve(dir, &configuration(dir, cache_bytes, volumes)?)
+    }
+
+    /// Starts a daemon in `dir` with this configuration, which serves `nbd.sock` and `control.sock` there.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn serve(dir: &Path, configuration: &str) -> anyhow::Result<Self> {
+        let config = dir.join("zcached.toml");
+        std::fs::write(&config, configuration)?;
         let socket = dir.join("nbd.sock");
         let mut command = Command::new(beside("zcached")?);
         command.arg("--config").arg(&config);
@@ -112,6 +120,12 @@ impl Daemon {
     #[must_use]
     pub fn socket(&self) -> &Path {
         self.server.socket()
+    }
+
+    /// Where it is controlled.
+    #[must_use]
+    pub fn control(&self) -> &Path {
+        &self.control
     }
 
     /// The answer of the control socket to `stats`.
@@ -173,6 +187,7 @@ impl Daemon {
             depth: 2,
             connections: 1,
             time_ns: u64::MAX,
+            durability: Durability::None,
             once: true,
             seed: 7,
         };

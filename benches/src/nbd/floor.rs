@@ -10,7 +10,7 @@ use serde_json::Value;
 use zc_core::usize_from_u32;
 
 use crate::clock::now_ns;
-use crate::load::{Load, Op, Order, Outcome, histogram};
+use crate::load::{Durability, Load, Op, Order, Outcome, histogram};
 
 /// An NBD request's header, and a structured reply's with its offset, in bytes.
 const REQUEST_BYTES: usize = 28;
@@ -75,6 +75,11 @@ pub fn fio(file: &Path, load: &Load) -> anyhow::Result<Raw> {
     command.arg(format!("--numjobs={}", load.connections));
     command.arg(format!("--runtime={}ms", load.time_ns / 1_000_000));
     command.arg(format!("--randseed={}", load.seed));
+    match load.durability {
+        Durability::None => {}
+        Durability::Fua => drop(command.arg("--sync=dsync")),
+        Durability::Flush => drop(command.arg("--fdatasync=1")),
+    }
     let output = command.output().context("cannot start fio")?;
     if !output.status.success() {
         bail!("fio failed: {}", String::from_utf8_lossy(&output.stderr));

@@ -172,20 +172,20 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 }
 
 /// `cargo xtask bench`: `nbd` compares the daemon with other servers, `bootstorm` with itself in pass-through while many
-/// machines boot, anything else goes to criterion.
+/// machines boot, `write` write-back with the bare file and with write-through; anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
-        [first, rest @ ..] if ["nbd", "bootstorm"].contains(&first.as_str()) => {
+        [first, rest @ ..] if ["nbd", "bootstorm", "write"].contains(&first.as_str()) => {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {
                 let mut command = cargo();
                 command.args([verb, "--release", "--locked", "--package", "zc-bench"]);
                 command
             };
-            run(release("build").args(["--package", "zcached"]))?;
+            run(release("build").args(["--package", "zcached", "--package", "zcctl"]))?;
             run(release("run").args(["--bin", &format!("bench-{first}"), "--"]).args(rest))
         }
         _ => {
