@@ -98,20 +98,20 @@ impl CacheManager {
         }
     }
 
-    /// Whether the content is on the device already. Under a weak fingerprint nothing is shared here: destaging
-    /// inserts the extent into the clean layer, which compares.
+    /// Whether the content is on the device already.
     pub(crate) fn look_up_dirty(&mut self, id: u64) {
         let job = self.wb.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
         let (print, key, first) = (job.print.expect_held(), job.key, job.lookups == 1);
         let dedup = self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
-        if dedup && self.cfg.fingerprint.is_collision_resistant() {
+        if dedup {
             let candidates = self.candidates(&print);
             for slot in &candidates {
                 if let Some((generation, stored)) = self.find_print(*slot, &print)
                     && self.may_owe(*slot)
                 {
-                    if self.slots.get(*slot).weu_seq.0 >= self.weu_seq_first {
+                    let strong = self.cfg.fingerprint.is_collision_resistant();
+                    if strong && self.slots.get(*slot).weu_seq.0 >= self.weu_seq_first {
                         self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored });
                     } else {
                         self.prove_shared(id, *slot, generation, stored);
@@ -130,7 +130,7 @@ impl CacheManager {
 
     /// A header of an earlier session names the content; the body beside it may have been torn when that was cut off.
     /// A clean extent that does not verify is read from the origin, a dirty one is lost: so it is read before it is
-    /// relied upon.
+    /// relied upon. Under a weak fingerprint it always is, and compared (G7).
     fn prove_shared(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
         self.stats.dirty_proofs += 1;
         self.slots.pin(slot);
@@ -146,10 +146,16 @@ impl CacheManager {
 
     pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let job = self.wb.jobs.get_mut(&id).expect_held();
-        let Proving { slot, generation, stored, buf } = job.proving.take().expect_held();
-        self.slots.unpin(slot);
-        self.release(buf);
+        if ok && !self.cfg.fingerprint.is_collision_resistant() {
+            self.stats.compares += 1;
+            let job = self.wb.jobs.get(&id).expect_held();
+            let (left, buf) = (job.src, job.proving.as_ref().expect_held().buf);
+            let right = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
+            let op = self.op(OpKind::DirtyCompare(id));
+            self.out.push(Action::Compare { op, left, right });
+            return;
+        }
+        let Proving { slot, generation, stored, .. } = self.end_proof(id);
         if ok {
             self.dirty_reduced(id, Outcome::Shared { slot, generation, stored });
         } else {
@@ -157,6 +163,24 @@ impl CacheManager {
             self.note_damaged(&Mapping::Duplicate(place));
             self.compress_dirty(id);
         }
+    }
+
+    /// Stored content of the same fingerprint was compared.
+    pub(crate) fn dirty_compared(&mut self, id: u64, equal: bool) {
+        let Proving { slot, generation, stored, .. } = self.end_proof(id);
+        if equal {
+            self.dirty_reduced(id, Outcome::Shared { slot, generation, stored });
+        } else {
+            self.stats.compares_differed += 1;
+            self.compress_dirty(id);
+        }
+    }
+
+    fn end_proof(&mut self, id: u64) -> Proving {
+        let proving = self.wb.jobs.get_mut(&id).expect_held().proving.take().expect_held();
+        self.slots.unpin(proving.slot);
+        self.release(proving.buf);
+        proving
     }
 
     /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and it

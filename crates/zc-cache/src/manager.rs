@@ -76,6 +76,7 @@ pub(crate) enum OpKind {
     DirtyHash(u64),
     DirtyCompress(u64),
     DirtyProof(u64),
+    DirtyCompare(u64),
     DirtyPart(Part),
     GatherRead { gather: u64, extent: ExtentNo },
     DestageFlush { volume: VolumeId, writes: u64 },
@@ -394,6 +395,7 @@ impl CacheManager {
             },
             Event::Compared { op, equal } => match self.take_op(op) {
                 OpKind::Compare(job) => self.compared(job, equal),
+                OpKind::DirtyCompare(job) => self.dirty_compared(job, equal),
                 OpKind::ProbeCompare(id) => self.probe_ended(id, Some(equal)),
                 other => panic!("comparison for {other:?}"),
             },

@@ -2,7 +2,7 @@
 
 use zc_cache::config::{Ack, Mode, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{Codec, ErrorKind, WeuSlot};
+use zc_core::{Codec, ErrorKind, FingerprintKind, WeuSlot};
 
 use crate::world::{Shape, V, W, World, half, volume};
 
@@ -158,20 +158,36 @@ fn durable_acknowledgement_survives_without_a_flush() {
 
 #[test]
 fn dirty_content_that_is_stored_already_is_shared() {
-    let mut t = Twin::new(Shape::default());
-    let data = extents(7, 1);
-    t.world.write(W, 0, &data);
-    t.world.tick(2000);
-    t.write(9 * E, &data);
-    t.write(4 * E, &extents(8, 1));
-    t.write(5 * E, &extents(8, 1));
+    for kind in [FingerprintKind::Blake3, FingerprintKind::Sha1] {
+        let mut t = Twin::new(Shape { kind, ..Shape::default() });
+        let data = extents(7, 1);
+        t.world.write(W, 0, &data);
+        t.world.tick(2000);
+        t.write(9 * E, &data);
+        t.write(4 * E, &extents(8, 1));
+        t.write(5 * E, &extents(8, 1));
+        t.flush();
+        assert_eq!(t.world.stat("dirty_shared"), 2);
+        assert_eq!(t.world.stat("dirty_stored"), 1);
+        assert_eq!(t.world.stat("compares"), if kind == FingerprintKind::Sha1 { 2 } else { 0 });
+        t.world = t.world.restart(false);
+        t.check(0, 10 * E);
+        t.clean();
+        assert!(t.world.origins[&V] == t.twin);
+    }
+}
+
+#[test]
+fn dirty_content_of_a_weak_hash_is_not_shared_when_bytes_differ() {
+    let mut t = Twin::new(Shape { kind: FingerprintKind::Sha1, ..Shape::default() });
+    t.world.all_differs = true;
+    t.write(0, &extents(1, 1));
+    t.write(E, &extents(1, 1));
     t.flush();
-    assert_eq!(t.world.stat("dirty_shared"), 2);
-    assert_eq!(t.world.stat("dirty_stored"), 1);
+    let counts = ["compares_differed", "dirty_shared", "dirty_stored"].map(|name| t.world.stat(name));
+    assert_eq!(counts, [1, 0, 2]);
     t.world = t.world.restart(false);
-    t.check(0, 10 * E);
-    t.clean();
-    assert!(t.world.origins[&V] == t.twin);
+    t.check(0, 2 * E);
 }
 
 #[test]
