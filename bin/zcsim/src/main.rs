@@ -52,6 +52,8 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
+    /// Print the manual page.
+    Man,
 }
 
 fn main() -> ExitCode {
@@ -67,5 +69,12 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());
             ExitCode::SUCCESS
         }
+        Command::Man => match clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("zcsim: {error}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }

@@ -47,6 +47,12 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         (fitted.differing, "blocks read held something else than was known; what was written counts"),
         (reader.bad_count(), "bad lines were passed over"),
     ];
+    if report.geometry.extent_bytes > 4096 && report.stats.compress_tried > 0 {
+        line(
+            "note",
+            "the trace tells sizes of 4 KiB; those of larger extents are modelled, 1 to 5 % too large in all",
+        );
+    }
     for (count, what) in notes.into_iter().filter(|(count, _)| *count > 0) {
         line("note", &format!("{count} {what}"));
     }
