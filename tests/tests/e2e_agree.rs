@@ -17,8 +17,8 @@ use zc_reduce::Reducer;
 use zc_tests::{BlockKind, DataGen, MIB, World, program, rng, run_ok, same, seed_from_env};
 
 const BLOCK: usize = 4096;
-const BLOCKS: usize = 1500;
-const REQUESTS: u64 = 1300;
+const BLOCKS: usize = 600;
+const REQUESTS: u64 = 700;
 /// Longer than a stream waits for its next request.
 const PAUSE_NS: u64 = 200_000_000;
 
@@ -125,7 +125,7 @@ fn agree(settings: &str) {
     let mut world = World::new(3, at(BLOCKS).div_ceil(MIB));
     // A unit is written when it is full, and at no other time.
     world.cache = format!(
-        "size = \"1500 KiB\"\nextent_size = \"4 KiB\"\nweu_size = \"64 KiB\"\nweu_max_age = \"1 h\"\nprefetch_max = 0\n\
+        "size = \"1300 KiB\"\nextent_size = \"4 KiB\"\nweu_size = \"64 KiB\"\nweu_max_age = \"1 h\"\nprefetch_max = 0\n\
          {settings}"
     );
     let mut script = Script::new(seed);
@@ -165,8 +165,8 @@ fn agree(settings: &str) {
     let at_least = |name: &str, least: u64| {
         assert!(ours[name].as_u64() >= Some(least), "{name}: the run is too tame");
     };
-    at_least("evictions", 5);
-    at_least("read_hits", 100);
+    at_least("evictions", 3);
+    at_least("read_hits", 50);
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn trace() -> Trace {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) % below
     };
-    let all: Vec<Request> = (0..100_000_u64)
+    let all: Vec<Request> = (0..150_000_u64)
         .map(|number| {
             let block = random(20_000) * random(20_000) / 20_000;
             // Half of the addresses hold what others hold too.
@@ -39,7 +39,7 @@ fn a_quarter_of_the_extents_tells_hits_to_three_points_and_writes_to_a_third() {
     let config = Config::parse(text, "test").unwrap();
     let sample = trace.sample(4096, 5000);
     assert!((0.2..0.3).contains(&sample.rate), "{}", sample.rate);
-    for percent in [5, 30] {
+    for percent in [5, 20] {
         let unit_bytes = trace.footprint_bytes() * percent / 100;
         for reduction in [Reduction::Configured, Reduction::None] {
             let guess = estimate(&sample, &config, unit_bytes, reduction).unwrap();
