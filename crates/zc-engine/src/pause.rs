@@ -81,6 +81,11 @@ impl Shard {
     /// Another manager takes over, on the cache device that is back.
     pub(crate) fn swap(&mut self, replacement: Replacement) {
         let Some(pause) = &self.pause else { return };
+        if !self.stopping.is_running() {
+            // The old one may have been told to stop, and is the one to end.
+            self.resume();
+            return;
+        }
         let buf = |event: &Event| match event {
             Event::Submit(request) => match request.kind {
                 RequestKind::Read { buf } | RequestKind::Write { buf, .. } => Some(buf),
