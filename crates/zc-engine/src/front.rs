@@ -8,6 +8,7 @@
 //!
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
+use zc_cache::config::{Ack, Mode};
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
 use zc_core::{ErrorKind, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_io::{AlignedBuf, Arena};
@@ -34,6 +35,8 @@ pub(crate) struct ClientRequest {
     /// Manager requests that have not ended.
     parts_left: u32,
     error: Option<ErrorKind>,
+    /// The answer waits for reduced data to be durable.
+    hurries: bool,
 }
 
 /// Who asked, and what the answer goes to.
@@ -240,6 +243,8 @@ impl Shard {
         self.next_number += 1;
         let id = self.next_number;
         self.budget_bytes += charge_bytes;
+        let hurries = self.hurries(volume, asked);
+        self.hurried += usize::from(hurries);
         let client = ClientRequest {
             from,
             asked,
@@ -249,9 +254,23 @@ impl Shard {
             body,
             parts_left: 0,
             error: None,
+            hurries,
         };
         self.clients.insert(id, client);
         id
+    }
+
+    /// Whether the answer to such a request waits until data is reduced and durable on the cache device.
+    fn hurries(&mut self, volume: VolumeId, asked: Asked) -> bool {
+        let config = &self.volume_mut(volume).config;
+        let durable = match asked.command {
+            Command::Flush => true,
+            Command::Write | Command::WriteZeroes | Command::Trim => {
+                asked.fua || config.write_back.ack == Ack::Durable
+            }
+            Command::Read | Command::Cache | Command::BlockStatus => false,
+        };
+        durable && config.mode == Mode::WriteBack
     }
 
     fn client(&mut self, id: u64) -> &mut ClientRequest {
@@ -385,6 +404,7 @@ impl Shard {
     pub(crate) fn answer(&mut self, id: u64) {
         let Some(client) = self.clients.remove(&id) else { panic!("client request {id} is answered twice") };
         self.budget_bytes -= client.charge_bytes;
+        self.hurried -= usize::from(client.hurries);
         if let Body::Change(change) = &client.body
             && change.start < change.end
         {

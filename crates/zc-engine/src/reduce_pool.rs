@@ -5,7 +5,8 @@
 //!
 //! To wake a thread costs more than to hash an extent, so what belongs to insertions is gathered on both ways: jobs are
 //! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are many or
-//! nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes at once.
+//! nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes at once: decoding
+//! always, the rest while a client waits for a flush ([`ReducePool::hurry`]).
 //!
 //! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
 //! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
@@ -15,7 +16,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -98,6 +99,8 @@ struct Shared {
     results: AtomicUsize,
     waker: Waker,
     inline: AtomicU64,
+    /// Nothing has time at the moment.
+    hurry: AtomicBool,
 }
 
 impl Shared {
@@ -135,6 +138,7 @@ impl ReducePool {
             results: AtomicUsize::new(0),
             waker,
             inline: AtomicU64::new(0),
+            hurry: AtomicBool::new(false),
         });
         let scratch = reduce::Scratch::default();
         let mut pool = Self { shared, threads: Vec::new(), scratch, fresh: Vec::new(), fresh_since_ms: None };
@@ -151,6 +155,11 @@ impl ReducePool {
             pool.threads.push(thread);
         }
         Ok(pool)
+    }
+
+    /// From now on every job and every result goes at once, or no longer.
+    pub(crate) fn hurry(&self, hurry: bool) {
+        self.shared.hurry.store(hurry, Ordering::Relaxed);
     }
 
     /// Takes a job; a worker gets it with the next [`Self::hand_over`].
@@ -170,7 +179,8 @@ impl ReducePool {
             return;
         }
         let since_ms = *self.fresh_since_ms.get_or_insert(now_ms);
-        let have_time = self.fresh.len() < REDUCE_JOBS_TOGETHER && now_ms <= since_ms + 1;
+        let hurry = self.shared.hurry.load(Ordering::Relaxed);
+        let have_time = !hurry && self.fresh.len() < REDUCE_JOBS_TOGETHER && now_ms <= since_ms + 1;
         if have_time && self.fresh.iter().all(Job::has_time) {
             return;
         }
@@ -262,7 +272,7 @@ fn work(shared: &Shared) {
         let has_time = job.has_time();
         let outcome = job.run(&mut scratch);
         let results = shared.put(outcome);
-        untold = has_time && results < REDUCE_RESULTS_MAX;
+        untold = has_time && results < REDUCE_RESULTS_MAX && !shared.hurry.load(Ordering::Relaxed);
         if !untold {
             shared.waker.wake();
         }
@@ -388,6 +398,22 @@ mod tests {
             assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
             assert!(!pool.has_results());
         }
+    }
+
+    #[test]
+    fn a_job_that_a_client_waits_for_does_not_wait_for_others() {
+        let mut ring = Ring::new(RingOptions::default()).unwrap();
+        let event = EventFd::new().unwrap();
+        let mut pool = ReducePool::start(1, &[], event.waker()).unwrap();
+        let zeros = Arena::new(AlignedBuf::new(512));
+        let src = zeros.read_lease(0..512);
+        pool.submit(Job::Hash { op: OpId(1), src, kind: FingerprintKind::Blake3 });
+        pool.hand_over(7);
+        assert!(pool.has_fresh());
+        pool.hurry(true);
+        pool.hand_over(7);
+        assert!(!pool.has_fresh());
+        assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
     }
 
     #[test]

@@ -140,6 +140,8 @@ pub(crate) struct Shard {
     /// Connections whose requests wait for payload memory.
     pub(crate) stalled: Vec<u64>,
     pub(crate) clients: Map<u64, ClientRequest>,
+    /// How many of them wait until data is reduced and durable.
+    pub(crate) hurried: usize,
     /// ublk devices by number.
     pub(crate) ublk: Map<u32, UblkDevice>,
     /// Threads that know the holes of origins, and what they found.
@@ -210,6 +212,7 @@ impl Shard {
             last_look_ms: 0,
             stalled: Vec::new(),
             clients: Map::default(),
+            hurried: 0,
             ublk: Map::default(),
             maps: Map::default(),
             mapped: Answers::default(),
@@ -350,6 +353,7 @@ impl Shard {
         self.pump_pause();
         self.handle_events(actions);
         self.intent.write_out();
+        self.pool.hurry(self.hurried > 0);
         self.pool.hand_over(self.clock.now_ms());
         self.send_replies();
     }
