@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 
-use super::run::{Case, Options, configuration};
+use super::run::{Case, Options, configuration, make_cache};
 use crate::load::{self, Content, Durability, Load, Op, Order, histogram};
 use crate::nbd::daemon::{Daemon, fill_file};
 
@@ -56,6 +56,7 @@ pub fn run(options: &Options, seconds: u64) -> anyhow::Result<Pauses> {
             "[[volume]]\nname = {mode:?}\norigin = {origin:?}\ndirect = true\nmode = {mode:?}"
         )?;
     }
+    make_cache(&dir, options.size_bytes / TIMES)?;
     let daemon = Daemon::serve(&dir, &configuration(&dir, options.size_bytes / TIMES, &volumes)?)?;
     let whole = Load {
         op: Op::Write(Content::Noise),

@@ -142,11 +142,27 @@ impl Sample {
     }
 }
 
+/// Makes the cache file of a daemon in `dir`. It is written once before, as an SSD's blocks have been: a file system that
+/// allocates blocks commits its own journal with every flush.
+pub(super) fn make_cache(dir: &Path, cache_bytes: u64) -> anyhow::Result<()> {
+    let file = dir.join("cache.img");
+    fill_file(&file, cache_bytes)?;
+    let mut command = Command::new(beside("zcctl")?);
+    let output = command
+        .args(["format", "--force"])
+        .arg(&file)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot start zcctl")?;
+    ensure!(output.status.success(), "zcctl format: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
 /// Configuration of a daemon in `dir`: a cache, and volumes with `name`, `origin` and everything else in `volumes`.
 pub(super) fn configuration(dir: &Path, cache_bytes: u64, volumes: &str) -> anyhow::Result<String> {
     let at = |name: &str| dir.join(name).display().to_string();
     let mut text = String::new();
-    writeln!(text, "[cache]\npath = {:?}\nsize = {cache_bytes}", at("cache.img"))?;
+    writeln!(text, "[cache]\npath = {:?}\nsize = {cache_bytes}\ndiscard = false", at("cache.img"))?;
     writeln!(text, "state_dir = {:?}", at("state"))?;
     text.push_str(volumes);
     writeln!(text, "[nbd]\nlisten = []\nunix = [{:?}]", at("nbd.sock"))?;
@@ -190,6 +206,7 @@ impl Rig {
                 writeln!(volumes, "ack = {ack:?}")?;
             }
         }
+        make_cache(&dir, 4 * options.size_bytes)?;
         let daemon = Daemon::serve(&dir, &configuration(&dir, 4 * options.size_bytes, &volumes)?)?;
         let qemu = qemu(&options.dir, &file)?;
         Ok(Self { daemon, qemu, file })

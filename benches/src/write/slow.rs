@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 
-use super::run::{Case, Options, Sample, configuration};
+use super::run::{Case, Options, Sample, configuration, make_cache};
 use crate::load::{self, Durability};
 use crate::nbd::daemon::{Daemon, fill_file};
 use crate::nbd::servers::Server;
@@ -75,6 +75,7 @@ pub fn run(options: &Options) -> anyhow::Result<Slow> {
         "[[volume]]\nname = \"slow\"\norigin = {:?}\ndirect = false\nmode = \"write-back\"\n",
         mounted.mount
     );
+    make_cache(&dir, 8 * options.size_bytes)?;
     let daemon = Daemon::serve(&dir, &configuration(&dir, 8 * options.size_bytes, &volume)?)?;
     let load = Case { depth: 32, durability: Durability::None }.load(TIME_NS, 1);
     let origin = Sample::of(&load::run(server.socket(), "", load)?);

@@ -37,6 +37,9 @@ pub(crate) const INLINE_DECODE_BYTES_PER_TURN: u32 = 512 << 10;
 pub(crate) const REDUCE_JOBS_MAX: usize = 16_384;
 /// Jobs of insertions that are handed over at once; fewer wait for others for a millisecond or two.
 pub(crate) const REDUCE_JOBS_TOGETHER: usize = 8;
+/// Bytes that the data-plane thread hashes, compares or compresses with LZ4 itself in one turn when a client waits for a flush:
+/// about as long as waking a worker and being woken takes, twice.
+pub(crate) const HURRY_INLINE_BYTES: usize = 32 << 10;
 /// Milliseconds to the next turn while they do.
 pub(crate) const TICK_JOBS_MS: u64 = 1;
 /// Results of insertions that wake the data plane; fewer wait for others, ...

@@ -6,7 +6,8 @@
 //! To wake a thread costs more than to hash an extent, so what belongs to insertions is gathered on both ways: jobs are
 //! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are many or
 //! nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes at once: decoding
-//! always, the rest while a client waits for a flush ([`ReducePool::hurry`]).
+//! always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and little of that is done by the thread that
+//! brings it, because to wake a worker and to be woken by it takes longer.
 //!
 //! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
 //! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
@@ -26,7 +27,8 @@ use zc_io::{Lease, ReadLease, Waker};
 use crate::error::EngineError;
 use crate::extents::PartDecode;
 use crate::limits::{
-    REDUCE_JOBS_MAX, REDUCE_JOBS_TOGETHER, REDUCE_LINGER, REDUCE_RESULTS_MAX, REDUCE_THREADS_MAX,
+    HURRY_INLINE_BYTES, REDUCE_JOBS_MAX, REDUCE_JOBS_TOGETHER, REDUCE_LINGER, REDUCE_RESULTS_MAX,
+    REDUCE_THREADS_MAX,
 };
 use crate::reduce::{self, Facts};
 
@@ -62,6 +64,15 @@ impl Job {
     /// Whether its result can wait a moment for others: it belongs to an insertion.
     fn has_time(&self) -> bool {
         matches!(self, Self::Hash { .. } | Self::Compress { .. } | Self::Compare { .. })
+    }
+
+    /// Bytes that it goes through if that is quick; what takes long counts as more than anybody would do in passing.
+    fn quick_bytes(&self) -> usize {
+        match self {
+            Self::Hash { src, .. } | Self::Compress { src, codec: Codec::Lz4, .. } => src.len(),
+            Self::Compare { left, .. } => left.len(),
+            Self::Decode(_) | Self::Compress { .. } | Self::Blocking { .. } => HURRY_INLINE_BYTES + 1,
+        }
     }
 
     fn run(self, scratch: &mut reduce::Scratch) -> Outcome {
@@ -180,6 +191,14 @@ impl ReducePool {
         }
         let since_ms = *self.fresh_since_ms.get_or_insert(now_ms);
         let hurry = self.shared.hurry.load(Ordering::Relaxed);
+        if hurry && self.fresh.iter().map(Job::quick_bytes).sum::<usize>() <= HURRY_INLINE_BYTES {
+            self.fresh_since_ms = None;
+            for job in std::mem::take(&mut self.fresh) {
+                let outcome = job.run(&mut self.scratch);
+                self.shared.put(outcome);
+            }
+            return;
+        }
         let have_time = !hurry && self.fresh.len() < REDUCE_JOBS_TOGETHER && now_ms <= since_ms + 1;
         if have_time && self.fresh.iter().all(Job::has_time) {
             return;
@@ -411,6 +430,12 @@ mod tests {
         pool.hand_over(7);
         assert!(pool.has_fresh());
         pool.hurry(true);
+        pool.hand_over(7);
+        assert!(!pool.has_fresh() && pool.has_results(), "it is little, and done");
+        assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
+        let much = Arena::new(AlignedBuf::new(HURRY_INLINE_BYTES + 512));
+        let src = much.read_lease(0..HURRY_INLINE_BYTES + 512);
+        pool.submit(Job::Hash { op: OpId(2), src, kind: FingerprintKind::Blake3 });
         pool.hand_over(7);
         assert!(!pool.has_fresh());
         assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);

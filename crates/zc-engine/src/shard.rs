@@ -319,6 +319,7 @@ impl Shard {
         let sends = std::mem::take(&mut self.quick_sends);
         let ms = match (self.touched.is_empty(), sends) {
             (false, _) => 0,
+            _ if self.pool.has_results() => 0,
             (true, _) if self.pool.has_fresh() => TICK_JOBS_MS,
             (true, 0) => self.tick_ms(),
             (true, _) => TICK_BUSY_MS,
