@@ -22,7 +22,7 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs"];
 const LAYERS: &[&[&str]] = &[
     &["zc-core"],
     &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
-    &["zc-cache"],
+    &["zc-cache", "zc-flash"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config"],
     &["zc-setup"],
     &["zc-engine", "zc-sim", "zc-replay"],
