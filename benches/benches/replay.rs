@@ -39,7 +39,7 @@ fn replay(c: &mut Criterion) {
         let text = CONFIG.replace("[[volume]]", &format!("{reduction}[[volume]]"));
         let config = Config::parse(&text, "bench").expect("a configuration");
         for share in [10.0, 40.0] {
-            let replay = Replay { size: CacheSize::OfFootprint(share), check: false };
+            let replay = Replay { size: CacheSize::OfFootprint(share), ..Replay::default() };
             group.bench_function(format!("{label} at {share} %"), |b| {
                 b.iter(|| black_box(cache::run(&trace, &config, replay, |_| {}).expect("replays")));
             });

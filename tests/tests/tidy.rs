@@ -26,6 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config"],
     &["zc-setup"],
     &["zc-engine", "zc-sim", "zc-replay"],
+    &["zc-figures"],
     &["zcached", "zcctl", "zcsim"],
     &["zc-bench", "zc-tests", "xtask"],
 ];

@@ -82,7 +82,7 @@ fn generate(args: &Args) -> anyhow::Result<()> {
     }
     let kind = match args.kind {
         KindArg::Zipf => Kind::Zipf { theta: args.theta },
-        KindArg::Mix => Kind::Mix,
+        KindArg::Mix => Kind::Mix(workload::Mix::default()),
         KindArg::Scan => Kind::Scan,
         KindArg::Snapshots => Kind::Snapshots { changed: share("changed", args.changed)? },
     };

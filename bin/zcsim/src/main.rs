@@ -1,7 +1,7 @@
 //! `zcsim`: the cache manager under simulated devices, and traces.
 //!
 //! `zcsim info` tells what is in a block trace; `zcsim run`, `sweep` and `size` send one
-//! through a cache, or through many.
+//! through a cache, or through many; `zcsim figures` makes the papers' figures.
 //!
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a fixed
 //! workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not found),
@@ -9,6 +9,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod exhaustive;
+mod figures;
 mod fuzz;
 mod generate;
 mod info;
@@ -43,6 +44,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Tell how large a cache should be for what a trace does.
     Size(sizing::Args),
+    /// Make the figures of the papers that zcached builds on, ours beside theirs.
+    Figures(figures::Args),
     /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots.
     Generate(generate::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Run(args) => run::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Size(args) => sizing::run(&args),
+        Command::Figures(args) => figures::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
         Command::Completions { shell } => {

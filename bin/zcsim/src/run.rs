@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Compare every read with what was written last
     #[arg(long, requires = "config")]
     pub(crate) check: bool,
+    /// With a configuration: the origin knows fingerprints of its contents and tells them (Nitro's recipes)
+    #[arg(long, requires = "config")]
+    pub(crate) recipes: bool,
     #[command(flatten)]
     pub(crate) ratios: RatioArgs,
     /// Print JSON

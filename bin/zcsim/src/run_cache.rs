@@ -19,7 +19,12 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
     let began = crate::fuzz::now();
-    let report = cache::run(&trace, &config, Replay { size, check: args.check }, |_| {})?;
+    let report = cache::run(
+        &trace,
+        &config,
+        Replay { size, check: args.check, recipes: args.recipes, ..Replay::default() },
+        |_| {},
+    )?;
     let seconds = began.elapsed().as_secs_f64().max(1e-9);
     let per_second = report.requests as f64 / seconds;
     if args.json {

@@ -19,9 +19,10 @@ use crate::load::Trace;
 const PROGRESS_STEPS: usize = 1 << 14;
 
 /// How large the cache is.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum CacheSize {
     /// As the configuration says: the size of the device, with metadata.
+    #[default]
     Configured,
     /// The write-evict units together have this share, in per cent, of the bytes that the trace touches.
     OfFootprint(f64),
@@ -42,6 +43,9 @@ pub struct Report {
     pub requests: u64,
     /// The manager's counters.
     pub stats: Stats,
+    /// The counters when the cache was taken to be warm: those of the start if nothing was said. Ratios and bytes
+    /// written are of what came after.
+    pub warm: Stats,
     /// What origins did.
     pub origin: OriginTraffic,
     /// Bytes of RAM by the manager's structures.
@@ -54,6 +58,17 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+const fn hits(stats: &Stats) -> u64 {
+    stats.extent_hits_device + stats.extent_hits_memory + stats.extent_hits_zero
+}
+
+const fn written(stats: &Stats) -> u64 {
+    stats.weu_bytes_written
+        + stats.journal_bytes_written
+        + stats.checkpoint_bytes_written
+        + stats.region_map_bytes_written
+}
+
 impl Report {
     /// Bytes of all units.
     #[must_use]
@@ -64,13 +79,14 @@ impl Report {
     /// Parts of extents that reads got without the origin.
     #[must_use]
     pub const fn read_hits(&self) -> u64 {
-        self.stats.extent_hits_device + self.stats.extent_hits_memory + self.stats.extent_hits_zero
+        hits(&self.stats) - hits(&self.warm)
     }
 
     /// Parts of extents that reads asked for.
     #[must_use]
-    pub const fn read_extents(&self) -> u64 {
-        self.read_hits() + self.stats.extent_misses + self.stats.extent_joins
+    pub fn read_extents(&self) -> u64 {
+        let misses = |stats: &Stats| stats.extent_misses + stats.extent_joins;
+        self.read_hits() + misses(&self.stats) - misses(&self.warm)
     }
 
     /// Hits over parts of extents read.
@@ -82,10 +98,7 @@ impl Report {
     /// Bytes written to the cache device: units, journal, checkpoints, region maps.
     #[must_use]
     pub const fn ssd_bytes_written(&self) -> u64 {
-        self.stats.weu_bytes_written
-            + self.stats.journal_bytes_written
-            + self.stats.checkpoint_bytes_written
-            + self.stats.region_map_bytes_written
+        written(&self.stats) - written(&self.warm)
     }
 
     /// Extents that entered without being stored, as their content was known; dirty ones among them.
@@ -173,12 +186,16 @@ fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
 }
 
 /// What a replay needs besides trace and configuration.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Replay {
     /// Size of the cache.
     pub size: CacheSize,
     /// Compare every read with what was written last.
     pub check: bool,
+    /// The origin knows the fingerprints of its contents and tells them (Nitro's recipes).
+    pub recipes: bool,
+    /// Requests that only warm the cache.
+    pub warm_requests: u64,
 }
 
 /// Replays a trace. `progress` is told how many requests have been done, now and then.
@@ -191,16 +208,21 @@ pub fn run(
     replay: Replay,
     mut progress: impl FnMut(u64),
 ) -> Result<Report, ReplayError> {
-    let (volumes, volume_bytes) = volumes(config, trace);
+    let (mut volumes, volume_bytes) = volumes(config, trace);
+    volumes.iter_mut().for_each(|volume| volume.recipes = replay.recipes);
     let geometry = geometry(config, replay.size, trace, volume_bytes)?;
     let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
     let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
     let manager = CacheManager::new(settings, volumes, StartState::fresh());
-    let mut driver = Driver::new(trace, manager, geometry.slots);
+    let mut driver = Driver::new(trace, manager, &geometry);
     if replay.check {
         driver.check();
     }
+    let mut warm = Stats::default();
     for (number, step) in trace.steps.iter().enumerate() {
+        if u64_from_usize(number) == replay.warm_requests {
+            warm = driver.manager.stats().clone();
+        }
         driver.step(step)?;
         if number % PROGRESS_STEPS == 0 {
             progress(u64_from_usize(number));
@@ -213,6 +235,7 @@ pub fn run(
         footprint_bytes: trace.footprint_bytes(),
         requests: trace.requests(),
         stats: driver.manager.stats().clone(),
+        warm,
         origin: driver.origin,
         manager_ram: driver.manager.ram_by_structure(),
         replay_ram_bytes: driver.ram_bytes(),

@@ -42,6 +42,11 @@ impl ContentId {
     /// Zeros.
     pub(crate) const ZERO: Self = Self(0);
 
+    /// Its number, for those who need a key.
+    pub(crate) const fn key(self) -> u64 {
+        self.0 as u64
+    }
+
     /// The content of this number that no trace names.
     pub(crate) const fn unique(number: u32) -> Self {
         Self(number | UNIQUE_BIT)

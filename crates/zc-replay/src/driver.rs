@@ -9,12 +9,12 @@
 use std::collections::VecDeque;
 
 use zc_cache::CacheManager;
-use zc_cache::seam::{Action, Event, Note, Request, RequestKind};
+use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind};
 use zc_core::{
-    BufId, BufSlice, ErrorKind, Generation, Map, ReqId, VolumeId, WeuSeq, WeuSlot, u64_from_usize,
-    usize_from_u32,
+    BufId, BufSlice, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId, WeuSeq, WeuSlot,
+    u64_from_usize, usize_from_u32,
 };
-use zc_format::{ExtentHeader, WeuHeader};
+use zc_format::{ExtentHeader, Geometry, WeuHeader};
 use zc_trace::Op;
 
 use crate::content::{BLOCK_BYTES, ContentId};
@@ -85,6 +85,7 @@ pub(crate) struct Driver<'a> {
     bufs: Map<BufId, Buffer>,
     spare: Vec<Buffer>,
     slots: Vec<Slot>,
+    extent_blocks: u32,
     queue: VecDeque<Event>,
     actions: Vec<Action>,
     pub(crate) origin: OriginTraffic,
@@ -110,7 +111,7 @@ fn range(slice: BufSlice) -> core::ops::Range<usize> {
 
 impl<'a> Driver<'a> {
     /// A driver for a manager whose cache was never written.
-    pub(crate) fn new(trace: &'a Trace, mut manager: CacheManager, slots: u32) -> Self {
+    pub(crate) fn new(trace: &'a Trace, mut manager: CacheManager, geometry: &Geometry) -> Self {
         let mut actions = Vec::new();
         manager.begin(0, &mut actions);
         let mut driver = Self {
@@ -120,7 +121,8 @@ impl<'a> Driver<'a> {
             next_unique: trace.next_unique,
             bufs: Map::default(),
             spare: Vec::new(),
-            slots: (0..slots).map(|_| Slot::default()).collect(),
+            slots: (0..geometry.slots).map(|_| Slot::default()).collect(),
+            extent_blocks: geometry.extent_bytes / BLOCK_BYTES,
             queue: VecDeque::new(),
             actions,
             origin: OriginTraffic::default(),
@@ -315,7 +317,9 @@ impl<'a> Driver<'a> {
             | Action::CommitCheckpoint { op, .. }
             | Action::FlushCache { op }
             | Action::Distrust { op, .. } => op,
-            Action::WantRecipe { op, .. } => return Some(Event::RecipeArrived { op, prints: Vec::new() }),
+            Action::WantRecipe { op, volume, first, count } => {
+                return Some(Event::RecipeArrived { op, prints: self.recipe(volume, first, count) });
+            }
             Action::Note(
                 note @ (Note::CacheFailed { .. } | Note::ExtentDropped { .. } | Note::Fenced { .. }),
             ) => {
@@ -377,6 +381,21 @@ impl<'a> Driver<'a> {
         self.next_unique = self.next_unique.wrapping_add(1);
         self.changed.insert(key, id);
         id
+    }
+
+    /// Fingerprints of extents as the origin holds them, where it holds anything that is known.
+    fn recipe(&self, volume: VolumeId, first: ExtentNo, count: u32) -> Vec<Option<Fingerprint>> {
+        let per_extent = u64::from(self.extent_blocks);
+        let held = |key: u64| self.changed.get(&key).or_else(|| self.trace.initial.get(&key)).copied();
+        let print = |extent: u64| {
+            let blocks = extent * per_extent..(extent + 1) * per_extent;
+            let ids: Option<Vec<ContentId>> = blocks.map(|block| held(block_key(volume.0, block))).collect();
+            match self.trace.contents.digest(&ids?) {
+                Digest::Print(print) => Some(print),
+                Digest::Zero => None,
+            }
+        };
+        (first.0..first.0 + u64::from(count)).map(print).collect()
     }
 
     fn buffer(&mut self) -> Buffer {

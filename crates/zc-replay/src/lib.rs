@@ -20,6 +20,7 @@ mod extents;
 mod load;
 pub mod plain;
 mod sample;
+pub mod sharing;
 pub mod sizing;
 
 pub use content::Ratios;

@@ -70,7 +70,7 @@ pub fn estimate(
     let least = WEU_BYTES_MIN.max(config.cache.extent_bytes.saturating_mul(8)).min(config.cache.weu_bytes);
     let smaller = u32::try_from(smaller).unwrap_or(u32::MAX).max(1);
     config.cache.weu_bytes = least.max(1 << smaller.ilog2());
-    let replay = Replay { size: CacheSize::Units(scaled(unit_bytes, sample.rate)), check: false };
+    let replay = Replay { size: CacheSize::Units(scaled(unit_bytes, sample.rate)), ..Replay::default() };
     let report = cache::run(&sample.trace, &config, replay, |_| {})?;
     let expected = sample.read_extents as f64 * sample.rate;
     let missing = expected - report.read_extents() as f64;
@@ -91,7 +91,7 @@ pub fn simulate(
     unit_bytes: u64,
     reduction: Reduction,
 ) -> Result<(Estimate, Report), ReplayError> {
-    let replay = Replay { size: CacheSize::Units(unit_bytes), check: false };
+    let replay = Replay { size: CacheSize::Units(unit_bytes), ..Replay::default() };
     let report = cache::run(trace, &configured(config, reduction), replay, |_| {})?;
     let found = Estimate {
         read_hit_ratio: report.read_hit_ratio(),

@@ -46,7 +46,8 @@ fn load(requests: &[Request]) -> Trace {
 
 fn replay(requests: &[Request], choice: Choice, units: u64) -> Report {
     let size = CacheSize::Units(units * 256 * 1024);
-    run(&load(requests), &config(choice), Replay { size, check: true }, |_| {}).expect("replays")
+    run(&load(requests), &config(choice), Replay { size, check: true, ..Replay::default() }, |_| {})
+        .expect("replays")
 }
 
 /// Nothing that was offered is lost count of, and the device got what was stored.
@@ -174,7 +175,7 @@ fn a_cache_that_cannot_be_is_an_error() {
     let mut settings = config(PLAIN);
     settings.cache.size = None;
     let of = |settings: &Config| {
-        let replay = Replay { size: CacheSize::Configured, check: false };
+        let replay = Replay { size: CacheSize::Configured, ..Replay::default() };
         run(&trace, settings, replay, |_| {}).unwrap_err().to_string()
     };
     assert!(of(&settings).contains("cache.size"));
@@ -183,4 +184,32 @@ fn a_cache_that_cannot_be_is_an_error() {
     settings.cache.size = Some(zc_config::SizeOrShare::Bytes(1 << 30));
     settings.cache.max_ram_bytes = 1;
     assert!(of(&settings).contains("max_ram"));
+}
+
+#[test]
+fn recipes_turn_misses_into_hits() {
+    // The second half of the volume holds what the first does; both are read, a block at a time.
+    let requests: Vec<Request> =
+        (0..64).map(|block| request(Op::Read, block, block, u128::from(block % 32) + 1)).collect();
+    let hits = |recipes: bool, dedup: bool| {
+        let replay =
+            Replay { size: CacheSize::Units(8 * 256 * 1024), check: true, recipes, ..Replay::default() };
+        let report = run(&load(&requests), &config(Choice { dedup, ..PLAIN }), replay, |_| {}).unwrap();
+        assert_eq!(report.stats.recipe_hits, report.read_hits());
+        report.read_hits()
+    };
+    assert_eq!([hits(false, true), hits(true, false)], [0, 0]);
+    // Those of the second half; the last of the first wait for more of their stream, and their recipes find nothing.
+    assert!(hits(true, true) >= 16, "{}", hits(true, true));
+}
+
+#[test]
+fn what_warms_the_cache_does_not_count() {
+    let requests: Vec<Request> =
+        (0..64).map(|block| request(Op::Read, block % 32, block, u128::from(block % 32) + 1)).collect();
+    let ratio = |warm_requests: u64| {
+        let replay = Replay { size: CacheSize::Units(8 * 256 * 1024), warm_requests, ..Replay::default() };
+        run(&load(&requests), &config(PLAIN), replay, |_| {}).unwrap().read_hit_ratio()
+    };
+    assert_eq!([ratio(0), ratio(32)], [0.5, 1.0]);
 }

@@ -94,7 +94,7 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
                 bar.inc(done - seen);
                 seen = done;
             };
-            let replay = Replay { size: point.size, check: false };
+            let replay = Replay { size: point.size, ..Replay::default() };
             let outcome = cache::run(&trace, config, replay, progress).map_err(anyhow::Error::from);
             bar.inc(trace.requests().saturating_sub(seen));
             let kept = outcome.and_then(|report| lock(&table).add(Row::new(point, &report)));

@@ -5,13 +5,15 @@
 //!   (the form of YCSB, Cooper et al., SoCC 2010).
 //! - *mix*: what is known of the FIU traces of Nitro's evaluation (Li et al., USENIX ATC 2014, section 5: 3.6 to 4.3 writes
 //!   per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a twelfth of the
-//!   volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, and how long runs are.
+//!   volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, how long runs are, and the share
+//!   of writes that bring what is there already (none unless asked for).
 //! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
 //! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a time;
 //!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
-//! from those. Shared contents come from a pool of a sixteenth of the addresses in use.
+//! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
+//! at once is shared as a whole.
 //!
 //! Invariants: the same seed gives the same requests; a read sees what was written last.
 
@@ -35,8 +37,25 @@ const STEP_NS: u64 = 1_000_000;
 const CHANGED_BLOCKS: u64 = 16;
 /// Addresses per shared content.
 const POOL_DIVISOR: u64 = 16;
-/// What part of the volume a mix touches.
-const MIX_DIVISOR: u64 = 12;
+
+/// What a file server's mix is like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Mix {
+    /// Writes per read.
+    pub writes_per_read: f64,
+    /// The volume over the part of it that is accessed.
+    pub spread: u64,
+    /// Share of writes that bring what is there already.
+    pub repeated: f64,
+    /// Exponent of Zipf's law, above 0.
+    pub theta: f64,
+}
+
+impl Default for Mix {
+    fn default() -> Self {
+        Self { writes_per_read: 4.0, spread: 12, repeated: 0.0, theta: 0.99 }
+    }
+}
 
 /// Kind of a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,7 +66,7 @@ pub enum Kind {
         theta: f64,
     },
     /// A file server's mix.
-    Mix,
+    Mix(Mix),
     /// From front to back.
     Scan,
     /// Copies day by day.
@@ -88,6 +107,8 @@ pub struct Requests {
     /// Blocks of the request under way that have not been told yet, and its kind.
     pending: std::ops::Range<u64>,
     op: Op,
+    /// Whether the request under way writes what is there already.
+    repeats: bool,
 }
 
 impl Workload {
@@ -98,7 +119,10 @@ impl Workload {
     #[must_use]
     pub fn generate(&self) -> Requests {
         assert!(self.blocks >= 1024, "a volume has 4 MiB at least");
-        let theta = if let Kind::Zipf { theta } = self.kind { theta } else { 0.99 };
+        let theta = match self.kind {
+            Kind::Zipf { theta } | Kind::Mix(Mix { theta, .. }) => theta,
+            Kind::Scan | Kind::Snapshots { .. } => 1.0,
+        };
         Requests {
             workload: *self,
             rng: Pcg64Mcg::seed_from_u64(self.seed),
@@ -107,13 +131,14 @@ impl Workload {
             next: 0,
             pending: 0..0,
             op: Op::Read,
+            repeats: false,
         }
     }
 
     /// Blocks that can be accessed.
     fn in_use(&self) -> u64 {
         match self.kind {
-            Kind::Mix => self.blocks / MIX_DIVISOR,
+            Kind::Mix(mix) => self.blocks / mix.spread.max(1),
             _ => self.blocks,
         }
     }
@@ -121,7 +146,7 @@ impl Workload {
     const fn request_blocks(&self) -> u64 {
         match self.kind {
             Kind::Zipf { .. } => 1,
-            Kind::Mix => 2,
+            Kind::Mix(_) => 2,
             Kind::Scan => 32,
             Kind::Snapshots { .. } => 128,
         }
@@ -130,7 +155,7 @@ impl Workload {
     fn reads(&self) -> f64 {
         match self.kind {
             Kind::Zipf { .. } => self.reads.clamp(0.0, 1.0),
-            Kind::Mix => 0.2,
+            Kind::Mix(mix) => 1.0 / (1.0 + mix.writes_per_read.max(0.0)),
             Kind::Scan | Kind::Snapshots { .. } => 1.0,
         }
     }
@@ -141,12 +166,15 @@ impl Workload {
 
     /// The content that a block of this version has.
     fn content(&self, block: u64, version: u64) -> Content {
-        let own = self.hash(1 + version, block);
+        // What a mix writes at once is shared as a whole.
+        let run = if matches!(self.kind, Kind::Mix(_)) { self.request_blocks() } else { 1 };
+        let own = self.hash(1 + version, block / run);
         let id = if uniform(self.hash(2, own)) < self.shared {
-            self.hash(3, own % (self.in_use() / POOL_DIVISOR))
+            self.hash(3, own % (self.in_use() / run / POOL_DIVISOR))
         } else {
             own
         };
+        let id = if run == 1 { id } else { self.hash(8, id ^ (block % run)) };
         // Box and Muller 1958; the content decides, not the address.
         let (radius, angle) = (1.0 - uniform(self.hash(4, id)), uniform(self.hash(5, id)));
         let normal = (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos();
@@ -178,19 +206,23 @@ impl Requests {
         let len = workload.request_blocks();
         let pieces = (workload.in_use() / len).max(1);
         let piece = match workload.kind {
-            Kind::Zipf { .. } | Kind::Mix => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
+            Kind::Zipf { .. } | Kind::Mix(_) => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
             Kind::Scan => self.next % pieces,
             Kind::Snapshots { .. } => self.next,
         };
         // A mix lies all over the volume, in runs of 512 KiB.
         let first = match workload.kind {
-            Kind::Mix => {
+            Kind::Mix(mix) => {
                 let (run, within) = (piece * len / 128, piece * len % 128);
-                run * 128 * MIX_DIVISOR + within
+                run * 128 * mix.spread.max(1) + within
             }
             _ => piece * len,
         };
         self.op = if self.rng.random_bool(workload.reads()) { Op::Read } else { Op::Write };
+        self.repeats = match workload.kind {
+            Kind::Mix(mix) if mix.repeated > 0.0 => self.rng.random_bool(mix.repeated.min(1.0)),
+            _ => false,
+        };
         self.pending = first..first + len;
         self.next += 1;
     }
@@ -202,7 +234,7 @@ impl Requests {
             return self.workload.content(block, self.workload.version_on(block, day, changed));
         }
         let version = match self.op {
-            Op::Write => {
+            Op::Write if !self.repeats => {
                 let version = self.versions.entry(block).or_default();
                 *version += 1;
                 *version
@@ -248,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_mix_is_like_what_is_known_of_fiu() {
-        let mix = Workload { blocks: 1 << 17, ..workload(Kind::Mix, 60_000) };
+        let mix = Workload { blocks: 1 << 17, ..workload(Kind::Mix(Mix::default()), 60_000) };
         let info = info(&mix);
         let ratio = info.writes.requests as f64 / info.reads.requests as f64;
         assert!((3.6..4.3).contains(&ratio), "{ratio}");
@@ -263,13 +295,32 @@ mod tests {
 
     #[test]
     fn reads_see_what_was_written_last() {
-        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix, Kind::Scan] {
+        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan] {
             let mut disk = Map::default();
             for request in workload(kind, 20_000).generate() {
                 let before = disk.insert(request.offset_bytes, request.content);
                 assert!(request.op == Op::Write || before.is_none_or(|before| before == request.content));
             }
         }
+    }
+
+    #[test]
+    fn some_writes_bring_what_is_there() {
+        let repeats = |repeated: f64| {
+            let (mut disk, mut writes, mut same) = (Map::default(), 0_u32, 0_u32);
+            let mix = Mix { repeated, ..Mix::default() };
+            for request in (Workload { shared: 0.0, ..workload(Kind::Mix(mix), 50_000) }).generate() {
+                let before = disk.insert(request.offset_bytes, request.content);
+                if request.op == Op::Write && before.is_some() {
+                    writes += 1;
+                    same += u32::from(before == Some(request.content));
+                }
+            }
+            f64::from(same) / f64::from(writes)
+        };
+        assert_eq!(repeats(0.0), 0.0);
+        let half = repeats(0.5);
+        assert!((0.48..0.52).contains(&half), "{half}");
     }
 
     #[test]
@@ -300,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_trace_that_is_written_reads_back() {
-        let mix = workload(Kind::Mix, 500);
+        let mix = workload(Kind::Mix(Mix::default()), 500);
         let mut text = Vec::new();
         lines(mix.generate(), &mut text).unwrap();
         let reader = Reader::from_vec(text, Options { strict: true, ..Options::default() }).unwrap();

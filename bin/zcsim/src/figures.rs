@@ -1,0 +1,116 @@
+//! `zcsim figures`: the figures of the papers, ours beside theirs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use zc_figures::{Context, Figure, Outcome, Scale, paper, report};
+
+/// What to make.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Figures by name, see --list; a name may end in *; default: all
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+    /// Write CSV and SVG files and one HTML report here
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Folder with block traces, for the figures that show real ones
+    #[arg(long, value_name = "DIR")]
+    traces: Option<PathBuf>,
+    /// Folder with the FIU traces, names beginning with webvm, homes and mail, in the place of generated ones
+    #[arg(long, value_name = "DIR")]
+    fiu: Option<PathBuf>,
+    /// How large the runs are
+    #[arg(long, value_enum, default_value = "small")]
+    scale: ScaleArg,
+    /// Name the figures and make none
+    #[arg(long)]
+    list: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum ScaleArg {
+    /// Seconds per figure
+    Small,
+    /// Minutes per figure
+    Full,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match make(args) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(failed) => {
+            eprintln!("zcsim: {failed} shapes do not hold");
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("zcsim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Makes the figures; how many shapes do not hold.
+fn make(args: &Args) -> anyhow::Result<usize> {
+    let figures = zc_figures::named(&args.ids)?;
+    if args.list {
+        figures.iter().for_each(|figure| println!("{:<18}{}; {}", figure.id, figure.title, figure.source));
+        return Ok(0);
+    }
+    let scale = match args.scale {
+        ScaleArg::Small => Scale::Small,
+        ScaleArg::Full => Scale::Full,
+    };
+    let context = Context { scale, traces: args.traces.clone(), fiu: args.fiu.clone() };
+    let mut made = Vec::new();
+    for figure in figures {
+        let outcome = (figure.run)(&context).map_err(|error| anyhow::anyhow!("{}: {error}", figure.id))?;
+        if !args.json {
+            println!("{}", report::text(&figure, &outcome));
+        }
+        made.push((figure, outcome));
+    }
+    if let Some(folder) = &args.out {
+        report::write(folder, &made)?;
+    }
+    if args.json {
+        let all: Vec<Value> = made.iter().map(|(figure, outcome)| to_json(figure, outcome)).collect();
+        println!("{:#}", Value::Array(all));
+    }
+    Ok(made.iter().map(|(_, outcome)| outcome.failed()).sum())
+}
+
+fn to_json(figure: &Figure, outcome: &Outcome) -> Value {
+    let tables = outcome
+        .tables
+        .iter()
+        .map(|table| json!({ "title": table.title, "columns": table.columns, "rows": table.rows }));
+    let beside = outcome.beside.iter().map(|beside| {
+        let paper = paper::number(beside.number);
+        json!({
+            "number": beside.number,
+            "paper": paper.map(|number| number.value),
+            "unit": paper.map(|number| number.unit),
+            "ours": beside.ours,
+        })
+    });
+    let shapes = outcome
+        .shapes
+        .iter()
+        .map(|shape| json!({ "claim": shape.claim, "holds": shape.holds, "seen": shape.seen }));
+    json!({
+        "id": figure.id,
+        "title": figure.title,
+        "source": figure.source,
+        "ours": figure.ours,
+        "differences": figure.differences,
+        "tables": tables.collect::<Vec<_>>(),
+        "beside": beside.collect::<Vec<_>>(),
+        "shapes": shapes.collect::<Vec<_>>(),
+        "remarks": outcome.remarks,
+    })
+}

@@ -1,0 +1,96 @@
+//! Figures of the papers that zcached builds on: what they printed, and beside it what the simulators give.
+//!
+//! Job: for every figure run what it shows on generated or real traces ([`Figure::run`]), hold it against the paper's
+//! numbers ([`paper`], from `numbers.csv` beside this crate), assert what the paper's text says of its shape, and write
+//! the lot as CSV, SVG and one HTML file ([`report`]).
+//!
+//! Invariants: the same scale and traces give the same figures on every machine. Every number of a paper has its place in
+//! it. A shape that does not hold is an outcome, not an error; it is for the caller to fail.
+//!
+//! What it does not do: simulate. Caches are in `zc-replay`. To add a figure: a function that makes an [`Outcome`] of a
+//! [`Context`], and an entry in [`all`].
+#![forbid(unsafe_code)]
+
+mod chart;
+mod context;
+mod error;
+mod nitro;
+mod outcome;
+pub mod paper;
+pub mod report;
+mod svg;
+
+pub use chart::{Axis, Chart, Look, Series};
+pub use context::{Context, Scale};
+pub use error::FigureError;
+pub use outcome::{Beside, Outcome, Shape, Table};
+
+/// A figure or table of a paper.
+#[derive(Debug, Clone, Copy)]
+pub struct Figure {
+    /// Its name on the command line and in file names: lower case, digits, hyphens.
+    pub id: &'static str,
+    /// What it shows.
+    pub title: &'static str,
+    /// Authors, where it was published, section and number.
+    pub source: &'static str,
+    /// What is run here in its place.
+    pub ours: &'static str,
+    /// Why ours may differ, in words.
+    pub differences: &'static str,
+    /// Whether it is made, at small scale, by the tests: it takes seconds.
+    pub quick: bool,
+    /// Makes it.
+    pub run: fn(&Context) -> Result<Outcome, FigureError>,
+}
+
+/// Every figure, in the order of the report.
+#[must_use]
+pub fn all() -> Vec<Figure> {
+    let mut all = Vec::new();
+    all.extend(nitro::FIGURES);
+    all
+}
+
+/// The figures of these names; all of them if none is named. A name may end in `*`.
+///
+/// # Errors
+/// No figure has one of the names.
+pub fn named(ids: &[String]) -> Result<Vec<Figure>, FigureError> {
+    let fits = |figure: &Figure, id: &str| match id.strip_suffix('*') {
+        Some(start) => figure.id.starts_with(start),
+        None => figure.id == id,
+    };
+    if let Some(id) = ids.iter().find(|id| !all().iter().any(|figure| fits(figure, id))) {
+        let known = all().iter().map(|figure| figure.id).collect::<Vec<_>>().join(", ");
+        return Err(FigureError::NoFigure { id: id.clone(), known });
+    }
+    Ok(all().into_iter().filter(|f| ids.is_empty() || ids.iter().any(|id| fits(f, id))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_plain() {
+        let mut seen = std::collections::BTreeSet::new();
+        for figure in all() {
+            assert!(seen.insert(figure.id), "{} comes twice", figure.id);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(figure.id.chars().all(plain), "{}", figure.id);
+            for text in [figure.title, figure.source, figure.ours, figure.differences] {
+                assert!(!text.is_empty(), "{} leaves something out", figure.id);
+            }
+        }
+    }
+
+    #[test]
+    fn figures_are_found_by_name_and_beginning() {
+        assert_eq!(named(&[]).unwrap().len(), all().len());
+        assert_eq!(named(&["nitro-4".to_owned()]).unwrap().len(), 1);
+        assert!(named(&["nitro-*".to_owned()]).unwrap().len() > 1);
+        let error = named(&["nitro-99".to_owned()]).unwrap_err().to_string();
+        assert!(error.contains("nitro-99") && error.contains("nitro-4"), "{error}");
+    }
+}

@@ -1,0 +1,71 @@
+//! Runs of the production cache manager under Nitro's variants.
+
+use zc_config::Config;
+use zc_replay::Trace;
+use zc_replay::cache::{self, CacheSize, Replay, Report};
+
+use crate::error::FigureError;
+
+/// Share of requests that warm the cache: the paper warms for 16 of 21 days (6.2).
+const WARM: f64 = 16.0 / 21.0;
+
+/// A variant of the cache.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Variant {
+    pub(crate) dedup: bool,
+    /// As the configuration has it: none, lz4, zlib, zstd.
+    pub(crate) codec: &'static str,
+    pub(crate) extent_kib: u32,
+    pub(crate) weu_kib: u32,
+    /// Whether the origin tells fingerprints (the paper's COS).
+    pub(crate) recipes: bool,
+    pub(crate) index_percent: u8,
+}
+
+impl Variant {
+    /// The paper's default, reduction as told.
+    pub(crate) const fn new(dedup: bool, compressed: bool, weu_kib: u32) -> Self {
+        let codec = if compressed { "lz4" } else { "none" };
+        Self { dedup, codec, extent_kib: 8, weu_kib, recipes: true, index_percent: 100 }
+    }
+
+    /// The paper's four: what reduces most last.
+    pub(crate) fn four(weu_kib: u32) -> [Self; 4] {
+        [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(dedup, compressed)| Self::new(dedup, compressed, weu_kib))
+    }
+
+    /// The paper's name.
+    pub(crate) fn name(&self) -> String {
+        let dedup = if self.dedup { "D" } else { "ND" };
+        let compressed = if self.codec == "none" { "NC" } else { "C" };
+        format!("{dedup},{compressed}")
+    }
+
+    fn config(&self) -> Result<Config, FigureError> {
+        let text = format!(
+            "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"1 GiB\"\nmax_ram = \"8 GiB\"\n\
+             weu_size = \"{} KiB\"\nextent_size = \"{} KiB\"\ndedup = {}\ncompression = \"{}\"\n\
+             fingerprint_index_ratio = {}\nprefetch_max = 0\n\
+             [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"write-through\"\n",
+            self.weu_kib, self.extent_kib, self.dedup, self.codec, self.index_percent
+        );
+        Ok(Config::parse(&text, "a figure's configuration")?)
+    }
+
+    /// Replays a trace through so many bytes of units.
+    pub(crate) fn run(&self, trace: &Trace, unit_bytes: u64) -> Result<Report, FigureError> {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of it")]
+        let warm_requests = (trace.requests() as f64 * WARM) as u64;
+        let size = CacheSize::Units(unit_bytes);
+        let replay = Replay { size, check: false, recipes: self.recipes, warm_requests };
+        Ok(cache::run(trace, &self.config()?, replay, |_| {})?)
+    }
+}
+
+/// A share of a number of bytes, in per cent.
+pub(crate) fn percent_of(bytes: u64, percent: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and a share of it")]
+    let part = (bytes as f64 * percent / 100.0) as u64;
+    part
+}

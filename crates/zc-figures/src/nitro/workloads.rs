@@ -1,0 +1,92 @@
+//! What Nitro's evaluation replays: three FIU traces, or what stands for them.
+//!
+//! The FIU traces cannot be shipped. What the paper tells of them (section 5.2: writes per read, share of the file system
+//! that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a different,
+//! address") makes three generated workloads of the same proportions on smaller volumes. Not from the paper: Zipf's law
+//! with the exponent 0.99 of YCSB, requests of 8 KiB, and how the repeated content divides: a quarter of writes brings what
+//! is there already in *homes*, whose reuse distance of fingerprints the paper calls short, a tenth elsewhere; 45 to 50 %
+//! of the rest come from a pool of contents, a sixteenth as many as there are addresses in use.
+
+use zc_replay::{Ratios, Trace};
+use zc_trace::Format;
+use zc_trace::workload::{Kind, Mix, Workload};
+
+use crate::context::{Context, load};
+use crate::error::FigureError;
+use crate::outcome::Outcome;
+
+/// What stands on a figure that had no FIU traces.
+const NOT_FIU: &str = "The FIU traces cannot be had here: these are generated workloads with their published proportions. \
+                       With --fiu DIR the traces themselves are used.";
+/// Lines of an FIU trace at small scale.
+const FIU_LINES_SMALL: usize = 2_000_000;
+
+/// Proportions of a trace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// Its name in the paper, lower case: that of the files, too.
+    pub(crate) name: &'static str,
+    /// Size of the file system in GB.
+    volume_gb: u64,
+    writes_per_read: f64,
+    /// The file system over what is accessed.
+    spread: u64,
+    repeated: f64,
+    shared: f64,
+}
+
+pub(crate) const SHAPES: [Shape; 3] = [
+    Shape { name: "webvm", volume_gb: 70, writes_per_read: 3.6, spread: 19, repeated: 0.1, shared: 0.45 },
+    Shape { name: "homes", volume_gb: 470, writes_per_read: 4.2, spread: 17, repeated: 0.25, shared: 0.45 },
+    Shape { name: "mail", volume_gb: 500, writes_per_read: 4.3, spread: 9, repeated: 0.1, shared: 0.5 },
+];
+
+/// A trace with its volume.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) name: &'static str,
+    pub(crate) trace: Trace,
+    pub(crate) volume_bytes: u64,
+}
+
+impl Shape {
+    fn workload(&self, context: &Context) -> Workload {
+        // 2 % are 80 units at either scale.
+        let blocks = context.scale.pick(1_u64 << 18, 1 << 21);
+        let mix = Mix {
+            writes_per_read: self.writes_per_read,
+            spread: self.spread,
+            repeated: self.repeated,
+            theta: 0.99,
+        };
+        Workload {
+            kind: Kind::Mix(mix),
+            blocks,
+            requests: context.scale.pick(40_000, 1_000_000),
+            reads: 0.0,
+            shared: self.shared,
+            ratio: (2.0, 0.5),
+            seed: 1,
+        }
+    }
+
+    pub(crate) fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
+        let name = self.name;
+        if let Some(folder) = &context.fiu {
+            let lines = context.scale.pick(FIU_LINES_SMALL, usize::MAX);
+            let trace = load(folder, name, Some(Format::Fiu), lines)?;
+            return Ok(Loaded { name, trace, volume_bytes: self.volume_gb * 1_000_000_000 });
+        }
+        let workload = self.workload(context);
+        let trace = Trace::load(workload.generate().map(Ok), Ratios::default())?;
+        Ok(Loaded { name, trace, volume_bytes: workload.blocks * 4096 })
+    }
+}
+
+/// All three.
+pub(crate) fn load_all(context: &Context, outcome: &mut Outcome) -> Result<Vec<Loaded>, FigureError> {
+    if context.fiu.is_none() {
+        outcome.remark(NOT_FIU);
+    }
+    crate::context::each(&SHAPES, |shape| shape.load(context))
+}

@@ -1,0 +1,109 @@
+//! What came of a figure: charts, tables, numbers beside the paper's, shapes that were asserted, remarks.
+
+use crate::chart::Chart;
+
+/// A table: every row has as many cells as there are columns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Table {
+    /// What it shows.
+    pub title: String,
+    /// Names of the columns, with units.
+    pub columns: Vec<String>,
+    /// Its rows.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// Our figure beside a number of a paper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beside {
+    /// Name of the paper's number in `numbers.csv`.
+    pub number: &'static str,
+    /// Ours, in the paper's unit.
+    pub ours: String,
+}
+
+/// A claim about the shape of a figure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shape {
+    /// What is claimed.
+    pub claim: String,
+    /// Whether it holds here.
+    pub holds: bool,
+    /// What was seen.
+    pub seen: String,
+}
+
+/// What came of a figure.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Outcome {
+    /// Charts.
+    pub charts: Vec<Chart>,
+    /// Tables: everything that charts show is in one.
+    pub tables: Vec<Table>,
+    /// Numbers beside the paper's.
+    pub beside: Vec<Beside>,
+    /// Claims and whether they hold.
+    pub shapes: Vec<Shape>,
+    /// What has to be said of this run: which traces were used, which were not there.
+    pub remarks: Vec<String>,
+}
+
+impl Outcome {
+    /// Adds a table.
+    ///
+    /// # Panics
+    /// If a row has more or fewer cells than there are columns.
+    pub fn table(&mut self, title: &str, columns: &[&str], rows: Vec<Vec<String>>) {
+        assert!(
+            rows.iter().all(|row| row.len() == columns.len()),
+            "a row of \"{title}\" is of another length"
+        );
+        let columns = columns.iter().map(|&column| column.to_owned()).collect();
+        self.tables.push(Table { title: title.to_owned(), columns, rows });
+    }
+
+    /// Puts ours beside a number of the paper.
+    pub fn beside(&mut self, number: &'static str, ours: impl Into<String>) {
+        self.beside.push(Beside { number, ours: ours.into() });
+    }
+
+    /// Asserts a shape.
+    pub fn shape(&mut self, holds: bool, claim: impl Into<String>, seen: impl Into<String>) {
+        self.shapes.push(Shape { claim: claim.into(), holds, seen: seen.into() });
+    }
+
+    /// Says something of this run, once.
+    pub fn remark(&mut self, remark: impl Into<String>) {
+        let remark = remark.into();
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
+    }
+
+    /// Shapes that do not hold.
+    #[must_use]
+    pub fn failed(&self) -> usize {
+        self.shapes.iter().filter(|shape| !shape.holds).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_shapes_are_counted_and_remarks_kept_once() {
+        let mut outcome = Outcome::default();
+        outcome.shape(true, "a", "b");
+        outcome.shape(false, "c", "d");
+        outcome.remark("x");
+        outcome.remark("x");
+        assert_eq!((outcome.failed(), outcome.remarks.len()), (1, 1));
+    }
+
+    #[test]
+    #[should_panic(expected = "another length")]
+    fn rows_fit_their_columns() {
+        Outcome::default().table("t", &["a"], vec![vec![]]);
+    }
+}

@@ -1,0 +1,21 @@
+//! The small set: figures that take seconds, with their shapes.
+
+use zc_figures::{Context, all, paper};
+
+#[test]
+fn quick_figures_have_their_shapes() {
+    let mut failed = Vec::new();
+    for figure in all().into_iter().filter(|figure| figure.quick) {
+        let outcome = match (figure.run)(&Context::default()) {
+            Ok(outcome) => outcome,
+            Err(error) => panic!("{}: {error}", figure.id),
+        };
+        assert!(!outcome.tables.is_empty() && !outcome.shapes.is_empty(), "{} shows nothing", figure.id);
+        for beside in &outcome.beside {
+            assert!(paper::number(beside.number).is_some(), "{}: no number {}", figure.id, beside.number);
+        }
+        let broken = outcome.shapes.iter().filter(|shape| !shape.holds);
+        failed.extend(broken.map(|shape| format!("{}: {} ({})", figure.id, shape.claim, shape.seen)));
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
