@@ -172,12 +172,14 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 }
 
 /// `cargo xtask bench`: `nbd` compares the daemon with other servers, `bootstorm` with itself in pass-through while many
-/// machines boot, `write` write-back with the bare file and with write-through; anything else goes to criterion.
+/// machines boot, `write` write-back with the bare file and with write-through, `rivals` with other caches in a virtual
+/// machine; anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
+        [first, rest @ ..] if first == "rivals" => crate::vm::rivals::bench(rest),
         [first, rest @ ..] if ["nbd", "bootstorm", "write"].contains(&first.as_str()) => {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::chance::Chance;
 use super::loss::{LOG_BYTES, SECTOR_BYTES};
 use super::setup::Image;
-use crate::run::{cargo, run, run_quietly};
+use crate::run::{build_dir, cargo, run, run_quietly};
 
 const GUEST: &[(&str, &str)] = &[
     ("main.sh", include_str!("guest/main.sh")),
@@ -19,6 +19,8 @@ const GUEST: &[(&str, &str)] = &[
     ("functional.sh", include_str!("guest/functional.sh")),
     ("crash.sh", include_str!("guest/crash.sh")),
     ("cut.sh", include_str!("guest/cut.sh")),
+    ("rivals.sh", include_str!("guest/rivals.sh")),
+    ("contenders.sh", include_str!("guest/contenders.sh")),
     ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
@@ -26,24 +28,60 @@ const INIT: &str = include_str!("guest/init.sh");
 const PROGRAMS: [&str; 3] = ["zcached", "zcctl", LOAD];
 const LOAD: &str = "vm-load";
 
-/// The disks and their sizes in MiB: the SSD, the slow disk, a small one for what has to survive a boot. A write that is
-/// under way when the power goes may be torn at sectors on the SSD, at blocks of file systems elsewhere.
-const DISKS: [Disk; 3] = [
-    Disk { name: "ssd", mib: 96, torn_at_bytes: 512 },
-    Disk { name: ORIGIN, mib: 512, torn_at_bytes: 4096 },
-    Disk { name: "small", mib: 64, torn_at_bytes: 4096 },
-];
-const ORIGIN: &str = "hdd";
 /// Operations per second of the slow disk.
 const SLOW_IOPS: u32 = 400;
-const MEMORY_MIB: u32 = 1024;
 
-#[derive(Debug, Clone, Copy)]
-struct Disk {
-    name: &'static str,
-    mib: u64,
-    torn_at_bytes: u64,
+/// What a machine has.
+#[derive(Debug, Clone)]
+pub(crate) struct Hardware {
+    pub(crate) memory_mib: u32,
+    /// `vdb` and so on, in this order.
+    pub(crate) disks: Vec<Disk>,
+    /// Our programs are built as for a release.
+    pub(crate) is_release: bool,
+    /// The third serial port leads to QEMU's own monitor: the machine may change the speed of its disks.
+    pub(crate) has_monitor: bool,
 }
+
+/// A disk of a machine.
+#[derive(Debug, Clone)]
+pub(crate) struct Disk {
+    pub(crate) name: &'static str,
+    pub(crate) content: Content,
+    /// Operations per second, if they are limited.
+    pub(crate) iops: Option<u32>,
+    /// The host's page cache is left out.
+    pub(crate) is_direct: bool,
+    /// A write that is under way when the power goes may be torn at multiples of this.
+    pub(crate) torn_at_bytes: u64,
+}
+
+/// What is on a disk at first.
+#[derive(Debug, Clone)]
+pub(crate) enum Content {
+    /// Nothing.
+    EmptyMib(u64),
+    /// What this file has, which does not change; what the machine writes is gone when it ends.
+    CopyOf(PathBuf),
+}
+
+impl Hardware {
+    /// The SSD, torn at sectors, the slow disk, a small one for what has to survive a boot.
+    pub(crate) fn usual() -> Self {
+        let disk = |name, mib, torn_at_bytes| Disk {
+            name,
+            content: Content::EmptyMib(mib),
+            iops: None,
+            is_direct: true,
+            torn_at_bytes,
+        };
+        let slow = Disk { iops: Some(SLOW_IOPS), is_direct: false, ..disk(ORIGIN, 512, 4096) };
+        let disks = vec![disk("ssd", 96, 512), slow, disk("small", 64, 4096)];
+        Self { memory_mib: 1024, disks, is_release: false, has_monitor: false }
+    }
+}
+
+const ORIGIN: &str = "hdd";
 
 /// A word of the kernel's command line, which the scenario looks at.
 pub(crate) type Setting<'a> = (&'a str, &'a str);
@@ -52,6 +90,7 @@ pub(crate) type Setting<'a> = (&'a str, &'a str);
 #[derive(Debug)]
 pub(crate) struct Bench {
     dir: tempfile::TempDir,
+    hardware: Hardware,
 }
 
 /// A machine that runs.
@@ -71,16 +110,30 @@ impl Drop for Machine {
 }
 
 impl Bench {
-    /// Builds our programs and packs them for the machine.
+    /// Builds our programs and packs them for a machine with the usual hardware.
     pub(crate) fn new(image: &Image) -> anyhow::Result<Self> {
-        run(cargo().args(["build", "--locked", "--package", "zcached", "--package", "zcctl"]))?;
+        Self::with(image, Hardware::usual())
+    }
+
+    /// The same for any hardware.
+    pub(crate) fn with(image: &Image, hardware: Hardware) -> anyhow::Result<Self> {
+        let release: &[&str] = if hardware.is_release { &["--release"] } else { &[] };
+        run(cargo().args(["build", "--locked", "--package", "zcached", "--package", "zcctl"]).args(release))?;
         run(cargo().args(["build", "--locked", "--package", "xtask", "--bin", LOAD]))?;
-        let bench = Self { dir: tempfile::tempdir().context("no place for temporary files")? };
-        for disk in DISKS {
-            sparse(&bench.path(disk.name), disk.mib << 20)?;
-        }
+        let bench = Self { dir: tempfile::tempdir().context("no place for temporary files")?, hardware };
+        bench.empty_disks()?;
         bench.pack(image)?;
         Ok(bench)
+    }
+
+    /// Makes the disks as they are at first.
+    pub(crate) fn empty_disks(&self) -> anyhow::Result<()> {
+        for disk in &self.hardware.disks {
+            if let Content::EmptyMib(mib) = disk.content {
+                sparse(&self.path(disk.name), mib << 20)?;
+            }
+        }
+        Ok(())
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -103,12 +156,20 @@ impl Bench {
         }
         for name in PROGRAMS {
             let packed = payload.join(name);
-            copy(&beside_our_own(name)?, &packed)?;
+            copy(&self.program(name)?, &packed)?;
             run_quietly(Command::new("strip").arg(&packed), &[0])?;
         }
         let script = "cd \"$1\" && find . | busybox cpio -o -H newc > \"$2\"";
         let mut command = Command::new("sh");
         run_quietly(command.args(["-ec", script, "sh"]).arg(&tree).arg(self.path("initrd")), &[0])
+    }
+
+    /// A program of ours as it was built for this machine.
+    fn program(&self, name: &str) -> anyhow::Result<PathBuf> {
+        if self.hardware.is_release && name != LOAD {
+            return Ok(build_dir()?.join("release").join(name));
+        }
+        beside_our_own(name)
     }
 
     /// Boots, with words for the scenario.
@@ -128,7 +189,7 @@ impl Bench {
         scenario: &str,
         settings: &[Setting<'_>],
     ) -> anyhow::Result<Machine> {
-        for disk in DISKS {
+        for disk in &self.hardware.disks {
             duplicate(&self.path(disk.name), &self.in_use(disk))?;
             sparse(&self.log(disk), LOG_BYTES)?;
         }
@@ -142,7 +203,7 @@ impl Bench {
     /// After the power was cut: what the disks hold now. Tells how many requests, or pieces, each kept and lost.
     pub(crate) fn lose(&self, chance: &mut Chance) -> anyhow::Result<String> {
         let mut told = Vec::new();
-        for disk in DISKS {
+        for disk in &self.hardware.disks {
             let loss = super::loss::cut(&self.path(disk.name), &self.log(disk), disk.torn_at_bytes, chance)?;
             told.push(format!("{} {}/{}", disk.name, loss.kept, loss.lost));
         }
@@ -171,11 +232,11 @@ impl Bench {
         self.dir.keep()
     }
 
-    fn in_use(&self, disk: Disk) -> PathBuf {
+    fn in_use(&self, disk: &Disk) -> PathBuf {
         self.path(&format!("{}.used", disk.name))
     }
 
-    fn log(&self, disk: Disk) -> PathBuf {
+    fn log(&self, disk: &Disk) -> PathBuf {
         self.path(&format!("{}.log", disk.name))
     }
 
@@ -184,6 +245,14 @@ impl Bench {
         std::fs::write(&results, "").context("cannot write to the folder of the scenario")?;
         command.arg("-display").arg("none").arg("-serial").arg(file_option(&console));
         command.arg("-serial").arg(file_option(&results)).args(["-monitor", "none"]);
+        if self.hardware.has_monitor {
+            // Two ends of one socket, both in QEMU: the port, and the monitor that answers it.
+            let socket = self.path("monitor");
+            let end = |id: &str, role: &str| format!("socket,id={id},path={}{role}", socket.display());
+            command.arg("-chardev").arg(end("monitor", ",server=on,wait=off"));
+            command.arg("-chardev").arg(end("port", ""));
+            command.args(["-mon", "chardev=monitor,mode=control", "-serial", "chardev:port"]);
+        }
         command.stdin(Stdio::null());
         let qemu = command.spawn().context("cannot start qemu-system-x86_64")?;
         Ok(Machine { qemu, results, console })
@@ -201,13 +270,20 @@ impl Bench {
         image: &Image,
         scenario: &str,
         settings: &[Setting<'_>],
-        disk_option: &dyn Fn(Disk) -> String,
+        disk_option: &dyn Fn(&Disk) -> String,
     ) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
         // QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange of 16 bytes, which this kernel uses only
         // if the processor says that it has it. One processor: with more, every wake-up of an idle one costs dear.
         command.args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1"]);
-        command.args(["-m", &MEMORY_MIB.to_string(), "-nic", "none", "-no-reboot", "-nodefaults"]);
+        command.args([
+            "-m",
+            &self.hardware.memory_mib.to_string(),
+            "-nic",
+            "none",
+            "-no-reboot",
+            "-nodefaults",
+        ]);
         command.arg("-kernel").arg(image.kernel()).arg("-initrd").arg(self.path("initrd"));
         let mut line =
             format!("console=ttyS0 quiet panic=-1 mitigations=off no_timer_check scenario={scenario}");
@@ -218,22 +294,26 @@ impl Bench {
         command
             .arg("-drive")
             .arg(format!("if=virtio,format=raw,file={},snapshot=on", image.root().display()));
-        for disk in DISKS {
+        for disk in &self.hardware.disks {
             command.arg("-drive").arg(disk_option(disk));
         }
         command
     }
 
-    fn plain_disk(&self, disk: Disk) -> String {
-        let cache = if disk.name == ORIGIN { "" } else { ",cache=none" };
-        let path = self.path(disk.name);
-        format!("if=virtio,format=raw,file={},discard=unmap{cache}{}", path.display(), throttle(disk))
+    fn plain_disk(&self, disk: &Disk) -> String {
+        let cache = if disk.is_direct { ",cache=none" } else { "" };
+        let (path, keep) = match &disk.content {
+            Content::EmptyMib(_) => (self.path(disk.name), ""),
+            Content::CopyOf(path) => (path.clone(), ",snapshot=on"),
+        };
+        let (name, path) = (disk.name, path.display());
+        format!("if=virtio,id={name},format=raw,file={path},discard=unmap{cache}{keep}{}", throttle(disk))
     }
 
     /// Every request goes to a log, too. QEMU may garble the log when a command writes zeros, and cannot log requests of
     /// very many parts, as it makes them by merging; so there are neither, the machine writes zeros. That the files are
     /// not flushed does not matter as long as this host stays up.
-    fn logged_disk(&self, disk: Disk) -> String {
+    fn logged_disk(&self, disk: &Disk) -> String {
         let file = |key: &str, path: &Path| {
             format!(
                 "{key}.driver=file,{key}.filename={},{key}.discard=unmap,{key}.cache.no-flush=on",
@@ -249,8 +329,8 @@ impl Bench {
     }
 }
 
-fn throttle(disk: Disk) -> String {
-    if disk.name == ORIGIN { format!(",throttling.iops-total={SLOW_IOPS}") } else { String::new() }
+fn throttle(disk: &Disk) -> String {
+    disk.iops.map_or_else(String::new, |iops| format!(",throttling.iops-total={iops}"))
 }
 
 /// A program that was built with ours.

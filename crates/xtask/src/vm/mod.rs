@@ -16,6 +16,7 @@ mod loss;
 mod machine;
 mod mode;
 mod report;
+pub(crate) mod rivals;
 mod scenarios;
 mod setup;
 

@@ -11,6 +11,8 @@ pub(crate) enum Line {
     Check { name: String, ok: bool, seconds: f64 },
     /// Something was measured.
     Figure { name: String, value: f64 },
+    /// Many things were measured at once; who asked for it knows what they mean.
+    Sample(Value),
     /// Steps of a writer up to this one are durable.
     Durable { writer: usize, step: u64 },
     /// The scenario came to its end.
@@ -28,6 +30,9 @@ impl Line {
         if let (Some(name), Some(value)) = (name("figure"), value["value"].as_f64()) {
             return Ok(Self::Figure { name, value });
         }
+        if value["sample"].is_string() {
+            return Ok(Self::Sample(value));
+        }
         if let (Some(writer), Some(step)) = (value["writer"].as_u64(), value["durable"].as_u64()) {
             return Ok(Self::Durable { writer: usize_from_u64(writer), step });
         }
@@ -44,7 +49,7 @@ impl Line {
                 Some(format!("{name:<20} {seconds:>8.1} s  {}", if *ok { "ok" } else { "FAILED" }))
             }
             Self::Figure { name, value } => Some(format!("{name:<20} {value:>8}")),
-            Self::Durable { .. } | Self::End => None,
+            Self::Sample(_) | Self::Durable { .. } | Self::End => None,
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::run::run;
 
 const SCRIPT: &str = include_str!("guest/setup.sh");
 const META_PACKAGE: &str = "linux-image-cloud-amd64";
-const PACKAGES: &str = "e2fsprogs,xfsprogs,btrfs-progs,fio,nbd-client,udev,kmod,fdisk,util-linux,mount,procps,jq,bash-completion";
+const PACKAGES: &str = "e2fsprogs,xfsprogs,btrfs-progs,fio,nbd-client,udev,kmod,fdisk,util-linux,mount,procps,jq,bash-completion,\
+    bcache-tools,dmsetup,nbdkit";
 
 /// Which kernel the machine runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
@@ -30,6 +31,15 @@ impl Kernel {
         match self {
             Self::Stable => "",
             Self::Newer => "trixie",
+        }
+    }
+
+    /// Packages that come from the kernel's backports, too: tools for parts of the kernel that are newer than the root.
+    fn tools(self) -> &'static str {
+        match self {
+            Self::Stable => "vdo",
+            // They would be for another release than the root's.
+            Self::Newer => "",
         }
     }
 
@@ -71,8 +81,8 @@ pub(crate) fn ensure(kernel: Kernel, again: bool, install: bool) -> anyhow::Resu
     ensure_vm(install)?;
     let dir = cache_dir()?.join(kernel.folder());
     let stamp = dir.join("stamp");
-    let release = kernel.release();
-    let wanted = format!("{META_PACKAGE}\n{release}\n{PACKAGES}\n{SCRIPT}");
+    let (release, tools) = (kernel.release(), kernel.tools());
+    let wanted = format!("{META_PACKAGE}\n{release}\n{PACKAGES}\n{tools}\n{SCRIPT}");
     if !again && std::fs::read_to_string(&stamp).is_ok_and(|found| found == wanted) {
         return Ok(Image { dir });
     }
@@ -84,7 +94,7 @@ pub(crate) fn ensure(kernel: Kernel, again: bool, install: bool) -> anyhow::Resu
     let script = dir.join("setup.sh");
     std::fs::write(&script, SCRIPT).with_context(|| format!("cannot write {}", script.display()))?;
     let shell = find("sh").context("there is no sh")?;
-    run(as_root(&shell)?.arg(&script).arg(&dir).args([META_PACKAGE, release, PACKAGES]))?;
+    run(as_root(&shell)?.arg(&script).arg(&dir).args([META_PACKAGE, release, PACKAGES, tools]))?;
     std::fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))?;
     Ok(Image { dir })
 }

@@ -1,9 +1,9 @@
 #!/bin/sh
 # Makes what the test machine boots from, in the folder $1: vmlinuz, virtio_blk.ko and root.img, from Debian packages.
 # $2: the kernel's meta package, $3: the release from whose backports it is, if it is not this machine's, $4: packages of
-# the root, separated by commas. Runs as root.
+# the root, separated by commas, $5: packages from the kernel's backports that are unpacked there. Runs as root.
 set -eu
-dir=$1 kernel=$2 release=$3 packages=$4
+dir=$1 kernel=$2 release=$3 packages=$4 tools=$5
 # shellcheck source=/dev/null
 . /etc/os-release
 [ -n "$release" ] || release=$VERSION_CODENAME
@@ -41,6 +41,10 @@ driver=$(find "$modules" -name 'virtio_blk.ko*')
 # The root: a minimal Debian with the packages, and the kernel's modules.
 mmdebstrap --quiet --aptopt='APT::Sandbox::User "root"' --variant=minbase --include="$packages" \
     "$VERSION_CODENAME" "$work/tree" "$site"
+for tool in $tools; do
+    (cd "$work" && backports apt-get -q download "$tool")
+    dpkg-deb -x "$work/$tool"_*.deb "$work/tree"
+done
 mkdir -p "$work/tree/lib/modules"
 cp -a "$modules" "$work/tree/lib/modules/"
 chroot "$work/tree" depmod "$version"

@@ -1,0 +1,131 @@
+# One contender under one workload. Words: contender, workload, iops of the slow disk, span: seconds of a measurement, warm:
+# how many hundredths of the usual number of requests fill the cache beforehand, when the slow disk is not slow.
+. /payload/contenders.sh
+contender=$(word contender) workload=$(word workload) iops=$(word iops) span=$(word span) warm=$(word warm)
+cache_mib=$(($(blockdev --getsz /dev/vdb) / 2048))
+# The working set of most workloads; a scan reads what lies behind it.
+SET_MIB=$((8 * cache_mib))
+
+# QEMU's monitor on the third port. It greets, which the port may echo to it before it is told not to: 0xff has it forget
+# what it heard of that.
+open_monitor() {
+    stty -F /dev/ttyS2 raw -echo
+    exec 7<> /dev/ttyS2
+    while read -r -t 1 <&7; do :; done
+    printf '\377\n' >&7
+    while read -r -t 1 <&7; do :; done
+    monitor '"qmp_capabilities"'
+}
+
+# monitor COMMAND: as the monitor takes it, and its answer.
+monitor() {
+    local answer=nothing
+    printf '{"execute":%s}\n' "$1" >&7
+    while read -r -t 20 answer <&7; do
+        case $answer in
+            *'"return"'*) return 0 ;;
+            *'"error"'*) break ;;
+        esac
+    done
+    echo "the monitor says: $answer"
+    return 1
+}
+
+# slow IOPS: has QEMU limit the slow disk; 0: not at all.
+slow() {
+    local others='"bps":0,"bps_rd":0,"bps_wr":0,"iops_rd":0,"iops_wr":0'
+    monitor "\"block_set_io_throttle\",\"arguments\":{\"device\":\"hdd\",\"iops\":$1,$others}"
+}
+
+available() { awk '/MemAvailable/ { print $2 * 1024 }' /proc/meminfo; }
+
+# Bytes written to the SSD; reads and writes of the slow disk; what the cache itself counted.
+counts() {
+    echo "$(awk '{ print $7 * 512 }' /sys/block/vdb/stat) $(awk '{ print $1, $5 }' /sys/block/vdc/stat) $(own_counts)"
+}
+
+# load SEED FIO...: 8 KiB, 16 at a time, unless the options say otherwise; data 2:1 compressible, every other one twice.
+load() {
+    local seed=$1
+    shift
+    fio --name=load --filename="$D" --direct=1 --ioengine=libaio --iodepth=16 --bs=8k --randrepeat=0 --randseed="$seed" \
+        --norandommap --refill_buffers --buffer_compress_percentage=50 --buffer_compress_chunk=512 \
+        --dedupe_percentage=50 --output-format=json --output="/tmp/fio.$seed" "$@"
+    [ "$(jq '.jobs[0].error' "/tmp/fio.$seed")" = 0 ]
+}
+
+# report NAME SEED COUNTS: what came of a load, since the counts were taken.
+report() {
+    local after free
+    after=$(counts) free=$(available)
+    result "$(jq -c --arg name "$1" --argjson ram $((free_before - free)) \
+        --argjson before "[${3// /,}]" --argjson after "[${after// /,}]" '
+        def side: {
+            requests: .total_ios, bytes: .io_bytes, per_second: .iops, mean_ms: (.lat_ns.mean / 1e6),
+            p50_ms: ((.clat_ns.percentile["50.000000"] // 0) / 1e6),
+            p99_ms: ((.clat_ns.percentile["99.000000"] // 0) / 1e6)
+        };
+        def since(i): if $before[i] == null or $after[i] == null then null else $after[i] - $before[i] end;
+        {
+            sample: $name, seconds: (.jobs[0].job_runtime / 1000), read: (.jobs[0].read | side),
+            write: (.jobs[0].write | side), ssd_written_bytes: since(0), origin_reads: since(1),
+            origin_writes: since(2), own_hits: since(3), own_misses: since(4), ram_bytes: $ram
+        }' "/tmp/fio.$2")"
+}
+
+# measure NAME SEED FIO...
+measure() {
+    local name=$1 seed=$2 before
+    shift 2
+    before=$(counts)
+    load "$seed" "$@"
+    report "$name" "$seed" "$before"
+}
+
+# The cache fills while the slow disk is fast, then everything is as slow as it is for a few seconds, then it counts.
+# filled REQUESTS FIO...
+filled() {
+    local requests=$(($1 * warm / 100))
+    shift
+    slow 0
+    measure warm 1 --io_size=1000g --number_ios=$requests "$@"
+    slow "$iops"
+    load 2 --time_based --runtime=5 "$@"
+    measure run 3 --time_based --runtime="$span" "$@"
+}
+
+ZIPF=(--random_distribution=zipf:0.9:0.5)
+
+# A hot set of half the cache is read at random; then something four times the cache is read once from end to end
+# meanwhile; then the hot set alone again.
+scanned() {
+    local hot=(--rw=randread --size=$((cache_mib / 2))m) scan
+    slow 0
+    measure warm 1 --io_size=1000g --number_ios=$((cache_mib * 64 * 5)) "${hot[@]}"
+    slow "$iops"
+    measure before 2 --time_based --runtime="$span" "${hot[@]}"
+    load 9 --rw=read --bs=128k --iodepth=2 --offset=${SET_MIB}m --size=$((4 * cache_mib))m &
+    scan=$!
+    measure during 4 --time_based --runtime=20 "${hot[@]}"
+    wait $scan
+    measure run 5 --time_based --runtime=5 "${hot[@]}"
+}
+
+work() {
+    open_monitor
+    slow 0
+    free_before=$(available)
+    enter "$contender"
+    case $workload in
+        zipf | unique) filled 110000 --rw=randread --size=${SET_MIB}m "${ZIPF[@]}" ;;
+        mix) filled 90000 --rw=randrw --rwmixread=70 --size=${SET_MIB}m "${ZIPF[@]}" ;;
+        fsync) filled 4000 --rw=randwrite --bs=4k --iodepth=1 --fsync=1 --size=${SET_MIB}m "${ZIPF[@]}" ;;
+        scan) scanned ;;
+        fit-*) filled $((cache_mib * 128 * ${workload#fit-} / 100 * 5)) --rw=randread \
+            --size=$((cache_mib * ${workload#fit-} / 100))m ;;
+        *) echo "there is no workload $workload"; return 1 ;;
+    esac
+}
+
+limit=$((600 + 6 * warm))
+check work work

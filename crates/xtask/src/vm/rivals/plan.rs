@@ -1,0 +1,152 @@
+//! Who is compared, and under which loads.
+
+use clap::ValueEnum;
+
+use super::data::Kind;
+
+/// A cache, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Contender {
+    /// The slow disk itself.
+    Raw,
+    BcacheWt,
+    BcacheWb,
+    DmCacheWt,
+    DmCacheWb,
+    DmWritecache,
+    NbdkitCache,
+    /// zcached with deduplication and compression, write-through.
+    #[value(name = "zcached-d-c")]
+    ZcachedDC,
+    /// With deduplication alone.
+    ZcachedDNc,
+    /// With compression alone.
+    ZcachedNdC,
+    /// With neither.
+    ZcachedNdNc,
+    /// With both, write-back.
+    ZcachedWb,
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// Reads of 8 KiB, zipf 0.9, over eight times the cache.
+    Zipf,
+    /// The same with 30 % writes.
+    Mix,
+    /// Writes of 4 KiB, one at a time, each made durable.
+    Fsync,
+    /// A hot set of half the cache, and a scan of four times the cache in the middle.
+    Scan,
+    /// As zipf, over data that cannot be reduced.
+    Unique,
+    /// Reads anywhere in a set of so many hundredths of the cache.
+    #[value(name = "fit-25")]
+    Fit25,
+    #[value(name = "fit-50")]
+    Fit50,
+    #[value(name = "fit-100")]
+    Fit100,
+    #[value(name = "fit-200")]
+    Fit200,
+}
+
+impl Contender {
+    pub(crate) fn name(self) -> String {
+        name(&self)
+    }
+
+    /// For people, with Nitro's letters for what is switched on.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Raw => "no cache",
+            Self::BcacheWt => "bcache, write-through",
+            Self::BcacheWb => "bcache, write-back",
+            Self::DmCacheWt => "dm-cache smq, write-through",
+            Self::DmCacheWb => "dm-cache smq, write-back",
+            Self::DmWritecache => "dm-writecache",
+            Self::NbdkitCache => "nbdkit's cache filter",
+            Self::ZcachedDC => "zcached D,C",
+            Self::ZcachedDNc => "zcached D,NC",
+            Self::ZcachedNdC => "zcached ND,C",
+            Self::ZcachedNdNc => "zcached ND,NC",
+            Self::ZcachedWb => "zcached D,C, write-back",
+        }
+    }
+
+    pub(crate) fn is_ours(self) -> bool {
+        use Contender::{ZcachedDC, ZcachedDNc, ZcachedNdC, ZcachedNdNc, ZcachedWb};
+        matches!(self, ZcachedDC | ZcachedDNc | ZcachedNdC | ZcachedNdNc | ZcachedWb)
+    }
+}
+
+impl Workload {
+    pub(crate) fn name(self) -> String {
+        name(&self)
+    }
+
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Zipf => "8 KiB random reads, zipf 0.9, over 8 times the cache",
+            Self::Mix => "70 % reads, 30 % writes, 8 KiB, zipf 0.9, over 8 times the cache",
+            Self::Fsync => "4 KiB random writes, zipf 0.9, one at a time, each made durable",
+            Self::Scan => "a hot set of half the cache, after a scan of 4 times the cache",
+            Self::Unique => {
+                "8 KiB random reads, zipf 0.9, over 8 times the cache; incompressible, no duplicates"
+            }
+            Self::Fit25 => "8 KiB random reads, anywhere in 25 % of the cache's size",
+            Self::Fit50 => "8 KiB random reads, anywhere in 50 % of the cache's size",
+            Self::Fit100 => "8 KiB random reads, anywhere in 100 % of the cache's size",
+            Self::Fit200 => "8 KiB random reads, anywhere in 200 % of the cache's size",
+        }
+    }
+
+    pub(crate) fn data(self) -> Kind {
+        if self == Self::Unique { Kind::Unique } else { Kind::Reducible }
+    }
+
+    /// Whether it says something of this contender that another one does not: modes are alike for those who only read.
+    pub(crate) fn tells_of(self, contender: Contender) -> bool {
+        use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedWb};
+        let writes = matches!(self, Self::Mix | Self::Fsync);
+        writes || !matches!(contender, BcacheWb | DmCacheWb | DmWritecache | ZcachedWb)
+    }
+}
+
+fn name(value: &impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_contender_is_known_to_the_machine() {
+        let script = include_str!("../guest/contenders.sh");
+        for contender in Contender::value_variants() {
+            assert!(script.contains(&format!("\n        {}) ", contender.name())), "{contender:?}");
+        }
+    }
+
+    #[test]
+    fn every_workload_is_known_to_the_machine() {
+        let script = include_str!("../guest/rivals.sh");
+        for workload in Workload::value_variants() {
+            let name = workload.name();
+            let word = if name.starts_with("fit-") { "fit-" } else { &name };
+            assert!(
+                script.contains(&format!("\n        {word}")) || script.contains(&format!("| {word})")),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_writes_late_is_not_compared_by_reads() {
+        assert!(!Workload::Zipf.tells_of(Contender::BcacheWb));
+        assert!(Workload::Zipf.tells_of(Contender::ZcachedDC));
+        assert!(Workload::Fsync.tells_of(Contender::BcacheWb));
+    }
+}

@@ -1,0 +1,275 @@
+//! Tables, goals and a picture of all results.
+
+use clap::ValueEnum;
+use std::fmt::Write as _;
+
+use super::figures::{Figures, Sample};
+use super::plan::{Contender, Workload};
+
+/// What is wanted of ours over the best of the others, on reducible and on other data.
+const REDUCIBLE_TIMES: f64 = 2.2;
+const UNIQUE_TIMES: f64 = 0.95;
+/// What reduction may cost where everything fits without it.
+const FIT_TIMES: f64 = 0.95;
+/// Points of the hit ratio that a scan may cost.
+const SCAN_POINTS: f64 = 1.0;
+
+const BAR: f64 = 14.0;
+const LABEL: f64 = 210.0;
+/// Pixels of a bar as long as that of no cache.
+const UNIT: f64 = 36.0;
+
+/// Everything that is known.
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) figures: Vec<Figures>,
+    /// What was measured where.
+    pub(crate) machine: String,
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "**missed**" }
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+impl Report {
+    fn of(&self, workload: Workload) -> impl Iterator<Item = &Figures> {
+        self.figures.iter().filter(move |figures| figures.workload == workload)
+    }
+
+    fn one(&self, workload: Workload, contender: Contender) -> Option<&Figures> {
+        self.of(workload).find(|figures| figures.contender == contender)
+    }
+
+    /// The best of ours, or of the caches that are not.
+    fn best(&self, workload: Workload, is_ours: bool, of: impl Fn(&Figures) -> f64) -> Option<&Figures> {
+        let all = self.of(workload).filter(|figures| figures.contender != Contender::Raw);
+        all.filter(|figures| figures.contender.is_ours() == is_ours).max_by(|a, b| of(a).total_cmp(&of(b)))
+    }
+
+    fn speed_goal(&self, workload: Workload, wanted: f64) -> Option<String> {
+        let iops = |figures: &Figures| figures.run().iops();
+        let (ours, theirs) = (self.best(workload, true, iops)?, self.best(workload, false, iops)?);
+        let times = iops(ours) / iops(theirs);
+        Some(format!(
+            "| {}: IOPS of {}, over {} | >= {wanted} | {times:.2} | {} |\n",
+            workload.name(),
+            ours.contender.title(),
+            theirs.contender.title(),
+            verdict(times >= wanted)
+        ))
+    }
+
+    fn ssd_goal(&self, workload: Workload) -> Option<String> {
+        let least = |figures: &Figures| -figures.ssd_share();
+        let (ours, theirs) = (self.one(workload, Contender::ZcachedDC)?, self.best(workload, false, least)?);
+        let (own, other) = (ours.ssd_share(), theirs.ssd_share());
+        Some(format!(
+            "| {}: bytes written to the SSD for each of the client's, beside {} | fewest | {own:.3}, {other:.3} | {} |\n",
+            workload.name(),
+            theirs.contender.title(),
+            verdict(own < other)
+        ))
+    }
+
+    fn scan_goal(&self) -> Option<String> {
+        let ours = self.one(Workload::Scan, Contender::ZcachedDC)?;
+        let points = 100.0 * (ours.sample("before")?.hit_ratio()? - ours.run().hit_ratio()?);
+        let met = verdict(points <= SCAN_POINTS);
+        Some(format!(
+            "| scan: points of the hot set's hit ratio that it costs | <= {SCAN_POINTS} | {points:.1} | {met} |\n"
+        ))
+    }
+
+    fn fit_goal(&self, workload: Workload) -> Option<String> {
+        let with = self.one(workload, Contender::ZcachedDC)?.run().iops();
+        let times = with / self.one(workload, Contender::ZcachedNdNc)?.run().iops();
+        let met = verdict(times >= FIT_TIMES);
+        Some(format!(
+            "| {}: IOPS with reduction, over without | >= {FIT_TIMES} | {times:.2} | {met} |\n",
+            workload.name()
+        ))
+    }
+
+    /// Goals and what was reached, as far as it was measured.
+    pub(crate) fn goals(&self) -> String {
+        use Workload::{Fit25, Fit50, Fit100, Fit200, Mix, Unique, Zipf};
+        let speed = [(Zipf, REDUCIBLE_TIMES), (Mix, REDUCIBLE_TIMES), (Unique, UNIQUE_TIMES)];
+        let lines = speed.map(|(workload, wanted)| self.speed_goal(workload, wanted)).into_iter();
+        let lines = lines.chain([Zipf, Mix].map(|workload| self.ssd_goal(workload)));
+        let lines = lines.chain([self.scan_goal()]);
+        let lines = lines.chain([Fit25, Fit50, Fit100, Fit200].map(|workload| self.fit_goal(workload)));
+        format!("| goal | wanted | reached | |\n|---|---|---|---|\n{}", lines.flatten().collect::<String>())
+    }
+
+    fn table(&self, workload: Workload) -> String {
+        let mut text = format!("\n## {}: {}\n\n", workload.name(), workload.title());
+        text.push_str(
+            "| | IOPS | IOPS gain | read response time | hits | read p50, p99 ms | write p50, p99 ms | SSD bytes/client byte | \
+             origin I/Os/request | RAM MiB |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        );
+        let raw = self.one(workload, Contender::Raw);
+        for figures in self.of(workload) {
+            let run = figures.run();
+            let gain = raw.map_or(0.0, |raw| run.iops() / raw.run().iops() - 1.0);
+            let faster = raw
+                .filter(|_| run.read.requests > 0.0)
+                .map(|raw| run.read.mean_ms / raw.run().read.mean_ms - 1.0);
+            let side = |side: &super::figures::Side| match side.requests > 0.0 {
+                true => format!("{:.1}, {:.1}", side.p50_ms, side.p99_ms),
+                false => "-".to_owned(),
+            };
+            let ram = figures.ram_mib() - raw.map_or(0.0, Figures::ram_mib);
+            let _infallible = writeln!(
+                text,
+                "| {} | {:.0} | {:+.0} % | {} | {} | {} | {} | {:.3} | {:.2} | {ram:.0} |",
+                figures.contender.title(),
+                run.iops(),
+                gain * 100.0,
+                faster.map_or_else(|| "-".to_owned(), |faster| format!("{:+.0} %", faster * 100.0)),
+                hits(run),
+                side(&run.read),
+                side(&run.write),
+                figures.ssd_share(),
+                run.origin_share(),
+            );
+        }
+        if workload == Workload::Scan {
+            text.push_str(&self.scan_table());
+        }
+        text
+    }
+
+    fn scan_table(&self) -> String {
+        let mut text =
+            "\n| hits of the hot set | before the scan | during it | after it |\n|---|---|---|---|\n"
+                .to_owned();
+        for figures in self.of(Workload::Scan).filter(|figures| figures.contender != Contender::Raw) {
+            let [before, during] =
+                ["before", "during"].map(|name| figures.sample(name).map_or_else(String::new, hits));
+            let (title, after) = (figures.contender.title(), hits(figures.run()));
+            let _infallible = writeln!(text, "| {title} | {before} | {during} | {after} |");
+        }
+        text
+    }
+
+    /// `rivals.md`.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = format!(
+            "# zcached and other caches\n\n{}\n\n{}\n## Goals\n\n{}",
+            self.machine,
+            include_str!("notes.md"),
+            self.goals()
+        );
+        for workload in Workload::value_variants() {
+            if self.of(*workload).next().is_some() {
+                text.push_str(&self.table(*workload));
+            }
+        }
+        text
+    }
+
+    /// `rivals.svg`: for each workload a bar a contender, its IOPS over those of no cache.
+    pub(crate) fn svg(&self) -> String {
+        let mut body = String::new();
+        let (mut y, mut longest) = (30.0, 1.0_f64);
+        for workload in Workload::value_variants() {
+            let Some(raw) = self.one(*workload, Contender::Raw) else { continue };
+            y += BAR;
+            let title = workload.title().replace('&', "&amp;");
+            let _infallible = writeln!(body, r#"<text x="10" y="{y:.0}" font-weight="bold">{title}</text>"#);
+            y += BAR / 2.0;
+            for figures in self.of(*workload) {
+                let times = figures.run().iops() / raw.run().iops();
+                longest = longest.max(times);
+                let color = if figures.contender.is_ours() { "#2266aa" } else { "#999999" };
+                let (text_y, width, end) = (y + BAR - 3.0, times * UNIT, LABEL + times * UNIT + 4.0);
+                let _infallible = writeln!(
+                    body,
+                    r#"<text x="{:.0}" y="{text_y:.0}" text-anchor="end">{}</text><rect x="{LABEL:.0}" y="{y:.0}" width="{width:.1}" height="{:.0}" fill="{color}"/><text x="{end:.0}" y="{text_y:.0}">{times:.2}</text>"#,
+                    LABEL - 6.0,
+                    figures.contender.title(),
+                    BAR - 2.0,
+                );
+                y += BAR;
+            }
+        }
+        let (width, line) = (LABEL + longest * UNIT + 60.0, LABEL + UNIT);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width:.0}\" height=\"{:.0}\" font-family=\"sans-serif\" \
+             font-size=\"11\">\n<text x=\"10\" y=\"18\" font-size=\"14\">Requests per second, relative to no cache</text>\n\
+             {body}<line x1=\"{line:.0}\" y1=\"24\" x2=\"{line:.0}\" y2=\"{y:.0}\" stroke=\"#cc3333\"/>\n</svg>\n",
+            y + 20.0
+        )
+    }
+}
+
+fn hits(sample: &Sample) -> String {
+    sample.hit_ratio().map_or_else(|| "-".to_owned(), percent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::tests::figures;
+    use super::*;
+
+    fn report() -> Report {
+        use Contender::{BcacheWt, DmCacheWt, Raw, ZcachedDC, ZcachedNdNc};
+        let all = [
+            (Raw, Workload::Zipf, 300.0, 100.0),
+            (BcacheWt, Workload::Zipf, 800.0, 40.0),
+            (DmCacheWt, Workload::Zipf, 600.0, 50.0),
+            (ZcachedDC, Workload::Zipf, 1840.0, 16.0),
+            (Raw, Workload::Unique, 300.0, 100.0),
+            (BcacheWt, Workload::Unique, 800.0, 40.0),
+            (ZcachedDC, Workload::Unique, 700.0, 45.0),
+            (ZcachedDC, Workload::Fit25, 900.0, 0.0),
+            (ZcachedNdNc, Workload::Fit25, 1000.0, 0.0),
+        ];
+        let figures = all.map(|(who, what, iops, missed)| figures(who, what, iops, missed)).to_vec();
+        Report { figures, machine: "here".to_owned() }
+    }
+
+    #[test]
+    fn goals_compare_with_the_best_of_the_others() {
+        let goals = report().goals();
+        let line = |word: &str| goals.lines().find(|line| line.contains(word)).unwrap();
+        assert!(
+            line("zipf: IOPS").ends_with("over bcache, write-through | >= 2.2 | 2.30 | met |"),
+            "{goals}"
+        );
+        assert!(line("unique: IOPS").ends_with(">= 0.95 | 0.88 | **missed** |"), "{goals}");
+        assert!(line("fit-25").ends_with("| 0.90 | **missed** |"), "{goals}");
+        assert!(line("zipf: bytes").ends_with("**missed** |"), "as many as they: {goals}");
+        assert!(!goals.contains("mix"), "it was not measured");
+    }
+
+    #[test]
+    fn tables_have_a_line_for_each_contender_in_the_papers_form() {
+        let text = report().markdown();
+        let bcache = text.lines().find(|line| line.starts_with("| bcache")).unwrap();
+        assert!(
+            bcache.contains("| 800 | +167 % | -62 % | 60.0 % | 1.0, 50.0 | - | 0.100 | 0.40 | 0 |"),
+            "{bcache}"
+        );
+        assert!(text.contains("## fit-25") && !text.contains("## fit-50"));
+    }
+
+    #[test]
+    fn a_scan_is_judged_by_what_the_hot_set_lost() {
+        let mut report = report();
+        report.figures = vec![figures(Contender::ZcachedDC, Workload::Scan, 100.0, 3.0)];
+        assert!(report.goals().contains("| <= 1 | 0.0 | met |"), "{}", report.goals());
+        assert!(report.markdown().contains("| zcached D,C | 97.0 % |  | 97.0 % |"), "{}", report.markdown());
+    }
+
+    #[test]
+    fn the_picture_has_a_bar_for_each_that_can_be_compared() {
+        let text = report().svg();
+        assert_eq!(text.matches("<rect").count(), 7);
+        assert!(text.contains("2.67"), "{text}");
+    }
+}
