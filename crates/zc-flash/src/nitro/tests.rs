@@ -1,12 +1,12 @@
 //! The shapes of Nitro's Figure 6, and that nothing is lost on the way.
 
-use zc_trace::workload::{Kind, Workload};
+use zc_trace::workload::{Kind, Mix, Workload};
 
 use super::*;
 
 fn workload(requests: u64) -> Workload {
     Workload {
-        kind: Kind::Mix,
+        kind: Kind::Mix(Mix::default()),
         blocks: 1 << 18,
         requests,
         reads: 0.2,
