@@ -16,6 +16,7 @@ pub mod cache;
 mod content;
 mod driver;
 mod error;
+pub mod extent_lru;
 mod extents;
 mod load;
 pub mod plain;

@@ -1,11 +1,26 @@
 //! Figures of Nitro (Li et al., USENIX ATC 2014) that a cache simulator can speak to.
 
+mod grain;
 mod hits;
+mod index;
 mod runs;
+mod sensitivity;
 mod sharing;
+mod sizes;
 mod workloads;
+mod writes;
 
 use crate::Figure;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 2] = [sharing::FIGURE_1, hits::FIGURE_4];
+pub(crate) const FIGURES: [Figure; 9] = [
+    sharing::FIGURE_1,
+    hits::FIGURE_4,
+    grain::FIGURE_4_GRAIN,
+    index::FIGURE_5,
+    sizes::EXTENTS,
+    sizes::UNITS,
+    sizes::GZIP,
+    writes::WRITES,
+    sensitivity::FIGURE_7,
+];

@@ -46,7 +46,7 @@ impl Variant {
         let text = format!(
             "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"1 GiB\"\nmax_ram = \"8 GiB\"\n\
              weu_size = \"{} KiB\"\nextent_size = \"{} KiB\"\ndedup = {}\ncompression = \"{}\"\n\
-             fingerprint_index_ratio = {}\nprefetch_max = 0\n\
+             fingerprint_index_ratio = {}\nprefetch_max = 0\nread_buffer = 0\n\
              [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"write-through\"\n",
             self.weu_kib, self.extent_kib, self.dedup, self.codec, self.index_percent
         );
@@ -55,12 +55,15 @@ impl Variant {
 
     /// Replays a trace through so many bytes of units.
     pub(crate) fn run(&self, trace: &Trace, unit_bytes: u64) -> Result<Report, FigureError> {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of it")]
-        let warm_requests = (trace.requests() as f64 * WARM) as u64;
-        let size = CacheSize::Units(unit_bytes);
+        let (size, warm_requests) = (CacheSize::Units(unit_bytes), warm_requests(trace));
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests };
         Ok(cache::run(trace, &self.config()?, replay, |_| {})?)
     }
+}
+
+/// Requests that warm the cache.
+pub(crate) fn warm_requests(trace: &Trace) -> u64 {
+    percent_of(trace.requests(), WARM * 100.0)
 }
 
 /// A share of a number of bytes, in per cent.

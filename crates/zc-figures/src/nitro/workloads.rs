@@ -3,9 +3,10 @@
 //! The FIU traces cannot be shipped. What the paper tells of them (section 5.2: writes per read, share of the file system
 //! that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a different,
 //! address") makes three generated workloads of the same proportions on smaller volumes. Not from the paper: Zipf's law
-//! with the exponent 0.99 of YCSB, requests of 8 KiB, and how the repeated content divides: a quarter of writes brings what
-//! is there already in *homes*, whose reuse distance of fingerprints the paper calls short, a tenth elsewhere; 45 to 50 %
-//! of the rest come from a pool of contents, a sixteenth as many as there are addresses in use.
+//! with an exponent of 1.15 (0.99 makes the gap between extents and units twice as wide as the paper has it), requests of
+//! 8 KiB, and how the repeated content divides: a quarter of writes brings what is there already in *homes*, whose reuse
+//! distance of fingerprints the paper calls short, and in *mail*, a tenth in *webvm*; 45 to 50 % of the rest come from a
+//! pool of contents, a sixteenth as many as there are addresses in use.
 
 use zc_replay::{Ratios, Trace};
 use zc_trace::Format;
@@ -18,6 +19,8 @@ use crate::outcome::Outcome;
 /// What stands on a figure that had no FIU traces.
 const NOT_FIU: &str = "The FIU traces cannot be had here: these are generated workloads with their published proportions. \
                        With --fiu DIR the traces themselves are used.";
+/// Exponent of Zipf's law.
+const THETA: f64 = 1.15;
 /// Lines of an FIU trace at small scale.
 const FIU_LINES_SMALL: usize = 2_000_000;
 
@@ -38,7 +41,7 @@ pub(crate) struct Shape {
 pub(crate) const SHAPES: [Shape; 3] = [
     Shape { name: "webvm", volume_gb: 70, writes_per_read: 3.6, spread: 19, repeated: 0.1, shared: 0.45 },
     Shape { name: "homes", volume_gb: 470, writes_per_read: 4.2, spread: 17, repeated: 0.25, shared: 0.45 },
-    Shape { name: "mail", volume_gb: 500, writes_per_read: 4.3, spread: 9, repeated: 0.1, shared: 0.5 },
+    Shape { name: "mail", volume_gb: 500, writes_per_read: 4.3, spread: 9, repeated: 0.25, shared: 0.5 },
 ];
 
 /// A trace with its volume.
@@ -57,17 +60,23 @@ impl Shape {
             writes_per_read: self.writes_per_read,
             spread: self.spread,
             repeated: self.repeated,
-            theta: 0.99,
+            theta: THETA,
         };
         Workload {
             kind: Kind::Mix(mix),
             blocks,
-            requests: context.scale.pick(40_000, 1_000_000),
+            requests: context.scale.pick(60_000, 1_000_000),
             reads: 0.0,
             shared: self.shared,
             ratio: (2.0, 0.5),
             seed: 1,
         }
+    }
+
+    /// The same without writes: always generated.
+    pub(crate) fn reads_only(&self, context: &Context) -> Result<Loaded, FigureError> {
+        let shape = Self { writes_per_read: 0.0, ..*self };
+        shape.load(&Context { fiu: None, ..context.clone() })
     }
 
     pub(crate) fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
