@@ -6,6 +6,7 @@
 //! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: data blocks mapped as a whole, and log
 //!   blocks for what does not fit, split into sequential and random ones. Both behind [`Ftl`].
 //! - [`nitro`]: caches of WEUs and of extents on an SSD, and what they cost it.
+//! - [`packing`]: compression inside the SSD, and how compressed pages are laid out.
 //!
 //! Invariants, held by assertions and checked as properties: pages programmed = written by the host + copied; no page
 //! is read before it is programmed; a page is programmed once per erasure, pages of a block in ascending order; a read
@@ -21,6 +22,7 @@ mod hybrid;
 mod lru;
 mod nand;
 pub mod nitro;
+pub mod packing;
 mod page_mapped;
 mod pool;
 mod stats;
