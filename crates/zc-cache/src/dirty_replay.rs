@@ -28,7 +28,7 @@ pub(crate) struct DirtyReplay {
     clean: u64,
     /// Committed epochs that are not clean, in order.
     epochs: Vec<(u64, Vec<Record>)>,
-    /// The intent log has dirty records of the volume.
+    /// The intent log has records of the volume's dirty data.
     by_intent: bool,
 }
 
@@ -71,7 +71,9 @@ impl CacheManager {
     pub(crate) fn replayed_by_intent(&mut self, record: &Record) {
         let volume = match *record {
             Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,
-            Record::Committed { volume, .. } => volume,
+            Record::Committed { volume, .. }
+            | Record::Clean { volume, .. }
+            | Record::DirtyReset { volume, .. } => volume,
             _ => return,
         };
         self.replay_of(volume).by_intent = true;
@@ -85,10 +87,12 @@ impl CacheManager {
     pub(crate) fn install_dirty(&mut self) {
         let mut decided = false;
         for (volume, mut replay) in core::mem::take(&mut self.dirty_replays) {
+            let mut unsettled = replay.by_intent;
             if self.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
+                    unsettled = true;
                     self.record(Record::Clean { volume, epoch: replay.clean });
                 }
             }
@@ -100,10 +104,13 @@ impl CacheManager {
             }
             let dropped = self.dropped_commits.contains(&volume);
             if !replay.dangling.is_empty() || dropped {
-                decided = true;
+                unsettled = true;
                 self.record(Record::DirtyReset { volume, epoch: replay.committed });
             }
-            decided |= replay.by_intent;
+            if unsettled {
+                decided = true;
+                self.unsettle(volume, Vec::new());
+            }
             if dropped {
                 self.out.push(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
             }
@@ -111,14 +118,10 @@ impl CacheManager {
         }
         self.settle_modes();
         if decided {
-            let position = self.journal.want_all();
-            self.wb.resets_until = position;
-            self.wb.held_until = Some(position);
+            self.wb.resets_until = self.journal.want_all();
         }
-        let fenced_before = core::mem::take(&mut self.fenced_before);
-        let doubtful = |id: &VolumeId| !self.dirty_complete || fenced_before.contains(id);
-        let may_be_dirty = self.volumes.values().filter(|v| v.cfg.may_be_dirty).map(|v| v.cfg.id);
-        let volumes: SmallVec<[VolumeId; 8]> = may_be_dirty.filter(doubtful).collect();
+        let doubtful = self.volumes.values().filter(|volume| self.is_doubtful(&volume.cfg));
+        let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg.id).collect();
         volumes.into_iter().for_each(|volume| self.fence_incomplete(volume));
     }
 

@@ -179,6 +179,7 @@ pub struct CacheManager {
     pub(crate) dropped_commits: Vec<VolumeId>,
     /// Journal and checkpoint tell everything about dirty data.
     pub(crate) dirty_complete: bool,
+    /// Volumes of which an earlier start could not say that.
     pub(crate) fenced_before: Vec<VolumeId>,
 
     pub(crate) open: Option<OpenWeu>,
@@ -406,7 +407,7 @@ impl CacheManager {
             Event::Tick { now_ms } => self.tick(now_ms),
             Event::Configure(volume) => self.configure(*volume),
             Event::Destage { volume } => self.drain(volume),
-            Event::DropDirty { volume } => self.drop_dirty(volume),
+            Event::DropDirty { volume, remembered } => self.drop_dirty(volume, remembered),
             Event::AcceptLoss { volume } => self.accept_loss(volume),
             Event::Stop => self.stopping = true,
         }
@@ -608,6 +609,9 @@ impl CacheManager {
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {
+        if !self.volumes.contains_key(&cfg.id) && self.is_doubtful(&cfg) {
+            self.fence_incomplete(cfg.id);
+        }
         if !self.volumes.contains_key(&cfg.id) && self.has_dirty(cfg.id) {
             // Its dirty data was kept for it: it has to be served before it can leave write-back.
             self.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });

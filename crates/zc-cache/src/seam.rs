@@ -146,10 +146,15 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
     },
-    /// Forget the dirty data of a volume: what only the cache has is lost. For operators who know.
+    /// Forget the dirty data of a volume: what only the cache has is lost. Requests wait until the device is told. For
+    /// operators who know.
     DropDirty {
         /// The volume.
         volume: VolumeId,
+        /// A device that cannot be told need not be: the next start will give the epochs up to
+        /// [`crate::DirtyState::newest_epoch`] up again, as [`Record::Clean`](zc_format::Record::Clean) from the intent
+        /// log. If not, and the device is lost, nothing is forgotten and the volume stays fenced.
+        remembered: bool,
     },
     /// Serve a volume that is fenced because journal and checkpoint may not tell all of its dirty data, with the
     /// epochs that were found: a state that it had, older than the last flushed one. For operators who know.

@@ -13,16 +13,17 @@
 
 use std::collections::VecDeque;
 
-use zc_core::{JournalSeq, Map, VolumeId, WeuSeq, limits, usize_from_u32};
+use zc_core::{Generation, JournalSeq, Map, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32};
 use zc_format::{ExpectedExtent, ExtentHeader, Geometry, JournalBlock, Record};
 
 use crate::startup::Media;
 
-/// Dirty records by volume since its last commit, and its last clean epoch.
+/// Dirty records by volume since its last commit, its last clean epoch, and which unit was in each slot last.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Dangling {
     records: Map<VolumeId, Vec<Record>>,
     clean: Map<VolumeId, u64>,
+    units: Map<WeuSlot, (Generation, WeuSeq)>,
 }
 
 /// Follows the journal and keeps back what may not count.
@@ -36,6 +37,12 @@ pub(crate) struct Tail<'a> {
 impl<'a> Tail<'a> {
     pub(crate) fn new(sink: &'a mut dyn FnMut(&Record)) -> Self {
         Self { sink, held: VecDeque::new(), proved: JournalSeq(0), dangling: Dangling::default() }
+    }
+
+    /// Takes a record of the checkpoint.
+    pub(crate) fn checkpointed(&mut self, record: &Record) {
+        self.dangling.note_unit(record);
+        (self.sink)(record);
     }
 
     /// Takes the next block of the journal.
@@ -84,12 +91,64 @@ impl Dangling {
                 self.records.remove(&volume);
             }
             Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
-            _ => {}
+            _ => self.note_unit(record),
         }
     }
-}
 
-impl Dangling {
+    /// A session that was cut off before the journal had its record leaves a slot's generation to be used again: only
+    /// the sequence number tells its bodies from those of the unit that the records speak of.
+    pub(crate) fn note_unit(&mut self, record: &Record) {
+        if let Record::SlotDirty { slot, generation, weu_seq }
+        | Record::SlotSealed { slot, generation, weu_seq, .. } = *record
+        {
+            self.units.insert(slot, (generation, weu_seq));
+        }
+    }
+
+    /// The sequence number of a unit, as far as records told.
+    fn weu_seq(&self, slot: WeuSlot, generation: Generation) -> Option<WeuSeq> {
+        let (known, weu_seq) = self.units.get(&slot)?;
+        (*known == generation).then_some(*weu_seq)
+    }
+
+    /// Whether all that a volume's dirty records speak of since its last commit is on the device.
+    fn are_stored<M: Media>(&self, media: &mut M, geometry: &Geometry, volume: VolumeId) -> bool {
+        let records = self.records.get(&volume).map_or(&[][..], Vec::as_slice);
+        records.iter().all(|record| self.is_stored(media, geometry, record))
+    }
+
+    /// Whether what a dirty record speaks of is on the device.
+    fn is_stored<M: Media>(&self, media: &mut M, geometry: &Geometry, record: &Record) -> bool {
+        let Record::Dirty { span, slot, generation, offset_units, pages, .. } = *record else { return true };
+        if slot.0 >= geometry.slots {
+            return false;
+        }
+        let page = limits::BLOCK_BYTES;
+        let offset_bytes = u32::from(offset_units) * limits::PLACE_ALIGN_BYTES;
+        let start = offset_bytes / page * page;
+        let mut bytes = vec![0; usize_from_u32(u32::from(pages) * page)];
+        if start + u32::from(pages) * page > geometry.weu_bytes {
+            return false;
+        }
+        if media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err() {
+            // A device that says that it cannot read does not say that it was never written: what was flushed is not
+            // dropped for that, its reads fail.
+            return true;
+        }
+        let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };
+        let known = self.weu_seq(slot, generation);
+        let expected = ExpectedExtent {
+            slot,
+            generation,
+            weu_seq: known.or_else(|| ExtentHeader::peek_weu_seq(bytes)).unwrap_or(WeuSeq(0)),
+            offset_bytes,
+            raw_bytes: span.len_bytes(),
+            first_sector: span.first(),
+            key: None,
+        };
+        ExtentHeader::verify(bytes, &expected).is_ok()
+    }
+
     fn note_clean(&mut self, volume: VolumeId, epoch: u64) {
         let clean = self.clean.entry(volume).or_default();
         *clean = epoch.max(*clean);
@@ -116,11 +175,8 @@ pub(crate) fn settle<M: Media>(
     }
     for record in records {
         if let Record::Committed { volume, epoch } = record {
-            let mut stored = || {
-                let records = dangling.records.get(&volume);
-                records.is_none_or(|records| records.iter().all(|record| is_stored(media, geometry, record)))
-            };
-            let complete = dangling.is_clean(volume, epoch) || (!dropped.contains(&volume) && stored());
+            let complete = dangling.is_clean(volume, epoch)
+                || (!dropped.contains(&volume) && dangling.are_stored(media, geometry, volume));
             if !complete {
                 if !dropped.contains(&volume) {
                     dropped.push(volume);
@@ -134,52 +190,21 @@ pub(crate) fn settle<M: Media>(
     kept
 }
 
-/// Whether what a dirty record speaks of is on the device.
-fn is_stored<M: Media>(media: &mut M, geometry: &Geometry, record: &Record) -> bool {
-    let Record::Dirty { span, slot, generation, offset_units, pages, .. } = *record else { return true };
-    if slot.0 >= geometry.slots {
-        return false;
-    }
-    let page = limits::BLOCK_BYTES;
-    let offset_bytes = u32::from(offset_units) * limits::PLACE_ALIGN_BYTES;
-    let start = offset_bytes / page * page;
-    let mut bytes = vec![0; usize_from_u32(u32::from(pages) * page)];
-    if start + u32::from(pages) * page > geometry.weu_bytes {
-        return false;
-    }
-    if media.read(geometry.slot_offset(slot) + u64::from(start), &mut bytes).is_err() {
-        // A device that says that it cannot read does not say that it was never written: what was flushed is not
-        // dropped for that, its reads fail.
-        return true;
-    }
-    let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };
-    let expected = ExpectedExtent {
-        slot,
-        generation,
-        weu_seq: ExtentHeader::peek_weu_seq(bytes).unwrap_or(WeuSeq(0)),
-        offset_bytes,
-        raw_bytes: span.len_bytes(),
-        first_sector: span.first(),
-        key: None,
-    };
-    ExtentHeader::verify(bytes, &expected).is_ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use zc_core::{ErrorKind, ExtentKey, ExtentNo, Generation, SectorSpan, WeuSlot};
     use zc_format::PlanOptions;
 
-    /// Holds nothing but zeros.
-    struct Blank;
+    struct Memory(Vec<u8>);
 
-    impl Media for Blank {
+    impl Media for Memory {
         fn len_bytes(&self) -> u64 {
             64 << 20
         }
-        fn read(&mut self, _: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
-            buf.fill(0);
+        fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
+            let at = usize::try_from(offset_bytes).unwrap();
+            buf.copy_from_slice(&self.0[at..at + buf.len()]);
             Ok(())
         }
         fn write(&mut self, _: u64, _: &[u8]) -> Result<(), ErrorKind> {
@@ -190,16 +215,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_clean_epoch_counts_without_a_look_and_no_later_one_does() {
-        let geometry = Geometry::plan(&PlanOptions {
+    fn geometry() -> Geometry {
+        Geometry::plan(&PlanOptions {
             device_bytes: 64 << 20,
             weu_bytes: 256 << 10,
             extent_bytes: 8192,
             align_bytes: 0,
             journal_blocks: None,
         })
-        .unwrap();
+        .unwrap()
+    }
+
+    #[test]
+    fn a_clean_epoch_counts_without_a_look_and_no_later_one_does() {
+        let geometry = geometry();
         let volume = VolumeId(1);
         let dirty = Record::Dirty {
             key: ExtentKey { volume, extent: ExtentNo(7) },
@@ -213,7 +242,7 @@ mod tests {
         let clean = |epoch| Record::Clean { volume, epoch };
         let settled = |dangling: &mut Dangling, records| {
             let mut dropped = Vec::new();
-            let kept = settle(&mut Blank, &geometry, dangling, &mut dropped, records);
+            let kept = settle(&mut Memory(vec![0; 64 << 20]), &geometry, dangling, &mut dropped, records);
             (kept, dropped)
         };
         // Its slot was used again, which needs a clean epoch: it is known from before, or comes behind.
@@ -224,5 +253,36 @@ mod tests {
         let later = vec![dirty, commit(5), clean(5), dirty, commit(6), dirty, commit(7)];
         let (kept, dropped) = settled(&mut Dangling::default(), later);
         assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty, dirty], vec![volume]));
+    }
+
+    #[test]
+    fn a_body_of_a_unit_that_had_the_slot_under_the_same_generation_does_not_count() {
+        let geometry = geometry();
+        let (volume, slot, generation) = (VolumeId(1), WeuSlot(3), Generation(1));
+        let key = ExtentKey { volume, extent: ExtentNo(7) };
+        let span = SectorSpan::from_ends(0, 7).unwrap();
+        let header = ExtentHeader {
+            slot,
+            generation,
+            weu_seq: WeuSeq(8),
+            stored_bytes: 4096,
+            raw_bytes: 4096,
+            first_sector: 0,
+            key,
+            codec: zc_core::Codec::Raw,
+            fingerprint: zc_core::Fingerprint([0; 32]),
+        };
+        let mut device = Memory(vec![0; 64 << 20]);
+        let at = usize::try_from(geometry.slot_offset(slot)).unwrap();
+        header.seal(0, &[7; 4096], &mut device.0[at..]);
+        let unit = |weu_seq| Record::SlotDirty { slot, generation, weu_seq: WeuSeq(weu_seq) };
+        let dirty = Record::Dirty { key, span, slot, generation, offset_units: 0, pages: 2 };
+        let commit = Record::Committed { volume, epoch: 1 };
+        for (weu_seq, lost) in [(8, vec![]), (9, vec![volume])] {
+            let mut dropped = Vec::new();
+            let records = vec![unit(weu_seq), dirty, commit];
+            settle(&mut device, &geometry, &mut Dangling::default(), &mut dropped, records);
+            assert_eq!(dropped, lost, "the unit of the records is {weu_seq}, the body's 8");
+        }
     }
 }

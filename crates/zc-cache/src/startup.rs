@@ -370,8 +370,8 @@ pub fn open<M: Media>(
         Reader { media, geometry: &geometry, first_session: previous.created_unix_s, bytes_read };
     let (volumes, volume_table_copy) = reader.volume_table()?;
     let maps = reader.region_maps();
-    let checkpoints = reader.checkpoint(sink);
     let mut tail = Tail::new(sink);
+    let checkpoints = reader.checkpoint(&mut |record| tail.checkpointed(record));
     let journal = reader.journal(&checkpoints, &mut tail);
     let (dangling, proved, dropped_commits) = tail.settle(reader.media, &geometry);
     let bytes_read = reader.bytes_read;

@@ -97,9 +97,19 @@ pub(crate) struct VolumeDirty {
     /// What journal and checkpoint say may be incomplete.
     incomplete: bool,
     /// Forget what is dirty as soon as nothing of it is in flight.
-    pub(crate) dropping: bool,
+    pub(crate) dropping: Option<Dropping>,
+    /// What was dirty, or decided about it, is so only when the journal is durable: until then the device tells another
+    /// start the contrary. With the bodies that such a start would look for.
+    pub(crate) unsettled: Option<Vec<Body>>,
     pub(crate) last_request_ms: u64,
     pub(crate) noted_fence: bool,
+}
+
+/// How dirty data is given up.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Dropping {
+    /// It is remembered outside the device: the device need not be told.
+    remembered: bool,
 }
 
 /// A write that is being taken in.
@@ -160,7 +170,8 @@ impl VolumeDirty {
             leaving: None,
             holding: false,
             incomplete: false,
-            dropping: false,
+            dropping: None,
+            unsettled: None,
             last_request_ms: 0,
             noted_fence: false,
         }
@@ -178,7 +189,7 @@ impl VolumeDirty {
 
     /// Whether losing the cache device would lose anything that was acknowledged.
     pub(crate) fn is_dirty(&self) -> bool {
-        !self.data.is_empty() || !self.waiting.is_empty() || self.incomplete
+        !self.data.is_empty() || !self.waiting.is_empty() || self.incomplete || self.unsettled.is_some()
     }
 }
 
@@ -236,7 +247,11 @@ impl CacheManager {
     /// What to do instead of serving, while dirty data is out of reach.
     pub(crate) fn fence(&self, volume: VolumeId) -> Option<OnLoss> {
         let dirty = self.wb.volumes.get(&volume)?;
-        let lost = dirty.incomplete || (self.health != Health::Good && dirty.is_dirty());
+        let lost = self.health != Health::Good && dirty.is_dirty();
+        if dirty.incomplete || (lost && dirty.unsettled.is_some()) {
+            // Which sectors the origin has is what is not known: none can be read from there.
+            return Some(OnLoss::Error);
+        }
         lost.then(|| self.volumes.get(&volume).map_or(OnLoss::Error, |volume| volume.cfg.write_back.on_loss))
     }
 
@@ -249,13 +264,28 @@ impl CacheManager {
         held
     }
 
-    /// Lets go of the requests that waited for the start to be durable.
+    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
+    pub(crate) fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>) {
+        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        dirty.unsettled.get_or_insert_default().extend(bodies);
+        self.wb.held_until = Some(self.journal.want_all());
+    }
+
+    /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
+    /// it is about are fenced.
     pub(crate) fn pump_held(&mut self) {
         let Some(position) = self.wb.held_until else { return };
-        if self.health == Health::Good && !self.journal.is_durable(position) {
+        let good = self.health == Health::Good;
+        if good && !self.journal.is_durable(position) {
             return;
         }
         self.wb.held_until = None;
+        for volume in self.wb.ids() {
+            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
+                self.let_go(&bodies);
+            }
+        }
         for request in core::mem::take(&mut self.wb.held) {
             self.submit(&request);
         }
@@ -486,7 +516,7 @@ impl CacheManager {
             let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
             dirty.holding |= late || dirty.data.version_count() <= LEAVE_VERSIONS;
         }
-        if !dirty.data.is_empty() || dirty.incomplete {
+        if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
             return;
         }
         dirty.draining = false;
@@ -507,28 +537,38 @@ impl CacheManager {
         }
     }
 
-    /// Forgets what only the cache has.
-    pub(crate) fn drop_dirty(&mut self, volume: VolumeId) {
+    /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
+    pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool) {
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
-        dirty.incomplete = false;
-        dirty.dropping = true;
+        dirty.dropping = Some(Dropping { remembered });
         self.finish_dropping(volume);
     }
 
-    /// Forgets it, unless something of it is still in flight. Whether it did.
+    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it did.
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
+        let good = self.health == Health::Good;
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return false };
+        let Some(how) = dirty.dropping else { return false };
         let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
-        if !dirty.dropping || (busy && self.health == Health::Good) || dirty.destaging.is_writing() {
+        if (busy && good) || dirty.destaging.is_writing() {
             return false;
         }
-        dirty.dropping = false;
+        dirty.dropping = None;
+        if !good && !how.remembered {
+            return false;
+        }
+        dirty.incomplete = false;
         dirty.commit = None;
         dirty.destaging.give_up();
-        let bodies = dirty.data.forget_all();
+        let mut bodies = dirty.data.forget_all();
+        bodies.extend(dirty.unsettled.take().unwrap_or_default());
         let epoch = dirty.data.clean;
-        self.let_go(&bodies);
         self.record(Record::Clean { volume, epoch });
+        if good {
+            self.unsettle(volume, bodies);
+        } else {
+            self.let_go(&bodies);
+        }
         true
     }
 
@@ -562,6 +602,12 @@ impl CacheManager {
         dirty.noted_fence = false;
         let epoch = dirty.data.open().number - 1;
         self.record(Record::DirtyReset { volume, epoch });
+        self.unsettle(volume, Vec::new());
+    }
+
+    /// Whether a start could not tell all dirty data of the volume.
+    pub(crate) fn is_doubtful(&self, volume: &VolumeConfig) -> bool {
+        volume.may_be_dirty && (!self.dirty_complete || self.fenced_before.contains(&volume.id))
     }
 
     /// What readers of the sectors of an extent get from the dirty layer.

@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Bring a volume's dirty data to the origin.
     Destage(VolumeId),
     /// Forget a volume's dirty data.
-    DropDirty(VolumeId),
+    DropDirty { volume: VolumeId, remembered: bool },
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
     /// Tell what is open; with `pause`, when nothing is under way any more and new requests wait.
@@ -113,7 +113,9 @@ impl Shard {
                     let _asker_left = reply.send(());
                 }
                 Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),
-                Command::DropDirty(volume) => self.events.push_back(Event::DropDirty { volume }),
+                Command::DropDirty { volume, remembered } => {
+                    self.events.push_back(Event::DropDirty { volume, remembered });
+                }
                 Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
                 Command::Look { pause, reply } => self.look(pause, reply),
                 Command::Swap(replacement) => self.swap(*replacement),

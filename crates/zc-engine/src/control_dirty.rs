@@ -62,15 +62,14 @@ impl Shared {
     pub(crate) async fn drop_dirty(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name).await?;
         let stats = self.stats().await?;
-        if !stats.cache_healthy
-            && let Some(dirty) = stats.dirty.get(name)
-        {
+        let remembered = !stats.cache_healthy;
+        if remembered && let Some(dirty) = stats.dirty.get(name) {
             let (owned, epoch) = (name.to_owned(), dirty.newest_epoch);
             self.on_media(move |custody| custody.give_up(&owned, epoch)).await?;
         }
         let owned = name.to_owned();
         self.on_media(move |custody| custody.is_complete(&owned)).await?;
-        self.mailbox.send(Command::DropDirty(id));
+        self.mailbox.send(Command::DropDirty { volume: id, remembered });
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
         tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");
         Ok(json!({ "volume": name, "dropped": stats.dirty.get(name) }))

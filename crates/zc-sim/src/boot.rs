@@ -4,12 +4,14 @@
 //! A start may itself be cut off between any two of its I/Os, by a power cut or a kill, and again; so may the marking
 //! of a clean stop. While nobody serves it the device may be replaced by an older image of itself.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rand::RngExt as _;
 use zc_cache::CacheManager;
 use zc_cache::config::Mode;
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
-use zc_core::{ErrorKind, JournalSeq};
+use zc_core::{ErrorKind, JournalSeq, VolumeId};
 use zc_format::Record;
 
 use crate::disk::Disk;
@@ -39,6 +41,10 @@ pub(crate) struct Files {
     /// The session whose intents they are.
     owner: u64,
     boot: u8,
+    /// Volumes of which a start could not tell all dirty data, and nobody has accepted that since.
+    pub(crate) incomplete: BTreeSet<usize>,
+    /// Epochs to here were given up while the cache could not be told, by volume.
+    pub(crate) given_up: BTreeMap<usize, u64>,
     /// An older image of the cache device, with its session.
     image: Option<(u64, Vec<u8>)>,
 }
@@ -155,6 +161,8 @@ impl World {
                     self.files.session += 1;
                     self.format();
                     self.trouble = Trouble::default();
+                    self.files.incomplete.clear();
+                    self.files.given_up.clear();
                     for volume in 0..self.volumes.len() {
                         if core::mem::take(&mut self.maybe_dirty[volume]) {
                             self.forgive(volume);
@@ -231,6 +239,7 @@ impl World {
         if by_intent {
             intents = startup::settle_intents(&mut Raw::whole(&mut self.cache), &mut opened, intents);
         }
+        self.remember_fences(&mut opened);
         for (volume, config) in self.volumes.iter_mut().enumerate() {
             // Who is not served may be written elsewhere; its change time tells, where it matters.
             self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
@@ -247,10 +256,26 @@ impl World {
         if by_intent {
             intents.iter().for_each(|record| manager.replay_intent(record));
         }
+        for (volume, epoch) in &self.files.given_up {
+            manager.replay_intent(&Record::Clean { volume: VolumeId(*volume as u16), epoch: *epoch });
+        }
         let mut actions = Vec::new();
         manager.begin(self.now_ms, &mut actions);
         self.manager = Some(manager);
         self.carry_out(actions);
+    }
+
+    /// What the device does not remember of fences is told to the session, and kept for the next.
+    fn remember_fences(&mut self, opened: &mut Opened) {
+        let dirty = (0..self.volumes.len()).filter(|volume| self.maybe_dirty[*volume]);
+        if !opened.start.dirty_complete {
+            self.files.incomplete.extend(dirty.clone());
+        }
+        self.files.incomplete.retain(|volume| self.maybe_dirty[*volume]);
+        opened.start.fenced = self.files.incomplete.iter().map(|volume| VolumeId(*volume as u16)).collect();
+        if !opened.start.fenced.is_empty() {
+            self.coverage.note("starts that know of a fence");
+        }
     }
 
     /// An image of the device is kept, or one that was kept takes its place.
@@ -459,6 +484,7 @@ impl World {
         let done = startup::mark_clean(&mut Raw::new(&mut self.cache, left, forgets), &superblock).is_ok();
         if done {
             self.distrusted.fill(false);
+            self.files.given_up.clear();
         }
         done
     }

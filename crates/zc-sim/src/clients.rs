@@ -197,6 +197,9 @@ impl World {
         self.settings[volume] += 1;
         let to = self.volumes[volume].mode;
         if to == Mode::WriteBack {
+            // What waits or is flushed meanwhile may be served in write-back.
+            let clients = self.clients.values_mut().filter(|client| client.volume == volume);
+            clients.for_each(|client| client.buffered = true);
             // A cache that is out of order takes nothing dirty, and nothing is noted.
             self.maybe_dirty[volume] |= self.manager.as_ref().is_some_and(CacheManager::is_healthy);
             self.coverage.note("changes to write-back");

@@ -133,6 +133,8 @@ pub const REQUIRED: &[&str] = &[
     "volumes clean by age",
     "volumes clean on demand",
     "volumes fenced",
+    "starts that know of a fence",
+    "epochs given up elsewhere",
     "write errors of dirty extents",
     "writes crowded out",
 ];

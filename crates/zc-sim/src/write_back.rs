@@ -175,21 +175,30 @@ impl World {
             return;
         }
         self.drain();
-        if self.violation.is_some() || self.dirty(volume).is_none() {
+        if self.violation.is_some() {
             return;
         }
-        if state.fenced && self.rng.random_bool(0.5) {
+        let Some(state) = self.dirty(volume) else { return };
+        let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+        if state.fenced && healthy && self.rng.random_bool(0.5) {
             self.coverage.note("losses accepted");
+            self.files.incomplete.remove(&volume);
             self.event(Event::AcceptLoss { volume: VolumeId(volume as u16) });
             return self.forgive(volume);
         }
         self.coverage.note("dirty data given up");
-        self.event(Event::DropDirty { volume: VolumeId(volume as u16) });
+        self.files.incomplete.remove(&volume);
+        if !healthy {
+            self.coverage.note("epochs given up elsewhere");
+            // Where the device cannot be told, the state directory is.
+            let epoch = self.files.given_up.entry(volume).or_default();
+            *epoch = state.newest_epoch.max(*epoch);
+            self.maybe_dirty[volume] = false;
+        }
+        self.event(Event::DropDirty { volume: VolumeId(volume as u16), remembered: !healthy });
         for _ in 0..PATIENCE {
-            if self.dirty(volume).is_none() || self.violation.is_some() {
-                // Where the device cannot be told, the state directory is.
-                let told = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
-                self.maybe_dirty[volume] &= told;
+            let lost = healthy && !self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+            if self.dirty(volume).is_none() || lost || self.violation.is_some() {
                 return self.forgive(volume);
             }
             self.step_or_tick();

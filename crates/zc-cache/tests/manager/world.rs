@@ -8,8 +8,8 @@ use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, FingerprintKind, JournalSeq, ReqId, VolumeId, WeuSlot, usize_from_u32,
-    usize_from_u64,
+    BufId, BufSlice, Codec, ErrorKind, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId, WeuSlot,
+    usize_from_u32, usize_from_u64,
 };
 use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
 use zc_reduce::Reducer;
@@ -71,6 +71,7 @@ pub(crate) struct World {
     /// Flushes of origins do not end.
     pub(crate) origin_flushes_hang: bool,
     hanging: Vec<Event>,
+    hanging_journal: Vec<OpId>,
     geometry: Geometry,
     bufs: BTreeMap<BufId, Vec<u8>>,
     read_bufs: BTreeMap<u64, BufId>,
@@ -218,6 +219,7 @@ impl World {
             journal_hangs: false,
             origin_flushes_hang: false,
             hanging: Vec::new(),
+            hanging_journal: Vec::new(),
             parts_vanish: false,
             compressions: None,
             journal_end: 0,
@@ -255,6 +257,14 @@ impl World {
     pub(crate) fn end_origin_flushes(&mut self) {
         self.origin_flushes_hang = false;
         std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
+    }
+
+    /// Writes of the journal end, also those that hung: these like this.
+    pub(crate) fn end_journal_writes(&mut self, result: Result<(), ErrorKind>) {
+        self.journal_hangs = false;
+        for op in std::mem::take(&mut self.hanging_journal) {
+            self.event(Event::DeviceDone { op, result });
+        }
     }
 
     /// The last journal block that was written.
@@ -313,12 +323,15 @@ impl World {
     }
 
     pub(crate) fn read_any(&mut self, volume: VolumeId, offset: u64, len: u64) -> Vec<u8> {
+        self.try_read(volume, offset, len).unwrap()
+    }
+
+    pub(crate) fn try_read(&mut self, volume: VolumeId, offset: u64, len: u64) -> Result<Vec<u8>, ErrorKind> {
         let buf = BufId(1000 + self.next_req);
         self.bufs.insert(buf, vec![0xaa; usize_from_u64(len)]);
         let req = self.submit(volume, offset, len, RequestKind::Read { buf });
         let (result, bytes) = self.replies.remove(&req).expect("a read is answered");
-        result.unwrap();
-        bytes.unwrap()
+        result.map(|()| bytes.unwrap())
     }
 
     /// New settings, which a restart keeps.
@@ -539,7 +552,9 @@ impl World {
                 self.journal_end = block.sequence.0;
                 let offset = self.geometry.journal_block_offset(block.sequence);
                 self.device.write(offset, &block.encode()).unwrap();
-                if !self.journal_hangs {
+                if self.journal_hangs {
+                    self.hanging_journal.push(op);
+                } else {
                     events.push_back(Event::DeviceDone { op, result: ok });
                 }
             }

@@ -1,6 +1,6 @@
 //! Write-back without faults: what readers get, what the origin has and when, what a restart finds.
 
-use zc_cache::config::{Ack, Mode, VolumeConfig, WriteBackConfig};
+use zc_cache::config::{Ack, Mode, OnLoss, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
 use zc_core::{Codec, ErrorKind, FingerprintKind, WeuSlot};
 
@@ -348,6 +348,72 @@ fn a_gap_in_the_journal_fences_what_may_be_dirty_until_someone_accepts_the_loss(
     t.world = t.world.restart(false);
     assert!(!t.world.manager.dirty(V).unwrap().fenced, "the gap is behind a checkpoint or a new block");
     t.check(0, 5 * E);
+}
+
+#[test]
+fn nothing_is_read_from_the_origin_while_it_is_not_known_what_is_dirty() {
+    let mut t = Twin::new(Shape::default());
+    let on_loss = OnLoss::ReadOnly;
+    t.world.configure(VolumeConfig {
+        write_back: WriteBackConfig { on_loss, ..write_back().write_back },
+        ..write_back()
+    });
+    t.write(0, &extents(1, 1));
+    t.flush();
+    let first = t.world.journal_end();
+    t.write(E, &extents(2, 1));
+    t.flush();
+    t.write(2 * E, &extents(3, 1));
+    t.flush();
+    t.world.damage_journal_block(first);
+    t.world = t.world.restart(false);
+    assert!(t.world.manager.dirty(V).unwrap().fenced);
+    assert_eq!(t.world.try_read(V, E, E), Err(ErrorKind::Io), "what the gap tells of is not on the origin");
+}
+
+/// Acknowledged in memory, with a flushed write to be dropped and the journal hanging.
+fn dropping() -> Twin {
+    let mut t = Twin::new(Shape::default());
+    t.world.configure(VolumeConfig {
+        write_back: WriteBackConfig { ack: Ack::Volatile, ..write_back().write_back },
+        ..write_back()
+    });
+    t.write(0, &extents(1, 1));
+    t.flush();
+    t.world.journal_hangs = true;
+    t.world.event(Event::DropDirty { volume: V, remembered: false });
+    t
+}
+
+#[test]
+fn requests_wait_until_the_device_knows_that_dirty_data_was_dropped() {
+    let mut t = dropping();
+    let data = extents(2, 1);
+    let req = t.world.submit_write(V, E, &data);
+    assert!(!t.world.replies.contains_key(&req), "a crash now would bring back what was dropped");
+    t.world.end_journal_writes(Ok(()));
+    assert_eq!(t.world.replies.remove(&req).expect("the write goes on").0, Ok(()));
+    t.flush();
+    t.world = t.world.restart(false);
+    t.twin.fill(0);
+    t.twin[8 << 10..16 << 10].copy_from_slice(&data);
+    t.check(0, 3 * E);
+}
+
+#[test]
+fn a_drop_that_the_device_never_learnt_of_leaves_the_volume_fenced() {
+    let mut t = dropping();
+    let req = t.world.submit_write(V, 0, &extents(2, 1));
+    t.world.end_journal_writes(Err(ErrorKind::Io));
+    assert_eq!(t.world.replies.remove(&req).unwrap().0, Err(ErrorKind::Io));
+    assert!(t.world.manager.dirty(V).unwrap().fenced);
+    t.world.event(Event::DropDirty { volume: V, remembered: false });
+    assert!(t.world.manager.dirty(V).unwrap().fenced, "the next start would find it");
+    t.world.event(Event::DropDirty { volume: V, remembered: true });
+    assert!(!t.world.manager.dirty(V).unwrap().fenced);
+    t.twin.fill(0);
+    t.write(0, &extents(3, 1));
+    assert!(t.world.origins[&V] == t.twin, "without its cache the volume is its origin");
 }
 
 #[test]
