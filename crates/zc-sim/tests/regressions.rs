@@ -1,0 +1,47 @@
+//! Seeds that found a fault once, by the name of what they found.
+//!
+//! A seed is a schedule: a change of the simulator or of what the manager does gives it another, and it becomes one
+//! seed among many. Where a fault can be told in a few steps, a test of the manager holds it as well.
+
+use zc_sim::{Options, run_seed};
+
+/// Requests of each run.
+const OPS: u64 = 2_000;
+
+fn is_clean(seeds: &[u64]) {
+    for seed in seeds {
+        let report = run_seed(*seed, &Options { ops: OPS, canary: None, trace: None });
+        assert!(report.is_ok(), "{report:?}; `zcsim fuzz --seed {seed} --ops {OPS} --trace` tells more");
+    }
+}
+
+/// The origin was read where a lost journal left open what is dirty.
+#[test]
+fn reads_of_a_volume_whose_dirty_data_is_not_known() {
+    is_clean(&[503_113]);
+}
+
+/// Dirty data came back over newer writes: the device had not been told that it was given up.
+#[test]
+fn dirty_data_that_was_given_up_stays_away() {
+    is_clean(&[504_421]);
+}
+
+/// The device failed before it knew what the intent log knew, that an epoch was clean, and came back.
+#[test]
+fn what_is_clean_by_the_intent_log_alone_is_not_written_past() {
+    is_clean(&[503_314]);
+}
+
+/// A commit was counted by a body of an earlier unit that had had the slot under the same generation.
+#[test]
+fn a_commit_counts_by_bodies_of_its_own_unit() {
+    is_clean(&[512_023]);
+}
+
+/// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
+/// and took requests for write-through that were served after a change to write-back.
+#[test]
+fn what_the_state_directory_remembers() {
+    is_clean(&[500_467, 500_585, 502_140, 506_385, 508_719]);
+}
