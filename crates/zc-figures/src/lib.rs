@@ -7,13 +7,15 @@
 //! Invariants: the same scale and traces give the same figures on every machine. Every number of a paper has its place in
 //! it. A shape that does not hold is an outcome, not an error; it is for the caller to fail.
 //!
-//! What it does not do: simulate. Caches are in `zc-replay`. To add a figure: a function that makes an [`Outcome`] of a
+//! What it does not do: simulate. Caches are in `zc-replay`, the SSD below
+//! them in `zc-flash`. To add a figure: a function that makes an [`Outcome`] of a
 //! [`Context`], and an entry in [`all`].
 #![forbid(unsafe_code)]
 
 mod chart;
 mod context;
 mod error;
+mod flash;
 mod nitro;
 mod outcome;
 pub mod paper;
@@ -49,6 +51,7 @@ pub struct Figure {
 pub fn all() -> Vec<Figure> {
     let mut all = Vec::new();
     all.extend(nitro::FIGURES);
+    all.extend(flash::FIGURES);
     all
 }
 

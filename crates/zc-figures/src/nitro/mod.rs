@@ -11,6 +11,7 @@ mod workloads;
 mod writes;
 
 use crate::Figure;
+pub(crate) use workloads::SHAPES;
 
 /// All of them.
 pub(crate) const FIGURES: [Figure; 9] = [

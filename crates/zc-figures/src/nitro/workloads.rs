@@ -53,7 +53,7 @@ pub(crate) struct Loaded {
 }
 
 impl Shape {
-    fn workload(&self, context: &Context) -> Workload {
+    pub(crate) fn workload(&self, context: &Context) -> Workload {
         // 2 % are 80 units at either scale.
         let blocks = context.scale.pick(1_u64 << 18, 1 << 21);
         let mix = Mix {
