@@ -6,6 +6,7 @@
 //! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: data blocks mapped as a whole, and log
 //!   blocks for what does not fit, split into sequential and random ones. Both behind [`Ftl`].
 //! - [`nitro`]: caches of WEUs and of extents on an SSD, and what they cost it.
+//! - [`caftl`]: an SSD that compresses in hardware, and knows when not to.
 //! - [`packing`]: compression inside the SSD, and how compressed pages are laid out.
 //!
 //! Invariants, held by assertions and checked as properties: pages programmed = written by the host + copied; no page
@@ -16,6 +17,7 @@
 //! work could always be overlapped with that of the others), or fail.
 #![forbid(unsafe_code)]
 
+pub mod caftl;
 mod error;
 mod geometry;
 mod hybrid;
