@@ -67,6 +67,8 @@ struct Machine {
     request_bytes_max: u32,
     tags: Vec<Tag>,
     gone: usize,
+    /// Stands where the driver wants an address that it does not use.
+    nothing: Segment,
 }
 
 /// Where a tag is.
@@ -247,6 +249,14 @@ impl Server {
 
     fn commit(&mut self, queue: u16, tag: u16, result: i32, memory: CommandMemory) -> Step {
         *self.machine.tag(queue, tag) = Tag::Fetched;
+        // The driver refuses the end of a READ without an address, also of one that failed and has no bytes; the tag would
+        // be lost, and whoever waits for it would wait forever. The other copy mode may have none.
+        let memory = match (memory, self.machine.copy) {
+            (CommandMemory::None, CopyMode::InCommand) if result < 0 => {
+                CommandMemory::From(self.machine.nothing.clone())
+            }
+            (memory, _) => memory,
+        };
         Step::Submit(self.command(data::COMMIT_AND_FETCH, queue, tag, result, memory))
     }
 
@@ -255,8 +265,8 @@ impl Server {
         let mut bytes = [0; 8];
         bytes.copy_from_slice(head.as_bytes());
         // SAFETY: with NEED_GET_DATA, which the constructor asserted unless USER_COPY is set and no address given, the
-        // driver reads the address of a commit only for a READ, as many bytes as that asked for and as `complete`
-        // asserted, within the submission; and writes the address of GET_DATA only until that command ends, as many
+        // driver reads the address of a commit only for a READ that did not fail, as many bytes as that asked for and as
+        // `complete` asserted, within the submission; and writes the address of GET_DATA only until that command ends, as many
         // bytes as the write has, which is the target's length.
         let command = unsafe { DeviceCommand::new(code, bytes, memory) };
         Operation::Command { fd: SharedFd::clone(self.fd()), command }
@@ -282,7 +292,8 @@ impl Server {
 impl Machine {
     fn new(copy: CopyMode, queues: u16, depth: u16, size_bytes: u64, request_bytes_max: u32) -> Self {
         let tags = vec![Tag::Idle; usize::from(queues) * usize::from(depth)];
-        Self { copy, depth, size_bytes, request_bytes_max, tags, gone: 0 }
+        let nothing = Segment::whole([0; 8].as_slice());
+        Self { copy, depth, size_bytes, request_bytes_max, tags, gone: 0, nothing }
     }
 
     fn tag(&mut self, queue: u16, tag: u16) -> &mut Tag {

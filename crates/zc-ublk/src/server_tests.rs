@@ -77,6 +77,19 @@ fn a_failed_copy_fails_the_request_and_not_the_tag() {
     assert!(!server.is_gone());
 }
 
+/// The driver takes the end of a READ only with an address where bytes go along with commands, and only without one where
+/// they do not; else the tag, and whoever waits for it, is lost.
+#[test]
+fn a_failed_read_goes_back_with_an_address_where_the_driver_wants_one() {
+    for (copy, wanted) in [(CopyMode::InCommand, true), (CopyMode::UserCopy, false)] {
+        let mut server = server(copy, op::READ);
+        begin(&mut server, 0);
+        let commit = submitted(server.complete(0, 0, Err(libc::EIO)));
+        let Operation::Command { command, .. } = commit else { panic!("{commit:?} ends no request") };
+        assert_eq!(format!("{command:?}").contains("memory: From("), wanted, "{copy:?}: {command:?}");
+    }
+}
+
 #[test]
 fn what_is_not_offered_is_given_back_at_once() {
     for (op_flags, value) in [(4, 0), (op::READ, 1), (op::WRITE, 0), (0xff, 0)] {

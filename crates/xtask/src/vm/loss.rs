@@ -7,6 +7,10 @@
 //! Invariants: a write that the machine was told is flushed is in the log before it is told. The state of the disk that
 //! QEMU itself kept is not looked at.
 //!
+//! Why not dm-log-writes in the machine: it would log what the kernel of the machine hands down while that kernel runs,
+//! and the log would have to be kept by the machine that loses its power. QEMU's log is kept by a host that stays up, and
+//! holds what the disk itself was told, with the flushes as they came, under the cache and under the origin alike.
+//!
 //! What it does not do: reorder writes that were flushed, or damage what was not being written.
 //!
 //! Source of the format: the kernel's `drivers/md/dm-log-writes.c` and `Documentation/admin-guide/device-mapper/log-writes.rst`.

@@ -19,6 +19,7 @@ const GUEST: &[(&str, &str)] = &[
     ("functional.sh", include_str!("guest/functional.sh")),
     ("crash.sh", include_str!("guest/crash.sh")),
     ("cut.sh", include_str!("guest/cut.sh")),
+    ("faults.sh", include_str!("guest/faults.sh")),
     ("rivals.sh", include_str!("guest/rivals.sh")),
     ("contenders.sh", include_str!("guest/contenders.sh")),
     ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),

@@ -10,6 +10,7 @@
 //!
 //! What it does not do: measure speed. Software emulation makes computing five to ten times dearer than it is.
 
+mod all;
 mod chance;
 mod cut;
 mod loss;
@@ -67,7 +68,15 @@ pub(crate) enum Task {
     },
     /// Cut the power at random moments while files are made durable; the disks lose what was not flushed.
     PowerCut(PowerCut),
-    /// All of them, at length; about an hour.
+    /// Disks that fail for a while, under the cache and under the origin.
+    Faults {
+        /// Only this check, and what all need (repeatable).
+        #[arg(long, value_name = "CHECK")]
+        only: Vec<String>,
+        #[command(flatten)]
+        modes: Modes,
+    },
+    /// All of them, at length; about an hour. Tells what each took and came to, also as JSON.
     All,
     /// Some of each kind, in a few minutes; a step of `cargo xtask test`.
     Quick,
@@ -126,18 +135,17 @@ fn cuts(image: &setup::Image, cuts: u32, mode: Mode, fs: FileSystem) -> anyhow::
 fn quick(image: &setup::Image) -> anyhow::Result<()> {
     Modes { mode: None }.each(|mode| {
         scenarios::functional(image, mode, QUICK_CYCLES, QUICK_CHECKS)?;
+        scenarios::faults(image, mode, QUICK_FAULTS)?;
         scenarios::crash(image, mode, QUICK_KILLS)?;
         cuts(image, QUICK_CUTS, mode, FileSystem::Ext4)
     })
 }
 
 const QUICK_CHECKS: &[&str] = &["bytes", "ext4", "discard", "stop-and-start", "attach-detach"];
+const QUICK_FAULTS: &[&str] = &["ssd-fails-reads"];
 const QUICK_CYCLES: u32 = 5;
 const QUICK_KILLS: u32 = 3;
 const QUICK_CUTS: u32 = 3;
-
-/// A loss is found in most of them.
-const CANARY_CUTS: u32 = 8;
 
 /// What is quick, for `cargo xtask test`. Where the machine cannot be made, it says why, and that is no failure.
 ///
@@ -158,7 +166,6 @@ pub(crate) fn run(args: &Args, install: bool) -> anyhow::Result<()> {
     let Args { kernel, task } = args;
     let again = matches!(task, Task::Setup { again: true });
     let image = setup::ensure(*kernel, again, install)?;
-    let both = Modes { mode: None };
     match task {
         Task::Setup { .. } => Ok(()),
         Task::Functional { cycles, only, modes } => {
@@ -167,15 +174,11 @@ pub(crate) fn run(args: &Args, install: bool) -> anyhow::Result<()> {
         }
         Task::Crash { kills, modes } => modes.each(|mode| scenarios::crash(&image, mode, *kills)),
         Task::PowerCut(args) => power_cut(&image, args),
-        Task::All => both.each(|mode| {
-            scenarios::functional(&image, mode, 100, &[])?;
-            scenarios::crash(&image, mode, 50)?;
-            cuts(&image, 100, mode, FileSystem::Ext4)?;
-            cuts(&image, 20, mode, FileSystem::Xfs)?;
-            cuts(&image, 20, mode, FileSystem::Btrfs)?;
-            let (fs, seed) = (FileSystem::Ext4, chance::fresh_seed());
-            cut::power_cut(&image, cut::Plan { cuts: CANARY_CUTS, mode, fs, seed, is_canary: true })
-        }),
+        Task::Faults { only, modes } => {
+            let only: Vec<&str> = only.iter().map(String::as_str).collect();
+            modes.each(|mode| scenarios::faults(&image, mode, &only))
+        }
+        Task::All => all::all(&image, &kernel.name()),
         Task::Quick => quick(&image),
         Task::Shell => scenarios::shell(&image),
     }

@@ -43,6 +43,12 @@ pub(crate) fn crash(image: &Image, mode: Mode, kills: u32) -> anyhow::Result<()>
     complete(image, "crash", mode, kills, &[])
 }
 
+pub(crate) fn faults(image: &Image, mode: Mode, only: &[&str]) -> anyhow::Result<()> {
+    println!("    faults of the disks, {} {}", mode.name(), only.join(", "));
+    let some: Vec<&str> = ["prepare"].iter().chain(only).copied().collect();
+    complete(image, "faults", mode, 0, if only.is_empty() { &[] } else { &some })
+}
+
 pub(crate) fn shell(image: &Image) -> anyhow::Result<()> {
     Bench::new(image)?.shell(image)
 }

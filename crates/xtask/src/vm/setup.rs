@@ -26,6 +26,11 @@ pub(crate) enum Kernel {
 }
 
 impl Kernel {
+    /// As on the command line.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+
     /// The release, if it is not this machine's.
     fn release(self) -> &'static str {
         match self {

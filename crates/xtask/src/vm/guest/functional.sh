@@ -254,21 +254,6 @@ variant() {
 SSD=$(basename "$(readlink -f /sys/block/vdb/device)")
 ssd() { echo "$SSD" > "/sys/bus/virtio/drivers/virtio_blk/$1"; }
 
-# reported COUNT: waits until so many steps of the load are durable.
-reported() {
-    for _ in $(seq 1 300); do
-        if [ "$(wc -l < /tmp/report)" -ge "$1" ]; then return 0; fi
-        sleep 0.1
-    done
-    echo "the load does not come to $1 steps"
-    return 1
-}
-
-steps() {
-    awk -F '[:,}]' '{ last[$2] = $4 }
-        END { for (w = 0; w < 3; w++) printf "%s%s", (w ? "," : ""), (w in last ? last[w] : "-") }' /tmp/report
-}
-
 # The SSD is pulled out under load and plugged in again before the next start. In write-through nobody notices; in
 # write-back nothing more is promised, and what was is there when the SSD is back.
 pulled() {

@@ -82,3 +82,18 @@ await() {
 
 # Sectors discarded on a disk so far.
 discarded() { awk '{ print $14 }' "/sys/block/$1/stat"; }
+
+# reported COUNT: waits until so many steps of the load are durable.
+reported() {
+    for _ in $(seq 1 300); do
+        if [ "$(wc -l < /tmp/report)" -ge "$1" ]; then return 0; fi
+        sleep 0.1
+    done
+    echo "the load does not come to $1 steps"
+    return 1
+}
+
+steps() {
+    awk -F '[:,}]' '{ last[$2] = $4 }
+        END { for (w = 0; w < 3; w++) printf "%s%s", (w ? "," : ""), (w in last ? last[w] : "-") }' /tmp/report
+}

@@ -5,6 +5,8 @@ contender=$(word contender) workload=$(word workload) iops=$(word iops) span=$(w
 cache_mib=$(($(blockdev --getsz /dev/vdb) / 2048))
 # The working set of most workloads; a scan reads what lies behind it.
 SET_MIB=$((8 * cache_mib))
+# Whoever takes longer to fill is measured with what it has then.
+FILL_SECONDS=120
 
 # QEMU's monitor on the third port. It greets, which the port may echo to it before it is told not to: 0xff has it forget
 # what it heard of that.
@@ -41,7 +43,7 @@ available() { awk '/MemAvailable/ { print $2 * 1024 }' /proc/meminfo; }
 
 # Bytes written to the SSD; reads and writes of the slow disk; what the cache itself counted.
 counts() {
-    echo "$(awk '{ print $7 * 512 }' /sys/block/vdb/stat) $(awk '{ print $1, $5 }' /sys/block/vdc/stat) $(own_counts)"
+    echo "$(awk '{ print $7 * 512 }' "/sys/block/$SSD/stat") $(awk '{ print $1, $5 }' /sys/block/vdc/stat) $(own_counts)"
 }
 
 # load SEED FIO...: 8 KiB, 16 at a time, unless the options say otherwise; data 2:1 compressible, every other one twice.
@@ -88,7 +90,7 @@ filled() {
     local requests=$(($1 * warm / 100))
     shift
     slow 0
-    measure warm 1 --io_size=1000g --number_ios=$requests "$@"
+    measure warm 1 --io_size=1000g --number_ios=$requests --runtime=$FILL_SECONDS "$@"
     slow "$iops"
     load 2 --time_based --runtime=5 "$@"
     measure run 3 --time_based --runtime="$span" "$@"
@@ -117,8 +119,8 @@ work() {
     free_before=$(available)
     enter "$contender"
     case $workload in
-        zipf | unique) filled 110000 --rw=randread --size=${SET_MIB}m "${ZIPF[@]}" ;;
-        mix) filled 90000 --rw=randrw --rwmixread=70 --size=${SET_MIB}m "${ZIPF[@]}" ;;
+        zipf | clones | unique) filled 80000 --rw=randread --size=${SET_MIB}m "${ZIPF[@]}" ;;
+        mix) filled 80000 --rw=randrw --rwmixread=70 --size=${SET_MIB}m "${ZIPF[@]}" ;;
         fsync) filled 4000 --rw=randwrite --bs=4k --iodepth=1 --fsync=1 --size=${SET_MIB}m "${ZIPF[@]}" ;;
         scan) scanned ;;
         fit-*) filled $((cache_mib * 128 * ${workload#fit-} / 100 * 5)) --rw=randread \

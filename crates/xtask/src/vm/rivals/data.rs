@@ -20,12 +20,17 @@ const SECTOR_BYTES: usize = 512;
 /// Noise at the beginning of each sector of reducible data.
 const NOISE_BYTES: usize = 240;
 const FILLER: u8 = b'.';
+/// The base image of clones: a sixteenth of a working set of 512 MiB, and where its ids begin.
+const BASE_EXTENTS: u64 = 4096;
+const BASE_ID: u64 = 1 << 32;
 
 /// How far data can be reduced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// 2:1 by compression, 2:1 by deduplication.
     Reducible,
+    /// The same, but every other extent is one of a small base image, as with eight machines made from one.
+    Clones,
     /// Not at all.
     Unique,
 }
@@ -34,13 +39,14 @@ impl Kind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Reducible => "reducible",
+            Self::Clones => "clones",
             Self::Unique => "unique",
         }
     }
 
     fn noise_bytes(self) -> usize {
         match self {
-            Self::Reducible => NOISE_BYTES,
+            Self::Reducible | Self::Clones => NOISE_BYTES,
             Self::Unique => SECTOR_BYTES,
         }
     }
@@ -77,9 +83,11 @@ struct Ids {
 
 impl Ids {
     fn next_id(&mut self) -> u64 {
-        let is_copy = self.kind == Kind::Reducible && self.unique > 0 && self.chance.below(2) == 0;
-        if is_copy {
-            return self.chance.below(self.unique);
+        let is_copy = self.kind != Kind::Unique && self.chance.below(2) == 0;
+        match self.kind {
+            Kind::Clones if is_copy => return BASE_ID + self.chance.below(BASE_EXTENTS),
+            Kind::Reducible if is_copy && self.unique > 0 => return self.chance.below(self.unique),
+            _ => {}
         }
         self.unique += 1;
         self.unique - 1
@@ -87,7 +95,7 @@ impl Ids {
 }
 
 fn extent(kind: Kind, id: u64) -> Vec<u8> {
-    let mut noise = Chance::new((id + 1) << 20);
+    let mut noise = Chance::new((id + 1) << 8);
     let mut bytes = vec![FILLER; EXTENT_BYTES];
     for sector in bytes.chunks_exact_mut(SECTOR_BYTES) {
         for word in sector[..kind.noise_bytes()].chunks_exact_mut(8) {
@@ -113,6 +121,16 @@ mod tests {
         assert!((EXTENT_BYTES / 2..EXTENT_BYTES * 6 / 10).contains(&filler), "{filler}");
         assert_eq!(bytes, extent(Kind::Reducible, 7));
         assert_ne!(bytes, extent(Kind::Reducible, 8));
+    }
+
+    #[test]
+    fn clones_share_one_base_image() {
+        let mut ids = Ids { kind: Kind::Clones, chance: Chance::new(1), unique: 0 };
+        let all: Vec<u64> = (0..65_536).map(|_| ids.next_id()).collect();
+        let (base, own): (Vec<u64>, Vec<u64>) = all.iter().partition(|id| **id >= BASE_ID);
+        assert!((32_000..33_500).contains(&base.len()), "{}", base.len());
+        assert_eq!(own.iter().collect::<BTreeSet<_>>().len(), own.len());
+        assert!(base.iter().collect::<BTreeSet<_>>().len() <= 4096);
     }
 
     #[test]

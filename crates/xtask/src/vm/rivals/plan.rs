@@ -13,6 +13,8 @@ pub(crate) enum Contender {
     BcacheWb,
     DmCacheWt,
     DmCacheWb,
+    /// dm-cache on an SSD that dm-vdo deduplicates and compresses.
+    DmCacheVdo,
     DmWritecache,
     NbdkitCache,
     /// zcached with deduplication and compression, write-through.
@@ -33,7 +35,9 @@ pub(crate) enum Contender {
 pub(crate) enum Workload {
     /// Reads of 8 KiB, zipf 0.9, over eight times the cache.
     Zipf,
-    /// The same with 30 % writes.
+    /// The same, over eight machines that have half of their data in common.
+    Clones,
+    /// As zipf, with 30 % writes.
     Mix,
     /// Writes of 4 KiB, one at a time, each made durable.
     Fsync,
@@ -65,6 +69,7 @@ impl Contender {
             Self::BcacheWb => "bcache, write-back",
             Self::DmCacheWt => "dm-cache smq, write-through",
             Self::DmCacheWb => "dm-cache smq, write-back",
+            Self::DmCacheVdo => "dm-cache smq over dm-vdo",
             Self::DmWritecache => "dm-writecache",
             Self::NbdkitCache => "nbdkit's cache filter",
             Self::ZcachedDC => "zcached D,C",
@@ -89,6 +94,9 @@ impl Workload {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Zipf => "8 KiB random reads, zipf 0.9, over 8 times the cache",
+            Self::Clones => {
+                "8 KiB random reads, zipf 0.9, over 8 times the cache; half of it are 8 copies of one image"
+            }
             Self::Mix => "70 % reads, 30 % writes, 8 KiB, zipf 0.9, over 8 times the cache",
             Self::Fsync => "4 KiB random writes, zipf 0.9, one at a time, each made durable",
             Self::Scan => "a hot set of half the cache, after a scan of 4 times the cache",
@@ -103,7 +111,11 @@ impl Workload {
     }
 
     pub(crate) fn data(self) -> Kind {
-        if self == Self::Unique { Kind::Unique } else { Kind::Reducible }
+        match self {
+            Self::Unique => Kind::Unique,
+            Self::Clones => Kind::Clones,
+            _ => Kind::Reducible,
+        }
     }
 
     /// Whether it says something of this contender that another one does not: modes are alike for those who only read.
@@ -133,13 +145,12 @@ mod tests {
     #[test]
     fn every_workload_is_known_to_the_machine() {
         let script = include_str!("../guest/rivals.sh");
+        let cases: Vec<&str> =
+            script.lines().filter_map(|line| line.trim().split_once(") ")).map(|(it, _)| it).collect();
         for workload in Workload::value_variants() {
             let name = workload.name();
-            let word = if name.starts_with("fit-") { "fit-" } else { &name };
-            assert!(
-                script.contains(&format!("\n        {word}")) || script.contains(&format!("| {word})")),
-                "{name}"
-            );
+            let word = if name.starts_with("fit-") { "fit-*" } else { &name };
+            assert!(cases.iter().any(|case| case.split(" | ").any(|one| one == word)), "{name}");
         }
     }
 
