@@ -3,11 +3,12 @@
 mod caftl;
 mod erasures;
 mod packing;
+mod place;
 
 use crate::Figure;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 10] = [
+pub(crate) const FIGURES: [Figure; 11] = [
     erasures::FIGURE_6,
     packing::FIGURE_4,
     packing::FIGURE_5,
@@ -18,4 +19,5 @@ pub(crate) const FIGURES: [Figure; 10] = [
     caftl::FIGURE_7,
     caftl::FIGURE_9,
     caftl::FIGURE_10,
+    place::WHERE,
 ];

@@ -15,6 +15,7 @@
 
 mod extents;
 pub mod figure6;
+pub mod placement;
 mod shared;
 mod silent;
 mod weu;
@@ -176,11 +177,11 @@ pub fn run(
         Variant::WeuLru | Variant::WeuLruTrim => {
             let ftl = settings.unmodified()?;
             let trim = variant == Variant::WeuLruTrim;
-            Ok(weu::run(weu::Sold::new(ftl, settings, trim), settings, accesses))
+            Ok(weu::run(weu::Sold::new(ftl, settings, trim), settings, accesses).0)
         }
         Variant::WeuLruMod => {
             let flash = weu::Aligned::new(settings.geometry()?, settings);
-            Ok(weu::run(flash, settings, accesses))
+            Ok(weu::run(flash, settings, accesses).0)
         }
         Variant::ExtentLru | Variant::ExtentLruTrim => {
             let ftl = settings.unmodified()?;
