@@ -18,6 +18,9 @@ pub(crate) struct Args {
     /// Folder with block traces, for the figures that show real ones
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
+    /// Folder with files whose compression is measured
+    #[arg(long, value_name = "DIR", default_value = "/usr")]
+    files: PathBuf,
     /// Folder with the FIU traces, names beginning with webvm, homes and mail, in the place of generated ones
     #[arg(long, value_name = "DIR")]
     fiu: Option<PathBuf>,
@@ -65,7 +68,12 @@ fn make(args: &Args) -> anyhow::Result<usize> {
         ScaleArg::Small => Scale::Small,
         ScaleArg::Full => Scale::Full,
     };
-    let context = Context { scale, traces: args.traces.clone(), fiu: args.fiu.clone() };
+    let context = Context {
+        scale,
+        traces: args.traces.clone(),
+        files: Some(args.files.clone()),
+        fiu: args.fiu.clone(),
+    };
     let mut made = Vec::new();
     for figure in figures {
         let outcome = (figure.run)(&context).map_err(|error| anyhow::anyhow!("{}: {error}", figure.id))?;

@@ -15,6 +15,7 @@ mod generate;
 mod info;
 mod run;
 mod run_cache;
+mod run_flaz;
 mod settings;
 mod size;
 mod sizing;

@@ -9,9 +9,9 @@ use zc_policy::{CAPACITY_MAX, Kind};
 use zc_replay::plain::{self, Outcome};
 use zc_trace::{Format, Options, Reader};
 
-use crate::run_cache;
 use crate::settings::{RatioArgs, Setting};
 use crate::size::{Share, Size};
+use crate::{run_cache, run_flaz};
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -26,8 +26,20 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
     /// The policy: lru, fifo, clock, 2q, arc, lirs, s3-fifo, sieve, w-tinylfu, belady
-    #[arg(long, conflicts_with = "config", required_unless_present = "config")]
+    #[arg(long, conflicts_with = "config", required_unless_present_any = ["config", "flaz"])]
     policy: Option<Kind>,
+    /// Drive a model of FlaZ: a direct-mapped cache of compressed blocks
+    #[arg(long, conflicts_with_all = ["config", "policy"], requires = "cache_share")]
+    pub(crate) flaz: bool,
+    /// With --flaz: lz4, zlib, zstd, or none for its cache without compression
+    #[arg(long, value_enum, default_value = "lz4", requires = "flaz")]
+    pub(crate) codec: run_flaz::CodecArg,
+    /// With --flaz: lines over blocks that the device has room for; a little less than what is cached compresses
+    #[arg(long, value_name = "X", default_value_t = 1.5, requires = "flaz")]
+    pub(crate) overbooking: f64,
+    /// With --flaz: size of its frames, which it calls extents, a power of two from 8 KiB
+    #[arg(long, value_name = "SIZE", default_value = "32K", requires = "flaz")]
+    pub(crate) frame_size: Size,
     /// With a policy: capacity in extents
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cache_extents: Option<usize>,
@@ -60,6 +72,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let outcome = match (&args.config, args.policy) {
         (Some(config), _) => run_cache::print(args, config),
+        (None, None) if args.flaz => run_flaz::print(args),
         (None, Some(policy)) => print(args, policy),
         (None, None) => Err(anyhow::anyhow!("--policy or --config is missing")),
     };

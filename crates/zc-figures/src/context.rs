@@ -36,6 +36,8 @@ pub struct Context {
     pub scale: Scale,
     /// Folder with block traces.
     pub traces: Option<PathBuf>,
+    /// Folder with files whose compression is measured; `/usr` if none is named.
+    pub files: Option<PathBuf>,
     /// Folder with the FIU traces of Nitro's evaluation: files whose names begin with `webvm`, `homes` and `mail`.
     pub fiu: Option<PathBuf>,
 }

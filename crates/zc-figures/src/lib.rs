@@ -16,6 +16,7 @@ mod chart;
 mod context;
 mod error;
 mod flash;
+mod flaz;
 mod nitro;
 mod outcome;
 pub mod paper;
@@ -52,6 +53,7 @@ pub fn all() -> Vec<Figure> {
     let mut all = Vec::new();
     all.extend(nitro::FIGURES);
     all.extend(flash::FIGURES);
+    all.extend(flaz::FIGURES);
     all
 }
 

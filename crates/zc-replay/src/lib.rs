@@ -18,6 +18,7 @@ mod driver;
 mod error;
 pub mod extent_lru;
 mod extents;
+pub mod flaz;
 mod load;
 pub mod plain;
 mod sample;

@@ -1,5 +1,6 @@
 //! Figures of Nitro (Li et al., USENIX ATC 2014) that a cache simulator can speak to.
 
+mod against_flaz;
 mod grain;
 mod hits;
 mod index;
@@ -11,10 +12,11 @@ mod workloads;
 mod writes;
 
 use crate::Figure;
+pub(crate) use runs::percent_of;
 pub(crate) use workloads::SHAPES;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 9] = [
+pub(crate) const FIGURES: [Figure; 10] = [
     sharing::FIGURE_1,
     hits::FIGURE_4,
     grain::FIGURE_4_GRAIN,
@@ -24,4 +26,5 @@ pub(crate) const FIGURES: [Figure; 9] = [
     sizes::GZIP,
     writes::WRITES,
     sensitivity::FIGURE_7,
+    against_flaz::AGAINST_FLAZ,
 ];
