@@ -13,6 +13,15 @@ use crate::settings::{RatioArgs, Setting};
 use crate::size::{Share, Size};
 use crate::{run_cache, run_flaz};
 
+/// How the model of the SSD maps pages.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Mapping {
+    /// Each for itself
+    Page,
+    /// Blocks as a whole, and log blocks
+    Log,
+}
+
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -62,6 +71,9 @@ pub(crate) struct Args {
     /// With a configuration: the origin knows fingerprints of its contents and tells them (Nitro's recipes)
     #[arg(long, requires = "config")]
     pub(crate) recipes: bool,
+    /// With a configuration: on a model of an SSD, mapped by page (7 % kept back) or with log blocks, and what it cost
+    #[arg(long, value_name = "MAPPING", requires = "config")]
+    pub(crate) ssd: Option<Mapping>,
     #[command(flatten)]
     pub(crate) ratios: RatioArgs,
     /// Print JSON

@@ -5,10 +5,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use zc_config::Config;
-use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
+use zc_replay::{Ssd, Trace};
 
-use crate::run::{Args, open};
+use crate::run::{Args, Mapping, open};
 use crate::settings;
 
 pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
@@ -18,11 +18,15 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let mut reader = open(args).with_context(shown)?;
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
+    let ssd = args.ssd.map(|mapping| match mapping {
+        Mapping::Page => Ssd::default(),
+        Mapping::Log => Ssd::LogBlocks,
+    });
     let began = crate::fuzz::now();
     let report = cache::run(
         &trace,
         &config,
-        Replay { size, check: args.check, recipes: args.recipes, ..Replay::default() },
+        Replay { size, check: args.check, recipes: args.recipes, ssd, ..Replay::default() },
         |_| {},
     )?;
     let seconds = began.elapsed().as_secs_f64().max(1e-9);
@@ -133,11 +137,13 @@ fn to_text(config: &Config, report: &Report) -> String {
         ("evictions", stats.evictions.to_string()),
         ("written to SSD", ssd),
         ("read from SSD", format!("{} in {} reads", megabytes(stats.device_read_bytes), stats.device_reads)),
+        ("flash", report.flash.as_ref().map(flash_text).unwrap_or_default()),
         ("origin", origin),
     ];
     let wanted = |name: &str| match name {
         "read ahead" => stats.prefetched_extents > 0,
         "dirty data" => stats.dirty_written_bytes > 0,
+        "flash" => report.flash.is_some(),
         _ => true,
     };
     let shown = lines.iter().filter(|(name, _)| wanted(name));
@@ -145,6 +151,38 @@ fn to_text(config: &Config, report: &Report) -> String {
 }
 
 /// All figures, the manager's counters among them.
+fn flash_json(flash: &zc_flash::Stats) -> Value {
+    json!({
+        "host_writes": flash.host_writes,
+        "host_reads": flash.host_reads,
+        "trims": flash.trims,
+        "programs": flash.programs,
+        "reads": flash.reads,
+        "copies": flash.copies,
+        "erasures": flash.erasures,
+        "write_amplification": flash.write_amplification(),
+        "most_worn": flash.most_worn,
+        "least_worn": flash.least_worn,
+        "lifetime_bytes": flash.lifetime_bytes().and_then(|bytes| u64::try_from(bytes).ok()),
+        "busiest_us": flash.busiest_us,
+    })
+}
+
+fn flash_text(flash: &zc_flash::Stats) -> String {
+    let lifetime = flash.lifetime_bytes().map_or_else(String::new, |bytes| {
+        format!("; at this rate {:.2} TB can be written to it", bytes as f64 / 1e12)
+    });
+    format!(
+        "{} pages written, {} copied: write amplification {:.3}; {} erasures, {} to {} of a block{lifetime}",
+        flash.host_writes,
+        flash.copies,
+        flash.write_amplification(),
+        flash.erasures,
+        flash.least_worn,
+        flash.most_worn,
+    )
+}
+
 pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
     let counters: Map<String, Value> =
         report.stats.named().into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
@@ -176,6 +214,7 @@ pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
         "manager_ram_bytes": ram,
         "replay_ram_bytes": report.replay_ram_bytes,
         "counters": counters,
+        "flash": report.flash.as_ref().map(flash_json),
     });
     match all {
         Value::Object(all) => all,

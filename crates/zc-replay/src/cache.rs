@@ -14,6 +14,7 @@ use zc_setup::Found;
 use crate::driver::{Driver, OriginTraffic};
 use crate::error::ReplayError;
 use crate::load::Trace;
+use crate::ssd::{Ssd, Watcher};
 
 /// Requests after which a caller is told how far it has come.
 const PROGRESS_STEPS: usize = 1 << 14;
@@ -48,6 +49,8 @@ pub struct Report {
     pub warm: Stats,
     /// What origins did.
     pub origin: OriginTraffic,
+    /// What the model of the SSD did, from the start on, if there was one.
+    pub flash: Option<zc_flash::Stats>,
     /// Bytes of RAM by the manager's structures.
     pub manager_ram: Vec<(&'static str, u64)>,
     /// Bytes of RAM of the simulated devices, without the trace.
@@ -196,6 +199,8 @@ pub struct Replay {
     pub recipes: bool,
     /// Requests that only warm the cache.
     pub warm_requests: u64,
+    /// The model of an SSD that the cache device is.
+    pub ssd: Option<Ssd>,
 }
 
 /// Replays a trace. `progress` is told how many requests have been done, now and then.
@@ -214,7 +219,9 @@ pub fn run(
     let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
     let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
     let manager = CacheManager::new(settings, volumes, StartState::fresh());
-    let mut driver = Driver::new(trace, manager, &geometry);
+    let ssd = replay.ssd.map(|ssd| Watcher::new(ssd, &geometry)).transpose();
+    let ssd = ssd.map_err(|source| ReplayError::Ssd { device_bytes: geometry.device_bytes, source })?;
+    let mut driver = Driver::new(trace, manager, &geometry, ssd);
     if replay.check {
         driver.check();
     }
@@ -237,6 +244,7 @@ pub fn run(
         stats: driver.manager.stats().clone(),
         warm,
         origin: driver.origin,
+        flash: driver.ssd.as_ref().map(Watcher::stats),
         manager_ram: driver.manager.ram_by_structure(),
         replay_ram_bytes: driver.ram_bytes(),
     })

@@ -20,6 +20,7 @@ use zc_trace::Op;
 use crate::content::{BLOCK_BYTES, ContentId};
 use crate::error::ReplayError;
 use crate::load::{Step, Trace, block_key};
+use crate::ssd::Watcher;
 
 /// The manager wants to be told the time this often while something happens.
 const TICK_MS: u64 = 10;
@@ -95,6 +96,8 @@ pub(crate) struct Driver<'a> {
     /// The client's buffer and, after it was freed, what it held.
     client: (BufId, Vec<ContentId>),
     trouble: Option<String>,
+    /// The SSD, if there is to be one.
+    pub(crate) ssd: Option<Watcher>,
     /// What clients wrote last, if reads are to be checked.
     view: Option<Map<u64, ContentId>>,
 }
@@ -111,7 +114,12 @@ fn range(slice: BufSlice) -> core::ops::Range<usize> {
 
 impl<'a> Driver<'a> {
     /// A driver for a manager whose cache was never written.
-    pub(crate) fn new(trace: &'a Trace, mut manager: CacheManager, geometry: &Geometry) -> Self {
+    pub(crate) fn new(
+        trace: &'a Trace,
+        mut manager: CacheManager,
+        geometry: &Geometry,
+        ssd: Option<Watcher>,
+    ) -> Self {
         let mut actions = Vec::new();
         manager.begin(0, &mut actions);
         let mut driver = Self {
@@ -131,6 +139,7 @@ impl<'a> Driver<'a> {
             reply: None,
             client: (BufId(0), Vec::new()),
             trouble: None,
+            ssd,
             view: None,
         };
         driver.settle();
@@ -240,6 +249,9 @@ impl<'a> Driver<'a> {
     }
 
     fn carry_out(&mut self, action: Action) {
+        if let Some(ssd) = &mut self.ssd {
+            ssd.see(&action);
+        }
         let done = match action {
             Action::Reply { result, .. } => {
                 self.reply = Some(result);

@@ -46,6 +46,14 @@ pub enum ReplayError {
         /// Why.
         source: GeometryError,
     },
+    /// There is no SSD of that size in the model.
+    #[error("an SSD for a cache of {device_bytes} bytes: {source}")]
+    Ssd {
+        /// Bytes of the device.
+        device_bytes: u64,
+        /// Why.
+        source: zc_flash::GeometryError,
+    },
     /// The cache does not fit into its RAM.
     #[error(transparent)]
     Ram(#[from] TooLittleRam),

@@ -2,8 +2,8 @@
 //!
 //! Job: take the requests of a trace ([`zc_trace::Reader`]) and run them through a reference policy at the grain of one
 //! extent ([`plain`]), or through the production cache manager under the daemon's configuration ([`cache`]),
-//! whole or as a sample for many cache sizes ([`sizing`]). For comparison there are a cache of single extents that shares
-//! contents ([`extent_lru`]) and a model of FlaZ ([`flaz`]).
+//! on a model of an SSD if asked for, whole or as a sample for many cache sizes ([`sizing`]). For comparison there are a
+//! cache of single extents that shares contents ([`extent_lru`]) and a model of FlaZ ([`flaz`]).
 //!
 //! Invariants: the same trace and settings give the same figures on every machine. Memory is bounded by the cache that
 //! is simulated, not by the trace, except where a module says otherwise.
@@ -25,6 +25,7 @@ pub mod plain;
 mod sample;
 pub mod sharing;
 pub mod sizing;
+mod ssd;
 
 pub use content::Ratios;
 pub use driver::{OriginTraffic, Traffic};
@@ -32,3 +33,4 @@ pub use error::ReplayError;
 pub use extents::{EXTENT_BYTES_MIN, Extents, footprint};
 pub use load::{Fitted, REQUESTS_MAX, Trace};
 pub use sample::Sample;
+pub use ssd::Ssd;

@@ -5,7 +5,7 @@
 use proptest::prelude::*;
 use zc_config::Config;
 use zc_replay::cache::{CacheSize, Replay, Report, run};
-use zc_replay::{Ratios, Trace};
+use zc_replay::{Ratios, Ssd, Trace};
 use zc_trace::{Content, Op, Request};
 
 /// What a test may choose.
@@ -212,4 +212,29 @@ fn what_warms_the_cache_does_not_count() {
         run(&load(&requests), &config(PLAIN), replay, |_| {}).unwrap().read_hit_ratio()
     };
     assert_eq!([ratio(0), ratio(32)], [0.5, 1.0]);
+}
+
+#[test]
+fn an_ssd_below_counts_what_the_manager_writes() {
+    let rewrites = (0..6000).map(|n| request(Op::Write, n * 7 % 900, n, u128::from(n) + 1));
+    let reads = (0..900).map(|block| request(Op::Read, block, 6000 + block, u128::from(block) + 100_000));
+    let requests: Vec<Request> = rewrites.chain(reads).collect();
+    let of = |ssd: Ssd, discard: bool| {
+        let replay = Replay { size: CacheSize::Units(8 * 256 * 1024), ssd: Some(ssd), ..Replay::default() };
+        let mut config = config(PLAIN);
+        config.cache.discard = discard;
+        let report = run(&load(&requests), &config, replay, |_| {}).unwrap();
+        (report.flash.unwrap(), report)
+    };
+    for ssd in [Ssd::default(), Ssd::LogBlocks] {
+        let (flash, report) = of(ssd, false);
+        assert_eq!(flash.programs, flash.host_writes + flash.copies);
+        assert_eq!(flash.host_writes * 4096, report.ssd_bytes_written(), "{ssd:?}: no more, no less");
+        assert_eq!(flash.host_reads * 4096, report.stats.device_read_bytes, "{ssd:?}");
+        assert!(flash.erasures > 0 && flash.trims == 0, "{ssd:?}: {flash:?}");
+        let (trimmed, _) = of(ssd, true);
+        assert!(trimmed.trims > 0 && trimmed.copies <= flash.copies, "{ssd:?}: {trimmed:?} {flash:?}");
+    }
+    let small = Replay { size: CacheSize::Units(8 * 256 * 1024), ..Replay::default() };
+    assert_eq!(run(&load(&requests), &config(PLAIN), small, |_| {}).unwrap().flash, None);
 }

@@ -56,7 +56,7 @@ impl Variant {
     /// Replays a trace through so many bytes of units.
     pub(crate) fn run(&self, trace: &Trace, unit_bytes: u64) -> Result<Report, FigureError> {
         let (size, warm_requests) = (CacheSize::Units(unit_bytes), warm_requests(trace));
-        let replay = Replay { size, check: false, recipes: self.recipes, warm_requests };
+        let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
         Ok(cache::run(trace, &self.config()?, replay, |_| {})?)
     }
 }

@@ -1,0 +1,141 @@
+//! The SSD below the cache: every operation of the cache manager on its device, as page operations of a model of flash.
+//!
+//! Blocks of 512 KiB on four planes, so that 2 MiB written side by side lie side by side; page latencies of MLC flash. What
+//! is kept back is given in thousandths of what is exposed; the translation layer needs a few blocks at least.
+//!
+//! Invariants: a page has the offset that the daemon would write it to. Memory is some twenty bytes for each 4 KiB of the
+//! device.
+//!
+//! What it does not do: a journal on a device of its own is not on this one, and is not counted.
+
+use zc_cache::seam::{Action, Source};
+use zc_core::u64_from_usize;
+use zc_flash::{Ftl, GeometryError, Hybrid, Latencies, Logs, PageMapped, Stats};
+use zc_format::{Geometry, RECORDS_PER_BLOCK, REGION_MAP_BYTES, WeuHeader};
+
+/// Bytes of a flash page.
+const PAGE_BYTES: u32 = 4096;
+/// Pages of an erase block.
+const BLOCK_PAGES: u32 = 128;
+/// Planes that work side by side.
+const PLANES: u32 = 4;
+/// Blocks that are kept back at least: what a translation layer works with.
+const SPARE_BLOCKS_MIN: u64 = 8;
+/// Blocks of a device with log blocks at least, so that there is one of each kind.
+const HYBRID_BLOCKS_MIN: u64 = 48;
+
+/// How the SSD maps pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ssd {
+    /// Each for itself; so many thousandths are kept back.
+    PageMapped {
+        /// Of what is exposed.
+        over_provisioning_permille: u32,
+    },
+    /// With log blocks, as in Nitro (section 5.4).
+    LogBlocks,
+}
+
+impl Default for Ssd {
+    /// By page, 7 % kept back.
+    fn default() -> Self {
+        Self::PageMapped { over_provisioning_permille: 70 }
+    }
+}
+
+/// An SSD that watches what the manager does.
+#[derive(Debug)]
+pub(crate) struct Watcher {
+    ftl: Box<dyn Ftl>,
+    cache: Geometry,
+    pages: u64,
+}
+
+impl Watcher {
+    /// A new SSD for a cache of this layout.
+    pub(crate) fn new(ssd: Ssd, cache: &Geometry) -> Result<Self, GeometryError> {
+        let pages = cache.device_bytes.div_ceil(u64::from(PAGE_BYTES));
+        let exposed = pages.div_ceil(u64::from(BLOCK_PAGES));
+        let all = match ssd {
+            Ssd::PageMapped { over_provisioning_permille } => {
+                let kept = exposed * u64::from(over_provisioning_permille) / 1000;
+                exposed + kept.max(SPARE_BLOCKS_MIN)
+            }
+            // 17 % of all; what rounding takes is given back.
+            Ssd::LogBlocks => (exposed * 1000).div_ceil(830).max(HYBRID_BLOCKS_MIN) + 2,
+        };
+        let narrow = |blocks: u64| u32::try_from(blocks).unwrap_or(u32::MAX);
+        let per_plane = narrow(all.div_ceil(u64::from(PLANES)));
+        let flash = zc_flash::Geometry::new(PAGE_BYTES, BLOCK_PAGES, per_plane, PLANES, 1)?;
+        let latencies = Latencies::nitro(flash.block_bytes());
+        let ftl: Box<dyn Ftl> = match ssd {
+            Ssd::PageMapped { .. } => Box::new(PageMapped::exposing(flash, latencies, narrow(exposed))?),
+            Ssd::LogBlocks => Box::new(Hybrid::new(flash, latencies, Logs::NITRO)?),
+        };
+        Ok(Self { ftl, cache: cache.clone(), pages })
+    }
+
+    /// What the SSD did.
+    pub(crate) fn stats(&self) -> Stats {
+        self.ftl.stats()
+    }
+
+    /// Pages that a range touches, on this device.
+    fn touched(&self, offset: u64, len: u64) -> std::ops::Range<u32> {
+        let page = u64::from(PAGE_BYTES);
+        let end = (offset + len).div_ceil(page).min(self.pages);
+        let narrow = |page: u64| u32::try_from(page).unwrap_or(u32::MAX);
+        narrow((offset / page).min(end))..narrow(end)
+    }
+
+    fn write(&mut self, offset: u64, len: u64) {
+        self.touched(offset, len).for_each(|page| self.ftl.write(page, 0));
+    }
+
+    fn read(&mut self, offset: u64, len: u64) {
+        for page in self.touched(offset, len) {
+            self.ftl.read(page);
+        }
+    }
+
+    /// The manager wants this of its device.
+    pub(crate) fn see(&mut self, action: &Action) {
+        let page = u64::from(PAGE_BYTES);
+        match action {
+            Action::WriteWeu { slot, start_bytes, data_bytes, header, .. } => {
+                let slot = self.cache.slot_offset(*slot);
+                let count = u32::try_from(header.entries.len()).unwrap_or(u32::MAX);
+                let header_bytes = u64::from(WeuHeader::encoded_bytes(count));
+                self.write(
+                    slot + u64::from(*start_bytes),
+                    u64::from(data_bytes.saturating_sub(*start_bytes)),
+                );
+                self.write(slot + u64::from(self.cache.weu_bytes) - header_bytes, header_bytes);
+            }
+            Action::WritePart { slot, start_bytes, len_bytes, .. } => {
+                let slot = self.cache.slot_offset(*slot);
+                self.write(slot + u64::from(*start_bytes), u64::from(*len_bytes));
+            }
+            Action::ReadExtents { slot, start_bytes, len_bytes, source: Source::Device, .. } => {
+                let slot = self.cache.slot_offset(*slot);
+                self.read(slot + u64::from(*start_bytes), u64::from(*len_bytes));
+            }
+            Action::DiscardSlot { slot, .. } => {
+                let pages = self.touched(self.cache.slot_offset(*slot), u64::from(self.cache.weu_bytes));
+                pages.for_each(|page| self.ftl.trim(page));
+            }
+            Action::WriteJournal { block, .. } => {
+                self.write(self.cache.journal_block_offset(block.sequence), page);
+            }
+            Action::WriteRegionMap { copy, .. } => {
+                self.write(self.cache.region_map[copy & 1], REGION_MAP_BYTES);
+            }
+            Action::WriteCheckpoint { area, first_block, records, .. } => {
+                let blocks = u64_from_usize(records.len().div_ceil(RECORDS_PER_BLOCK));
+                self.write(self.cache.checkpoint_block_offset(*area, *first_block), blocks * page);
+            }
+            Action::CommitCheckpoint { area, .. } => self.write(self.cache.checkpoint[area & 1], page),
+            _ => {}
+        }
+    }
+}
