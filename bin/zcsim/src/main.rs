@@ -16,6 +16,7 @@ mod info;
 mod run;
 mod run_cache;
 mod run_flaz;
+mod run_time;
 mod settings;
 mod size;
 mod sizing;

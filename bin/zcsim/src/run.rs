@@ -74,6 +74,15 @@ pub(crate) struct Args {
     /// With a configuration: on a model of an SSD, mapped by page (7 % kept back) or with log blocks, and what it cost
     #[arg(long, value_name = "MAPPING", requires = "config")]
     pub(crate) ssd: Option<Mapping>,
+    /// With a configuration: simulate time, too, on devices of this profile: hdd, flaz-1d1s, flaz-8d2s, nitro-tps, nitro-cos
+    #[arg(long, value_name = "PROFILE", requires = "config", conflicts_with = "check")]
+    pub(crate) time: Option<String>,
+    /// With --time: clients, each of which waits for its answer
+    #[arg(long, value_name = "N", default_value_t = 16, requires = "time")]
+    pub(crate) clients: u32,
+    /// With --time: requests come at the times of the trace, so many times as fast, in the place of clients that wait
+    #[arg(long, value_name = "TIMES", requires = "time", conflicts_with = "clients")]
+    pub(crate) open: Option<f64>,
     #[command(flatten)]
     pub(crate) ratios: RatioArgs,
     /// Print JSON

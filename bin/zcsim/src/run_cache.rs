@@ -9,7 +9,7 @@ use zc_replay::cache::{self, CacheSize, Replay, Report};
 use zc_replay::{Ssd, Trace};
 
 use crate::run::{Args, Mapping, open};
-use crate::settings;
+use crate::{run_time, settings};
 
 pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let shown = || args.trace.display().to_string();
@@ -23,12 +23,14 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         Mapping::Log => Ssd::LogBlocks,
     });
     let began = crate::fuzz::now();
-    let report = cache::run(
-        &trace,
-        &config,
-        Replay { size, check: args.check, recipes: args.recipes, ssd, ..Replay::default() },
-        |_| {},
-    )?;
+    let replay = Replay { size, check: args.check, recipes: args.recipes, ssd, ..Replay::default() };
+    let (report, times) = match &args.time {
+        Some(profile) => {
+            let (report, times) = run_time::run(args, profile, &trace, &config, replay)?;
+            (report, Some(times))
+        }
+        None => (cache::run(&trace, &config, replay, |_| {})?, None),
+    };
     let seconds = began.elapsed().as_secs_f64().max(1e-9);
     let per_second = report.requests as f64 / seconds;
     if args.json {
@@ -40,10 +42,16 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         found.insert("rounded".to_owned(), json!(trace.fitted.rounded));
         found.insert("differing_blocks".to_owned(), json!(trace.fitted.differing));
         found.insert("bad_lines".to_owned(), json!(reader.bad_count()));
+        if let Some(times) = &times {
+            found.insert("time".to_owned(), times.to_json());
+        }
         println!("{:#}", Value::Object(found));
         return Ok(());
     }
     print!("{}", to_text(&config, &report));
+    if let Some(times) = &times {
+        times.lines().iter().for_each(|(name, value)| line(name, value));
+    }
     let ram = report.manager_ram.iter().map(|(_, bytes)| bytes).sum::<u64>();
     let [manager, devices, held] =
         [ram, report.replay_ram_bytes, trace.ram_bytes()].map(|bytes| bytes as f64 / 1e6);

@@ -13,7 +13,7 @@ use zc_setup::Found;
 
 use crate::driver::{Driver, OriginTraffic};
 use crate::error::ReplayError;
-use crate::load::Trace;
+use crate::load::{Step, Trace};
 use crate::ssd::{Ssd, Watcher};
 
 /// Requests after which a caller is told how far it has come.
@@ -203,6 +203,61 @@ pub struct Replay {
     pub ssd: Option<Ssd>,
 }
 
+/// A replay under way.
+#[derive(Debug)]
+pub(crate) struct Running<'a> {
+    pub(crate) driver: Driver<'a>,
+    trace: &'a Trace,
+    geometry: Geometry,
+    volume_bytes: u64,
+    warm: Stats,
+    warm_requests: u64,
+    passed: u64,
+}
+
+impl<'a> Running<'a> {
+    pub(crate) fn start(trace: &'a Trace, config: &Config, replay: Replay) -> Result<Self, ReplayError> {
+        let (mut volumes, volume_bytes) = volumes(config, trace);
+        volumes.iter_mut().for_each(|volume| volume.recipes = replay.recipes);
+        let geometry = geometry(config, replay.size, trace, volume_bytes)?;
+        let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
+        let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
+        let manager = CacheManager::new(settings, volumes, StartState::fresh());
+        let ssd = replay.ssd.map(|ssd| Watcher::new(ssd, &geometry)).transpose();
+        let ssd = ssd.map_err(|source| ReplayError::Ssd { device_bytes: geometry.device_bytes, source })?;
+        let mut driver = Driver::new(trace, manager, &geometry, ssd);
+        if replay.check {
+            driver.check();
+        }
+        let (warm, warm_requests) = (Stats::default(), replay.warm_requests);
+        Ok(Self { driver, trace, geometry, volume_bytes, warm, warm_requests, passed: 0 })
+    }
+
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), ReplayError> {
+        if self.passed == self.warm_requests {
+            self.warm = self.driver.manager.stats().clone();
+        }
+        self.passed += 1;
+        self.driver.step(step)
+    }
+
+    pub(crate) fn finish(mut self) -> Result<Report, ReplayError> {
+        self.driver.finish()?;
+        Ok(Report {
+            geometry: self.geometry,
+            volume_bytes: self.volume_bytes,
+            footprint_bytes: self.trace.footprint_bytes(),
+            requests: self.trace.requests(),
+            stats: self.driver.manager.stats().clone(),
+            warm: self.warm,
+            origin: self.driver.origin,
+            flash: self.driver.ssd.as_ref().map(Watcher::stats),
+            manager_ram: self.driver.manager.ram_by_structure(),
+            replay_ram_bytes: self.driver.ram_bytes(),
+        })
+    }
+}
+
 /// Replays a trace. `progress` is told how many requests have been done, now and then.
 ///
 /// # Errors
@@ -213,39 +268,12 @@ pub fn run(
     replay: Replay,
     mut progress: impl FnMut(u64),
 ) -> Result<Report, ReplayError> {
-    let (mut volumes, volume_bytes) = volumes(config, trace);
-    volumes.iter_mut().for_each(|volume| volume.recipes = replay.recipes);
-    let geometry = geometry(config, replay.size, trace, volume_bytes)?;
-    let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
-    let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
-    let manager = CacheManager::new(settings, volumes, StartState::fresh());
-    let ssd = replay.ssd.map(|ssd| Watcher::new(ssd, &geometry)).transpose();
-    let ssd = ssd.map_err(|source| ReplayError::Ssd { device_bytes: geometry.device_bytes, source })?;
-    let mut driver = Driver::new(trace, manager, &geometry, ssd);
-    if replay.check {
-        driver.check();
-    }
-    let mut warm = Stats::default();
+    let mut running = Running::start(trace, config, replay)?;
     for (number, step) in trace.steps.iter().enumerate() {
-        if u64_from_usize(number) == replay.warm_requests {
-            warm = driver.manager.stats().clone();
-        }
-        driver.step(step)?;
+        running.step(step)?;
         if number % PROGRESS_STEPS == 0 {
             progress(u64_from_usize(number));
         }
     }
-    driver.finish()?;
-    Ok(Report {
-        geometry,
-        volume_bytes,
-        footprint_bytes: trace.footprint_bytes(),
-        requests: trace.requests(),
-        stats: driver.manager.stats().clone(),
-        warm,
-        origin: driver.origin,
-        flash: driver.ssd.as_ref().map(Watcher::stats),
-        manager_ram: driver.manager.ram_by_structure(),
-        replay_ram_bytes: driver.ram_bytes(),
-    })
+    running.finish()
 }

@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 
 use zc_cache::CacheManager;
-use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind};
+use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_core::{
     BufId, BufSlice, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId, WeuSeq, WeuSlot,
     u64_from_usize, usize_from_u32,
@@ -21,6 +21,7 @@ use crate::content::{BLOCK_BYTES, ContentId};
 use crate::error::ReplayError;
 use crate::load::{Step, Trace, block_key};
 use crate::ssd::Watcher;
+use crate::time::{Asked, Work, place};
 
 /// The manager wants to be told the time this often while something happens.
 const TICK_MS: u64 = 10;
@@ -98,6 +99,8 @@ pub(crate) struct Driver<'a> {
     trouble: Option<String>,
     /// The SSD, if there is to be one.
     pub(crate) ssd: Option<Watcher>,
+    /// What was asked for since it was last taken, and the size of a unit, if time is simulated.
+    work: Option<(Vec<Asked>, u64)>,
     /// What clients wrote last, if reads are to be checked.
     view: Option<Map<u64, ContentId>>,
 }
@@ -140,6 +143,7 @@ impl<'a> Driver<'a> {
             client: (BufId(0), Vec::new()),
             trouble: None,
             ssd,
+            work: None,
             view: None,
         };
         driver.settle();
@@ -248,10 +252,60 @@ impl<'a> Driver<'a> {
         }
     }
 
+    /// From here on everything that takes time is kept.
+    pub(crate) fn log_work(&mut self, weu_bytes: u32) {
+        self.work = Some((Vec::new(), u64::from(weu_bytes)));
+    }
+
+    /// What was asked for since the last time.
+    pub(crate) fn take_work(&mut self) -> Vec<Asked> {
+        self.work.as_mut().map(|(work, _)| core::mem::take(work)).unwrap_or_default()
+    }
+
+    fn log(&mut self, action: &Action) {
+        let Some((all, weu_bytes)) = &mut self.work else { return };
+        let (block, in_slot) = (u64::from(BLOCK_BYTES), |slot: WeuSlot| u64::from(slot.0) * *weu_bytes);
+        let work = match action {
+            Action::OriginRead { volume, offset_bytes, dest, .. } => {
+                Work::OriginRead { place: place(volume.0, *offset_bytes), bytes: u64::from(dest.len_bytes) }
+            }
+            Action::OriginWrite { volume, offset_bytes, src, .. } => {
+                Work::OriginWrite { place: place(volume.0, *offset_bytes), bytes: u64::from(src.len_bytes) }
+            }
+            Action::ReadExtents { source, slot, start_bytes, len_bytes, parts, .. } => {
+                let decoded = parts.iter().map(|part| u64::from(part.expected.raw_bytes)).sum();
+                match source {
+                    Source::Device => Work::CacheRead {
+                        place: in_slot(*slot) + u64::from(*start_bytes),
+                        bytes: u64::from(*len_bytes),
+                        decoded,
+                    },
+                    _ => Work::Decompress { bytes: decoded },
+                }
+            }
+            Action::Hash { src, .. } => Work::Hash { bytes: u64::from(src.len_bytes) },
+            Action::Compress { src, .. } => Work::Compress { bytes: u64::from(src.len_bytes) },
+            Action::WriteWeu { slot, start_bytes, data_bytes, .. } => {
+                let bytes = u64::from(data_bytes.saturating_sub(*start_bytes)) + 4 * block;
+                Work::CacheWrite { place: in_slot(*slot) + u64::from(*start_bytes), bytes }
+            }
+            Action::WritePart { slot, start_bytes, len_bytes, .. } => Work::CacheWrite {
+                place: in_slot(*slot) + u64::from(*start_bytes),
+                bytes: u64::from(*len_bytes),
+            },
+            Action::WriteJournal { .. } | Action::WriteRegionMap { .. } | Action::WriteCheckpoint { .. } => {
+                Work::CacheWrite { place: 0, bytes: block }
+            }
+            _ => return,
+        };
+        all.push(Asked { work, foreground: self.reply.is_none() && work.may_be_waited_for() });
+    }
+
     fn carry_out(&mut self, action: Action) {
         if let Some(ssd) = &mut self.ssd {
             ssd.see(&action);
         }
+        self.log(&action);
         let done = match action {
             Action::Reply { result, .. } => {
                 self.reply = Some(result);

@@ -8,6 +8,7 @@ mod runs;
 mod sensitivity;
 mod sharing;
 mod sizes;
+mod speed;
 mod workloads;
 mod writes;
 
@@ -16,7 +17,7 @@ pub(crate) use runs::percent_of;
 pub(crate) use workloads::SHAPES;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 10] = [
+pub(crate) const FIGURES: [Figure; 11] = [
     sharing::FIGURE_1,
     hits::FIGURE_4,
     grain::FIGURE_4_GRAIN,
@@ -26,5 +27,6 @@ pub(crate) const FIGURES: [Figure; 10] = [
     sizes::GZIP,
     writes::WRITES,
     sensitivity::FIGURE_7,
+    speed::TABLE_2,
     against_flaz::AGAINST_FLAZ,
 ];

@@ -3,6 +3,7 @@
 use zc_config::Config;
 use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
+use zc_replay::time::{self, TimeReport, Timing};
 
 use crate::error::FigureError;
 
@@ -51,6 +52,18 @@ impl Variant {
             self.weu_kib, self.extent_kib, self.dedup, self.codec, self.index_percent
         );
         Ok(Config::parse(&text, "a figure's configuration")?)
+    }
+
+    /// Replays a trace through so many bytes of units, in time.
+    pub(crate) fn time(
+        &self,
+        trace: &Trace,
+        unit_bytes: u64,
+        timing: &Timing,
+    ) -> Result<TimeReport, FigureError> {
+        let (size, warm_requests) = (CacheSize::Units(unit_bytes), warm_requests(trace));
+        let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
+        Ok(time::run(trace, &self.config()?, replay, timing)?.1)
     }
 
     /// Replays a trace through so many bytes of units.

@@ -1,0 +1,280 @@
+//! Disks, SSDs and processors as servers.
+
+use zc_core::{u64_from_usize, usize_from_u64};
+use zc_policy::{Kind, Policy};
+
+use super::profile::{DiskProfile, SsdProfile};
+use super::server::Server;
+
+/// Unit of what a disk's write memory holds.
+const MEMORY_BLOCK_BYTES: u64 = 4096;
+/// A write into memory.
+const MEMORY_NS: u64 = 50_000;
+/// So much background work a disk may owe before writes have to wait.
+const OWED_MAX_NS: u64 = 500_000_000;
+/// Seek from one track to the next.
+const TRACK_NS: u64 = 1_000_000;
+/// Share of its stroke that a disk's data take.
+const STROKE: f64 = 0.5;
+/// Writes from memory are sorted: they seek so much shorter.
+const SORTED: u64 = 4;
+
+/// One disk's arm.
+#[derive(Debug, Clone, Copy, Default)]
+struct Arm {
+    server: Server,
+    /// Where it stands, in bytes of the volume.
+    at: u64,
+}
+
+/// A disk or an array.
+#[derive(Debug)]
+pub(super) struct Disks {
+    profile: DiskProfile,
+    arms: Vec<Arm>,
+    memory: Option<Box<dyn Policy>>,
+    /// Bytes of the volumes.
+    span: u64,
+    turns: u64,
+    log_bytes: u64,
+}
+
+const fn share(bytes: u64, per_s: u64) -> u64 {
+    bytes * 1000 / (if per_s / 1_000_000 == 0 { 1 } else { per_s / 1_000_000 })
+}
+
+impl Disks {
+    /// `scale` makes the write memory as much smaller as the volume is.
+    pub(super) fn new(profile: DiskProfile, span: u64, memory_scale: f64) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and smaller")]
+        let memory = (profile.write_memory_bytes as f64 * memory_scale) as u64 / MEMORY_BLOCK_BYTES;
+        let arms = vec![Arm::default(); usize_from_u64(u64::from(profile.spindles.max(1)))];
+        let memory = (memory > 0).then(|| Kind::Lru.build(usize_from_u64(memory), Vec::new));
+        Self { profile, arms, memory, span: span.max(1), turns: 0, log_bytes: 0 }
+    }
+
+    /// Disk and what it takes to get there and move the bytes.
+    fn cost(&mut self, place: u64, bytes: u64, sorted: bool) -> (usize, u64) {
+        let chunk = place / self.profile.chunk_bytes.max(1);
+        let arm = usize_from_u64(chunk % u64::from(self.profile.spindles.max(1)));
+        let before = std::mem::replace(&mut self.arms[arm].at, place + bytes);
+        let transfer = share(bytes, self.profile.bytes_per_s);
+        if before == place {
+            return (arm, transfer);
+        }
+        // The average seek goes over a third of the stroke, and takes time by the root of the distance.
+        let far = (before.abs_diff(place) as f64 / self.span as f64).min(1.0) * STROKE;
+        let arms_way = self.profile.seek_ns.saturating_sub(TRACK_NS) as f64 * (far * 3.0).sqrt();
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive, some milliseconds"
+        )]
+        let seek = TRACK_NS + arms_way as u64;
+        self.turns =
+            self.turns.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let turn = self.turns.rotate_left(20) % self.profile.turn_ns.max(1);
+        (arm, if sorted { seek / SORTED } else { seek } + turn + transfer)
+    }
+
+    /// A read: when it is done.
+    pub(super) fn read(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        let mut done = now;
+        for _ in 0..self.profile.log_reads.max(1) {
+            let (arm, ns) = self.cost(place, bytes, false);
+            done = self.arms[arm].server.serve(done, ns);
+        }
+        done
+    }
+
+    /// A write: when it is answered.
+    pub(super) fn write(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        if self.profile.write_memory_bytes == 0 {
+            return self.write_now(now, place, bytes);
+        }
+        let first = place / MEMORY_BLOCK_BYTES;
+        let blocks = first..(place + bytes).div_ceil(MEMORY_BLOCK_BYTES);
+        let new =
+            blocks.filter(|block| self.memory.as_mut().is_none_or(|memory| !memory.access(*block))).count();
+        // What is in memory already is overwritten there.
+        let owed =
+            if new == 0 { now } else { self.owe(now, place, u64_from_usize(new) * MEMORY_BLOCK_BYTES) };
+        (now + MEMORY_NS).max(owed.saturating_sub(OWED_MAX_NS))
+    }
+
+    fn write_now(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        let (arm, ns) = self.cost(place, bytes, false);
+        let turn = if self.profile.parities > 0 { self.profile.turn_ns } else { 0 };
+        let mut done = self.arms[arm].server.serve(now, ns + turn);
+        for parity in 1..=usize_from_u64(u64::from(self.profile.parities)) {
+            let other = (arm + parity) % self.arms.len();
+            done = done.max(self.arms[other].server.serve(now, ns + turn));
+        }
+        done
+    }
+
+    fn owe(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        if self.profile.log_reads > 0 {
+            // A log: whole stripes, one disk after the other, parity with them.
+            self.log_bytes += bytes;
+            let arm = usize_from_u64(self.log_bytes / self.profile.chunk_bytes.max(1)) % self.arms.len();
+            let data = share(bytes, self.profile.bytes_per_s);
+            let parity = data * u64::from(self.profile.parities) / u64::from(self.profile.spindles.max(1));
+            return self.arms[arm].server.owe(now, data + parity);
+        }
+        let (arm, ns) = self.cost(place, bytes, true);
+        let turn = if self.profile.parities > 0 { self.profile.turn_ns } else { 0 };
+        let mut done = self.arms[arm].server.owe(now, ns + turn);
+        for parity in 1..=usize_from_u64(u64::from(self.profile.parities)) {
+            let other = (arm + parity) % self.arms.len();
+            done = done.max(self.arms[other].server.owe(now, ns + turn));
+        }
+        done
+    }
+
+    /// Nanoseconds that all disks were at work.
+    pub(super) fn busy(&self) -> (u64, u64) {
+        (self.arms.iter().map(|arm| arm.server.busy).sum(), u64_from_usize(self.arms.len()))
+    }
+}
+
+/// An SSD.
+#[derive(Debug)]
+pub(super) struct Ssd {
+    profile: SsdProfile,
+    dies: Vec<Server>,
+    host: Server,
+}
+
+impl Ssd {
+    pub(super) fn new(profile: SsdProfile) -> Self {
+        let dies = vec![Server::default(); usize_from_u64(u64::from(profile.dies.max(1)))];
+        Self { profile, dies, host: Server::default() }
+    }
+
+    fn dies(&self, place: u64, bytes: u64) -> impl Iterator<Item = usize> + use<> {
+        let page = u64::from(self.profile.page_bytes.max(1));
+        let count = u64_from_usize(self.dies.len());
+        let first = place / page;
+        let end = (place + bytes).div_ceil(page).max(first + 1);
+        (first..end).map(move |page| usize_from_u64(page % count))
+    }
+
+    /// A read: when it is done.
+    pub(super) fn read(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        let ns = self.profile.read_ns;
+        let read = self.dies(place, bytes).map(|die| self.dies[die].serve(now, ns)).max().unwrap_or(now);
+        self.host.serve(read, share(bytes, self.profile.bytes_per_s)) + self.profile.operation_ns
+    }
+
+    /// A write that nobody waits for.
+    pub(super) fn write(&mut self, now: u64, place: u64, bytes: u64) {
+        let ns = self.profile.program_ns;
+        self.host.owe(now, share(bytes, self.profile.bytes_per_s));
+        for die in self.dies(place, bytes) {
+            self.dies[die].owe(now, ns);
+        }
+    }
+
+    /// Nanoseconds that all dies were at work, and how many there are.
+    pub(super) fn busy(&self) -> (u64, u64) {
+        (self.dies.iter().map(|die| die.busy).sum(), u64_from_usize(self.dies.len()))
+    }
+}
+
+/// Cores.
+#[derive(Debug)]
+pub(super) struct Cores(Vec<Server>);
+
+impl Cores {
+    pub(super) fn new(count: u32) -> Self {
+        Self(vec![Server::default(); usize_from_u64(u64::from(count.max(1)))])
+    }
+
+    /// Work that somebody waits for, on whichever core is free first.
+    pub(super) fn serve(&mut self, now: u64, ns: u64) -> u64 {
+        self.0.iter_mut().min_by_key(|core| core.free_at()).map_or(now, |core| core.serve(now, ns))
+    }
+
+    /// Work that nobody waits for.
+    pub(super) fn owe(&mut self, now: u64, ns: u64) {
+        if let Some(core) = self.0.iter_mut().min_by_key(|core| core.settled_at()) {
+            core.owe(now, ns);
+        }
+    }
+
+    /// Nanoseconds that all cores were at work, and how many there are.
+    pub(super) fn busy(&self) -> (u64, u64) {
+        (self.0.iter().map(|core| core.busy).sum(), u64_from_usize(self.0.len()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::profile::Profile;
+
+    fn profile(name: &str) -> Profile {
+        Profile::named(name).unwrap()
+    }
+
+    #[test]
+    fn a_random_read_takes_what_the_paper_says_and_a_sequential_one_what_it_transfers() {
+        let mut disk = Disks::new(profile("flaz-1d1s").disk, 1 << 38, 1.0);
+        let mut now = 0;
+        let mut place = 12_345_u64;
+        for _ in 0..2000 {
+            place = place.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99) >> 26 << 12;
+            now = disk.read(now, place % (1 << 38), 4096);
+        }
+        let ms = now as f64 / 2000.0 / 1e6;
+        // Half of the stroke is in use: somewhat less than the 12.6 ms of Table 1.
+        assert!((9.0..12.7).contains(&ms), "{ms}");
+        let began = disk.read(now, 0, 65536);
+        let done = (1..1000_u64).fold(began, |now, n| disk.read(now, n * 65536, 65536));
+        let rate = 999.0 * 65536.0 * 1000.0 / (done - began) as f64;
+        assert!((99.0..101.0).contains(&rate), "{rate} MB/s");
+    }
+
+    #[test]
+    fn small_writes_cost_a_turn_and_parity_unless_memory_takes_them() {
+        let raid = DiskProfile { write_memory_bytes: 0, ..profile("nitro-tps").disk };
+        let mut bare = Disks::new(raid, 1 << 38, 1.0);
+        assert!(bare.write(0, 1 << 30, 8192) > raid.turn_ns);
+        assert!(bare.busy().0 > 2 * raid.turn_ns);
+        let mut memory = Disks::new(profile("nitro-tps").disk, 1 << 38, 1.0);
+        assert_eq!(memory.write(0, 1 << 30, 8192), MEMORY_NS);
+        let once = memory.busy();
+        assert_eq!(memory.write(1, 1 << 30, 8192), 1 + MEMORY_NS);
+        assert_eq!(memory.busy(), once, "overwritten in memory");
+        let last = (0..20_000_u64).map(|n| memory.write(2, n * 7_654_321 % (1 << 38), 8192)).max().unwrap();
+        assert!(last > OWED_MAX_NS, "disks that owe too much make writers wait: {last}");
+    }
+
+    #[test]
+    fn an_ssd_reads_as_fast_as_the_papers_measured() {
+        let rate = |name: &str, bytes: u64| {
+            let mut ssd = Ssd::new(profile(name).ssd);
+            // 32 outstanding.
+            let mut clients = vec![0_u64; 32];
+            for number in 0..20_000_u64 {
+                let next = clients.iter_mut().min().unwrap();
+                *next = ssd.read(*next, number * 7919 * bytes, bytes);
+            }
+            20_000.0 / (*clients.iter().max().unwrap() as f64 / 1e9)
+        };
+        let nitro = rate("nitro-tps", 8192);
+        assert!((16_000.0..20_000.0).contains(&nitro), "{nitro}");
+        let mut alone = Ssd::new(profile("flaz-1d1s").ssd);
+        let one = alone.read(0, 0, 4096);
+        assert!((160_000..180_000).contains(&one), "0.17 ms: {one}");
+    }
+
+    #[test]
+    fn cores_work_side_by_side() {
+        let mut cores = Cores::new(2);
+        assert_eq!([cores.serve(0, 100), cores.serve(0, 100), cores.serve(0, 100)], [100, 100, 200]);
+        cores.owe(0, 1000);
+        assert_eq!(cores.busy(), (1300, 2));
+    }
+}

@@ -1,0 +1,97 @@
+//! What came of a replay in time: rates and response times.
+
+use zc_core::u64_from_usize;
+use zc_trace::Op;
+
+/// Response times in microseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Latencies {
+    /// How many.
+    pub count: u64,
+    /// Their mean.
+    pub mean_us: f64,
+    /// Half are below.
+    pub p50_us: f64,
+    /// Nine of ten are below.
+    pub p90_us: f64,
+    /// 99 of 100 are below.
+    pub p99_us: f64,
+    /// 999 of 1000 are below.
+    pub p999_us: f64,
+}
+
+/// What came of a replay in time.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct TimeReport {
+    /// Requests answered.
+    pub requests: u64,
+    /// From the first request to the last answer.
+    pub seconds: f64,
+    /// Reads.
+    pub reads: Latencies,
+    /// Writes.
+    pub writes: Latencies,
+    /// Work of the disks over what they could have done; above 1 what is left to do in the background.
+    pub disk_busy: f64,
+    /// The same of the SSD's dies.
+    pub ssd_busy: f64,
+    /// The same of the cores.
+    pub cpu_busy: f64,
+}
+
+impl TimeReport {
+    /// Requests a second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        if self.seconds > 0.0 { self.requests as f64 / self.seconds } else { 0.0 }
+    }
+}
+
+/// Gathers response times.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    reads: Vec<u64>,
+    writes: Vec<u64>,
+    requests: u64,
+    end: u64,
+}
+
+fn latencies(mut all: Vec<u64>) -> Latencies {
+    all.sort_unstable();
+    let Some(last) = all.len().checked_sub(1) else { return Latencies::default() };
+    let at = |thousandths: usize| all[last * thousandths / 1000] as f64 / 1000.0;
+    Latencies {
+        count: u64_from_usize(all.len()),
+        mean_us: all.iter().map(|ns| *ns as f64).sum::<f64>() / all.len() as f64 / 1000.0,
+        p50_us: at(500),
+        p90_us: at(900),
+        p99_us: at(990),
+        p999_us: at(999),
+    }
+}
+
+impl Recorder {
+    pub(super) fn add(&mut self, kind: Op, began: u64, now: u64) {
+        self.requests += 1;
+        self.end = self.end.max(now);
+        match kind {
+            Op::Read | Op::Access => self.reads.push(now - began),
+            Op::Write => self.writes.push(now - began),
+            Op::Flush | Op::Discard => {}
+        }
+    }
+
+    /// Times at work, and how many worked, of disks, dies and cores.
+    pub(super) fn finish(self, disks: (u64, u64), dies: (u64, u64), cores: (u64, u64)) -> TimeReport {
+        let share = |(busy, count): (u64, u64)| busy as f64 / (self.end.max(1) * count.max(1)) as f64;
+        TimeReport {
+            requests: self.requests,
+            seconds: self.end as f64 / 1e9,
+            disk_busy: share(disks),
+            ssd_busy: share(dies),
+            cpu_busy: share(cores),
+            reads: latencies(self.reads),
+            writes: latencies(self.writes),
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Something that does one thing at a time: those who wait first, what nobody waits for in between.
+//!
+//! Foreground work is served in the order in which it comes. Background work is a sum of time that is owed and worked off
+//! whenever nothing else is to be done; foreground work that comes meanwhile waits for half a piece of it.
+
+/// One at a time.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Server {
+    free_at: u64,
+    owed: u64,
+    /// The last piece of background work.
+    piece: u64,
+    pub(super) busy: u64,
+}
+
+impl Server {
+    /// Time passes without foreground work until `now`.
+    fn rest(&mut self, now: u64) {
+        if now > self.free_at {
+            self.owed = self.owed.saturating_sub(now - self.free_at);
+            self.free_at = now;
+        }
+    }
+
+    /// When it would begin something new.
+    pub(super) const fn free_at(&self) -> u64 {
+        self.free_at
+    }
+
+    /// When background work would be done.
+    pub(super) const fn settled_at(&self) -> u64 {
+        self.free_at.saturating_add(self.owed)
+    }
+
+    /// Work that somebody waits for: when it is done.
+    pub(super) fn serve(&mut self, now: u64, ns: u64) -> u64 {
+        self.rest(now);
+        if self.owed > 0 {
+            let under_way = self.piece.min(self.owed) / 2;
+            self.owed -= under_way;
+            self.free_at += under_way;
+        }
+        self.free_at += ns;
+        self.busy += ns;
+        self.free_at
+    }
+
+    /// Work that nobody waits for: when it is done if nothing else comes.
+    pub(super) fn owe(&mut self, now: u64, ns: u64) -> u64 {
+        self.rest(now);
+        self.owed += ns;
+        self.piece = ns;
+        self.busy += ns;
+        self.settled_at()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn foreground_waits_in_line_and_background_for_all() {
+        let mut server = Server::default();
+        assert_eq!(server.serve(100, 50), 150);
+        assert_eq!(server.serve(110, 50), 200);
+        assert_eq!(server.owe(120, 100), 300);
+        assert_eq!(server.serve(210, 50), 210 + 45 + 50, "half of what is left of the piece");
+        assert_eq!(server.settled_at(), 350);
+        assert_eq!(server.serve(1000, 50), 1050, "what was owed is long done");
+        assert_eq!(server.busy, 300);
+    }
+}

@@ -1,0 +1,89 @@
+//! Time: clients wait for each other at the disk, hits are faster than misses, work in the background delays nobody long.
+
+use super::*;
+use crate::Ratios;
+use crate::cache::CacheSize;
+use zc_trace::{Content, Request};
+
+fn config(codec: &str) -> Config {
+    let text = format!(
+        "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"64 MiB\"\nweu_size = \"256 KiB\"\nread_buffer = 0\n\
+         prefetch_max = 0\ncompression = \"{codec}\"\n[[volume]]\nname = \"v\"\norigin = \"o\"\n"
+    );
+    Config::parse(&text, "test").unwrap()
+}
+
+/// Reads of 8 KiB, the same 64 MB twice, in an order of no order.
+fn twice() -> Trace {
+    let requests = (0..2 * 2048_u64).flat_map(|number| {
+        let extent = number * 1201 % 2048 * 4;
+        (0..2).map(move |half| {
+            let print = u128::from(extent * 2 + half + 1);
+            let content =
+                Some(Content { fingerprint: print, lz4_bytes: Some(2000), zstd1_bytes: Some(1500) });
+            let (time_ns, offset_bytes) = (number * 20_000_000, (extent * 2 + half) * 4096);
+            Ok(Request { time_ns, device: 0, offset_bytes, len_bytes: 4096, op: Op::Read, content })
+        })
+    });
+    Trace::load(requests, Ratios::default()).unwrap()
+}
+
+fn timing(name: &str, arrival: Arrival) -> Timing {
+    Timing { profile: Profile::named(name).unwrap(), arrival, memory_scale: 1.0 }
+}
+
+const fn closed(clients: u32) -> Arrival {
+    Arrival::Closed { clients }
+}
+
+#[test]
+fn clients_wait_for_each_other_at_the_disk() {
+    let trace = twice();
+    let one = bare(&trace, &timing("hdd", closed(1)), 0).unwrap();
+    let four = bare(&trace, &timing("hdd", closed(4)), 0).unwrap();
+    assert_eq!((one.requests, one.reads.count), (4096, 4096));
+    assert!((four.iops() / one.iops() - 1.0).abs() < 0.1, "{} {}", one.iops(), four.iops());
+    assert!((3.5..4.5).contains(&(four.reads.mean_us / one.reads.mean_us)));
+    assert!(one.disk_busy > 0.99 && one.reads.p50_us <= one.reads.p99_us);
+    let eight = bare(&trace, &timing("flaz-8d2s", closed(32)), 0).unwrap();
+    assert!((5.0..10.0).contains(&(eight.iops() / one.iops())), "eight disks: {}", eight.iops());
+}
+
+#[test]
+fn hits_take_the_ssd_and_decompression() {
+    let trace = twice();
+    let replay = Replay { size: CacheSize::Units(64 << 20), warm_requests: 2048, ..Replay::default() };
+    let mut means = Vec::new();
+    for codec in ["none", "lz4", "zlib"] {
+        let (report, time) = run(&trace, &config(codec), replay, &timing("flaz-1d1s", closed(1))).unwrap();
+        assert!(report.read_hit_ratio() > 0.98, "{}", report.read_hit_ratio());
+        assert_eq!(time.requests, 2048);
+        assert!((150.0..260.0).contains(&time.reads.p50_us), "{codec}: {}", time.reads.p50_us);
+        means.push(time.reads.p50_us);
+    }
+    // Without compression an extent and its header take three pages in the place of two.
+    assert!(means[1] < means[0] && means[1] < means[2], "{means:?}");
+}
+
+#[test]
+fn misses_take_the_disk_and_little_more() {
+    let trace = twice();
+    let replay = Replay { size: CacheSize::Units(1 << 20), ..Replay::default() };
+    let timing = timing("flaz-1d1s", closed(1));
+    let (report, time) = run(&trace, &config("lz4"), replay, &timing).unwrap();
+    assert!(report.read_hit_ratio() < 0.05);
+    let without = bare(&trace, &timing, 0).unwrap();
+    let overhead = time.reads.mean_us / without.reads.mean_us;
+    assert!((0.9..1.03).contains(&overhead), "{overhead}");
+}
+
+#[test]
+fn arrivals_keep_to_the_trace() {
+    let trace = twice();
+    let slow = bare(&trace, &timing("hdd", Arrival::Open { speed: 1.0 }), 0).unwrap();
+    assert!((80.0..84.0).contains(&slow.seconds), "{}", slow.seconds);
+    assert!(slow.disk_busy < 0.8);
+    let fast = bare(&trace, &timing("hdd", Arrival::Open { speed: 10.0 }), 0).unwrap();
+    assert!(fast.reads.mean_us > 20.0 * slow.reads.mean_us, "more than the disk can do queues up");
+    assert_eq!(fast, bare(&trace, &timing("hdd", Arrival::Open { speed: 10.0 }), 0).unwrap());
+}
