@@ -80,9 +80,9 @@ nbdkit_cache() {
     D=/dev/nbd5
 }
 
-# zcached MODE DEDUP COMPRESSION
+# zcached MODE DEDUP COMPRESSION [COPY]
 zcached_ublk() {
-    mode=$1 configure 'ublk.attach = true' "dedup = $2" "compression = \"$3\""
+    mode=$1 configure 'ublk.attach = true' "dedup = $2" "compression = \"$3\"" "ublk.copy = \"${4:-auto}\""
     sed -i "s/^max_ram/weu_size = \"$UNIT\"\nmax_ram/" /tmp/zcached.toml
     zcctl format /dev/vdb --weu-size "$UNIT"
     start_daemon
@@ -105,6 +105,7 @@ enter() {
         zcached-d-nc) zcached_ublk write-through true none ;;
         zcached-nd-c) zcached_ublk write-through false lz4 ;;
         zcached-nd-nc) zcached_ublk write-through false none ;;
+        zcached-user-copy) zcached_ublk write-through true lz4 user ;;
         zcached-wb) zcached_ublk write-back true lz4 ;;
         *) echo "there is no contender $1"; return 1 ;;
     esac

@@ -26,6 +26,7 @@ pub(crate) struct Sample {
     pub(crate) name: String,
     pub(crate) read: Side,
     pub(crate) write: Side,
+    pub(crate) flush: Side,
     ssd_written_bytes: f64,
     origin_reads: f64,
     origin_writes: f64,
@@ -67,6 +68,7 @@ impl Sample {
             name,
             read: Side::parse(&value["read"])?,
             write: Side::parse(&value["write"])?,
+            flush: Side::parse(&value["flush"])?,
             ssd_written_bytes: number(value, "ssd_written_bytes")?,
             origin_reads: number(value, "origin_reads")?,
             origin_writes: number(value, "origin_writes")?,
@@ -174,7 +176,7 @@ pub(crate) mod tests {
                 "p50_ms": 1.0, "p99_ms": 50.0})
         };
         let sample = |name: &str| {
-            json!({"sample": name, "seconds": 10, "read": side(iops), "write": side(0.0), "ssd_written_bytes": iops * 8_192.0,
+            json!({"sample": name, "seconds": 10, "read": side(iops), "write": side(0.0), "flush": side(0.0), "ssd_written_bytes": iops * 8_192.0,
                 "origin_reads": iops * missed / 10.0, "origin_writes": 0, "own_hits": null, "own_misses": null,
                 "ram_bytes": 1 << 20})
         };

@@ -28,6 +28,8 @@ pub(crate) enum Contender {
     ZcachedNdNc,
     /// With both, write-back.
     ZcachedWb,
+    /// With both, and the other way of copying between the kernel and the daemon.
+    ZcachedUserCopy,
 }
 
 /// A load.
@@ -77,12 +79,13 @@ impl Contender {
             Self::ZcachedNdC => "zcached ND,C",
             Self::ZcachedNdNc => "zcached ND,NC",
             Self::ZcachedWb => "zcached D,C, write-back",
+            Self::ZcachedUserCopy => "zcached D,C, user copy",
         }
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        use Contender::{ZcachedDC, ZcachedDNc, ZcachedNdC, ZcachedNdNc, ZcachedWb};
-        matches!(self, ZcachedDC | ZcachedDNc | ZcachedNdC | ZcachedNdNc | ZcachedWb)
+        use Contender::{ZcachedDC, ZcachedDNc, ZcachedNdC, ZcachedNdNc, ZcachedUserCopy, ZcachedWb};
+        matches!(self, ZcachedDC | ZcachedDNc | ZcachedNdC | ZcachedNdNc | ZcachedWb | ZcachedUserCopy)
     }
 }
 
@@ -118,9 +121,13 @@ impl Workload {
         }
     }
 
-    /// Whether it says something of this contender that another one does not: modes are alike for those who only read.
+    /// Whether it says something of this contender that another one does not: modes are alike for those who only read, and
+    /// ways of copying where the disk is waited for.
     pub(crate) fn tells_of(self, contender: Contender) -> bool {
-        use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedWb};
+        use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedUserCopy, ZcachedWb};
+        if contender == ZcachedUserCopy {
+            return matches!(self, Self::Mix | Self::Fit25);
+        }
         let writes = matches!(self, Self::Mix | Self::Fsync);
         writes || !matches!(contender, BcacheWb | DmCacheWb | DmWritecache | ZcachedWb)
     }
@@ -159,5 +166,7 @@ mod tests {
         assert!(!Workload::Zipf.tells_of(Contender::BcacheWb));
         assert!(Workload::Zipf.tells_of(Contender::ZcachedDC));
         assert!(Workload::Fsync.tells_of(Contender::BcacheWb));
+        assert!(Workload::Fit25.tells_of(Contender::ZcachedUserCopy));
+        assert!(!Workload::Zipf.tells_of(Contender::ZcachedUserCopy));
     }
 }

@@ -96,10 +96,15 @@ impl Report {
 
     /// Goals and what was reached, as far as it was measured.
     pub(crate) fn goals(&self) -> String {
-        use Workload::{Fit25, Fit50, Fit100, Fit200, Mix, Unique, Zipf};
-        let speed = [(Zipf, REDUCIBLE_TIMES), (Mix, REDUCIBLE_TIMES), (Unique, UNIQUE_TIMES)];
+        use Workload::{Clones, Fit25, Fit50, Fit100, Fit200, Mix, Unique, Zipf};
+        let speed = [
+            (Zipf, REDUCIBLE_TIMES),
+            (Clones, REDUCIBLE_TIMES),
+            (Mix, REDUCIBLE_TIMES),
+            (Unique, UNIQUE_TIMES),
+        ];
         let lines = speed.map(|(workload, wanted)| self.speed_goal(workload, wanted)).into_iter();
-        let lines = lines.chain([Zipf, Mix].map(|workload| self.ssd_goal(workload)));
+        let lines = lines.chain([Zipf, Clones, Mix].map(|workload| self.ssd_goal(workload)));
         let lines = lines.chain([self.scan_goal()]);
         let lines = lines.chain([Fit25, Fit50, Fit100, Fit200].map(|workload| self.fit_goal(workload)));
         format!("| goal | wanted | reached | |\n|---|---|---|---|\n{}", lines.flatten().collect::<String>())
@@ -108,9 +113,10 @@ impl Report {
     fn table(&self, workload: Workload) -> String {
         let mut text = format!("\n## {}: {}\n\n", workload.name(), workload.title());
         text.push_str(
-            "| | IOPS | IOPS gain | read response time | hits | read p50, p99 ms | write p50, p99 ms | SSD bytes/client byte | \
-             origin I/Os/request | RAM MiB |\n|---|---|---|---|---|---|---|---|---|---|\n",
+            "| | IOPS | IOPS gain | read response time | hits | read p50, p99 ms | write p50, p99 ms ",
         );
+        text.push_str("| flush p50, p99 ms | SSD bytes/client byte | origin I/Os/request | RAM MiB |\n");
+        text.push_str("|---|---|---|---|---|---|---|---|---|---|---|\n");
         let raw = self.one(workload, Contender::Raw);
         for figures in self.of(workload) {
             let run = figures.run();
@@ -125,7 +131,7 @@ impl Report {
             let ram = figures.ram_mib() - raw.map_or(0.0, Figures::ram_mib);
             let _infallible = writeln!(
                 text,
-                "| {} | {:.0} | {:+.0} % | {} | {} | {} | {} | {:.3} | {:.2} | {ram:.0} |",
+                "| {} | {:.0} | {:+.0} % | {} | {} | {} | {} | {} | {:.3} | {:.2} | {ram:.0} |",
                 figures.contender.title(),
                 run.iops(),
                 gain * 100.0,
@@ -133,6 +139,7 @@ impl Report {
                 hits(run),
                 side(&run.read),
                 side(&run.write),
+                side(&run.flush),
                 figures.ssd_share(),
                 run.origin_share(),
             );
@@ -145,13 +152,22 @@ impl Report {
 
     fn scan_table(&self) -> String {
         let mut text =
-            "\n| hits of the hot set | before the scan | during it | after it |\n|---|---|---|---|\n"
+            "\n| hot set | hits before the scan | hits after it | IOPS before | during | after |\n"
                 .to_owned();
+        text.push_str("|---|---|---|---|---|---|\n");
         for figures in self.of(Workload::Scan).filter(|figures| figures.contender != Contender::Raw) {
-            let [before, during] =
-                ["before", "during"].map(|name| figures.sample(name).map_or_else(String::new, hits));
-            let (title, after) = (figures.contender.title(), hits(figures.run()));
-            let _infallible = writeln!(text, "| {title} | {before} | {during} | {after} |");
+            let [before, during] = ["before", "during"].map(|name| figures.sample(name));
+            let iops = |sample: Option<&Sample>| sample.map_or(0.0, Sample::iops);
+            let _infallible = writeln!(
+                text,
+                "| {} | {} | {} | {:.0} | {:.0} | {:.0} |",
+                figures.contender.title(),
+                before.map_or_else(String::new, hits),
+                hits(figures.run()),
+                iops(before),
+                iops(during),
+                figures.run().iops(),
+            );
         }
         text
     }
@@ -169,6 +185,7 @@ impl Report {
                 text.push_str(&self.table(*workload));
             }
         }
+        let _infallible = write!(text, "\n{}", include_str!("why.md"));
         text
     }
 
@@ -252,7 +269,7 @@ mod tests {
         let text = report().markdown();
         let bcache = text.lines().find(|line| line.starts_with("| bcache")).unwrap();
         assert!(
-            bcache.contains("| 800 | +167 % | -62 % | 60.0 % | 1.0, 50.0 | - | 0.100 | 0.40 | 0 |"),
+            bcache.contains("| 800 | +167 % | -62 % | 60.0 % | 1.0, 50.0 | - | - | 0.100 | 0.40 | 0 |"),
             "{bcache}"
         );
         assert!(text.contains("## fit-25") && !text.contains("## fit-50"));
@@ -263,7 +280,11 @@ mod tests {
         let mut report = report();
         report.figures = vec![figures(Contender::ZcachedDC, Workload::Scan, 100.0, 3.0)];
         assert!(report.goals().contains("| <= 1 | 0.0 | met |"), "{}", report.goals());
-        assert!(report.markdown().contains("| zcached D,C | 97.0 % |  | 97.0 % |"), "{}", report.markdown());
+        assert!(
+            report.markdown().contains("| zcached D,C | 97.0 % | 97.0 % | 100 | 0 | 100 |"),
+            "{}",
+            report.markdown()
+        );
     }
 
     #[test]
