@@ -13,6 +13,8 @@
 //! is read before it is programmed; a page is programmed once per erasure, pages of a block in ascending order; a read
 //! returns what was written last.
 //!
+//! What came of it: `FLASH.md` beside this crate.
+//!
 //! What it does not do: hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if its
 //! work could always be overlapped with that of the others), or fail.
 #![forbid(unsafe_code)]

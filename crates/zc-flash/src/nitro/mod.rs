@@ -98,6 +98,8 @@ pub struct Settings {
     pub compress: bool,
     /// How an unmodified SSD maps pages.
     pub mapping: Mapping,
+    /// What an unmodified SSD keeps back.
+    pub logs: Logs,
     /// Pages by which WEUs miss the borders of erase blocks on an unmodified SSD.
     pub shift_pages: u32,
 }
@@ -115,6 +117,7 @@ impl Settings {
             dedup: true,
             compress: true,
             mapping: Mapping::Hybrid,
+            logs: Logs::NITRO,
             shift_pages: 0,
         }
     }
@@ -129,9 +132,9 @@ impl Settings {
     fn unmodified(&self) -> Result<Box<dyn Ftl>, GeometryError> {
         let (geometry, latencies) = (self.geometry()?, Latencies::nitro(u64::from(self.block_bytes)));
         Ok(match self.mapping {
-            Mapping::Hybrid => Box::new(Hybrid::new(geometry, latencies, Logs::NITRO)?),
+            Mapping::Hybrid => Box::new(Hybrid::new(geometry, latencies, self.logs)?),
             Mapping::Page => {
-                let kept = Logs::NITRO.over_provisioning_permille + Logs::NITRO.log_permille;
+                let kept = self.logs.over_provisioning_permille + self.logs.log_permille;
                 let kept = u64::from(geometry.blocks()) * u64::from(kept) / 1000;
                 let exposed = geometry.blocks().saturating_sub(u32::try_from(kept).unwrap_or(u32::MAX));
                 Box::new(PageMapped::exposing(geometry, latencies, exposed)?)

@@ -37,6 +37,7 @@ fn figure_6_has_the_shapes_of_the_paper() {
     }
     assert!(row("extent-LRU").erasures >= row("extent-LRU-TRIM").erasures, "{rows:#?}");
     assert!(row("extent-LRU-TRIM").erasures > 1.5 * row("extent-LRU-TRIM, mapped by page").erasures);
+    assert!(row("extent-LRU, few log blocks").erasures > 1.4 * row("extent-LRU").erasures, "{rows:#?}");
     let plain = row("WEU-LRU, not compressed").erasures;
     assert!((1.7..2.6).contains(&plain), "{rows:#?}");
     assert!(row("WEU-LRU, across blocks").erasures > 1.1, "{rows:#?}");
