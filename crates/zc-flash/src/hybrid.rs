@@ -5,7 +5,8 @@
 //! *sequential* log block, which takes the pages that follow; complete, it becomes the data block (switch merge); pushed
 //! out before, the rest is copied to it (partial merge). All else goes to *random* log blocks, shared by all; when these
 //! run short, each logical block with a page in the emptiest of them is written anew from wherever its pages are (full
-//! merge). Trimmed pages are not copied, and a block in which nothing lives is erased at once.
+//! merge). Trimmed pages are not copied, and a block in which nothing lives is erased at once. Wear is levelled by using
+//! the least worn erased block first; data that never change are not moved for it.
 //!
 //! Invariants: a logical page has at most one live flash page, in its data block or in a log block; a block's live count
 //! is the number of those it holds.
