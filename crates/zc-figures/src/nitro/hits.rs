@@ -29,7 +29,7 @@ pub(crate) const fn weu_kib(context: &Context) -> u32 {
 fn run(context: &Context) -> Result<Outcome, FigureError> {
     let mut outcome = Outcome::default();
     let loaded = load_all(context, &mut outcome)?;
-    let shares: &[f64] = context.scale.pick(&[1.0, 2.0, 5.0], &[0.5, 1.0, 2.0, 5.0]);
+    let shares: &[f64] = context.scale.pick(&[2.0, 5.0], &[0.5, 1.0, 2.0, 5.0]);
     let variants = Variant::four(weu_kib(context));
     let mut rows = Vec::new();
     for workload in &loaded {

@@ -4,6 +4,7 @@ mod against_flaz;
 mod grain;
 mod hits;
 mod index;
+mod overhead;
 mod runs;
 mod sensitivity;
 mod sharing;
@@ -17,7 +18,7 @@ pub(crate) use runs::percent_of;
 pub(crate) use workloads::SHAPES;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 11] = [
+pub(crate) const FIGURES: [Figure; 12] = [
     sharing::FIGURE_1,
     hits::FIGURE_4,
     grain::FIGURE_4_GRAIN,
@@ -28,5 +29,6 @@ pub(crate) const FIGURES: [Figure; 11] = [
     writes::WRITES,
     sensitivity::FIGURE_7,
     speed::TABLE_2,
+    overhead::FIGURE_8,
     against_flaz::AGAINST_FLAZ,
 ];

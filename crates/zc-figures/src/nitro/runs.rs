@@ -61,7 +61,18 @@ impl Variant {
         unit_bytes: u64,
         timing: &Timing,
     ) -> Result<TimeReport, FigureError> {
-        let (size, warm_requests) = (CacheSize::Units(unit_bytes), warm_requests(trace));
+        self.time_from(trace, unit_bytes, timing, warm_requests(trace))
+    }
+
+    /// The same, and so many requests warm the cache.
+    pub(crate) fn time_from(
+        &self,
+        trace: &Trace,
+        unit_bytes: u64,
+        timing: &Timing,
+        warm_requests: u64,
+    ) -> Result<TimeReport, FigureError> {
+        let size = CacheSize::Units(unit_bytes);
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
         Ok(time::run(trace, &self.config()?, replay, timing)?.1)
     }

@@ -330,6 +330,22 @@ pub fn run(
     Ok((running.finish()?, report))
 }
 
+/// The same with all data on the cache device, raw and in their places: what a cache with nothing but hits is compared with.
+///
+/// # Errors
+/// None that a trace in memory could cause.
+pub fn on_ssd(trace: &Trace, timing: &Timing, warm_requests: u64) -> Result<TimeReport, ReplayError> {
+    simulate(trace, timing, Codec::Raw, warm_requests, |step| {
+        let (place, bytes) = (place(step.volume, step.first_block * 4096), u64::from(step.blocks) * 4096);
+        let work = match step.op {
+            Op::Read | Op::Access => Work::CacheRead { place, bytes, decoded: 0 },
+            Op::Write => Work::CacheWrite { place, bytes },
+            Op::Flush | Op::Discard => return Ok(Vec::new()),
+        };
+        Ok(vec![Asked { work, foreground: true }])
+    })
+}
+
 /// The same without a cache: every request goes to the origin.
 ///
 /// # Errors
