@@ -7,6 +7,8 @@
 //! Invariants: the same scale and traces give the same figures on every machine. Every number of a paper has its place in
 //! it. A shape that does not hold is an outcome, not an error; it is for the caller to fail.
 //!
+//! What came of it: `FIGURES.md` beside this crate.
+//!
 //! What it does not do: simulate. Caches are in `zc-replay`, the SSD below
 //! them in `zc-flash`. To add a figure: a function that makes an [`Outcome`] of a
 //! [`Context`], and an entry in [`all`].
