@@ -1,12 +1,12 @@
 //! FlaZ (Makatos et al., EuroSys 2010): a compressed cache of another kind, to be compared with the daemon's.
 //!
 //! Job: run a trace through FlaZ's two layers. The caching layer is direct-mapped and write-through, one block of 4 KiB
-//! a line (2.1). The compressing layer ([`store`]) packs compressed blocks into *frames* (the paper's extents; ours are
+//! a line (2.1). The compressing layer (`store.rs`) packs compressed blocks into *frames* (the paper's extents; ours are
 //! something else) of 32 KiB with a list inside each, gathers frames in a buffer with buckets by free space and ageing
 //! (2.2.1 to 2.2.3), and cleans (2.2.4). Metadata are cached in pages, the least recently used out first (4.7).
 //!
 //! Invariants: a line holds the block that was last put there, or nothing; every live block is in exactly one frame
-//! ([`store::Store::check`]). The device never holds more frames than it has room for: what does not fit is not cached.
+//! (`Store::check`). The device never holds more frames than it has room for: what does not fit is not cached.
 //!
 //! What it does not do: time, several CPUs, locks. Without compression it is the plain SSD cache of the paper's
 //! comparison: a block in every line, no frames.
