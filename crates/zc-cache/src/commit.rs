@@ -2,12 +2,14 @@
 //!
 //! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a unit,
 //! writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the journal
-//! and has them written, all at once; when the device has all of it, one flush, shared by every commit that is ready
-//! (group commit). Only then are those who wait answered. While a commit of a volume is under way, those who ask for
-//! another share the next one.
+//! and has them written, all at once. If somebody waits, these writes are durable by themselves (FUA), and that is all.
+//! If anything of the epoch was written otherwise, one flush follows when the device has all of it, shared by every
+//! commit that is ready (group commit). Only then are those who wait answered. While a commit of a volume is under way,
+//! those who ask for another share the next one.
 //!
-//! Invariant: a flush that ends a commit was issued after the last of its writes had ended. What a restart does with a
-//! commit that was cut off is in [`crate::startup`].
+//! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or is
+//! covered by a flush that was issued after it had ended. What a restart does with a commit that was cut off is in
+//! [`crate::startup`].
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
@@ -50,6 +52,8 @@ pub(crate) struct Commit {
     pub(crate) epoch: u64,
     step: Step,
     waiters: Vec<ReqId>,
+    /// Some of it is stored outside the open unit: only a flush tells that it is durable.
+    elsewhere: bool,
     /// Unit writes with a smaller number are part of it.
     parts_before: u64,
     /// Journal positions of its first record and of its last.
@@ -85,6 +89,7 @@ impl CacheManager {
             epoch,
             step: Step::Placing,
             waiters,
+            elsewhere: false,
             parts_before: 0,
             first: 0,
             last: 0,
@@ -156,24 +161,44 @@ impl CacheManager {
                     && self.wb.parts.first().is_none_or(|part| *part >= commit.parts_before);
                 if written && let Some(commit) = &mut dirty.commit {
                     commit.step = Step::Ready;
+                    self.end_durable_commit(volume);
                 }
             }
-            Step::Ready | Step::Flushing => {}
+            Step::Ready => self.end_durable_commit(volume),
+            Step::Flushing => {}
+        }
+    }
+
+    /// Ends a commit whose writes have ended, if all of them are durable.
+    fn end_durable_commit(&mut self, volume: VolumeId) {
+        let Some(commit) = self.wb.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
+            return;
+        };
+        let unflushed = self.wb.unflushed.first().is_some_and(|part| *part < commit.parts_before);
+        if self.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
+            self.stats.epochs_committed_by_fua += 1;
+            self.end_commit(volume);
         }
     }
 
     /// Everything is placed: sends unit, records and commit off.
     fn write_commit(&mut self, volume: VolumeId, epoch: u64) {
-        self.write_unit_part();
+        let commit = self.wb.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
+        let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
+        let records = self.epoch_records(volume, epoch);
+        let open = self.wb.unit.as_ref().map(|unit| unit.slot);
+        let elsewhere =
+            records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
+        let durably = awaited && !elsewhere;
+        self.write_unit_part(durably);
         let first = self.journal.appended() + 1;
-        for record in self.epoch_records(volume, epoch) {
-            self.record(record);
-        }
+        records.into_iter().for_each(|record| self.record(record));
         self.record(Record::Committed { volume, epoch });
-        let last = self.journal.hurry_all();
+        let last = self.journal.hurry_all(durably);
         let parts_before = self.wb.next_part;
         let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.step = Step::Writing;
+        commit.elsewhere = elsewhere;
         commit.parts_before = parts_before;
         commit.first = first;
         commit.last = last;
@@ -214,6 +239,7 @@ impl CacheManager {
 
     /// A flush is issued: it serves every commit that is ready.
     pub(crate) fn commits_flushing(&mut self) {
+        self.wb.flushing_before = self.wb.parts.first().copied().unwrap_or(self.wb.next_part);
         for commit in self.wb.commits_mut() {
             if commit.step == Step::Ready {
                 commit.step = Step::Flushing;
@@ -223,21 +249,27 @@ impl CacheManager {
 
     /// That flush has ended.
     pub(crate) fn commits_flushed(&mut self) {
+        let before = self.wb.flushing_before;
+        self.wb.unflushed = self.wb.unflushed.split_off(&before);
         for volume in self.wb.ids() {
             let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            if dirty.commit.as_ref().is_none_or(|commit| commit.step != Step::Flushing) {
-                continue;
+            if dirty.commit.as_ref().is_some_and(|commit| commit.step == Step::Flushing) {
+                self.end_commit(volume);
             }
-            self.answer_commit(volume, Ok(()));
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            let commit = dirty.commit.take().expect_held();
-            if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
-                epoch.state = EpochState::Committed;
-            }
-            self.stats.epochs_committed += 1;
-            if dirty.commit_again || !dirty.next_waiters.is_empty() {
-                self.request_commit(volume, None);
-            }
+        }
+    }
+
+    /// All of a commit is durable.
+    fn end_commit(&mut self, volume: VolumeId) {
+        self.answer_commit(volume, Ok(()));
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let commit = dirty.commit.take().expect_held();
+        if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
+            epoch.state = EpochState::Committed;
+        }
+        self.stats.epochs_committed += 1;
+        if dirty.commit_again || !dirty.next_waiters.is_empty() {
+            self.request_commit(volume, None);
         }
     }
 

@@ -29,8 +29,11 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 const PAUSE_MS: u64 = 250;
 /// Longest pause.
 const PAUSE_MAX_MS: u64 = 16_000;
-/// With so many epochs waiting, destaging runs without a pause.
-const EPOCHS_CROWDED: usize = 64;
+/// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
+/// those of the clients: bursts of flushed writes are not to meet them.
+const EPOCHS_CROWDED: usize = 4096;
+/// A volume that was asked for something so lately may commit any moment: what is clean is recorded in that block.
+const COMMIT_NEAR_MS: u64 = 10;
 
 /// How far the destaging of a volume is.
 #[derive(Debug, Default)]
@@ -149,9 +152,20 @@ impl CacheManager {
             Step::Recording { epoch, position } => {
                 if self.journal.is_durable(position) {
                     self.epoch_is_clean(volume, epoch);
+                } else if !self.is_commit_near() {
+                    self.journal.want(position);
                 }
             }
         }
+    }
+
+    /// Whether a commit will have a journal block written before long.
+    fn is_commit_near(&self) -> bool {
+        !self.stopping
+            && self.wb.volumes.values().any(|dirty| {
+                let asked_ms = self.now_ms.saturating_sub(dirty.last_request_ms);
+                !dirty.draining && asked_ms < COMMIT_NEAR_MS
+            })
     }
 
     fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
@@ -362,7 +376,10 @@ impl CacheManager {
             return;
         }
         self.record(zc_format::Record::Clean { volume, epoch });
-        let position = self.journal.want_all();
+        let position = self.journal.appended();
+        if !self.is_commit_near() {
+            self.journal.want(position);
+        }
         self.destaging(volume).step = Step::Recording { epoch, position };
     }
 

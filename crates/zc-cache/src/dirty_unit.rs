@@ -53,6 +53,7 @@ pub(crate) struct Part {
     number: u64,
     start_bytes: u32,
     len_bytes: u32,
+    durable: bool,
     tries: u32,
 }
 
@@ -140,7 +141,8 @@ impl CacheManager {
     }
 
     /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
-    pub(crate) fn write_unit_part(&mut self) {
+    /// `durable`: their end means that they are, else a flush is to follow.
+    pub(crate) fn write_unit_part(&mut self, durable: bool) {
         let page = zc_core::limits::BLOCK_BYTES;
         let Some(unit) = &mut self.wb.unit else { return };
         let end = unit.fill_bytes.next_multiple_of(page);
@@ -159,11 +161,14 @@ impl CacheManager {
         let number = self.wb.next_part;
         self.wb.next_part += 1;
         self.wb.parts.insert(number);
-        self.issue_part(Part { slot, number, start_bytes, len_bytes: end - start_bytes, tries: 0 });
+        if !durable {
+            self.wb.unflushed.insert(number);
+        }
+        self.issue_part(Part { slot, number, start_bytes, len_bytes: end - start_bytes, durable, tries: 0 });
     }
 
     fn issue_part(&mut self, part: Part) {
-        let Part { slot, start_bytes, len_bytes, .. } = part;
+        let Part { slot, start_bytes, len_bytes, durable, .. } = part;
         self.stats.weu_bytes_written += u64::from(len_bytes);
         let weu = match (&self.wb.unit, self.writing.get(&slot)) {
             (Some(unit), _) if unit.slot == slot => unit.buf,
@@ -171,13 +176,14 @@ impl CacheManager {
         };
         let op = self.op(OpKind::DirtyPart(part));
         self.hold_source(op, Source::Memory(weu));
-        self.out.push(Action::WritePart { op, slot, weu, start_bytes, len_bytes });
+        self.out.push(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
 
     pub(crate) fn part_written(&mut self, part: Part, result: Result<(), ErrorKind>) {
         if let Err(error) = result {
             self.stats.device_write_errors += 1;
-            if self.health == Health::Good && part.tries < PART_TRIES {
+            // What failed may have been the flush within a durable write: the next one would not say what is lost.
+            if self.health == Health::Good && part.tries < PART_TRIES && !part.durable {
                 self.issue_part(Part { tries: part.tries + 1, ..part });
                 return;
             }
@@ -206,6 +212,7 @@ impl CacheManager {
         let number = self.wb.next_part;
         self.wb.next_part += 1;
         self.wb.parts.insert(number);
+        self.wb.unflushed.insert(number);
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
         let sealed = SealedUnit {
             header,

@@ -1,7 +1,8 @@
 //! The journal as the manager sees it: records waiting, written and durable, and when it needs a checkpoint.
 //!
 //! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in
-//! flight at most, so what is written is always a prefix. What it does not do: I/O, and deciding what to record.
+//! flight at most, so what is written is always a prefix. A block that somebody waits for is written durably by itself
+//! (FUA) and counts once all before it are durable, by a flush or in the same way. What it does not do: I/O, and deciding what to record.
 
 use std::collections::VecDeque;
 
@@ -17,14 +18,18 @@ pub(crate) struct Journal {
     appended: u64,
     written: u64,
     durable: u64,
-    /// Records of the block in flight.
-    in_flight: Option<u64>,
+    /// Records of the block in flight, and whether it is written durably.
+    in_flight: Option<(u64, bool)>,
+    /// The newest blocks that were written durably without a gap.
+    sealed: Option<Sealed>,
     /// Written position that a flush in flight will make durable, with the next block's number then.
     flushing: Option<(u64, JournalSeq)>,
     /// Somebody waits for this position to be durable.
     wanted: u64,
     /// Somebody waits for this position to be written.
     hurried: u64,
+    /// Up to here blocks are written durably.
+    sealing: u64,
     /// Records put into blocks so far.
     taken: u64,
     next: JournalSeq,
@@ -36,6 +41,17 @@ pub(crate) struct Journal {
     block_records: usize,
 }
 
+/// Records that are durable in themselves, whatever is before them.
+#[derive(Debug, Clone, Copy)]
+struct Sealed {
+    /// Position before the first.
+    from: u64,
+    /// Position of the last.
+    to: u64,
+    /// The block after them.
+    next: JournalSeq,
+}
+
 impl Journal {
     pub(crate) fn new(start: JournalSeq, next: JournalSeq, ring_blocks: u64, block_records: usize) -> Self {
         Self {
@@ -45,9 +61,11 @@ impl Journal {
             written: 0,
             durable: 0,
             in_flight: None,
+            sealed: None,
             flushing: None,
             wanted: 0,
             hurried: 0,
+            sealing: 0,
             taken: 0,
             next,
             durable_next: next,
@@ -75,13 +93,22 @@ impl Journal {
 
     /// Asks for everything appended so far to become durable; returns its position.
     pub(crate) fn want_all(&mut self) -> u64 {
-        self.wanted = self.appended;
+        self.want(self.appended);
         self.appended
     }
 
-    /// Asks for everything appended so far to be written, without a flush; returns its position.
-    pub(crate) fn hurry_all(&mut self) -> u64 {
+    /// Asks for everything up to a position to become durable.
+    pub(crate) fn want(&mut self, position: u64) {
+        self.wanted = self.wanted.max(position);
+        self.sealing = self.sealing.max(position);
+    }
+
+    /// Asks for everything appended so far to be written, `durably` or without a flush; returns its position.
+    pub(crate) fn hurry_all(&mut self, durably: bool) -> u64 {
         self.hurried = self.appended;
+        if durably {
+            self.sealing = self.appended;
+        }
         self.appended
     }
 
@@ -122,8 +149,12 @@ impl Journal {
         JournalSeq(self.durable_next.0.saturating_sub(1))
     }
 
-    /// The next block to write, if it is time: full, old, or waited for.
-    pub(crate) fn take_block(&mut self, now_ms: u64, delay_ms: u64) -> Option<(JournalSeq, Vec<Record>)> {
+    /// The next block to write, and whether durably, if it is time: full, old, or waited for.
+    pub(crate) fn take_block(
+        &mut self,
+        now_ms: u64,
+        delay_ms: u64,
+    ) -> Option<(JournalSeq, Vec<Record>, bool)> {
         let due = self.pending.len() >= self.block_records
             || self.wanted.max(self.hurried) > self.written
             || now_ms.saturating_sub(self.pending_since_ms) >= delay_ms;
@@ -136,16 +167,32 @@ impl Journal {
         }
         let count = self.pending.len().min(self.block_records);
         let records: Vec<_> = self.pending.drain(..count).collect();
-        self.in_flight = Some(zc_core::u64_from_usize(count));
+        let durably = self.sealing > self.taken;
+        self.in_flight = Some((zc_core::u64_from_usize(count), durably));
         self.taken += zc_core::u64_from_usize(count);
         self.pending_since_ms = now_ms;
         let sequence = self.next;
         self.next = JournalSeq(self.next.0 + 1);
-        Some((sequence, records))
+        Some((sequence, records, durably))
     }
 
     pub(crate) fn block_written(&mut self) {
-        self.written += self.in_flight.take().unwrap_or(0);
+        let Some((count, durably)) = self.in_flight.take() else { return };
+        let before = self.written;
+        self.written += count;
+        self.sealed = durably.then(|| {
+            let from = self.sealed.filter(|sealed| sealed.to == before).map_or(before, |sealed| sealed.from);
+            Sealed { from, to: self.written, next: self.next }
+        });
+        self.join_sealed();
+    }
+
+    /// What is durable in itself is durable once all before it is.
+    fn join_sealed(&mut self) {
+        if let Some(sealed) = self.sealed.filter(|sealed| sealed.from <= self.durable) {
+            self.durable = self.durable.max(sealed.to);
+            self.durable_next = self.durable_next.max(sealed.next);
+        }
     }
 
     /// Whether a device flush should be issued now for those who wait; `asked`: somebody wants one in any case.
@@ -162,7 +209,8 @@ impl Journal {
     pub(crate) fn flushed(&mut self) {
         if let Some((position, next)) = self.flushing.take() {
             self.durable = self.durable.max(position);
-            self.durable_next = next;
+            self.durable_next = self.durable_next.max(next);
+            self.join_sealed();
         }
     }
 
@@ -200,48 +248,70 @@ mod tests {
         assert!(journal.take_block(12, 10).is_none(), "the ring is full");
         journal.truncate(JournalSeq(2));
         assert!(journal.take_block(12, 10).is_some());
-        assert!(!journal.take_flush(false));
-        journal.block_written();
-        assert!(journal.take_flush(false));
         assert!(!journal.is_durable(position));
+        journal.block_written();
+        assert!(
+            !journal.is_durable(position) && journal.take_flush(false),
+            "the blocks before it were not flushed"
+        );
         journal.flushed();
         assert!(journal.is_durable(position));
         assert_eq!(journal.durable_last(), JournalSeq(3));
     }
 
+    /// Appends a record and has its block written, `durably` or not.
+    fn write_one(journal: &mut Journal, durably: bool) -> u64 {
+        journal.append(record(), 0);
+        let position = journal.hurry_all(durably);
+        assert_eq!(journal.take_block(0, 10).map(|(_, _, durably)| durably), Some(durably));
+        position
+    }
+
     #[test]
     fn a_flush_makes_durable_what_was_written_before_it_and_nothing_else() {
         let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 8, 2);
-        journal.append(record(), 0);
-        let first = journal.want_all();
-        assert!(journal.take_block(0, 10).is_some());
+        let first = write_one(&mut journal, false);
         journal.block_written();
-        assert!(journal.take_flush(false));
+        assert!(!journal.is_durable(first) && !journal.take_flush(false), "nobody wants it");
+        assert!(journal.take_flush(true));
         journal.append(record(), 1);
         journal.flushed();
         assert!(journal.is_durable(first));
-        let second = journal.want_all();
+        let second = journal.hurry_all(false);
         assert!(!journal.is_durable(second), "appended while the flush was under way");
-        assert!(!journal.take_flush(false), "it has not been written yet");
         assert!(journal.take_block(1, 10).is_some());
         assert_eq!(journal.durable_last(), JournalSeq(1), "the block in flight is not durable");
         journal.block_written();
-        assert!(journal.take_flush(false) && !journal.is_durable(second));
+        assert!(journal.take_flush(true) && !journal.is_durable(second));
         journal.flushed();
         assert!(journal.is_durable(second));
     }
 
     #[test]
-    fn what_is_appended_between_writing_and_flushing_is_not_durable() {
-        let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 8, 2);
-        journal.append(record(), 0);
-        let _first = journal.want_all();
-        assert!(journal.take_block(0, 10).is_some());
+    fn a_block_that_is_waited_for_is_durable_by_itself_once_all_before_it_are() {
+        let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 16, 2);
+        let alone = write_one(&mut journal, true);
+        assert!(!journal.is_durable(alone), "in flight");
         journal.block_written();
-        journal.append(record(), 1);
-        assert!(journal.take_flush(false));
+        assert!(journal.is_durable(alone) && !journal.take_flush(false));
+        assert_eq!(journal.durable_last(), JournalSeq(1));
+        write_one(&mut journal, false);
+        journal.block_written();
+        let behind = write_one(&mut journal, true);
+        journal.block_written();
+        let last = write_one(&mut journal, true);
+        journal.block_written();
+        assert!(!journal.is_durable(behind), "the block before it may be lost");
+        journal.append(record(), 0);
+        let wanted = journal.want_all();
+        assert!(!journal.take_flush(false), "it is not written yet");
+        assert!(journal.take_flush(true));
+        assert!(journal.take_block(0, 10).is_some_and(|(_, _, durably)| durably));
         journal.flushed();
-        let second = journal.want_all();
-        assert!(!journal.is_durable(second));
+        assert!(journal.is_durable(last) && !journal.is_durable(wanted));
+        assert_eq!(journal.durable_last(), JournalSeq(4));
+        journal.block_written();
+        assert!(journal.is_durable(wanted));
+        assert_eq!(journal.durable_last(), JournalSeq(5));
     }
 }

@@ -119,7 +119,9 @@ impl CacheManager {
     }
 
     fn pump_journal(&mut self) {
-        if let Some((sequence, records)) = self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms) {
+        if let Some((sequence, records, durable)) =
+            self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms)
+        {
             self.commits_in_block(sequence);
             self.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
             let block = JournalBlock {
@@ -130,7 +132,7 @@ impl CacheManager {
                 records,
             };
             let op = self.op(OpKind::JournalWrite);
-            self.out.push(Action::WriteJournal { op, block: Box::new(block) });
+            self.out.push(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
         if self.journal.take_flush(asked) {

@@ -398,6 +398,8 @@ pub enum Action {
         start_bytes: u32,
         /// Length, a multiple of 4096.
         len_bytes: u32,
+        /// It ends when it is durable (FUA): somebody waits, and no flush will follow.
+        durable: bool,
     },
     /// Tell the device that a slot's contents are not needed. A failure is counted, nothing else.
     DiscardSlot {
@@ -412,6 +414,8 @@ pub enum Action {
         op: OpId,
         /// The block.
         block: Box<JournalBlock>,
+        /// It ends when it is durable (FUA): somebody waits, and no flush will follow.
+        durable: bool,
     },
     /// Write a copy of the region map.
     WriteRegionMap {

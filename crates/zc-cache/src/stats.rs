@@ -73,6 +73,8 @@ stats! {
     epochs_closed,
     /// Epochs that became durable on the cache device.
     epochs_committed,
+    /// Epochs whose commit needed no flush of the device: its writes were durable by themselves.
+    epochs_committed_by_fua,
     /// Epochs that became durable on the origin.
     epochs_clean,
     /// Epochs found at the start.

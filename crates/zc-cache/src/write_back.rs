@@ -52,6 +52,10 @@ pub(crate) struct WriteBack {
     /// Writes of dirty units that have not ended, by number.
     pub(crate) parts: BTreeSet<u64>,
     pub(crate) next_part: u64,
+    /// Those writes, in flight or ended, that are not durable by themselves and that no flush has covered yet.
+    pub(crate) unflushed: BTreeSet<u64>,
+    /// Writes before this one are covered by the flush in flight.
+    pub(crate) flushing_before: u64,
     /// Dirty bodies in each slot.
     pub(crate) owed: Map<WeuSlot, u32>,
     /// Bytes in memory alone.
@@ -247,12 +251,16 @@ impl CacheManager {
     /// What to do instead of serving, while dirty data is out of reach.
     pub(crate) fn fence(&self, volume: VolumeId) -> Option<OnLoss> {
         let dirty = self.wb.volumes.get(&volume)?;
-        let lost = self.health != Health::Good && dirty.is_dirty();
-        if dirty.incomplete || (lost && dirty.unsettled.is_some()) {
+        let config = self.volumes.get(&volume).map(|volume| &volume.cfg);
+        let lost = self.health != Health::Good;
+        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
+        let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
+        if dirty.incomplete || (lost && dirty.unsettled.is_some() && believed) {
             // Which sectors the origin has is what is not known: none can be read from there.
             return Some(OnLoss::Error);
         }
-        lost.then(|| self.volumes.get(&volume).map_or(OnLoss::Error, |volume| volume.cfg.write_back.on_loss))
+        let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
+        needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
     }
 
     /// Whether requests have to wait until what the start decided is durable.
@@ -576,8 +584,9 @@ impl CacheManager {
     pub(crate) fn fail_write_back(&mut self, error: ErrorKind) {
         self.fail_commits(error);
         for volume in self.wb.ids() {
+            let fenced = self.fence(volume).is_some();
             let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            let lost = dirty.is_dirty() && !core::mem::replace(&mut dirty.noted_fence, true);
+            let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
             self.refuse_waiting(volume, error);
             if lost {
                 self.out.push(Action::Note(Note::Fenced { volume }));

@@ -50,21 +50,21 @@ impl Shard {
             Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
                 self.write_weu(op, slot, weu, start_bytes..data_bytes, &header);
             }
-            Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
+            Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable } => {
                 let offset = self.device.geometry.slot_offset(slot) + u64::from(start_bytes);
                 let part = self.buffers.read(slice(weu, start_bytes, len_bytes));
-                let operation = Operation::write(self.device.file.fd(), offset, part);
+                let operation = Operation::write_as(self.device.file.fd(), offset, part, durable);
                 self.submit(operation, Pending::Device { op });
             }
             Action::DiscardSlot { op, slot } => self.discard(op, slot),
-            Action::WriteJournal { op, block } => {
+            Action::WriteJournal { op, block, durable } => {
                 let offset = self.device.geometry.journal_block_offset(block.sequence);
                 let pending = Pending::Journal { op, block: block.sequence };
-                self.write_block(pending, offset, &block.encode());
+                self.write_block(pending, offset, &block.encode(), durable);
             }
             Action::WriteRegionMap { op, copy, map } => {
                 let offset = self.device.geometry.region_map[copy & 1];
-                self.write_block(Pending::Device { op }, offset, &map.encode(copy));
+                self.write_block(Pending::Device { op }, offset, &map.encode(copy), false);
             }
             Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
                 let offset = self.device.geometry.checkpoint_block_offset(area, first_block);
@@ -72,11 +72,12 @@ impl Shard {
                     Pending::Device { op },
                     offset,
                     &checkpoint_blocks(first_block, sequence, &records),
+                    false,
                 );
             }
             Action::CommitCheckpoint { op, area, header } => {
                 let offset = self.device.geometry.checkpoint[area & 1];
-                self.write_block(Pending::Device { op }, offset, &header.encode(area));
+                self.write_block(Pending::Device { op }, offset, &header.encode(area), false);
             }
             Action::FlushCache { op } => self.flush_cache(op),
             other => unreachable!("{other:?} is not for the cache device"),
@@ -93,14 +94,14 @@ impl Shard {
         }
     }
 
-    fn write_block(&mut self, pending: Pending, offset: u64, bytes: &[u8]) {
+    fn write_block(&mut self, pending: Pending, offset: u64, bytes: &[u8], durable: bool) {
         assert!(!bytes.is_empty(), "a block has bytes");
         let mut memory = self.buffers.memory(bytes.len().next_multiple_of(usize_from_u32(BLOCK_BYTES)));
         let (used, rest) = memory.split_at_mut(bytes.len());
         used.copy_from_slice(bytes);
         rest.fill(0);
         let (file, offset) = self.device.at(offset);
-        let operation = Operation::write(file.fd(), offset, memory);
+        let operation = Operation::write_as(file.fd(), offset, memory, durable);
         self.submit(operation, pending);
     }
 

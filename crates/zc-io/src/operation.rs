@@ -468,7 +468,13 @@ impl Operation {
     /// A write of one segment, without a promise of durability.
     #[must_use]
     pub fn write(fd: &SharedFd, offset: u64, source: impl Into<Source>) -> Self {
-        Self::Write { fd: Arc::clone(fd), offset, segments: vec![Segment::whole(source)], durable: false }
+        Self::write_as(fd, offset, source, false)
+    }
+
+    /// A write of one piece of memory that ends, if it is `durable`, when its bytes are.
+    #[must_use]
+    pub fn write_as(fd: &SharedFd, offset: u64, source: impl Into<Source>, durable: bool) -> Self {
+        Self::Write { fd: Arc::clone(fd), offset, segments: vec![Segment::whole(source)], durable }
     }
 
     /// The memory of a read, a receive or a command.

@@ -156,10 +156,11 @@ impl World {
                 let bytes = self.weu_bytes(*weu, *data_bytes, header);
                 self.write_slot(*op, Zone::of(action), *slot, *start_bytes, &bytes[*start_bytes as usize..])
             }
-            Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
+            Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable } => {
                 let part = *start_bytes as usize..(*start_bytes + *len_bytes) as usize;
                 let bytes = self.bufs[weu][part].to_vec();
-                self.write_slot(*op, Zone::DirtyWrite, *slot, *start_bytes, &bytes)
+                let done = self.write_slot(*op, Zone::DirtyWrite, *slot, *start_bytes, &bytes);
+                self.persist_durable(*op, *durable, done)
             }
             Action::DiscardSlot { op, slot } => {
                 let at = self.geometry.slot_offset(*slot) as usize;
@@ -181,9 +182,18 @@ impl World {
         }
     }
 
+    /// The end of a write that, if it is `durable`, ends when its bytes are.
+    fn persist_durable(&mut self, op: OpId, durable: bool, done: Event) -> Event {
+        if durable && matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
+            self.cache.persist(op.0);
+            self.coverage.note("durable writes");
+        }
+        done
+    }
+
     fn perform_meta(&mut self, action: &Action) -> Event {
         match action {
-            Action::WriteJournal { op, block } => {
+            Action::WriteJournal { op, block, durable } => {
                 let ring = self.geometry.journal_blocks;
                 if block.sequence.0 / ring > self.newest_journal / ring {
                     self.coverage.note("journal wraps");
@@ -194,7 +204,7 @@ impl World {
                 if matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
                     self.files.journal_written = self.files.journal_written.max(block.sequence);
                 }
-                done
+                self.persist_durable(*op, *durable, done)
             }
             Action::WriteRegionMap { op, copy, map } => {
                 self.promise.map_written(*op, map.sequence);

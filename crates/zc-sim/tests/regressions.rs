@@ -39,6 +39,12 @@ fn a_commit_counts_by_bodies_of_its_own_unit() {
     is_clean(&[512_023]);
 }
 
+/// A volume that is known to be clean was fenced because the device did not know it yet when it failed.
+#[test]
+fn what_is_known_to_be_clean_is_served_without_the_cache() {
+    is_clean(&[604_672]);
+}
+
 /// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
 /// and took requests for write-through that were served after a change to write-back.
 #[test]

@@ -530,7 +530,7 @@ impl World {
                 header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
             }
             Action::WriteWeu { .. } if self.weus_hang => {}
-            Action::WritePart { op, slot, weu, start_bytes, len_bytes } => {
+            Action::WritePart { op, slot, weu, start_bytes, len_bytes, .. } => {
                 let piece = usize_from_u32(start_bytes)..usize_from_u32(start_bytes + len_bytes);
                 let bytes = self.bufs[&weu][piece.clone()].to_vec();
                 if !self.parts_vanish {
@@ -548,7 +548,7 @@ impl World {
                 self.slot_bytes(slot)[done..].copy_from_slice(&bytes[done..]);
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
-            Action::WriteJournal { op, block } => {
+            Action::WriteJournal { op, block, .. } => {
                 self.journal_end = block.sequence.0;
                 let offset = self.geometry.journal_block_offset(block.sequence);
                 self.device.write(offset, &block.encode()).unwrap();
