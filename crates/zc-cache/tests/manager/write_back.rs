@@ -417,6 +417,31 @@ fn a_drop_that_the_device_never_learnt_of_leaves_the_volume_fenced() {
 }
 
 #[test]
+fn a_commit_is_flushed_if_a_piece_it_needs_was_not_written_durably() {
+    let mut t = Twin::new(Shape::default());
+    let settings =
+        WriteBackConfig { ack: Ack::Volatile, max_dirty_age_ms: 4000, ..WriteBackConfig::default() };
+    t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+    let durable = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
+    t.world.configure(VolumeConfig { id: W, write_back: durable, ..write_back() });
+    let by_fua = |world: &World| world.stat("epochs_committed_by_fua");
+    t.world.journal_hangs = true;
+    let first = t.world.submit_write(W, 0, &extents(1, 1));
+    t.write(0, &extents(2, 1));
+    // Nobody waits: its piece and its records are written plainly, the records behind the block that hangs.
+    t.world.tick(2000);
+    let second = t.world.submit_write(W, E, &extents(3, 1));
+    let flushes = t.world.stat("device_flushes");
+    t.world.end_journal_writes(Ok(()));
+    for req in [first, second] {
+        assert_eq!(t.world.replies.remove(&req).expect("a durable write").0, Ok(()));
+    }
+    assert_eq!(t.world.stat("epochs_committed"), 3);
+    assert_eq!(by_fua(&t.world), 1, "the second shares a durable block with records of a plain piece");
+    assert!(t.world.stat("device_flushes") > flushes, "the piece is flushed");
+}
+
+#[test]
 fn a_commit_whose_data_did_not_arrive_does_not_count_and_never_will() {
     let mut t = Twin::new(Shape::default());
     t.write(0, &extents(1, 1));
