@@ -40,6 +40,9 @@ pub(crate) const REDUCE_JOBS_TOGETHER: usize = 8;
 /// Bytes that the data-plane thread hashes, compares or compresses with LZ4 itself in one turn when a client waits for a flush:
 /// about as long as waking a worker and being woken takes, twice.
 pub(crate) const HURRY_INLINE_BYTES: usize = 32 << 10;
+/// Bytes of a job that it does itself whenever there is no other: a flush may come any moment, and a worker that is woken
+/// for so little costs more than the work.
+pub(crate) const ALONE_INLINE_BYTES: usize = 8 << 10;
 /// Milliseconds to the next turn while they do.
 pub(crate) const TICK_JOBS_MS: u64 = 1;
 /// Results of insertions that wake the data plane; fewer wait for others, ...

@@ -7,7 +7,7 @@
 //! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are many or
 //! nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes at once: decoding
 //! always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and little of that is done by the thread that
-//! brings it, because to wake a worker and to be woken by it takes longer.
+//! brings it, because to wake a worker and to be woken by it takes longer. So it is with a small job that is alone.
 //!
 //! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
 //! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without
@@ -27,8 +27,8 @@ use zc_io::{Lease, ReadLease, Waker};
 use crate::error::EngineError;
 use crate::extents::PartDecode;
 use crate::limits::{
-    HURRY_INLINE_BYTES, REDUCE_JOBS_MAX, REDUCE_JOBS_TOGETHER, REDUCE_LINGER, REDUCE_RESULTS_MAX,
-    REDUCE_THREADS_MAX,
+    ALONE_INLINE_BYTES, HURRY_INLINE_BYTES, REDUCE_JOBS_MAX, REDUCE_JOBS_TOGETHER, REDUCE_LINGER,
+    REDUCE_RESULTS_MAX, REDUCE_THREADS_MAX,
 };
 use crate::reduce::{self, Facts};
 
@@ -191,7 +191,9 @@ impl ReducePool {
         }
         let since_ms = *self.fresh_since_ms.get_or_insert(now_ms);
         let hurry = self.shared.hurry.load(Ordering::Relaxed);
-        if hurry && self.fresh.iter().map(Job::quick_bytes).sum::<usize>() <= HURRY_INLINE_BYTES {
+        let quick_bytes = self.fresh.iter().map(Job::quick_bytes).sum::<usize>();
+        let alone = self.fresh.len() == 1 && quick_bytes <= ALONE_INLINE_BYTES && self.waiting() == 1;
+        if alone || (hurry && quick_bytes <= HURRY_INLINE_BYTES) {
             self.fresh_since_ms = None;
             for job in std::mem::take(&mut self.fresh) {
                 let outcome = job.run(&mut self.scratch);
@@ -425,14 +427,22 @@ mod tests {
         let event = EventFd::new().unwrap();
         let mut pool = ReducePool::start(1, &[], event.waker()).unwrap();
         let zeros = Arena::new(AlignedBuf::new(512));
-        let src = zeros.read_lease(0..512);
-        pool.submit(Job::Hash { op: OpId(1), src, kind: FingerprintKind::Blake3 });
+        let submit = |pool: &mut ReducePool, op| {
+            let src = zeros.read_lease(0..512);
+            pool.submit(Job::Hash { op: OpId(op), src, kind: FingerprintKind::Blake3 });
+        };
+        submit(&mut pool, 1);
         pool.hand_over(7);
-        assert!(pool.has_fresh());
+        assert!(!pool.has_fresh() && pool.has_results(), "it is alone, and done");
+        assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
+        submit(&mut pool, 3);
+        submit(&mut pool, 4);
+        pool.hand_over(7);
+        assert!(pool.has_fresh(), "there may be more");
         pool.hurry(true);
         pool.hand_over(7);
         assert!(!pool.has_fresh() && pool.has_results(), "it is little, and done");
-        assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
+        assert_eq!(wait(&mut ring, &event, &pool, 2).len(), 2);
         let much = Arena::new(AlignedBuf::new(HURRY_INLINE_BYTES + 512));
         let src = much.read_lease(0..HURRY_INLINE_BYTES + 512);
         pool.submit(Job::Hash { op: OpId(2), src, kind: FingerprintKind::Blake3 });

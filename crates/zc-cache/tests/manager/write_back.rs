@@ -442,6 +442,22 @@ fn a_commit_is_flushed_if_a_piece_it_needs_was_not_written_durably() {
 }
 
 #[test]
+fn a_commit_that_relies_on_another_unit_is_flushed() {
+    let mut t = Twin::new(Shape::default());
+    let durable = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
+    t.world.configure(VolumeConfig { write_back: durable, ..write_back() });
+    t.world.write(W, 0, &extents(1, 1));
+    t.world.tick(5000);
+    let flushes = t.world.stat("device_flushes");
+    t.write(0, &extents(1, 1));
+    assert_eq!(t.world.stat("dirty_shared"), 1, "stored once");
+    assert_eq!(t.world.stat("epochs_committed_by_fua"), 0, "the unit may be in the device's memory alone");
+    assert!(t.world.stat("device_flushes") > flushes);
+    t.write(E, &extents(2, 1));
+    assert_eq!(t.world.stat("epochs_committed_by_fua"), 1);
+}
+
+#[test]
 fn a_commit_whose_data_did_not_arrive_does_not_count_and_never_will() {
     let mut t = Twin::new(Shape::default());
     t.write(0, &extents(1, 1));
