@@ -185,6 +185,9 @@ impl CacheManager {
     fn write_commit(&mut self, volume: VolumeId, epoch: u64) {
         let commit = self.wb.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
+        if awaited {
+            self.wb.awaited_commit_ms = Some(self.now_ms);
+        }
         let records = self.epoch_records(volume, epoch);
         let open = self.wb.unit.as_ref().map(|unit| unit.slot);
         let elsewhere =

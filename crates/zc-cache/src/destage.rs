@@ -32,7 +32,7 @@ const PAUSE_MAX_MS: u64 = 16_000;
 /// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
 /// those of the clients: bursts of flushed writes are not to meet them.
 const EPOCHS_CROWDED: usize = 4096;
-/// A volume that was asked for something so lately may commit any moment: what is clean is recorded in that block.
+/// So long after a commit that somebody waited for another one is expected: what is clean is recorded in its block.
 const COMMIT_NEAR_MS: u64 = 10;
 
 /// How far the destaging of a volume is.
@@ -161,11 +161,8 @@ impl CacheManager {
 
     /// Whether a commit will have a journal block written before long.
     fn is_commit_near(&self) -> bool {
-        !self.stopping
-            && self.wb.volumes.values().any(|dirty| {
-                let asked_ms = self.now_ms.saturating_sub(dirty.last_request_ms);
-                !dirty.draining && asked_ms < COMMIT_NEAR_MS
-            })
+        let near = |at_ms: u64| self.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
+        !self.stopping && self.wb.awaited_commit_ms.is_some_and(near)
     }
 
     fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {

@@ -54,6 +54,8 @@ pub(crate) struct WriteBack {
     pub(crate) next_part: u64,
     /// Those writes, in flight or ended, that are not durable by themselves and that no flush has covered yet.
     pub(crate) unflushed: BTreeSet<u64>,
+    /// When a commit that somebody waited for was last written.
+    pub(crate) awaited_commit_ms: Option<u64>,
     /// Writes before this one are covered by the flush in flight.
     pub(crate) flushing_before: u64,
     /// Dirty bodies in each slot.

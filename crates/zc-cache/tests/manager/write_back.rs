@@ -442,6 +442,27 @@ fn a_commit_is_flushed_if_a_piece_it_needs_was_not_written_durably() {
 }
 
 #[test]
+fn what_is_clean_is_recorded_with_the_next_commit_or_soon_without_one() {
+    let mut t = Twin::new(Shape::default());
+    let durable = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
+    t.world.configure(VolumeConfig { write_back: durable, ..write_back() });
+    let blocks = |world: &World| world.stat("journal_bytes_written") / 4096;
+    t.world.tick(1000);
+    t.write(0, &extents(1, 1));
+    let before = blocks(&t.world);
+    t.world.event(Event::Destage { volume: V });
+    assert_eq!((t.world.stat("epochs_clean"), blocks(&t.world)), (0, before), "it waits for a block");
+    t.write(E, &extents(2, 1));
+    assert_eq!((t.world.stat("epochs_clean"), blocks(&t.world)), (1, before + 1), "one block for both");
+    for _ in 0..3 {
+        t.check(0, 3 * E);
+        t.world.tick(5);
+    }
+    assert_eq!(t.world.stat("epochs_clean"), 2, "nobody commits");
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
 fn a_commit_that_relies_on_another_unit_is_flushed() {
     let mut t = Twin::new(Shape::default());
     let durable = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
