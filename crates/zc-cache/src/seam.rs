@@ -152,7 +152,7 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
         /// A device that cannot be told need not be: the next start will give the epochs up to
-        /// [`crate::DirtyState::newest_epoch`] up again, as [`Record::Clean`](zc_format::Record::Clean) from the intent
+        /// [`crate::DirtyState::newest_epoch`] up again, as `Clean` records from the intent
         /// log. If not, and the device is lost, nothing is forgotten and the volume stays fenced.
         remembered: bool,
     },
