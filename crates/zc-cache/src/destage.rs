@@ -162,7 +162,8 @@ impl CacheManager {
     /// Whether a commit will have a journal block written before long.
     fn is_commit_near(&self) -> bool {
         let near = |at_ms: u64| self.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
-        !self.stopping && self.wb.awaited_commit_ms.is_some_and(near)
+        // Who waits for room that destaging makes does not commit before it has some.
+        !self.stopping && !self.wb.is_waiting() && self.wb.awaited_commit_ms.is_some_and(near)
     }
 
     fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
