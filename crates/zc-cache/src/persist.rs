@@ -102,6 +102,12 @@ pub(crate) struct ErrorRuns {
 }
 
 impl CacheManager {
+    /// The first journal block that is not durable; after a clean stop the journal's end.
+    #[must_use]
+    pub fn journal_next(&self) -> JournalSeq {
+        self.journal.durable_next()
+    }
+
     pub(crate) fn pump_persist(&mut self) {
         if self.health != Health::Good {
             return;

@@ -7,8 +7,9 @@
 //! A restart believes unmarked regions because region map, checkpoint and journal vouch for each other. It stops to
 //! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged, unreadable or
 //! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint
-//! need; the journal has run past the checkpoint (a newer checkpoint was lost); checkpoint or journal name a newer
-//! region map than was found. An older checkpoint will do if the journal is still complete from its start on.
+//! need, or before the end that the superblock names; the journal has run past the checkpoint (a newer checkpoint was
+//! lost); checkpoint or journal name a newer region map than was found. An older checkpoint will do if the journal is
+//! still complete from its start on.
 //!
 //! # Order of writes
 //! Superblocks are rewritten in two halves with a flush between, so that one half is always whole. A format first
@@ -308,6 +309,7 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
         distrusted: false,
         boot_id: [0; 16],
         created_unix_s: base,
+        journal_next: JournalSeq(1),
         label: options.label.clone(),
     };
     if geometry.has_journal_device() {
@@ -376,7 +378,9 @@ pub fn open<M: Media>(
     let (dangling, proved, dropped_commits) = tail.settle(reader.media, &geometry);
     let bytes_read = reader.bytes_read;
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
+    let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
+    let required = required.max(by_superblock);
     let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
     let dirty_complete = !journal_lost
         && !matches!(
@@ -390,6 +394,8 @@ pub fn open<M: Media>(
     superblock.clean = false;
     superblock.distrusted = distrust.is_some();
     superblock.boot_id = options.boot_id;
+    superblock.features.compat |= Features::JOURNAL_NEXT;
+    superblock.journal_next = journal.next;
     write_superblock(media, &superblock)?;
     let start = StartState {
         session: superblock.session,
@@ -429,15 +435,20 @@ pub fn write_volume_table<M: Media>(
     flush(media)
 }
 
-/// Marks the session as ended cleanly, after [`crate::seam::Action::Stopped`] with `clean`; the last thing before the
+/// Marks the session as ended cleanly, with the journal's end ([`crate::manager::CacheManager::journal_next`]), after [`crate::seam::Action::Stopped`] with `clean`; the last thing before the
 /// device is closed.
 ///
 /// # Errors
 /// When the device fails; the next start then takes the stop for unclean.
-pub fn mark_clean<M: Media>(media: &mut M, superblock: &Superblock) -> Result<(), StartError> {
+pub fn mark_clean<M: Media>(
+    media: &mut M,
+    superblock: &Superblock,
+    journal_next: JournalSeq,
+) -> Result<(), StartError> {
     let clean = Superblock {
         clean: true,
         distrusted: false,
+        journal_next,
         sequence: superblock.sequence + 1,
         ..superblock.clone()
     };
@@ -557,7 +568,7 @@ struct Journal {
 
 fn distrust_reason(
     cold: bool,
-    by_intent: JournalSeq,
+    by_others: JournalSeq,
     maps: &Maps,
     checkpoints: &Checkpoints,
     journal: &Journal,
@@ -581,7 +592,7 @@ fn distrust_reason(
     }
     let before_needed = JournalSeq(checkpoints.journal_needed.0.saturating_sub(1));
     let vouched = JournalSeq(journal.vouched.0.saturating_sub(1));
-    let required = map.journal_required.max(by_intent).max(before_needed).max(vouched);
+    let required = map.journal_required.max(by_others).max(before_needed).max(vouched);
     (required >= journal.next).then_some(DistrustReason::Journal { next: journal.next, required })
 }
 

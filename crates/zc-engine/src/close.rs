@@ -59,7 +59,8 @@ impl Closer {
         })?;
         let place = shard.device.file.path().display();
         let mut media = FileMedia { cache: &shard.device.file, journal: shard.device.journal.as_deref() };
-        cache_startup::mark_clean(&mut media, &self.custody.superblock())
+        let journal_next = shard.manager.journal_next();
+        cache_startup::mark_clean(&mut media, &self.custody.superblock(), journal_next)
             .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
         shard.intent.remove();
         Ok(())

@@ -437,10 +437,10 @@ proptest! {
 
     #[test]
     fn superblocks_round_trip(
-        uuid: [u8; 16], boot_id: [u8; 16], numbers: [u64; 4], clean: bool, sha: bool, label in "[ -~\u{e9}]{0,32}",
+        uuid: [u8; 16], boot_id: [u8; 16], numbers: [u64; 5], clean: bool, sha: bool, label in "[ -~\u{e9}]{0,32}",
         copy in 0_usize..4,
     ) {
-        let [compat, sequence, session, created_unix_s] = numbers;
+        let [compat, sequence, session, created_unix_s, journal_next] = numbers;
         let superblock = Superblock {
             uuid,
             features: crate::Features { compat, ro_compat: 0, incompat: 0 },
@@ -450,6 +450,7 @@ proptest! {
             clean,
             boot_id,
             created_unix_s,
+            journal_next: JournalSeq(journal_next),
             label,
             ..samples::superblock()
         };

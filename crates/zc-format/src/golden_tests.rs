@@ -43,6 +43,11 @@ fn golden(name: &str) -> Vec<u8> {
     bytes
 }
 
+/// With the feature of that name.
+fn journal_next_superblock() -> Superblock {
+    Superblock { journal_next: JournalSeq(0x4142_4344_4546_4748), ..samples::superblock() }
+}
+
 #[test]
 fn every_structure_encodes_to_the_golden_bytes() {
     let text = [
@@ -57,6 +62,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("dirty-journal-block", &samples::dirty_journal_block(17).encode()),
         dump("dirty-volume-table", &samples::dirty_volume_table().encode(1)),
         dump("dirty-weu-header", &samples::encode_weu(&samples::dirty_weu_header(5))),
+        dump("journal-next-superblock", &journal_next_superblock().encode(2)),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
     ]
     .concat();
@@ -66,6 +72,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
 #[test]
 fn the_golden_bytes_decode_to_every_structure() {
     assert_eq!(Superblock::decode(&golden("superblock"), 2), Ok(samples::superblock()));
+    assert_eq!(Superblock::decode(&golden("journal-next-superblock"), 2), Ok(journal_next_superblock()));
     assert_eq!(VolumeTable::decode(&golden("volume-table"), 1), Ok(samples::volume_table()));
     assert_eq!(VolumeTable::decode(&golden("dirty-volume-table"), 1), Ok(samples::dirty_volume_table()));
     assert_eq!(RegionMap::decode(&golden("region-map"), 1), Ok(samples::region_map()));

@@ -38,6 +38,7 @@ pub(crate) fn superblock() -> Superblock {
         distrusted: false,
         boot_id: *b"fedcba9876543210",
         created_unix_s: 0x3132_3334_3536_3738,
+        journal_next: JournalSeq(0),
         label: "caf\u{e9}".to_owned(),
     }
 }

@@ -4,7 +4,7 @@
 //! validated and no unknown feature that forbids the intended use. What it does not do: order the writes (two copies,
 //! flush, the other two, flush), or know which copy is newest (see [`crate::recover`]).
 
-use zc_core::FingerprintKind;
+use zc_core::{FingerprintKind, JournalSeq};
 
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType};
@@ -66,11 +66,16 @@ pub struct Superblock {
     pub boot_id: [u8; 16],
     /// When the cache was formatted, in seconds since 1970.
     pub created_unix_s: u64,
+    /// All journal blocks before this one were durable when the copy was written; 0 says nothing.
+    pub journal_next: JournalSeq,
     /// A name for people; what goes beyond 64 bytes of UTF-8 is not kept.
     pub label: String,
 }
 
 impl Features {
+    /// In `compat`: the superblock says how far the journal went.
+    pub const JOURNAL_NEXT: u64 = 1;
+
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
 
@@ -83,7 +88,7 @@ impl Features {
     #[must_use]
     pub const fn of(geometry: &Geometry) -> Self {
         let incompat = if geometry.has_journal_device() { Self::EXTERNAL_JOURNAL } else { 0 };
-        Self { compat: 0, ro_compat: 0, incompat }
+        Self { compat: Self::JOURNAL_NEXT, ro_compat: 0, incompat }
     }
 }
 
@@ -113,7 +118,7 @@ impl Superblock {
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
         w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind));
         w.u8(u8::from(self.distrusted)).put(&[0; 5]);
-        w.put(&geometry).put(&label);
+        w.put(&geometry).put(&label).u64(self.journal_next.0);
         Binding::copy(BlockType::Superblock, copy).seal(&mut block);
         block
     }
@@ -155,6 +160,7 @@ impl Superblock {
             return Err(FormatError::Field("journal_offset"));
         }
         let label = core::str::from_utf8(r.take(LABEL_BYTES)?).map_err(|_| FormatError::Field("label"))?;
+        let journal_next = JournalSeq(r.u64()?);
         Ok(Self {
             uuid,
             features,
@@ -166,6 +172,7 @@ impl Superblock {
             distrusted: distrusted == 1,
             boot_id,
             created_unix_s,
+            journal_next,
             label: label.trim_end_matches('\0').to_owned(),
         })
     }

@@ -481,7 +481,9 @@ impl World {
         let superblock = self.superblock.clone().expect("opened");
         let left = self.rng.random_bool(0.1).then(|| self.rng.random_range(0..6));
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
-        let done = startup::mark_clean(&mut Raw::new(&mut self.cache, left, forgets), &superblock).is_ok();
+        let journal_next = self.manager.as_ref().expect("runs").journal_next();
+        let mut media = Raw::new(&mut self.cache, left, forgets);
+        let done = startup::mark_clean(&mut media, &superblock, journal_next).is_ok();
         if done {
             self.distrusted.fill(false);
             self.files.given_up.clear();

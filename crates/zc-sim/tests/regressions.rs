@@ -45,6 +45,12 @@ fn what_is_known_to_be_clean_is_served_without_the_cache() {
     is_clean(&[604_672]);
 }
 
+/// The journal's last blocks were lost after a clean stop, and nothing else on the device mentioned them.
+#[test]
+fn the_end_of_the_journal_is_known() {
+    is_clean(&[918_700]);
+}
+
 /// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
 /// and took requests for write-through that were served after a change to write-back.
 #[test]

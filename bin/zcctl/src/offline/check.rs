@@ -149,7 +149,8 @@ fn check_journal(
     report: &mut Report,
 ) {
     let next = journal.next;
-    let mut required = map.map_or(JournalSeq(0), |map| map.journal_required);
+    let by_superblock = JournalSeq(image.superblock.journal_next.0.saturating_sub(1));
+    let mut required = map.map_or(JournalSeq(0), |map| map.journal_required).max(by_superblock);
     required =
         required.max(JournalSeq(checkpoint.map_or(1, |header| header.journal_start.0).saturating_sub(1)));
     if required >= next {

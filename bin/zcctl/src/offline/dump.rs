@@ -44,6 +44,7 @@ fn superblock(superblock: &Superblock) -> Value {
         "sequence": superblock.sequence,
         "session": superblock.session,
         "clean": superblock.clean,
+        "journal_next": superblock.journal_next.0,
         "boot_id": hex(&superblock.boot_id),
         "created_unix_s": superblock.created_unix_s,
         "feature_compat": superblock.features.compat,

@@ -108,7 +108,8 @@ impl Cache {
 
     fn put_superblock(&self, clean: bool) {
         let sequence = self.superblock.sequence + 1;
-        let superblock = Superblock { clean, sequence, session: self.session(), ..self.superblock.clone() };
+        let (session, journal_next) = (self.session(), JournalSeq(7));
+        let superblock = Superblock { clean, sequence, session, journal_next, ..self.superblock.clone() };
         for (copy, offset) in Superblock::offsets(1 << 20).into_iter().enumerate() {
             self.put(offset, &superblock.encode(copy));
         }
@@ -257,6 +258,7 @@ fn each_kind_of_damage_is_reported_as_its_class() {
         (Place::CheckpointBlock { area: 1, block: 0 }, Class::Checkpoint),
         (Place::JournalBlock(JournalSeq(4)), Class::Journal),
         (Place::JournalBlock(JournalSeq(5)), Class::Journal),
+        (Place::JournalBlock(JournalSeq(6)), Class::Journal),
         (Place::WeuHeader(WeuSlot(1)), Class::WeuHeader),
         (Place::InlineHeader(WeuSlot(0)), Class::Extent),
         (Place::ExtentBody(WeuSlot(0)), Class::Extent),

@@ -240,9 +240,9 @@ impl World {
 
     /// Starts again with the same device and origins.
     pub(crate) fn restart(self, clean: bool) -> Self {
-        let Self { mut device, geometry, config, volumes, origins, kind, superblock, .. } = self;
+        let Self { mut device, geometry, config, volumes, origins, kind, superblock, manager, .. } = self;
         if clean {
-            startup::mark_clean(&mut device, &superblock).unwrap();
+            startup::mark_clean(&mut device, &superblock, manager.journal_next()).unwrap();
         }
         Self::start(device, geometry, config, volumes, origins, kind)
     }
