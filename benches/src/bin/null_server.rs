@@ -180,9 +180,10 @@ impl Server {
 
 fn main() -> anyhow::Result<()> {
     let mut args = std::env::args().skip(1);
-    let usage = "usage: null-server SOCKET SIZE_BYTES";
+    let usage = "usage: null-server SOCKET SIZE_BYTES POLL_MAX_US";
     let path = args.next().context(usage)?;
     let size_bytes: u64 = args.next().context(usage)?.parse().context(usage)?;
+    let poll_max_us: u32 = args.next().context(usage)?.parse().context(usage)?;
     let Some(blocks) = BlockSizes::new(1, 4096, u32::try_from(NOISE_BYTES)?) else {
         bail!("the block sizes are legal")
     };
@@ -197,7 +198,7 @@ fn main() -> anyhow::Result<()> {
     };
     let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on {path}"))?;
     let server = Server {
-        ring: Ring::new(RingOptions::default())?,
+        ring: Ring::new(RingOptions { poll_max_us, ..RingOptions::default() })?,
         listener: Arc::new(OwnedFd::from(listener)),
         exports: [export],
         noise: AlignedBuf::from(zc_bench::data::noise(NOISE_BYTES, 1).as_slice()).into_shared(),

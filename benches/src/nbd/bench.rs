@@ -77,12 +77,17 @@ const fn volume(name: &'static str, mode: &'static str, content: Content) -> Vol
     Volume { name, mode, compression: "lz4", dedup: true, content }
 }
 
+/// What `poll_max` is for targets that have it, in microseconds.
+const POLL_MAX_US: u32 = 100;
+
 /// Everything that is asked.
 #[derive(Debug)]
 struct Field {
     file: PathBuf,
     daemon: Daemon,
+    polling: Daemon,
     null: Server,
+    null_polling: Server,
     nbdkit_null: Server,
     qemu: Server,
     nbdkit_file: Server,
@@ -95,19 +100,29 @@ impl Field {
         let file = dir.join("file.img");
         fill_file(&file, options.size_bytes)?;
         let null_bytes = options.size_bytes;
-        let daemon =
-            Daemon::start(&dir.join("zcached"), 4 * options.size_bytes, &VOLUMES, options.size_bytes)?;
+        let bytes = options.size_bytes;
+        let daemon = Daemon::start(&dir.join("zcached"), 4 * bytes, &VOLUMES, bytes, 0)?;
+        let halving = &VOLUMES[1..2];
+        let polling = Daemon::start(&dir.join("polling"), 2 * bytes, halving, bytes, POLL_MAX_US)?;
+        polling.fill(&halving[0])?;
         for volume in VOLUMES.iter().filter(|volume| volume.mode != "pass-through") {
             daemon.fill(volume)?;
         }
         Ok(Self {
             daemon,
-            null: servers::null(dir, null_bytes)?,
+            polling,
+            null: servers::null(dir, null_bytes, 0)?,
+            null_polling: servers::null(dir, null_bytes, POLL_MAX_US)?,
             nbdkit_null: servers::nbdkit_null(dir, null_bytes)?,
             qemu: servers::qemu(dir, &file)?,
             nbdkit_file: servers::nbdkit_file(dir, &file)?,
             file,
         })
+    }
+
+    /// The daemon of a target that is one's volume.
+    fn daemon(&self, target: Target) -> &Daemon {
+        if target == Target::ZcPoll { &self.polling } else { &self.daemon }
     }
 
     /// Socket, export and process of a target that is a server.
@@ -118,7 +133,11 @@ impl Field {
             Target::NbdkitNull => Some((self.nbdkit_null.socket(), "", self.nbdkit_null.pid())),
             Target::Qemu => Some((self.qemu.socket(), "", self.qemu.pid())),
             Target::NbdkitFile => Some((self.nbdkit_file.socket(), "", self.nbdkit_file.pid())),
-            _ => target.volume().map(|volume| (self.daemon.socket(), volume, self.daemon.pid())),
+            Target::NullPoll => Some((self.null_polling.socket(), "", self.null_polling.pid())),
+            _ => {
+                let daemon = self.daemon(target);
+                target.volume().map(|volume| (daemon.socket(), volume, daemon.pid()))
+            }
         }
     }
 
@@ -128,7 +147,8 @@ impl Field {
         };
         load::run(socket, export, case.load(target, WARM_NS, round * 2))?;
         let is_daemon = target.volume().is_some();
-        let counters = || if case.writes { self.daemon.settled_counters() } else { self.daemon.counters() };
+        let daemon = self.daemon(target);
+        let counters = || if case.writes { daemon.settled_counters() } else { daemon.counters() };
         let before = is_daemon.then(counters).transpose()?;
         let cpu_before = cpu_ns(pid)?;
         let outcome = load::run(socket, export, case.load(target, time_ns, round * 2 + 1))?;

@@ -25,11 +25,15 @@ pub enum Target {
     ZcHalfDuplicate,
     /// The daemon in pass-through.
     PassThrough,
+    /// Our null export that looks for requests before it sleeps (`poll_max`).
+    NullPoll,
+    /// As `ZcHalving`, of a daemon with `poll_max`.
+    ZcPoll,
 }
 
 impl Target {
     /// All, in the order of tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Raw,
         Self::PingPong,
         Self::Null,
@@ -40,6 +44,8 @@ impl Target {
         Self::ZcNoise,
         Self::ZcHalving,
         Self::ZcHalfDuplicate,
+        Self::NullPoll,
+        Self::ZcPoll,
     ];
 
     /// Name in tables.
@@ -56,6 +62,8 @@ impl Target {
             Self::ZcHalving => "zcached, 2:1",
             Self::ZcHalfDuplicate => "zcached, 2:1 and half duplicate",
             Self::PassThrough => "zcached, pass-through",
+            Self::NullPoll => "null export (zc-nbd), poll_max = 100 us",
+            Self::ZcPoll => "zcached, 2:1, poll_max = 100 us",
         }
     }
 
@@ -64,7 +72,7 @@ impl Target {
     pub const fn volume(self) -> Option<&'static str> {
         match self {
             Self::ZcNoise => Some("noise"),
-            Self::ZcHalving => Some("halving"),
+            Self::ZcHalving | Self::ZcPoll => Some("halving"),
             Self::ZcHalfDuplicate => Some("half-duplicate"),
             Self::PassThrough => Some("pass"),
             _ => None,
@@ -74,7 +82,7 @@ impl Target {
     /// What is written to the target.
     const fn content(self) -> Content {
         match self {
-            Self::ZcHalving => Content::Halving,
+            Self::ZcHalving | Self::ZcPoll => Content::Halving,
             Self::ZcHalfDuplicate => Content::HalfDuplicate,
             _ => Content::Noise,
         }
@@ -134,7 +142,9 @@ impl Case {
     pub fn has(&self, target: Target) -> bool {
         match target {
             Target::PingPong => !self.writes && self.depth == 1 && self.connections == 1,
-            Target::Null | Target::NbdkitNull => !self.writes && self.order == Order::Random,
+            Target::Null | Target::NbdkitNull | Target::NullPoll | Target::ZcPoll => {
+                !self.writes && self.order == Order::Random
+            }
             Target::PassThrough => self.writes || self.order == Order::Sequential,
             _ => true,
         }

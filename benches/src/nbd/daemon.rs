@@ -87,13 +87,19 @@ impl Daemon {
     ///
     /// # Errors
     /// Files cannot be made, or the daemon does not start.
-    pub fn start(dir: &Path, cache_bytes: u64, volumes: &[Volume], size_bytes: u64) -> anyhow::Result<Self> {
+    pub fn start(
+        dir: &Path,
+        cache_bytes: u64,
+        volumes: &[Volume],
+        size_bytes: u64,
+        poll_max_us: u32,
+    ) -> anyhow::Result<Self> {
         std::fs::create_dir_all(dir)?;
         for volume in volumes {
             // Written, not sparse: a file system answers holes without its disk.
             fill_file(&dir.join(format!("{}.img", volume.name)), size_bytes)?;
         }
-        Self::serve(dir, &configuration(dir, cache_bytes, volumes)?)
+        Self::serve(dir, &configuration(dir, cache_bytes, volumes, poll_max_us)?)
     }
 
     /// Starts a daemon in `dir` with this configuration, which serves `nbd.sock` and `control.sock` there.
@@ -233,12 +239,17 @@ fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     map.get(key).or_else(|| map.values().find_map(|inner| inner.get(key)))
 }
 
-fn configuration(dir: &Path, cache_bytes: u64, volumes: &[Volume]) -> anyhow::Result<String> {
+fn configuration(
+    dir: &Path,
+    cache_bytes: u64,
+    volumes: &[Volume],
+    poll_max_us: u32,
+) -> anyhow::Result<String> {
     let at = |name: &str| dir.join(name).display().to_string();
     let mut text = String::new();
     writeln!(text, "[cache]\npath = {:?}\nsize = {cache_bytes}", at("cache.img"))?;
     writeln!(text, "state_dir = {:?}\nread_buffer = 0\nprefetch_max = 0", at("state"))?;
-    writeln!(text, "weu_max_age = \"500 ms\"")?;
+    writeln!(text, "weu_max_age = \"500 ms\"\npoll_max = \"{poll_max_us} us\"")?;
     for volume in volumes {
         writeln!(text, "[[volume]]\nname = {:?}", volume.name)?;
         writeln!(text, "origin = {:?}\ndirect = true", at(&format!("{}.img", volume.name)))?;

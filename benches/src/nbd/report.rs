@@ -174,10 +174,13 @@ fn goals_of(all: &[Series], one: &Series) -> Vec<Goal> {
         let goal = Goal::at_least(name(other.target.name()), wanted, bound, one.ratio(other, rate));
         Some(Goal { note: one.extra(), ..goal })
     };
-    let hits = matches!(one.target, Target::ZcNoise | Target::ZcHalving | Target::ZcHalfDuplicate);
+    let hits =
+        matches!(one.target, Target::ZcNoise | Target::ZcHalving | Target::ZcHalfDuplicate | Target::ZcPoll);
     let random_read = !case.writes && case.order == Order::Random;
     let found = match (one.target, case.depth) {
-        (Target::Null, 1) if case.connections == 1 => vec![against(Target::PingPong, ">= 0.9", 0.9)],
+        (Target::Null | Target::NullPoll, 1) if case.connections == 1 => {
+            vec![against(Target::PingPong, ">= 0.9", 0.9)]
+        }
         (Target::Null, 32) if case.connections == 2 => vec![against(Target::NbdkitNull, ">= 2", 2.0)],
         (_, 1) if hits && random_read => vec![latency_goal(all, one)],
         (_, 32) if hits && random_read => {

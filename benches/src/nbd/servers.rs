@@ -118,13 +118,13 @@ fn nbdkit(dir: &Path, socket: &str, plugin: &[String]) -> anyhow::Result<Server>
     Server::start(&mut command, &socket)
 }
 
-/// Our own null export.
+/// Our own null export; it looks for requests for so long before it sleeps.
 ///
 /// # Errors
 /// As [`Server::start`].
-pub fn null(dir: &Path, size_bytes: u64) -> anyhow::Result<Server> {
-    let socket = dir.join("null.sock");
+pub fn null(dir: &Path, size_bytes: u64, poll_max_us: u32) -> anyhow::Result<Server> {
+    let socket = dir.join(format!("null-{poll_max_us}.sock"));
     let mut command = Command::new(beside("null-server")?);
-    command.arg(&socket).arg(size_bytes.to_string());
+    command.arg(&socket).arg(size_bytes.to_string()).arg(poll_max_us.to_string());
     Server::start(&mut command, &socket)
 }

@@ -41,6 +41,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         max_ram_bytes: section.size("max_ram", &limits::RAM_BYTES).unwrap_or(1 << 30),
         reduce_threads: u16::try_from(threads).unwrap_or(0),
         reduce_cpus: cpus(&mut section),
+        poll_max_us: section.short_duration("poll_max", 0, &limits::POLL_US),
         weu_max_age_ms: section.duration("weu_max_age", 10_000, &limits::WEU_AGE_MS),
         prefetch_threshold_bytes: section.size_u32(
             "prefetch_threshold",

@@ -33,7 +33,7 @@ pub use model::{
     OnCacheLoss, Policy, RegionSize, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
-pub use units::{ByteSize, Millis, Percent, SizeOrShare};
+pub use units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
 
 use std::io::Read as _;
 use std::path::Path;

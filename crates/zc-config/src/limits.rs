@@ -21,6 +21,8 @@ pub(crate) const EXTENTS_PER_WEU_MIN: u32 = 4;
 pub(crate) const RAM_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 44;
 /// Reduce threads; 0 = automatic.
 pub(crate) const REDUCE_THREADS: RangeInclusive<u32> = 0..=256;
+/// Looking for completions before sleeping, in microseconds: beyond a millisecond nothing is won.
+pub(crate) const POLL_US: RangeInclusive<u32> = 0..=1000;
 /// CPU numbers: Linux' largest `CONFIG_NR_CPUS` is 8,192.
 pub(crate) const CPUS_MAX: u16 = 8192;
 /// Longest list of CPUs: 585 ranges, however wide, are read at once.

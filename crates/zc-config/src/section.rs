@@ -15,7 +15,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::address::AddressRange;
 use crate::limits;
-use crate::units::{ByteSize, Millis, Percent, SizeOrShare};
+use crate::units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
 
 /// A mistake: where in the text, in bytes, and what.
 #[derive(Debug, PartialEq, Eq)]
@@ -246,6 +246,22 @@ impl<'t, 's> Section<'t, 's> {
         };
         let (low, high) = (Millis(*range.start()), Millis(*range.end()));
         self.in_range(key, time.at, time.value, &low, &high).map_or(default, |time| time.0)
+    }
+
+    /// A duration in microseconds.
+    pub(crate) fn short_duration(
+        &mut self,
+        key: &'static str,
+        default: u32,
+        range: &RangeInclusive<u32>,
+    ) -> u32 {
+        let expected = "a duration such as \"100 us\"";
+        let Some(time) = self.read(key, expected, |value| Micros::parse(value.as_str()?)) else {
+            return default;
+        };
+        let (low, high) = (Micros((*range.start()).into()), Micros((*range.end()).into()));
+        let time = self.in_range(key, time.at, time.value, &low, &high);
+        time.and_then(|time| u32::try_from(time.0).ok()).unwrap_or(default)
     }
 
     fn in_range<T: PartialOrd + Display>(

@@ -4,7 +4,7 @@
 use core::fmt::Write as _;
 use std::path::Path;
 
-use crate::units::{ByteSize, Millis, Percent};
+use crate::units::{ByteSize, Micros, Millis, Percent};
 use crate::{Compression, Config, RegionSize, VolumeConfig};
 
 /// A key and its value in TOML.
@@ -53,6 +53,7 @@ impl Config {
             ("max_ram", size(cache.max_ram_bytes)),
             ("reduce_threads", cache.reduce_threads.to_string()),
             ("reduce_cpus", text(&cpus.join(","))),
+            ("poll_max", text(&Micros(cache.poll_max_us.into()).to_string())),
             ("weu_max_age", duration(cache.weu_max_age_ms)),
             ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),
             ("prefetch_max", size(cache.prefetch_max_bytes.into())),

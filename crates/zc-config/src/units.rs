@@ -7,6 +7,7 @@ use core::fmt;
 
 const SIZES: [(&str, u64); 5] =
     [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
+const SHORT_TIMES: [(&str, u64); 3] = [("s", 1_000_000), ("ms", 1000), ("us", 1)];
 const TIMES: [(&str, u64); 4] = [("h", 3_600_000), ("min", 60_000), ("s", 1000), ("ms", 1)];
 
 /// A size in bytes.
@@ -29,6 +30,10 @@ pub struct Percent(pub u8);
 /// A duration in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Millis(pub u64);
+
+/// A short duration in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Micros(pub u64);
 
 /// The number and the unit of `text`.
 fn split(text: &str) -> Option<(u64, &str)> {
@@ -100,6 +105,14 @@ impl Millis {
     }
 }
 
+impl Micros {
+    /// Reads a duration: a number with us, ms or s.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        scaled(text, &SHORT_TIMES).map(Self)
+    }
+}
+
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(f, self.0, &SIZES)
@@ -124,6 +137,12 @@ impl fmt::Display for Percent {
 impl fmt::Display for Millis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         show(f, self.0, &TIMES)
+    }
+}
+
+impl fmt::Display for Micros {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        show(f, self.0, &SHORT_TIMES)
     }
 }
 
@@ -175,6 +194,8 @@ mod tests {
         assert_eq!(Millis(90_000).to_string(), "90 s");
         assert_eq!(Millis(120_000).to_string(), "2 min");
         assert_eq!(Millis(0).to_string(), "0 ms");
+        assert_eq!((Micros::parse("2 ms"), Micros::parse("50us")), (Some(Micros(2000)), Some(Micros(50))));
+        assert_eq!((Micros(0).to_string(), Micros(1000).to_string()), ("0 us".to_owned(), "1 ms".to_owned()));
     }
 
     proptest! {

@@ -66,6 +66,7 @@ fn the_effective_file_reads_back() {
         dirty_high = "80 %"
         dirty_low = "80 %"
         dirty_memory = "3 MiB"
+        poll_max = "150 us"
         destage_idle = "1 min"
         destage_writes = 3
         [[volume]]

@@ -112,6 +112,8 @@ fn mistakes_in_words_and_keys_of_the_cache() {
         ),
         ("dirty_low = \"60 %\"", "3: cache.dirty_low: 60 % is above dirty_high, which is 50 %"),
         ("dirty_memory = \"1 KiB\"", "3: cache.dirty_memory: 1 KiB is not between 1 MiB and 16 GiB"),
+        ("poll_max = \"2 ms\"", "3: cache.poll_max: 2 ms is not between 0 us and 1 ms"),
+        ("poll_max = 50", "3: cache.poll_max: 50 is not a duration such as \"100 us\""),
         ("destage_idle = \"1 ms\"", "3: cache.destage_idle: 1 ms is not between 10 ms and 1 h"),
         ("destage_writes = 0", "3: cache.destage_writes: 0 is not between 1 and 1024"),
         ("policy = \"belady\"", "3: cache.policy: \"belady\" is not lru"),

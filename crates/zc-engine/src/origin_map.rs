@@ -178,7 +178,7 @@ mod tests {
         let event = zc_io::EventFd::new().unwrap();
         let map = OriginMap::start(reopen(&file).unwrap(), answers.clone(), event.waker()).unwrap();
         assert!(map.ask(7, 0, 4096));
-        let mut ring = zc_io::Ring::new(zc_io::RingOptions { entries: 4, ops_max: 4 }).unwrap();
+        let mut ring = zc_io::Ring::new(zc_io::RingOptions::default()).unwrap();
         ring.submit(zc_io::Operation::Wait { event }, 1).unwrap();
         let mut completions = Vec::new();
         ring.submit_and_wait(1, None, &mut completions).unwrap();

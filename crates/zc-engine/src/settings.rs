@@ -110,6 +110,12 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
     Export { info, rules: Rules::new(&volume.nbd) }
 }
 
+/// Longest look for completions: none where it would keep the only processor from bringing them.
+pub(crate) fn poll_max_us(setting_us: u32) -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if cpus > 1 { setting_us } else { 0 }
+}
+
 /// Reduce threads for a setting of which 0 means automatic.
 pub(crate) fn reduce_threads(setting: u16) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);

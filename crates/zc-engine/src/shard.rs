@@ -96,6 +96,8 @@ pub(crate) struct ShardParts {
     pub(crate) state: Arc<StateDir>,
     pub(crate) reduce_threads: u32,
     pub(crate) reduce_cpus: Vec<usize>,
+    /// Longest look for completions before sleeping; 0 = none.
+    pub(crate) poll_max_us: u32,
     pub(crate) limits: FrontLimits,
     pub(crate) registry: Arc<Registry>,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -181,7 +183,11 @@ pub(crate) struct Shard {
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS })?;
+        let ring = Ring::new(RingOptions {
+            entries: RING_ENTRIES,
+            ops_max: RING_OPS,
+            poll_max_us: parts.poll_max_us,
+        })?;
         let mut volumes: Map<VolumeId, Volume> = parts.volumes.into_iter().collect();
         for volume in volumes.values_mut() {
             volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);

@@ -187,6 +187,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         state: Arc::clone(&state),
         reduce_threads: settings::reduce_threads(config.cache.reduce_threads),
         reduce_cpus: config.cache.reduce_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
+        poll_max_us: settings::poll_max_us(config.cache.poll_max_us),
         limits: settings::front_limits(config),
         registry,
         mailbox: Arc::new(Mailbox::new(event.waker())),

@@ -90,6 +90,12 @@ pub struct Driver {
     pub reduce_jobs_waiting: u64,
     /// Jobs carried out by the data plane because the queues were full.
     pub reduce_jobs_inline: u64,
+    /// Waits of the data plane that ended while it looked for completions (`poll_max`).
+    pub waits_met: u64,
+    /// Waits of the data plane that ended in sleep.
+    pub waits_slept: u64,
+    /// Microseconds it spent looking.
+    pub looked_us: u64,
     /// Buffers in use.
     pub buffers: u64,
 }
@@ -118,6 +124,7 @@ impl Shard {
     pub(crate) fn stats(&self) -> ShardStats {
         let count = zc_core::u64_from_usize;
         let (regions, regions_max) = self.manager.active_regions();
+        let polls = self.ring.poll_stats();
         ShardStats {
             uptime_ms: self.clock.now_ms(),
             index_loaded_ms: self.loaded_ms,
@@ -143,6 +150,9 @@ impl Shard {
                 device_errors: self.metrics.device_errors,
                 reduce_jobs_waiting: count(self.pool.waiting()),
                 reduce_jobs_inline: self.pool.inline_jobs(),
+                waits_met: polls.met,
+                waits_slept: polls.slept,
+                looked_us: polls.looked_us,
                 buffers: count(self.buffers.len()),
             },
         }

@@ -409,7 +409,7 @@ mod tests {
     }
 
     fn run(operation: Operation) -> Completion {
-        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
+        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1, poll_max_us: 0 }).unwrap();
         ring.submit(operation, 1).unwrap();
         let mut out = Vec::new();
         ring.submit_and_wait(1, None, &mut out).unwrap();

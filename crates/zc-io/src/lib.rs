@@ -27,6 +27,7 @@ mod inherited;
 mod ioctl;
 pub mod limits;
 mod operation;
+mod poll;
 mod pool;
 mod ring;
 #[cfg(test)]
@@ -44,5 +45,6 @@ pub use operation::{
     CommandMemory, Completion, DeviceCommand, FallocateMode, Memory, Operation, Segment, SharedFd, Source,
     Target,
 };
+pub use poll::PollStats;
 pub use pool::{BufPool, PoolUse};
 pub use ring::{Features, Gather, Ring, RingFull, RingOptions, probe};

@@ -11,7 +11,7 @@
 //! - The completion queue has room for every operation the ring may hold. Results of cancellations come on top; the
 //!   kernel keeps what does not fit (IORING_FEAT_NODROP, required).
 //! - No operation waits for another to end: idle receives, however many, hold up nothing.
-//! - Waiting blocks in the kernel; nothing here polls in a loop.
+//! - Waiting looks at the completion queue for as long as [`crate::poll`] says, then blocks in the kernel.
 //! - `drop` cancels everything and waits until the kernel gave back every operation. If the kernel refuses even
 //!   that, the memory is leaked rather than freed under it. So is that of device commands in the kernel, which end only
 //!   when their device wants it: they are not waited for.
@@ -34,6 +34,7 @@ use crate::limits::{
     ENTER_ATTEMPTS_MAX, RING_ENTRIES_DEFAULT, RING_ENTRIES_MAX, RING_OPS_DEFAULT, RING_OPS_MAX,
 };
 use crate::operation::{Completion, Operation};
+use crate::poll::{PollStats, PollWindow};
 use crate::slot::{InFlight, Place, Verdict};
 
 /// User data of cancellations, whose own results nobody needs. Slots stay below [`RING_OPS_MAX`].
@@ -48,11 +49,13 @@ pub struct RingOptions {
     pub entries: u32,
     /// Most operations the ring holds at a time, queued ones included.
     pub ops_max: usize,
+    /// Longest time that a wait looks at the completion queue before it sleeps, in microseconds; 0 = it sleeps at once.
+    pub poll_max_us: u32,
 }
 
 impl Default for RingOptions {
     fn default() -> Self {
-        Self { entries: RING_ENTRIES_DEFAULT, ops_max: RING_OPS_DEFAULT }
+        Self { entries: RING_ENTRIES_DEFAULT, ops_max: RING_OPS_DEFAULT, poll_max_us: 0 }
     }
 }
 
@@ -96,6 +99,7 @@ pub struct Ring {
     cancellations: VecDeque<u64>,
     /// Entries that were pushed and have no result yet, cancellations included.
     kernel_entries: usize,
+    poll: PollWindow,
     /// Not `Send`: the kernel accepts one submitting thread.
     thread: PhantomData<*const ()>,
 }
@@ -116,6 +120,10 @@ fn user_data(index: u32, generation: u32) -> u64 {
 )]
 fn now() -> Instant {
     Instant::now()
+}
+
+fn elapsed_us(begun: Instant) -> u64 {
+    u64::try_from(now().saturating_duration_since(begun).as_micros()).unwrap_or(u64::MAX)
 }
 
 impl Ring {
@@ -145,6 +153,7 @@ impl Ring {
             queue: VecDeque::new(),
             cancellations: VecDeque::new(),
             kernel_entries: 0,
+            poll: PollWindow::new(options.poll_max_us),
             thread: PhantomData,
         })
     }
@@ -153,6 +162,12 @@ impl Ring {
     #[must_use]
     pub const fn features(&self) -> Features {
         self.features
+    }
+
+    /// How waits ended.
+    #[must_use]
+    pub const fn poll_stats(&self) -> PollStats {
+        self.poll.stats()
     }
 
     /// Operations taken and not yet handed back.
@@ -233,8 +248,12 @@ impl Ring {
         let mut gather = gather.filter(|_| self.features.gathering);
         let before = out.len();
         let min = min.min(self.in_flight());
-        let deadline = timeout.and_then(|timeout| now().checked_add(timeout));
+        let begun = now();
+        let deadline = timeout.and_then(|timeout| begun.checked_add(timeout));
         let mut refusals = 0;
+        if gather.is_none() && min > 0 && self.poll.window_us() > 0 && self.look(begun, timeout, min, out)? {
+            return Ok(out.len() - before);
+        }
         loop {
             self.reap(out);
             let more = self.push(out);
@@ -256,9 +275,57 @@ impl Ring {
                 }
             }
             if !more && (out.len() - before >= min || expired) {
+                if want > 0 && gather.is_none() {
+                    self.poll.slept(elapsed_us(begun));
+                }
                 return Ok(out.len() - before);
             }
         }
+    }
+
+    /// Submits what fits and looks at the completion queue for a while; `true` if at least `min` operations ended.
+    fn look(
+        &mut self,
+        begun: Instant,
+        timeout: Option<Duration>,
+        min: usize,
+        out: &mut Vec<Completion>,
+    ) -> Result<bool, IoError> {
+        let window = Duration::from_micros(self.poll.window_us().into());
+        if timeout.is_some_and(|timeout| timeout < window) {
+            return Ok(false);
+        }
+        let before = out.len();
+        self.reap(out);
+        if self.push(out) || self.submit_now().is_err() {
+            // Too many, or refused: the caller goes on as if nobody had looked.
+            return Ok(false);
+        }
+        let window_us = u64::from(self.poll.window_us());
+        let (mut last_us, mut met) = (0, false);
+        loop {
+            self.reap(out);
+            met |= out.len() - before >= min;
+            let at_us = elapsed_us(begun);
+            // What was continued waits in our queue for the next submit.
+            if met || at_us >= window_us || !self.queue.is_empty() || self.poll.gap(at_us - last_us) {
+                break;
+            }
+            last_us = at_us;
+            if self.uring.submission().taskrun() {
+                self.submit_now().map_err(|error| IoError::from_io("look at", "the io_uring", error))?;
+            }
+            std::hint::spin_loop();
+        }
+        self.poll.looked(elapsed_us(begun), met);
+        Ok(met)
+    }
+
+    /// Submits what was pushed and runs completion work, without waiting.
+    fn submit_now(&self) -> io::Result<()> {
+        let count = u32::try_from(self.unsubmitted()).unwrap_or(u32::MAX);
+        // SAFETY: no argument structure is passed, the numbers are valid for every ring.
+        unsafe { self.uring.submitter().enter::<libc::sigset_t>(count, 0, ENTER_GETEVENTS, None) }.map(drop)
     }
 
     /// EAGAIN and EBUSY: the kernel wants results collected before it takes more.
@@ -437,7 +504,7 @@ impl fmt::Debug for Ring {
 /// # Errors
 /// Why not, in one sentence.
 pub fn probe() -> Result<Features, IoError> {
-    Ring::new(RingOptions { entries: 1, ops_max: 1 }).map(|ring| ring.features())
+    Ring::new(RingOptions { entries: 1, ops_max: 1, poll_max_us: 0 }).map(|ring| ring.features())
 }
 
 /// The best ring the kernel has: with deferred completion work, cooperative, plain.
@@ -515,7 +582,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "an operation that ended")]
     fn a_late_result_is_not_taken_for_the_next_operation_in_the_slot() {
-        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
+        let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1, poll_max_us: 0 }).unwrap();
         let mut out = Vec::new();
         ring.submit(Operation::Nop, 1).unwrap();
         ring.submit_and_wait(1, None, &mut out).unwrap();
@@ -529,7 +596,7 @@ mod tests {
         assert!(text(libc::ENOSYS).contains("built without io_uring"));
         assert!(text(libc::EPERM).contains("kernel.io_uring_disabled"));
         assert!(too_old("writev").to_string().contains("has no writev"));
-        let options = RingOptions { entries: 0, ops_max: 1 };
+        let options = RingOptions { entries: 0, ..RingOptions::default() };
         assert_eq!(Ring::new(options).unwrap_err().kind(), ErrorKind::Invalid);
     }
 }

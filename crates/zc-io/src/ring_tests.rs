@@ -14,7 +14,7 @@ use crate::operation::{FallocateMode, Memory, Operation, Segment, SharedFd, Sour
 use crate::{AlignedBuf, Arena, Completion, EventFd, Gather, Ring, RingOptions, probe};
 
 fn ring(entries: u32) -> Ring {
-    Ring::new(RingOptions { entries, ops_max: 512 }).unwrap()
+    Ring::new(RingOptions { entries, ops_max: 512, poll_max_us: 100 }).unwrap()
 }
 
 fn shared(fd: impl Into<OwnedFd>) -> SharedFd {
@@ -113,7 +113,7 @@ fn more_operations_than_the_ring_has_entries_all_end() {
 
 #[test]
 fn a_full_ring_hands_the_operation_back() {
-    let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 2 }).unwrap();
+    let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 2, poll_max_us: 0 }).unwrap();
     ring.submit(Operation::Nop, 0).unwrap();
     ring.submit(Operation::Nop, 1).unwrap();
     let full = ring.submit(Operation::Timeout { ms: 1 }, 2).unwrap_err();

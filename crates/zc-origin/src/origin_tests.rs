@@ -24,7 +24,7 @@ pub(crate) fn dir() -> tempfile::TempDir {
 
 /// Runs one operation of a request.
 fn carry_out(origin: &mut Origin, job: Job, operation: Operation) -> Step {
-    let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1 }).unwrap();
+    let mut ring = Ring::new(RingOptions { entries: 1, ops_max: 1, poll_max_us: 0 }).unwrap();
     let mut out = Vec::new();
     ring.submit(operation, 0).unwrap();
     ring.submit_and_wait(1, None, &mut out).unwrap();
