@@ -51,11 +51,21 @@ pub struct DirtyConfig {
     pub idle_ms: u64,
     /// Origin writes of one volume's destaging that may be in flight.
     pub destage_writes: u32,
+    /// Bytes a second that destaging writes to all origins together (0 = no bound). It does not count while writes wait
+    /// for room, and for what a volume is drained of.
+    pub destage_bytes_per_s: u64,
 }
 
 impl Default for DirtyConfig {
     fn default() -> Self {
-        Self { high_percent: 50, low_percent: 10, memory_bytes: 32 << 20, idle_ms: 1000, destage_writes: 16 }
+        Self {
+            high_percent: 50,
+            low_percent: 10,
+            memory_bytes: 32 << 20,
+            idle_ms: 1000,
+            destage_writes: 16,
+            destage_bytes_per_s: 0,
+        }
     }
 }
 

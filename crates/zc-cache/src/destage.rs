@@ -6,7 +6,8 @@
 //! is at every moment all epochs before some k, and a subset of k. A whole extent becomes a clean mapping where it lies.
 //!
 //! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
-//! half the age it may have, or when nobody asks for anything.
+//! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded
+//! (`destage_rate`), unless somebody waits for it.
 //!
 //! A refusal of the origin or an unreadable version ends the attempt; the epoch is tried again from its beginning after
 //! a growing pause, and stays dirty.
@@ -22,6 +23,7 @@ use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
 use crate::seam::{Action, Note, RequestKind};
 use crate::tracks::ExpectHeld;
+use crate::write_back::VolumeDirty;
 
 /// Largest origin write of destaging.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -209,6 +211,9 @@ impl CacheManager {
                 return;
             }
             let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
+            if !self.may_write_now(volume) {
+                return;
+            }
             let (batch, next) = self.next_batch(volume, epoch, from);
             let issued = u32::from(batch.is_some());
             self.destaging(volume).step =
@@ -217,6 +222,18 @@ impl CacheManager {
                 self.issue_batch(volume, &batch);
             }
         }
+    }
+
+    /// Whether the bound on bytes a second lets a write of destaging go off.
+    fn may_write_now(&mut self, volume: VolumeId) -> bool {
+        let awaited = |dirty: &VolumeDirty| !dirty.waiting.is_empty();
+        let urgent = self.stopping
+            || self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.draining)
+            || self.wb.volumes.values().any(awaited);
+        if urgent {
+            self.wb.rate.forgive();
+        }
+        urgent || self.wb.rate.allows(self.cfg.dirty.destage_bytes_per_s, self.now_ms)
     }
 
     /// The next run of neighbouring sectors of an epoch, and where to go on.
@@ -248,6 +265,7 @@ impl CacheManager {
         let Batch { offset_bytes, len_bytes, zero, .. } = *batch;
         self.stats.destaged_bytes += u64::from(len_bytes);
         self.stats.destage_writes += 1;
+        self.wb.rate.spend(len_bytes);
         if zero {
             let kind = RequestKind::WriteZeroes { no_hole: false, fua: false };
             self.submit_destage_write(volume, offset_bytes, len_bytes, kind);

@@ -26,6 +26,7 @@ pub mod startup;
 mod commit;
 mod compressibility;
 mod destage;
+mod destage_rate;
 mod dirty;
 mod dirty_jobs;
 mod dirty_replay;

@@ -22,6 +22,7 @@ use zc_format::{EXTENT_HEADER_BYTES, Record};
 use crate::commit::{Commit, epoch_writes_max};
 use crate::config::{Ack, Mode, OnLoss, VolumeConfig};
 use crate::destage::Destaging;
+use crate::destage_rate::DestageRate;
 use crate::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
 use crate::dirty_jobs::DirtyJob;
 use crate::dirty_unit::DirtyUnit;
@@ -68,6 +69,8 @@ pub(crate) struct WriteBack {
     /// Requests wait until the journal is durable to here: what the start decided must not be decided anew.
     pub(crate) held_until: Option<u64>,
     held: VecDeque<Request>,
+    /// Bound on what destaging writes in a second.
+    pub(crate) rate: DestageRate,
     /// The volume whose waiting write is the next to be taken in.
     turn: VolumeId,
 }

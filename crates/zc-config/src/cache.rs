@@ -65,6 +65,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
             .size("dirty_memory", &limits::DIRTY_MEMORY_BYTES)
             .unwrap_or_else(|| 32 * u64::from(MIB)),
         destage_idle_ms: section.duration("destage_idle", 1_000, &limits::DESTAGE_IDLE_MS),
+        destage_bytes_per_s: section.size("destage_rate", &limits::DESTAGE_RATE).unwrap_or(0),
         destage_writes: section.count("destage_writes", 16, &limits::DESTAGE_WRITES),
     };
     section.finish();

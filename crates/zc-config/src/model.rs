@@ -243,6 +243,8 @@ pub struct CacheConfig {
     pub destage_idle_ms: u64,
     /// Origin writes of one volume's destaging that may be in flight.
     pub destage_writes: u32,
+    /// Bytes a second that destaging writes to all origins together; 0 = no bound.
+    pub destage_bytes_per_s: u64,
 }
 
 /// `[[volume]]`.

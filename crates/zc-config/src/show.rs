@@ -68,6 +68,7 @@ impl Config {
             ("dirty_memory", size(cache.dirty_memory_bytes)),
             ("destage_idle", duration(cache.destage_idle_ms)),
             ("destage_writes", cache.destage_writes.to_string()),
+            ("destage_rate", size(cache.destage_bytes_per_s)),
         ]);
         rows
     }

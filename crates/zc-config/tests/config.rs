@@ -69,6 +69,7 @@ fn the_effective_file_reads_back() {
         poll_max = "150 us"
         destage_idle = "1 min"
         destage_writes = 3
+        destage_rate = "20 MiB"
         [[volume]]
         name = "two words"
         origin = "relative"
@@ -112,6 +113,7 @@ fn the_effective_file_reads_back() {
     assert_eq!(config.cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.cache.compression_level, 7);
     assert_eq!((config.cache.dirty_high_percent, config.cache.dirty_low_percent), (80, 80));
+    assert_eq!((config.cache.destage_bytes_per_s, config.cache.poll_max_us), (20 << 20, 150));
     assert_eq!((config.volumes[0].ack, config.volumes[0].max_dirty_age_ms), (Some(Ack::Durable), 90_000));
     let listed = strange.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
     assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);

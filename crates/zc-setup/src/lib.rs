@@ -172,6 +172,7 @@ pub fn manager_config(
             memory_bytes: config.dirty_memory_bytes,
             idle_ms: config.destage_idle_ms,
             destage_writes: config.destage_writes,
+            destage_bytes_per_s: config.destage_bytes_per_s,
         },
     })
 }

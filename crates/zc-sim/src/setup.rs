@@ -110,6 +110,7 @@ impl Setup {
             memory_bytes: 32 << 10,
             idle_ms: 500,
             destage_writes: 4,
+            destage_bytes_per_s: 0,
         };
         let mut volumes = volumes(&mut rng);
         volumes.truncate(1);
@@ -221,6 +222,8 @@ impl Setup {
             memory_bytes: 1 << rng.random_range(12..=20),
             idle_ms: rng.random_range(1..=2000),
             destage_writes: rng.random_range(1..=16),
+            // Not drawn: the other seeds are to stay what they were.
+            destage_bytes_per_s: if seed % 8 == 6 { 256 << 10 } else { 0 },
         };
         for volume in &mut self.volumes {
             reconfigure_write_back(&mut rng, volume);

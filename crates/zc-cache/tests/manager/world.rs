@@ -112,6 +112,7 @@ pub(crate) struct Shape {
     pub(crate) read_buffer_bytes: u32,
     pub(crate) prefetch_max_bytes: u32,
     pub(crate) insert_bytes_max: u32,
+    pub(crate) destage_bytes_per_s: u64,
 }
 
 impl Default for Shape {
@@ -125,6 +126,7 @@ impl Default for Shape {
             read_buffer_bytes: 0,
             prefetch_max_bytes: 0,
             insert_bytes_max: 8 << 20,
+            destage_bytes_per_s: 0,
         }
     }
 }
@@ -164,7 +166,10 @@ impl World {
             prefetch_max_bytes: shape.prefetch_max_bytes,
             regions_active_max: 16,
             discard: false,
-            dirty: zc_cache::config::DirtyConfig::default(),
+            dirty: zc_cache::config::DirtyConfig {
+                destage_bytes_per_s: shape.destage_bytes_per_s,
+                ..zc_cache::config::DirtyConfig::default()
+            },
         };
         let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();

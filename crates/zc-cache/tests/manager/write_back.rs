@@ -462,6 +462,50 @@ fn what_is_clean_is_recorded_with_the_next_commit_or_soon_without_one() {
     assert!(t.world.origins[&V] == t.twin);
 }
 
+/// Where the origin keeps up, what it lacks is not older than it may be, however the writes come.
+#[test]
+fn the_oldest_dirty_data_keeps_to_its_age() {
+    const MAX_MS: u64 = 4000;
+    let mut t = Twin::new(Shape { slots: 128, ..Shape::default() });
+    let settings = WriteBackConfig { max_dirty_age_ms: MAX_MS, ..WriteBackConfig::default() };
+    t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+    let mut ages = Vec::new();
+    for step in 0..6000_u64 {
+        // Bursts and pauses, all over the volume, some of them flushed.
+        if step % 700 < 400 {
+            t.write(E * (step * 37 % 512), &extents(step, 1));
+        }
+        if step % 97 == 0 {
+            t.flush();
+        }
+        t.world.tick(10);
+        ages.push(t.world.manager.dirty(V).unwrap().oldest_age_ms);
+    }
+    ages.sort_unstable();
+    assert!(ages[ages.len() * 999 / 1000] <= MAX_MS, "{:?}", ages.last());
+    assert!(ages[ages.len() / 2] > MAX_MS / 8, "not destaged at once: {}", ages[ages.len() / 2]);
+}
+
+#[test]
+fn destaging_keeps_to_its_rate_unless_somebody_waits() {
+    let mut t = Twin::new(Shape { destage_bytes_per_s: 64 << 10, ..Shape::default() });
+    let settings = WriteBackConfig { max_dirty_age_ms: 1000, ..WriteBackConfig::default() };
+    t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+    for extent in (0..64).step_by(2) {
+        t.write(E * extent, &extents(extent, 1));
+    }
+    t.flush();
+    let dirty = 32 * E;
+    for _ in 0..200 {
+        t.world.tick(10);
+    }
+    let written = t.world.stat("destaged_bytes");
+    assert!((64 << 10..=(2 * 64 + 16 + 8) << 10).contains(&written), "{written} of {dirty} in two seconds");
+    t.clean();
+    assert_eq!(t.world.stat("destaged_bytes"), dirty, "who asks for it does not wait for the rate");
+    assert!(t.world.origins[&V] == t.twin);
+}
+
 #[test]
 fn a_commit_that_relies_on_another_unit_is_flushed() {
     let mut t = Twin::new(Shape::default());
