@@ -396,6 +396,8 @@ pub fn open<M: Media>(
     superblock.boot_id = options.boot_id;
     superblock.features.compat |= Features::JOURNAL_NEXT;
     superblock.journal_next = journal.next;
+    // After a killed daemon what was replayed may not be durable yet; the superblock says that it is.
+    flush(media)?;
     write_superblock(media, &superblock)?;
     let start = StartState {
         session: superblock.session,

@@ -11,6 +11,10 @@ struct Memory {
     journal: Vec<u8>,
     bad: Vec<u64>,
     writes_left: Option<u32>,
+    /// Whether there was a flush since the last write.
+    flushed: bool,
+    /// Writes that came after a write, without a flush between.
+    unordered: u32,
 }
 
 impl Memory {
@@ -41,12 +45,14 @@ impl Media for Memory {
         if let Some(left) = &mut self.writes_left {
             *left = left.checked_sub(1).ok_or(ErrorKind::Io)?;
         }
+        self.unordered += u32::from(!core::mem::take(&mut self.flushed));
         let (bytes, start) = self.at(offset_bytes);
         bytes[start..start + data.len()].copy_from_slice(data);
         Ok(())
     }
 
     fn flush(&mut self) -> Result<(), ErrorKind> {
+        self.flushed = true;
         Ok(())
     }
 }
@@ -74,6 +80,8 @@ fn formatted_as(geometry: Geometry) -> (Memory, Geometry) {
         journal: vec![0x5a; usize_from_u64(JOURNAL_BYTES)],
         bad: Vec::new(),
         writes_left: None,
+        flushed: false,
+        unordered: 0,
     };
     let options = FormatOptions {
         geometry: geometry.clone(),
@@ -206,8 +214,14 @@ fn any_three_superblocks_may_be_lost_and_a_session_cut_off_while_opening_is_not_
 
 #[test]
 fn another_device_and_a_shrunk_one_are_refused() {
-    let mut blank =
-        Memory { bytes: vec![0; 1 << 20], journal: Vec::new(), bad: Vec::new(), writes_left: None };
+    let mut blank = Memory {
+        bytes: vec![0; 1 << 20],
+        journal: Vec::new(),
+        bad: Vec::new(),
+        writes_left: None,
+        flushed: false,
+        unordered: 0,
+    };
     assert!(matches!(open_it(&mut blank).0, Err(StartError::NotACache)));
     let (mut memory, geometry) = formatted();
     memory.bytes.truncate(usize_from_u64(geometry.device_bytes) - BLOCK);
@@ -288,6 +302,15 @@ fn blocks_that_only_the_superblock_knows_of_are_missed() {
     let at = usize_from_u64(geometry.journal_block_offset(JournalSeq(2)));
     memory.bytes[at + 70] ^= 1;
     assert_eq!(open_it(&mut memory).0.unwrap().distrust, None);
+}
+
+#[test]
+fn what_was_replayed_is_durable_before_the_superblock_says_so() {
+    let (mut memory, geometry) = formatted();
+    put_journal(&mut memory, &geometry, 1, 1001, 1);
+    memory.unordered = 0;
+    assert_eq!(open_it(&mut memory).0.unwrap().superblock.journal_next, JournalSeq(2));
+    assert_eq!(memory.unordered, 2, "of each half of the superblock the second copy, and nothing else");
 }
 
 #[test]

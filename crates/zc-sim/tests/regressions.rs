@@ -51,6 +51,12 @@ fn the_end_of_the_journal_is_known() {
     is_clean(&[918_700]);
 }
 
+/// A start that was cut off had claimed journal blocks that it had read and that were not durable yet.
+#[test]
+fn a_start_claims_what_is_durable_only() {
+    is_clean(&[950_639]);
+}
+
 /// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
 /// and took requests for write-through that were served after a change to write-back.
 #[test]
