@@ -2,7 +2,7 @@
 //! manager's own work and memory.
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
 use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, ReqId, VolumeId};
@@ -59,6 +59,7 @@ impl Driver {
             prefetch_max_bytes: 0,
             regions_active_max: 128,
             discard: false,
+            replacement: Replacement::Lru,
             dirty: zc_cache::config::DirtyConfig::default(),
         };
         let start = StartState::fresh();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, FormatOptions, Media};
 use zc_core::{
@@ -229,6 +229,7 @@ fn config(geometry: &Geometry) -> ManagerConfig {
         prefetch_max_bytes: 128 << 10,
         regions_active_max: 128,
         discard: false,
+        replacement: Replacement::Lru,
         dirty: zc_cache::config::DirtyConfig::default(),
     }
 }

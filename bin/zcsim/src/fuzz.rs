@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use zc_config::Policy;
 use zc_sim::{CANARIES, Canary, Coverage, Options, SeedReport, Turns, run_seed, run_turns, shrink};
 
 /// Seeds within which each canary must be found.
@@ -36,6 +38,9 @@ pub(crate) struct Args {
     /// Switch on a deliberate bug (g1-stale-fill, g2-no-region-mark, ...): the run must fail.
     #[arg(long)]
     canary: Option<String>,
+    /// The replacement policy (lru, fifo-reinsert, s3-fifo, shared-lru); default: each seed draws one.
+    #[arg(long)]
+    policy: Option<Word>,
     /// Check that each deliberate bug is found.
     #[arg(long)]
     canaries: bool,
@@ -51,6 +56,20 @@ pub(crate) struct Args {
     /// Print every event and action of the seed to standard error.
     #[arg(long, requires = "seed")]
     trace: bool,
+}
+
+/// A replacement policy by its word in the configuration.
+#[derive(Debug, Clone, Copy)]
+struct Word(Policy);
+
+impl FromStr for Word {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        let known = || Policy::WORDS.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+        let found = Policy::WORDS.iter().find(|(known, _)| *known == word);
+        found.map(|(_, policy)| Self(*policy)).ok_or_else(|| format!("there are {}", known()))
+    }
 }
 
 /// What all threads together have found.
@@ -74,7 +93,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         },
     };
     if args.canaries {
-        return run_canaries(args.ops);
+        return run_canaries(args);
     }
     if let Some(seed) = args.seed {
         if args.shrink {
@@ -85,8 +104,14 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     run_many(args, canary)
 }
 
-fn options(ops: u64, canary: Option<Canary>) -> Options {
-    Options { ops, canary, trace: None }
+fn options(args: &Args, canary: Option<Canary>) -> Options {
+    let replacement = args.policy.map(|Word(policy)| zc_setup::replacement(policy));
+    Options { ops: args.ops, canary, replacement, trace: None }
+}
+
+/// As it was given.
+fn policy_flag(args: &Args) -> String {
+    args.policy.map_or_else(String::new, |Word(policy)| format!(" --policy {}", policy.word()))
 }
 
 /// Runs a seed; a panic of the manager is a finding like any other.
@@ -106,7 +131,7 @@ fn attempt(seed: u64, options: &Options, turns: Option<&Turns>) -> Result<SeedRe
 fn run_shrink(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let shrunk = shrink(seed, &options(args.ops, canary), SHRINK_RUNS_MAX);
+    let shrunk = shrink(seed, &options(args, canary), SHRINK_RUNS_MAX);
     std::panic::set_hook(quiet);
     let Some(shrunk) = shrunk else {
         println!("seed {seed}: clean, there is nothing to shrink");
@@ -119,13 +144,14 @@ fn run_shrink(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
         shrunk.runs
     );
     let canary = args.canary.as_ref().map_or_else(String::new, |name| format!(" --canary {name}"));
-    println!("  replay: zcsim fuzz --seed {seed}{canary} --trace --turns {}", shrunk.turns);
+    let policy = policy_flag(args);
+    println!("  replay: zcsim fuzz --seed {seed}{canary}{policy} --trace --turns {}", shrunk.turns);
     ExitCode::FAILURE
 }
 
 fn run_one(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     let trace = args.trace.then_some((|line: &str| eprintln!("{line}")) as fn(&str));
-    match attempt(seed, &Options { trace, ..options(args.ops, canary) }, args.turns.as_ref()) {
+    match attempt(seed, &Options { trace, ..options(args, canary) }, args.turns.as_ref()) {
         Ok(report) => {
             println!("seed {seed}: clean, {} requests, digest {:016x}", report.ops, report.digest);
             ExitCode::SUCCESS
@@ -137,13 +163,13 @@ fn run_one(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     }
 }
 
-fn run_canaries(ops: u64) -> ExitCode {
+fn run_canaries(args: &Args) -> ExitCode {
     let mut lost = 0;
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     for (name, canary) in CANARIES {
         let found =
-            (1..=CANARY_SEEDS).find(|seed| attempt(*seed, &options(ops, Some(*canary)), None).is_err());
+            (1..=CANARY_SEEDS).find(|seed| attempt(*seed, &options(args, Some(*canary)), None).is_err());
         match found {
             Some(seed) => println!("canary {name}: found by seed {seed}"),
             None => {
@@ -175,7 +201,7 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
                     if seed >= last {
                         return;
                     }
-                    let outcome = attempt(seed, &options(args.ops, canary), None);
+                    let outcome = attempt(seed, &options(args, canary), None);
                     let Ok(mut totals) = totals.lock() else { return };
                     totals.seeds += 1;
                     bar.inc(1);
@@ -214,7 +240,11 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     );
     for (seed, text) in &totals.failures {
         println!("seed {seed}: {text}");
-        println!("  replay: zcsim fuzz --seed {seed} --ops {} --trace (or --shrink)", args.ops);
+        println!(
+            "  replay: zcsim fuzz --seed {seed} --ops {}{} --trace (or --shrink)",
+            args.ops,
+            policy_flag(args)
+        );
     }
     let clean = totals.seeds - count(&totals.failures);
     println!("{clean} passed, {} failed", totals.failures.len());

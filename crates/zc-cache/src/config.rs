@@ -34,6 +34,8 @@ pub struct ManagerConfig {
     pub regions_active_max: u32,
     /// Discard slots before reuse.
     pub discard: bool,
+    /// Which WEU goes when a slot is needed.
+    pub replacement: Replacement,
     /// Write-back, as far as it concerns the cache as a whole.
     pub dirty: DirtyConfig,
 }
@@ -67,6 +69,20 @@ impl Default for DirtyConfig {
             destage_bytes_per_s: 0,
         }
     }
+}
+
+/// Which WEU goes when a slot is needed. See the documentation of module `policy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replacement {
+    /// The least recently used one.
+    #[default]
+    Lru,
+    /// The oldest, unless it is used much.
+    FifoReinsert,
+    /// S3-FIFO: new ones soon, unless they are used much.
+    S3Fifo,
+    /// The least recently used one, unless many addresses share its content.
+    SharedLru,
 }
 
 /// How a volume treats writes and lookups.

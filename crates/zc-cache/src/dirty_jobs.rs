@@ -276,7 +276,7 @@ impl CacheManager {
                     return self.store_dirty(id, Codec::Raw, src);
                 }
                 self.stats.dirty_shared += 1;
-                self.policy.touched(slot);
+                self.policy.shared(slot);
                 self.owe(slot);
                 Some(Body::Stored { place, own: false })
             }

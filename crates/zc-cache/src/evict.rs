@@ -57,6 +57,7 @@ impl CacheManager {
             pinned |= busy;
             busy || slots.get(slot).state != SlotState::Sealed || !slots.may_reuse(slot)
         });
+        self.stats.evictions_spared = self.policy.spared();
         let Some(slot) = victim else {
             if !(self.inserts.ready.is_empty() && self.wb.ready.is_empty()) {
                 self.sweep_urgent = true;

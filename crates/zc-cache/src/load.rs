@@ -273,7 +273,7 @@ impl CacheManager {
             .map(|(id, slot)| (slot.weu_seq, id))
             .collect();
         by_age.sort_unstable();
-        by_age.into_iter().for_each(|(_, slot)| self.policy.touched(slot));
+        by_age.into_iter().for_each(|(_, slot)| self.policy.inserted(slot));
         let untrusted = self.volumes.values().any(|volume| !volume.cfg.trusted);
         self.voids_owed |= untrusted || !self.mapping_trusted;
         self.out.push(Action::IntentReady);

@@ -39,7 +39,7 @@ use crate::insert::Inserts;
 use crate::journal::Journal;
 use crate::load::Load;
 use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
-use crate::policy::{ReplacementPolicy, WeuLru};
+use crate::policy::{ReplacementPolicy, policy};
 use crate::probe::Probes;
 use crate::read::{Fill, Hit, Prefetched, ReadOp};
 use crate::read_buffer::ReadBuffer;
@@ -266,7 +266,7 @@ impl CacheManager {
             volumes: Map::default(),
             files: FileIndex::new(shape, config.file_index_entries),
             prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
-            policy: Box::new(WeuLru::new(geometry.slots)),
+            policy: policy(config.replacement, geometry.slots),
             slots: SlotTable::new(geometry.slots, config.generation_bits),
             headers: HeaderCache::new(HEADERS_MAX),
             sweep: SweepCursor::default(),

@@ -163,6 +163,8 @@ stats! {
     evictions,
     /// Evictions that had to do without the victim's header.
     evictions_headerless,
+    /// WEUs that were next to go and that the replacement policy let pass.
+    evictions_spared,
     /// Evictions while some slot was pinned by a reader.
     evictions_while_reading,
     /// Base entries overwritten whose content stayed for duplicates.

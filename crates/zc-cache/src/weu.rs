@@ -107,7 +107,7 @@ impl CacheManager {
         if let Some(print) = print {
             self.prints.touch(&print, slot);
         }
-        self.policy.touched(slot);
+        self.policy.shared(slot);
         self.map_extent(key, Mapping::Duplicate(place));
     }
 

@@ -123,6 +123,12 @@ words! {
     Policy {
         /// Least recently used WEU.
         Lru = "lru",
+        /// Oldest WEU, unless it is used much.
+        FifoReinsert = "fifo-reinsert",
+        /// S3-FIFO over WEUs.
+        S3Fifo = "s3-fifo",
+        /// Least recently used WEU, unless many addresses share its content.
+        SharedLru = "shared-lru",
     }
 }
 

@@ -116,7 +116,10 @@ fn mistakes_in_words_and_keys_of_the_cache() {
         ("poll_max = 50", "3: cache.poll_max: 50 is not a duration such as \"100 us\""),
         ("destage_idle = \"1 ms\"", "3: cache.destage_idle: 1 ms is not between 10 ms and 1 h"),
         ("destage_writes = 0", "3: cache.destage_writes: 0 is not between 1 and 1024"),
-        ("policy = \"belady\"", "3: cache.policy: \"belady\" is not lru"),
+        (
+            "policy = \"belady\"",
+            "3: cache.policy: \"belady\" is not one of lru, fifo-reinsert, s3-fifo, shared-lru",
+        ),
         ("colour = 3", "3: cache.colour: there is no such key"),
         ("extend_size = 3", "3: cache.extend_size: there is no such key; did you mean \"extent_size\"?"),
         (

@@ -16,17 +16,26 @@ struct Choice {
     codec: &'static str,
     mode: &'static str,
     prefetch_kib: u32,
+    policy: &'static str,
 }
 
-const PLAIN: Choice =
-    Choice { extent_kib: 4, dedup: true, codec: "lz4", mode: "write-through", prefetch_kib: 0 };
+const POLICIES: [&str; 4] = ["lru", "fifo-reinsert", "s3-fifo", "shared-lru"];
+const PLAIN: Choice = Choice {
+    extent_kib: 4,
+    dedup: true,
+    codec: "lz4",
+    mode: "write-through",
+    prefetch_kib: 0,
+    policy: "lru",
+};
 
 fn config(choice: Choice) -> Config {
-    let Choice { extent_kib, dedup, codec, mode, prefetch_kib } = choice;
+    let Choice { extent_kib, dedup, codec, mode, prefetch_kib, policy } = choice;
     let text = format!(
         "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"8 MiB\"\nweu_size = \"256 KiB\"\n\
          extent_size = \"{extent_kib} KiB\"\ndedup = {dedup}\ncompression = \"{codec}\"\n\
          prefetch_max = \"{prefetch_kib} KiB\"\nprefetch_threshold = \"64 KiB\"\n\
+         policy = \"{policy}\"\n\
          [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"{mode}\"\n"
     );
     Config::parse(&text, "test").unwrap()
@@ -79,9 +88,16 @@ fn choices() -> impl Strategy<Value = Choice> {
     let codecs = prop::sample::select(vec!["none", "lz4", "zstd"]);
     let sizes = prop::sample::select(vec![4_u32, 8, 32]);
     let ahead = prop::sample::select(vec![0_u32, 128]);
-    (sizes, any::<bool>(), codecs, modes, ahead).prop_map(|(extent_kib, dedup, codec, mode, prefetch_kib)| {
-        Choice { extent_kib, dedup, codec, mode, prefetch_kib }
-    })
+    (sizes, any::<bool>(), codecs, modes, ahead, prop::sample::select(&POLICIES[..])).prop_map(
+        |(extent_kib, dedup, codec, mode, prefetch_kib, policy)| Choice {
+            extent_kib,
+            dedup,
+            codec,
+            mode,
+            prefetch_kib,
+            policy,
+        },
+    )
 }
 
 /// Runs of reads and writes over a few hundred blocks, with contents out of a small pool.
@@ -212,6 +228,27 @@ fn what_warms_the_cache_does_not_count() {
         run(&load(&requests), &config(PLAIN), replay, |_| {}).unwrap().read_hit_ratio()
     };
     assert_eq!([ratio(0), ratio(32)], [0.5, 1.0]);
+}
+
+/// Between rounds over contents that are used all the time come scans that are longer than the cache: what only recency
+/// protects has gone by then.
+#[test]
+fn policies_that_count_uses_keep_them_through_a_scan() {
+    let busy = (0..40).flat_map(|_| 0..64_u64);
+    let mut blocks: Vec<u64> = busy.clone().collect();
+    for round in 0..8 {
+        blocks.extend(1000 + round * 2000..1000 + (round + 1) * 2000);
+        blocks.extend(busy.clone().take(128));
+    }
+    let reads = blocks.into_iter().zip(0_u64..);
+    let reads: Vec<_> = reads.map(|(block, n)| request(Op::Read, block, n, u128::from(block) + 1)).collect();
+    let reports = POLICIES.map(|policy| replay(&reads, Choice { policy, ..PLAIN }, 12));
+    let [lru, fifo, s3, shared] = reports.map(|report| (report.read_hits(), report.stats.evictions_spared));
+    assert_eq!(shared, lru, "nothing is shared");
+    assert_eq!(lru.1, 0);
+    // 64 misses for each of eight rounds.
+    assert!(fifo.0 >= lru.0 + 400 && s3.0 >= lru.0 + 400, "{lru:?} {fifo:?} {s3:?}");
+    assert!(fifo.1 > 0 && s3.1 > 0);
 }
 
 #[test]

@@ -9,7 +9,8 @@
 use zc_cache::config as cache;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
-    Ack, Admission, CacheConfig, Compression, Fingerprint, Mode, OnCacheLoss, RegionSize, VolumeConfig,
+    Ack, Admission, CacheConfig, Compression, Fingerprint, Mode, OnCacheLoss, Policy, RegionSize,
+    VolumeConfig,
 };
 use zc_core::{Codec, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
@@ -85,6 +86,17 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
         OnCacheLoss::ReadOnly => cache::OnLoss::ReadOnly,
     };
     cache::WriteBackConfig { ack, max_dirty_age_ms: volume.max_dirty_age_ms, on_loss }
+}
+
+/// The replacement policy.
+#[must_use]
+pub const fn replacement(policy: Policy) -> cache::Replacement {
+    match policy {
+        Policy::Lru => cache::Replacement::Lru,
+        Policy::FifoReinsert => cache::Replacement::FifoReinsert,
+        Policy::S3Fifo => cache::Replacement::S3Fifo,
+        Policy::SharedLru => cache::Replacement::SharedLru,
+    }
 }
 
 const fn admission(admission: Admission) -> cache::Admission {
@@ -166,6 +178,7 @@ pub fn manager_config(
         prefetch_max_bytes: config.prefetch_max_bytes,
         regions_active_max: config.regions_active_max,
         discard: config.discard,
+        replacement: replacement(config.policy),
         dirty: cache::DirtyConfig {
             high_percent: config.dirty_high_percent,
             low_percent: config.dirty_low_percent,

@@ -82,6 +82,7 @@ pub const REQUIRED: &[&str] = &[
     "duplicate_outlived_base",
     "evictions",
     "evictions_headerless",
+    "evictions_spared",
     "evictions_while_reading",
     "extent_hits_memory",
     "extent_hits_zero",

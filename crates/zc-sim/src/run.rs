@@ -4,7 +4,7 @@ use core::cell::Cell;
 use std::hash::{Hash as _, Hasher as _};
 
 use rand::RngExt as _;
-use zc_cache::config::Canary;
+use zc_cache::config::{Canary, Replacement};
 
 use crate::coverage::Coverage;
 use crate::shrink::Turns;
@@ -28,6 +28,8 @@ pub struct Options {
     pub ops: u64,
     /// A deliberate bug.
     pub canary: Option<Canary>,
+    /// The replacement policy; `None`: the seed decides.
+    pub replacement: Option<Replacement>,
     /// Where every event and action goes, for people.
     pub trace: Option<fn(&str)>,
 }
@@ -180,7 +182,7 @@ fn end(world: &mut World) {
 mod tests {
     use super::*;
 
-    const OPTIONS: Options = Options { ops: 400, canary: None, trace: None };
+    const OPTIONS: Options = Options { ops: 400, canary: None, replacement: None, trace: None };
 
     #[test]
     fn the_same_seed_gives_the_same_digest() {
@@ -202,7 +204,7 @@ mod tests {
     #[test]
     fn every_canary_is_found() {
         for (name, canary) in CANARIES {
-            let options = Options { ops: 2000, canary: Some(*canary), trace: None };
+            let options = Options { ops: 2000, canary: Some(*canary), ..OPTIONS };
             let found = (1..=20).any(|seed| {
                 std::panic::catch_unwind(|| run_seed(seed, &options)).is_ok_and(|outcome| outcome.is_err())
             });

@@ -4,7 +4,7 @@ use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{
-    Ack, Admission, DirtyConfig, ManagerConfig, Mode, OnLoss, VolumeConfig, WriteBackConfig,
+    Ack, Admission, DirtyConfig, ManagerConfig, Mode, OnLoss, Replacement, VolumeConfig, WriteBackConfig,
 };
 use zc_core::{Codec, FingerprintKind, VolumeId};
 use zc_format::{Geometry, PlanOptions};
@@ -89,6 +89,7 @@ impl Setup {
         let volumes = volumes(rng);
         let mut setup = Self { config, volumes, faults: Faults::random(rng), write_back: false };
         setup.write_back(seed);
+        setup.replacement(seed);
         setup
     }
 
@@ -158,6 +159,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
+        replacement: Replacement::Lru,
         dirty: DirtyConfig::default(),
     }
 }
@@ -207,6 +209,17 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
 }
 
 impl Setup {
+    /// Draws the replacement policy, also apart.
+    fn replacement(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5250);
+        self.config.replacement = match rng.random_range(0..10) {
+            0..4 => Replacement::Lru,
+            4..6 => Replacement::FifoReinsert,
+            6..8 => Replacement::S3Fifo,
+            _ => Replacement::SharedLru,
+        };
+    }
+
     /// Lets half of the seeds write back. Chance is drawn apart, so that the others are what they were. Seeds that
     /// write back are honest more often: where the device lies, less can be demanded of them.
     fn write_back(&mut self, seed: u64) {

@@ -84,7 +84,10 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let setup = Setup::random(seed, &mut rng);
+        let mut setup = Setup::random(seed, &mut rng);
+        if let Some(replacement) = options.replacement {
+            setup.config.replacement = replacement;
+        }
         Self::build(seed, rng, setup, options)
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
@@ -166,6 +166,7 @@ impl World {
             prefetch_max_bytes: shape.prefetch_max_bytes,
             regions_active_max: 16,
             discard: false,
+            replacement: Replacement::Lru,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,
                 ..zc_cache::config::DirtyConfig::default()

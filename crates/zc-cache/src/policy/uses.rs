@@ -1,0 +1,62 @@
+//! Uses of slots since they came or were let pass last, and whether they are many: more than twice the mean of all known
+//! slots. A fixed bound, as policies for pages have it, lets everything pass where units have hundreds of extents, or
+//! nothing.
+//!
+//! Invariant: the sum is that of the known slots. Counts stop at 65,535: 2 bytes a slot. What it does not do: know which
+//! slots are known.
+
+use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
+
+/// A count is many if it is more than so many times the mean. Of 1/2, 1, 2, 4 and 8, measured on four workloads.
+const MANY_MEANS: u64 = 2;
+
+/// The counts.
+#[derive(Debug)]
+pub(super) struct Uses {
+    counts: Vec<u16>,
+    sum: u64,
+    known: u64,
+}
+
+impl Uses {
+    /// None for each of `slots` slots.
+    pub(super) fn new(slots: u32) -> Self {
+        Self { counts: vec![0; usize_from_u32(slots)], sum: 0, known: 0 }
+    }
+
+    /// A slot is known from now on.
+    pub(super) fn enter(&mut self) {
+        self.known += 1;
+    }
+
+    /// A known slot is no more.
+    pub(super) fn leave(&mut self, slot: WeuSlot) {
+        let count = core::mem::take(&mut self.counts[usize_from_u32(slot.0)]);
+        self.sum -= u64::from(count);
+        self.known -= 1;
+    }
+
+    /// Counts a use of a known slot.
+    pub(super) fn add(&mut self, slot: WeuSlot) {
+        let count = &mut self.counts[usize_from_u32(slot.0)];
+        self.sum += u64::from(*count < u16::MAX);
+        *count = count.saturating_add(1);
+    }
+
+    /// Whether a slot has many.
+    pub(super) fn many(&self, slot: WeuSlot) -> bool {
+        u64::from(self.counts[usize_from_u32(slot.0)]) * self.known > MANY_MEANS * self.sum
+    }
+
+    /// Takes half of its uses from a known slot.
+    pub(super) fn halve(&mut self, slot: WeuSlot) {
+        let count = &mut self.counts[usize_from_u32(slot.0)];
+        self.sum -= u64::from(*count - *count / 2);
+        *count /= 2;
+    }
+
+    /// RAM of the counts, in bytes.
+    pub(super) fn ram_bytes(&self) -> u64 {
+        u64_from_usize(self.counts.capacity() * size_of::<u16>())
+    }
+}
