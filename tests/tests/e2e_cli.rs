@@ -166,3 +166,30 @@ fn zcctl_shows_a_running_daemon_and_a_stopped_cache() {
         assert_eq!(dump.status.code(), Some(0), "{structure}: {dump:?}");
     }
 }
+
+/// The CPUs on which a thread of a process may run, by the thread's name.
+fn cpus_of(pid: u32, name: &str) -> Option<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    let mut threads = threads.map(|thread| thread.expect("a thread").path());
+    let thread = threads
+        .find(|thread| std::fs::read_to_string(thread.join("comm")).is_ok_and(|comm| comm.trim() == name))?;
+    let status = std::fs::read_to_string(thread.join("status")).expect("its status");
+    let cpus = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    Some(cpus.trim().to_owned())
+}
+
+#[test]
+fn threads_run_where_the_configuration_says() {
+    let of_ours = rustix::thread::sched_getaffinity(None).expect("our CPUs");
+    let cpus: Vec<usize> = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| of_ours.is_set(cpu)).collect();
+    let (first, last) = (cpus[0].to_string(), cpus[cpus.len() - 1].to_string());
+    let mut world = World::new(16, 16);
+    world.cache.push_str(&format!("shard_cpus = \"{last}\"\nreduce_cpus = [{first}]\nreduce_threads = 1\n"));
+    let daemon = world.start();
+    // Both have begun their work when they have done some.
+    world.connect("disk").write(0, &DataGen::new(1, 8192).mixed(256)).expect("write");
+    world.settled();
+    assert_eq!(cpus_of(daemon.pid(), "shard-0"), Some(last));
+    assert_eq!(cpus_of(daemon.pid(), "reduce-0"), Some(first));
+    assert_eq!(cpus_of(daemon.pid(), "control"), cpus_of(daemon.pid(), "zcached"), "and no other thread");
+}

@@ -124,8 +124,12 @@ fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
 fn check_config(file: &Path, json: bool) -> ExitCode {
     let result = Config::load(file);
     let text = match (&result, json) {
-        (Ok(_), false) => format!("{}: fine", file.display()),
-        (Ok(_), true) => serde_json::json!({ "ok": true }).to_string(),
+        (Ok(config), false) => {
+            let fine = format!("{}: fine", file.display());
+            let notes = config.notes().into_iter().map(|note| format!("note: {note}"));
+            std::iter::once(fine).chain(notes).collect::<Vec<_>>().join("\n")
+        }
+        (Ok(config), true) => serde_json::json!({ "ok": true, "notes": config.notes() }).to_string(),
         (Err(error), false) => return fail(MISTAKE, &error.to_string()),
         (Err(error), true) => {
             let mistakes: Vec<String> = error.to_string().lines().map(str::to_owned).collect();

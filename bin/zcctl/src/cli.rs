@@ -207,6 +207,18 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
+    /// Let a volume be as large as its origin has become, while it is used. Its ublk device grows as well, from Linux 6.16
+    /// on; clients of NBD see the new size when they connect again. Exit status: 0 done, 1 the volume has grown but its
+    /// device has not, 2 not possible.
+    Resize {
+        /// Name of the volume.
+        volume: String,
+        /// Make the origin, a file, so long first. Volumes only grow.
+        #[arg(long, value_parser = parse_size)]
+        size: Option<u64>,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
     /// Make a volume a block device, /dev/ublkbN, or /dev/nbdN with --nbd.
     Attach {
         /// Name of the volume.
@@ -302,6 +314,7 @@ mod tests {
         Cli::try_parse_from(["zcctl", "set-mode", "a", "write-behind"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "stop", "--flush", "--keep-dirty"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "attach", "a", "--ublk"]).unwrap();
+        Cli::try_parse_from(["zcctl", "resize", "a", "--size", "3 bytes"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "ublk", "gc", "--force"]).unwrap();
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             };
             one(daemon, &request, done, out)?;
         }
+        Online::Resize { volume, size, daemon } => return resize(volume, *size, daemon, out),
         Online::Attach { volume, nbd: true, daemon, .. } => return nbd::attach(volume, daemon, out),
         Online::Attach { volume, daemon, .. } => {
             let done = |answer: &Value, out: &mut dyn Write| {
@@ -92,6 +93,37 @@ fn one(
     show(&answer, out)
 }
 
+fn resize(
+    volume: &str,
+    size_bytes: Option<u64>,
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let answer = ask(&daemon.socket, &json!({"cmd": "resize", "volume": volume, "size_bytes": size_bytes}))?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        resized(&answer, out)?;
+    }
+    Ok(if answer["device_error"].is_null() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn resized(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let volume = text::clean(&string(&answer["volume"]));
+    let (before, now) = (number(&answer["before_bytes"]), number(&answer["size_bytes"]));
+    if before == now {
+        writeln!(out, "{volume} has {} ({now} bytes), as its origin", size(now))?;
+    } else {
+        writeln!(out, "{volume} has {} ({now} bytes) now, {before} before", size(now))?;
+    }
+    if let Some(reason) = answer["device_error"].as_str() {
+        writeln!(out, "{}", text::clean(reason))?;
+    } else if let Some(device) = answer["device"].as_str() {
+        writeln!(out, "so has {}", text::clean(device))?;
+    }
+    Ok(())
+}
+
 /// Asks until interrupted.
 fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<()> {
     loop {
@@ -115,7 +147,7 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let stream = UnixStream::connect(socket).with_context(|| {
         format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
     })?;
-    let is_slow = ["attach", "detach", "reattach"].iter().any(|slow| request["cmd"] == **slow);
+    let is_slow = ["attach", "detach", "reattach", "resize"].iter().any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();
@@ -170,7 +202,10 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         vec![
             string(&volume["name"]),
             size(number(&info["size_bytes"])),
-            string(&info["mode"]),
+            match info["ack"].as_str() {
+                Some(ack) => format!("{}, {ack} ack", string(&info["mode"])),
+                None => string(&info["mode"]),
+            },
             dirty::cell(&volume["dirty"]),
             string(&info["origin"]),
             string(&info["device"]),
@@ -361,12 +396,31 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_that_grew_is_shown_with_its_device() {
+        let shown = |answer: Value| {
+            let mut out = Vec::new();
+            resized(&answer, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let answer =
+            json!({"volume": "a", "before_bytes": 512, "size_bytes": 1 << 30, "device": "/dev/ublkb0"});
+        assert_eq!(shown(answer), "a has 1.0 GiB (1073741824 bytes) now, 512 before\nso has /dev/ublkb0\n");
+        let answer = json!({"volume": "a", "before_bytes": 512, "size_bytes": 512, "device": null});
+        assert_eq!(shown(answer), "a has 512 B (512 bytes), as its origin\n");
+        let answer =
+            json!({"volume": "a", "before_bytes": 512, "size_bytes": 1024, "device_error": "it stays"});
+        assert!(shown(answer).ends_with("\nit stays\n"));
+    }
+
+    #[test]
     fn a_sick_cache_is_called_so() {
         let answer = json!({"version": "1", "cache": {"healthy": false, "fault": "I/O error"},
-            "volumes": [{"name": "a", "info": {"size_bytes": 1 << 30, "mode": "write-through"}}]});
+            "volumes": [{"name": "a", "info": {"size_bytes": 1 << 30, "mode": "write-back", "ack": "volatile"}}]});
         let mut out = Vec::new();
         status(&answer, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        assert!(text.contains("OUT OF ORDER: I/O error") && text.contains("1.0 GiB"), "{text}");
+        for part in ["OUT OF ORDER: I/O error", "1.0 GiB", "write-back, volatile ack"] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
     }
 }

@@ -23,7 +23,15 @@ pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCod
             Ok(ExitCode::SUCCESS)
         }
         Ublk::List { json } => {
-            let devices = Controller::open()?.list()?;
+            let mut control = Controller::open()?;
+            let devices = control.list()?;
+            // A device may go away meanwhile; of one that has, nothing more is said.
+            let mut cpus = |info: &DeviceInfo| {
+                let queues =
+                    (0..info.queues).map(|queue| control.queue_cpus(info.id, queue).unwrap_or_default());
+                queues.collect::<Vec<_>>()
+            };
+            let devices: Vec<_> = devices.iter().map(|info| (*info, cpus(info))).collect();
             list(&devices, *json, out)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -39,32 +47,34 @@ fn volume(info: &DeviceInfo) -> String {
     }
 }
 
-fn list(devices: &[DeviceInfo], as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+/// Shows devices, each with the CPUs of its queues.
+fn list(devices: &[(DeviceInfo, Vec<String>)], as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
     let served = |info: &DeviceInfo| holder_of(info) == ProcessState::Alive;
     if as_json {
-        let row = |info: &DeviceInfo| {
+        let row = |(info, cpus): &(DeviceInfo, Vec<String>)| {
             json!({
                 "device": info.path(), "volume": volume(info), "ours": is_ours(info.stamp),
                 "state": info.state.word(), "served": served(info), "pid": info.pid,
                 "queues": info.queues, "queue_depth": info.depth, "request_bytes_max": info.request_bytes_max,
-                "flags": info.flags,
+                "flags": info.flags, "queue_cpus": cpus,
             })
         };
         let rows: Vec<Value> = devices.iter().map(row).collect();
         writeln!(out, "{:#}", Value::Array(rows))?;
         return Ok(());
     }
-    let row = |info: &DeviceInfo| {
+    let row = |(info, cpus): &(DeviceInfo, Vec<String>)| {
         vec![
             info.path(),
             text::clean(&volume(info)),
             info.state.word().to_owned(),
             if served(info) { info.pid.to_string() } else { "nobody".to_owned() },
             format!("{} x {}", info.queues, info.depth),
+            cpus.join(" "),
         ]
     };
     let rows: Vec<Vec<String>> = devices.iter().map(row).collect();
-    Ok(text::table(out, &["device", "volume", "state", "served by", "queues"], &rows)?)
+    Ok(text::table(out, &["device", "volume", "state", "served by", "queues", "used from CPUs"], &rows)?)
 }
 
 /// Whether a device of ours has been left for good, as far as one can tell.
@@ -120,15 +130,17 @@ mod tests {
     #[test]
     fn devices_are_shown_with_their_state() {
         let mut text = Vec::new();
-        list(&[info(7, DeviceState::Quiesced)], false, &mut text).unwrap();
+        let quiesced = (info(7, DeviceState::Quiesced), vec!["0-3".to_owned()]);
+        list(&[quiesced], false, &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(
-            text.contains("/dev/ublkb90000") && text.contains("quiesced") && text.contains("nobody"),
+            ["/dev/ublkb90000", "quiesced", "nobody", "0-3"].iter().all(|word| text.contains(word)),
             "{text}"
         );
         let mut json = Vec::new();
-        list(&[info(7, DeviceState::Live)], true, &mut json).unwrap();
+        list(&[(info(7, DeviceState::Live), vec!["1".to_owned()])], true, &mut json).unwrap();
         let value: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!((&value[0]["state"], &value[0]["ours"]), (&json!("live"), &json!(false)));
+        assert_eq!(value[0]["queue_cpus"], json!(["1"]));
     }
 }

@@ -154,7 +154,7 @@ impl Default for WriteBackConfig {
 pub struct VolumeConfig {
     /// Its number on media.
     pub id: VolumeId,
-    /// Its size in bytes, a multiple of 512.
+    /// Its size in bytes, a multiple of 512; it only grows while the volume is served.
     pub size_bytes: u64,
     /// Size of its regions in bytes, a multiple of the extent size; fixed when the volume is first seen.
     pub region_bytes: u64,

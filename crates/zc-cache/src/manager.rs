@@ -609,6 +609,7 @@ impl CacheManager {
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {
+        self.grow(cfg.id, cfg.size_bytes);
         if !self.volumes.contains_key(&cfg.id) && self.is_doubtful(&cfg) {
             self.fence_incomplete(cfg.id);
         }
@@ -619,6 +620,22 @@ impl CacheManager {
         if !self.leave_write_back(&cfg) {
             self.apply_config(cfg);
         }
+    }
+
+    /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from now
+    /// on, but nothing that is under way for it: its rest was not there when that began. Nothing behind it was ever read,
+    /// written or mapped, by this session or one whose mappings are believed: a start believes none behind the end, and
+    /// none at all of a volume that has another length than when it stopped.
+    fn grow(&mut self, id: VolumeId, size_bytes: u64) {
+        let extent = u64::from(self.extent_bytes);
+        let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.cfg.size_bytes < size_bytes)
+        else {
+            return;
+        };
+        let cut = ExtentKey { volume: id, extent: ExtentNo(volume.cfg.size_bytes / extent) };
+        volume.cfg.size_bytes = size_bytes;
+        volume.whole_extents = size_bytes / extent;
+        self.tracks.changes(cut);
     }
 
     pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {

@@ -162,7 +162,8 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
     },
-    /// Add a volume or change the settings of one that exists (size and region size of an existing one stay).
+    /// Add a volume or change the settings of one that exists. Its region size stays; its size only grows, and its origin
+    /// must have grown before.
     Configure(Box<VolumeConfig>),
     /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].
     /// No request may follow.

@@ -84,6 +84,14 @@ impl Tracks {
         !writer.unordered
     }
 
+    /// The extent is not what it was, without a write: what is under way for it counts as unknown.
+    pub(crate) fn changes(&mut self, key: ExtentKey) {
+        if let Some(track) = self.tracks.get_mut(&key) {
+            track.version = track.version.wrapping_add(1);
+            track.writers.iter_mut().for_each(|writer| writer.unordered = true);
+        }
+    }
+
     /// Whether a write of the extent is in flight.
     pub(crate) fn is_written(&self, key: &ExtentKey) -> bool {
         self.tracks.get(key).is_some_and(|track| !track.writers.is_empty())
@@ -138,6 +146,22 @@ mod tests {
         assert!(!tracks.holds(&guard));
         tracks.release(&guard);
         assert_eq!(tracks.len(), 0);
+    }
+
+    #[test]
+    fn a_change_without_a_write_leaves_nothing_certain_that_was_under_way() {
+        let mut tracks = Tracks::default();
+        tracks.changes(KEY);
+        assert_eq!(tracks.len(), 0);
+        let guard = tracks.guard(KEY).unwrap();
+        tracks.changes(KEY);
+        assert!(!tracks.holds(&guard));
+        tracks.release(&guard);
+        tracks.write_begins(KEY, 1, 0..8);
+        tracks.changes(KEY);
+        assert!(!tracks.write_ends(KEY, 1));
+        tracks.write_begins(KEY, 2, 0..8);
+        assert!(tracks.write_ends(KEY, 2));
     }
 
     #[test]

@@ -40,7 +40,8 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         direct: section.flag("direct").unwrap_or(true),
         max_ram_bytes: section.size("max_ram", &limits::RAM_BYTES).unwrap_or(1 << 30),
         reduce_threads: u16::try_from(threads).unwrap_or(0),
-        reduce_cpus: cpus(&mut section),
+        reduce_cpus: cpus(&mut section, "reduce_cpus"),
+        shard_cpus: cpus(&mut section, "shard_cpus"),
         poll_max_us: section.short_duration("poll_max", 0, &limits::POLL_US),
         weu_max_age_ms: section.duration("weu_max_age", 10_000, &limits::WEU_AGE_MS),
         prefetch_threshold_bytes: section.size_u32(
@@ -146,8 +147,8 @@ fn region_size(section: &mut Section<'_, '_>) -> RegionSize {
 }
 
 /// CPU lists in the form of taskset, `"0,2-5"`, or as numbers, `[0, 2, 3]`. In order, each once.
-fn cpus(section: &mut Section<'_, '_>) -> Vec<u16> {
-    let Some(value) = section.get("reduce_cpus") else { return Vec::new() };
+fn cpus(section: &mut Section<'_, '_>, key: &'static str) -> Vec<u16> {
+    let Some(value) = section.get(key) else { return Vec::new() };
     let list = match value.get_ref() {
         toml::de::DeValue::String(text) => cpu_ranges(text),
         toml::de::DeValue::Array(entries) => {
@@ -157,7 +158,7 @@ fn cpus(section: &mut Section<'_, '_>) -> Vec<u16> {
     };
     let Some(mut list) = list else {
         let what = format!("{} is not a list of CPUs such as \"0,2-5\" or [0, 2]", shown(value.get_ref()));
-        section.mistake(value.span().start, "reduce_cpus", what);
+        section.mistake(value.span().start, key, what);
         return Vec::new();
     };
     list.sort_unstable();

@@ -17,6 +17,7 @@ mod conflicts;
 mod limits;
 mod live;
 mod model;
+mod notes;
 mod places;
 mod resolve;
 mod section;

@@ -219,6 +219,8 @@ pub struct CacheConfig {
     pub reduce_threads: u16,
     /// CPUs of the reduce workers; empty = any.
     pub reduce_cpus: Vec<u16>,
+    /// CPUs of the thread that serves requests; empty = any.
+    pub shard_cpus: Vec<u16>,
     /// Longest time that the data plane looks for completions before it sleeps, in microseconds; 0 = off.
     pub poll_max_us: u32,
     /// Oldest age of an open WEU.

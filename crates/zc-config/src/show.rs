@@ -28,7 +28,7 @@ impl Config {
 
     pub(crate) fn cache_rows(&self) -> Vec<Row> {
         let cache = &self.cache;
-        let cpus: Vec<_> = cache.reduce_cpus.iter().map(ToString::to_string).collect();
+        let cpus = |cpus: &[u16]| text(&cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
         let region = match cache.region_size {
             RegionSize::Auto => text("auto"),
             RegionSize::Bytes(bytes) => size(bytes),
@@ -52,7 +52,8 @@ impl Config {
             ("direct", cache.direct.to_string()),
             ("max_ram", size(cache.max_ram_bytes)),
             ("reduce_threads", cache.reduce_threads.to_string()),
-            ("reduce_cpus", text(&cpus.join(","))),
+            ("reduce_cpus", cpus(&cache.reduce_cpus)),
+            ("shard_cpus", cpus(&cache.shard_cpus)),
             ("poll_max", text(&Micros(cache.poll_max_us.into()).to_string())),
             ("weu_max_age", duration(cache.weu_max_age_ms)),
             ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),

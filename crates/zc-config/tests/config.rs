@@ -61,6 +61,7 @@ fn the_effective_file_reads_back() {
         size = "5 %"
         region_size = 1048576
         reduce_cpus = "4-6, 0,5"
+        shard_cpus = [3]
         compression = "zstd"
         compression_level = 0x7
         dirty_high = "80 %"
@@ -111,6 +112,7 @@ fn the_effective_file_reads_back() {
     assert_eq!(config.cache.size, Some(SizeOrShare::Percent(5)));
     assert_eq!(config.cache.region_size, RegionSize::Bytes(1 << 20));
     assert_eq!(config.cache.reduce_cpus, vec![0, 4, 5, 6]);
+    assert_eq!(config.cache.shard_cpus, vec![3]);
     assert_eq!(config.cache.compression_level, 7);
     assert_eq!((config.cache.dirty_high_percent, config.cache.dirty_low_percent), (80, 80));
     assert_eq!((config.cache.destage_bytes_per_s, config.cache.poll_max_us), (20 << 20, 150));
@@ -118,6 +120,22 @@ fn the_effective_file_reads_back() {
     let listed = strange.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
     assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.volumes[0].nbd.description, "tab\tand 'quotes'");
+}
+
+#[test]
+fn volumes_that_acknowledge_from_memory_are_noted() {
+    let with = |cache: &str, volume: &str| {
+        let text =
+            format!("[cache]\npath = \"/c\"\n{cache}[[volume]]\nname = \"a\"\norigin = \"/1\"\n{volume}");
+        parse(&text).notes()
+    };
+    let back = "mode = \"write-back\"\n";
+    assert!(with("", "").is_empty() && with("", "ack = \"volatile\"\n").is_empty());
+    assert!(with("", &format!("{back}ack = \"durable\"\n")).is_empty());
+    let noted = |cache, volume: &str| with(cache, &format!("{back}{volume}")).concat();
+    assert!(noted("", "").contains("volume \"a\"") && noted("", "").contains("(the default)"));
+    assert!(noted("", "ack = \"volatile\"\n").contains("as asked"));
+    assert!(noted("journal_path = \"/j\"\n", "").contains("persistent memory"));
 }
 
 #[test]

@@ -57,6 +57,10 @@ fn mistakes_in_sizes_and_numbers_of_the_cache() {
             "3: cache.reduce_cpus: \"3-1\" is not a list of CPUs such as \"0,2-5\" or [0, 2]",
         ),
         (
+            "shard_cpus = \"one\"",
+            "3: cache.shard_cpus: \"one\" is not a list of CPUs such as \"0,2-5\" or [0, 2]",
+        ),
+        (
             "reduce_cpus = [0, 9000]",
             "3: cache.reduce_cpus: a list is not a list of CPUs such as \"0,2-5\" or [0, 2]",
         ),

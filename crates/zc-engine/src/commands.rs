@@ -17,6 +17,7 @@ use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::reattach::{Looked, Replacement};
 use crate::shard::Shard;
+use crate::startup::Facing;
 use crate::stats::ShardStats;
 use crate::ublk::NewDevice;
 
@@ -46,6 +47,14 @@ pub(crate) enum Command {
     Resume,
     /// Change bounds and exports of the front end.
     Front(Box<FrontSettings>),
+    /// Say how long a volume's origin is now; make it longer first, if asked.
+    Measure {
+        volume: VolumeId,
+        at_least_bytes: Option<u64>,
+        reply: oneshot::Sender<Result<Facing, EngineError>>,
+    },
+    /// Let a volume be as large as its origin has become.
+    Grow { volume: VolumeId, size_bytes: u64, reply: oneshot::Sender<()> },
     /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
@@ -121,6 +130,13 @@ impl Shard {
                 Command::Swap(replacement) => self.swap(*replacement),
                 Command::Resume => self.resume(),
                 Command::Front(front) => self.apply_front(*front),
+                Command::Measure { volume, at_least_bytes, reply } => {
+                    let _asker_left = reply.send(self.measure(volume, at_least_bytes));
+                }
+                Command::Grow { volume, size_bytes, reply } => {
+                    self.grow(volume, size_bytes);
+                    let _asker_left = reply.send(());
+                }
                 Command::ServeDevice(device) => self.serve_device(*device),
                 Command::Stop => self.begin_stop(),
             }

@@ -31,7 +31,7 @@ use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX};
 use crate::listen::SocketPath;
 use crate::registry::Registry;
 use crate::request::Request;
-use crate::settings::{Found, has_durable_journal, mode_from_name, mode_name, volume_config};
+use crate::settings::{Found, ack_name, has_durable_journal, mode_from_name, mode_name, volume_config};
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
 
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<Registry>,
     addresses: Vec<String>,
     hooks: Hooks,
-    ublk: UblkHandle,
+    pub(crate) ublk: UblkHandle,
     notify: bool,
 }
 
@@ -242,6 +242,7 @@ async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
         Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
         Request::Reattach {} => shared.reattach().await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
+        Request::Resize { volume, size_bytes } => shared.resize(&volume, size_bytes).await,
         Request::Attach { volume } => {
             let device = shared.ublk.attach(&volume).await?;
             Ok(
@@ -332,6 +333,7 @@ impl Shared {
             let mode = mode_name(config.mode).to_owned();
             for mut info in self.registry.volumes.iter_mut().filter(|info| info.id == config.id.0) {
                 info.mode.clone_from(&mode);
+                info.ack = ack_name(config);
             }
         }
         self.mailbox.send(Command::Configure(volumes, reply));

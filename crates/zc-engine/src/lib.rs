@@ -15,7 +15,8 @@
 //! Where to read on: `shard` for the event loop, `net` for connections and their bounds, `access` and `tls` for who may
 //! connect, `front` for the way of a request, `status` for what clients are told of the cache,
 //! `ublk` and `ublk_control` for block devices of the kernel, `exec` and `device` for actions,
-//! `startup` and `pairing` for what is checked before anything is touched, `reattach` for a cache device that is back, `CONTROL.md` for the control socket.
+//! `startup` and `pairing` for what is checked before anything is touched, `reattach` for a cache device that is back, `resize` for an origin
+//! that has grown, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -28,6 +29,7 @@ mod commands;
 mod conn;
 mod control;
 mod control_dirty;
+mod cpus;
 mod custody;
 mod device;
 mod engine;
@@ -57,6 +59,7 @@ mod reduce;
 mod reduce_pool;
 mod registry;
 mod request;
+mod resize;
 mod settings;
 mod shard;
 mod sparse;

@@ -24,6 +24,7 @@ use std::thread::JoinHandle;
 use zc_core::{Codec, ErrorKind, FingerprintKind, OpId, usize_from_u32};
 use zc_io::{Lease, ReadLease, Waker};
 
+use crate::cpus::bind_this_thread;
 use crate::error::EngineError;
 use crate::extents::PartDecode;
 use crate::limits::{
@@ -159,7 +160,7 @@ impl ReducePool {
             let thread = std::thread::Builder::new()
                 .name(format!("reduce-{number}"))
                 .spawn(move || {
-                    pin(&cpus);
+                    bind_this_thread(&cpus, "a reduce worker");
                     work(&shared);
                 })
                 .map_err(|source| EngineError::thread("a reduce worker", source))?;
@@ -269,19 +270,6 @@ impl Drop for ReducePool {
                 tracing::error!("a reduce worker had panicked");
             }
         }
-    }
-}
-
-fn pin(cpus: &[usize]) {
-    if cpus.is_empty() {
-        return;
-    }
-    let mut set = rustix::thread::CpuSet::new();
-    for &cpu in cpus.iter().filter(|&&cpu| cpu < rustix::thread::CpuSet::MAX_CPU) {
-        set.set(cpu);
-    }
-    if let Err(errno) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::warn!(?cpus, "cannot pin a reduce worker to its CPU set: {errno}");
     }
 }
 

@@ -33,6 +33,8 @@ pub struct VolumeInfo {
     pub size_bytes: u64,
     /// Its mode.
     pub mode: String,
+    /// In write-back, when a write is acknowledged: `volatile`, in memory, or `durable`, on the cache device.
+    pub ack: Option<&'static str>,
     /// Its origin.
     pub origin: PathBuf,
     /// Why its cache contents were not trusted at the start, if they were not.

@@ -38,6 +38,11 @@ pub(crate) enum Request {
         volume: String,
         mode: String,
     },
+    Resize {
+        volume: String,
+        #[serde(default)]
+        size_bytes: Option<u64>,
+    },
     Attach {
         volume: String,
     },

@@ -58,6 +58,15 @@ pub(crate) const fn mode_name(mode: cache::Mode) -> &'static str {
     }
 }
 
+/// When a write of a write-back volume is acknowledged.
+pub(crate) fn ack_name(config: &cache::VolumeConfig) -> Option<&'static str> {
+    let name = match config.write_back.ack {
+        cache::Ack::Volatile => "volatile",
+        cache::Ack::Durable => "durable",
+    };
+    (config.mode == cache::Mode::WriteBack).then_some(name)
+}
+
 pub(crate) fn mode_from_name(name: &str) -> Option<cache::Mode> {
     use cache::Mode::{PassThrough, ReadOnly, WriteAround, WriteBack, WriteThrough};
     let modes = [WriteThrough, WriteAround, WriteBack, ReadOnly, PassThrough];

@@ -96,6 +96,7 @@ pub(crate) struct ShardParts {
     pub(crate) state: Arc<StateDir>,
     pub(crate) reduce_threads: u32,
     pub(crate) reduce_cpus: Vec<usize>,
+    pub(crate) shard_cpus: Vec<usize>,
     /// Longest look for completions before sleeping; 0 = none.
     pub(crate) poll_max_us: u32,
     pub(crate) limits: FrontLimits,
@@ -193,6 +194,7 @@ impl Shard {
             volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);
         }
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
+        crate::cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
         Ok(Self {
             ring,
             tokens: Tokens::default(),

@@ -61,6 +61,13 @@ impl Shard {
         assert!(before.is_none(), "the kernel gives a number to one device at a time");
     }
 
+    /// Devices of a volume that has grown take requests up to its end. The kernel makes none before it is told.
+    pub(crate) fn grow_devices(&mut self, volume: VolumeId, size_bytes: u64) {
+        for device in self.ublk.values_mut().filter(|device| device.volume == volume) {
+            device.server.grow(size_bytes);
+        }
+    }
+
     fn device(&mut self, tag: Tag) -> &mut UblkDevice {
         let Some(device) = self.ublk.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
         device

@@ -76,6 +76,7 @@ impl Plan {
             depth: ublk.queue_depth,
             request_bytes_max: ublk.request_bytes_max,
             copy: CopyMode::InCommand,
+            resizable: false,
             stamp: stamp(cache, &volume.name),
             attributes,
         };
@@ -89,10 +90,14 @@ const OPTIMAL_BYTES: u32 = 64 << 10;
 /// The answer to an order: the device's path.
 type Answer = Result<String, String>;
 
+/// The answer to a volume that has grown: the device that has, too, if there is one.
+type Resized = Result<Option<String>, String>;
+
 enum Order {
     BringUp { done: mpsc::Sender<()> },
     Attach { volume: String, answer: oneshot::Sender<Answer> },
     Detach { volume: String, force: bool, answer: oneshot::Sender<Answer> },
+    Resize { volume: String, size_bytes: u64, answer: oneshot::Sender<Resized> },
     Stop,
 }
 
@@ -147,7 +152,13 @@ impl UblkHandle {
         self.ask(Order::Detach { volume: volume.to_owned(), force, answer }, wait).await
     }
 
-    async fn ask(&self, order: Order, wait: oneshot::Receiver<Answer>) -> Answer {
+    /// The volume has grown, and the data plane serves all of it.
+    pub(crate) async fn resize(&self, volume: &str, size_bytes: u64) -> Resized {
+        let (answer, wait) = oneshot::channel();
+        self.ask(Order::Resize { volume: volume.to_owned(), size_bytes, answer }, wait).await
+    }
+
+    async fn ask<T>(&self, order: Order, wait: oneshot::Receiver<Result<T, String>>) -> Result<T, String> {
         self.0.try_send(order).map_err(|_| "too many orders for ublk devices wait already".to_owned())?;
         wait.await.map_err(|_| "the daemon is stopping".to_owned())?
     }
@@ -193,6 +204,9 @@ impl Worker {
             }
             Order::Detach { volume, force, answer } => {
                 let _asker_left = answer.send(self.detach(&volume, force));
+            }
+            Order::Resize { volume, size_bytes, answer } => {
+                let _asker_left = answer.send(self.resize(&volume, size_bytes));
             }
             Order::Stop if self.is_stopped => self.mailbox.send(Command::Stop),
             Order::Stop => {
@@ -269,6 +283,35 @@ impl Worker {
         Ok(path)
     }
 
+    /// Devices of the volume have this size from now on; one that there is, too, where the kernel can.
+    fn resize(&mut self, name: &str, size_bytes: u64) -> Resized {
+        for plan in self.plans.iter_mut().filter(|plan| plan.name == name) {
+            plan.options.attributes.size_bytes = size_bytes;
+        }
+        let Some(id) = self.attached.get(name).map(|attached| attached.id) else { return Ok(None) };
+        let path = path_of(id);
+        let (control, features) = self.control().map_err(|error| error.to_string())?;
+        if !features.can_resize() {
+            return Err(keeps_its_size(&path, name));
+        }
+        control.resize(id, size_bytes).map_err(|error| error.to_string())?;
+        Ok(Some(path))
+    }
+
+    /// A device that was taken over has the size that it had. The volume may have grown meanwhile.
+    fn catch_up(&mut self, plan: &Plan, info: &DeviceInfo) -> Result<(), UblkError> {
+        let size_bytes = plan.options.attributes.size_bytes;
+        if info.size_bytes().is_none_or(|has| has >= size_bytes) {
+            return Ok(());
+        }
+        let (control, features) = self.control()?;
+        if features.can_resize() {
+            return control.resize(info.id, size_bytes);
+        }
+        tracing::warn!("{}", keeps_its_size(&info.path(), &plan.name));
+        Ok(())
+    }
+
     fn publish(&self, name: &str, device: Option<String>) {
         if let Some(mut info) = self.registry.volumes.get_mut(name) {
             info.device = device;
@@ -300,6 +343,7 @@ impl Worker {
             let attached = self.serve(plan, info)?;
             let (control, _) = self.control()?;
             control.end_recovery(info.id, std::process::id())?;
+            self.catch_up(plan, &info)?;
             // The file may be lost; the device is not.
             register(&self.run_dir, info.id, &plan.name)?;
             tracing::info!("{} was taken over, its requests are issued again", info.path());
@@ -313,7 +357,11 @@ impl Worker {
 
     fn add(&mut self, plan: &Plan) -> Result<Attached, UblkError> {
         let (control, features) = self.control()?;
-        let options = DeviceOptions { copy: features.copy_mode(plan.copy), ..plan.options };
+        let options = DeviceOptions {
+            copy: features.copy_mode(plan.copy),
+            resizable: features.can_resize(),
+            ..plan.options
+        };
         let info = control.add(&options)?;
         let id = info.id;
         let started = register(&self.run_dir, id, &plan.name).and_then(|()| self.serve(plan, info));
@@ -388,6 +436,13 @@ impl Worker {
         removed.map_err(|error| error.to_string())?;
         Ok(path)
     }
+}
+
+fn keeps_its_size(path: &str, volume: &str) -> String {
+    format!(
+        "{path} keeps the size it had, because the ublk driver of this kernel cannot change it (Linux 6.16 and later \
+         can): unmount it, then `zcctl detach {volume}` and `zcctl attach {volume}`"
+    )
 }
 
 /// Opens a device exclusively and writes out what the kernel holds for it.

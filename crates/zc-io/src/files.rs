@@ -153,6 +153,25 @@ impl BlockFile {
         length(&self.file, self.kind).map_err(|error| self.failed("measure", error))
     }
 
+    /// Makes a file longer, by a hole; a file that is long enough stays as it is.
+    ///
+    /// # Errors
+    /// When it is a device, opened for reading only, or the file system refuses.
+    pub fn extend(&self, len_bytes: u64) -> Result<(), IoError> {
+        let refusal = match self.kind {
+            FileKind::Block => Some("only files can be made longer; a device has the length it has"),
+            FileKind::Regular if !self.write => Some("it is opened for reading only"),
+            FileKind::Regular => None,
+        };
+        if let Some(reason) = refusal {
+            return Err(self.failed("extend", rustix::io::Errno::OPNOTSUPP.into()).because(reason));
+        }
+        if self.len_now_bytes()? >= len_bytes {
+            return Ok(());
+        }
+        rustix::fs::ftruncate(&self.file, len_bytes).map_err(|errno| self.failed("extend", errno.into()))
+    }
+
     /// Unit of direct I/O in bytes: the logical block of a device, what the file system asks for otherwise.
     #[must_use]
     pub const fn block_bytes(&self) -> u32 {

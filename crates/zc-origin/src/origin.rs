@@ -108,6 +108,26 @@ impl Origin {
         self.len_bytes
     }
 
+    /// Length now, a multiple of 512; first makes a file at least as long as asked for. Requests stay within the length
+    /// known before until [`Self::take_up_length`].
+    ///
+    /// # Errors
+    /// When the origin is gone, or is to be made longer and cannot: a device, opened for reading, no space.
+    pub fn measure(&self, at_least_bytes: Option<u64>) -> Result<u64, IoError> {
+        if let Some(wanted) = at_least_bytes
+            && self.file.len_now_bytes()? < wanted
+        {
+            self.file.extend(wanted)?;
+        }
+        let len_bytes = self.file.len_now_bytes()?;
+        Ok(len_bytes - len_bytes % u64::from(SECTOR_BYTES))
+    }
+
+    /// Requests may go as far as this from now on. It never becomes less.
+    pub fn take_up_length(&mut self, len_bytes: u64) {
+        self.len_bytes = self.len_bytes.max(len_bytes);
+    }
+
     /// The unit of its own requests: 512 for files, the logical block for devices.
     #[must_use]
     pub fn block_bytes(&self) -> u32 {

@@ -132,6 +132,24 @@ fn bytes_past_the_end_read_as_zero_and_are_not_written() {
 }
 
 #[test]
+fn a_file_that_grows_is_read_and_written_to_its_new_end_once_that_is_taken_up() {
+    let dir = dir();
+    let mut origin = open(dir.path(), WRITE);
+    assert_eq!(origin.measure(None).unwrap(), LEN);
+    assert_eq!(origin.measure(Some(LEN - 512)).unwrap(), LEN, "it is not made shorter");
+    assert_eq!(origin.measure(Some(LEN + 1000)).unwrap(), LEN + 512, "whole sectors count");
+    assert_eq!(origin.len_bytes(), LEN);
+    assert_eq!(write(&mut origin, LEN, &[1; 512], false), Err(ErrorKind::Invalid));
+    origin.take_up_length(LEN + 512);
+    origin.take_up_length(512);
+    write(&mut origin, LEN, &[1; 512], false).unwrap();
+    assert_eq!(read(&mut origin, LEN, 1024).unwrap(), [[1; 512], [0; 512]].concat());
+    drop(origin);
+    let reader = open(dir.path(), OriginOptions { write: false, ..WRITE });
+    assert!(reader.measure(Some(LEN << 1)).unwrap_err().to_string().contains("for reading"));
+}
+
+#[test]
 fn a_file_that_shrank_is_an_io_error_and_not_zeros() {
     let dir = dir();
     let mut origin = open(dir.path(), WRITE);

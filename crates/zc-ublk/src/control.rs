@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::fs::{Mode, OFlags};
-use zc_core::u64_from_usize;
+use zc_core::{SECTOR_BYTES, u64_from_usize};
 use zerocopy::IntoBytes;
 
 use crate::error::UblkError;
-use crate::limits::{CONTROL_MS, START_MS, STOP_MS};
+use crate::limits::{CONTROL_MS, CPU_SET_BYTES, START_MS, STOP_MS};
 use crate::options::{DeviceInfo, DeviceOptions, Features};
 use crate::uapi::{ControlCommand, RawDeviceInfo, control};
 
@@ -154,6 +154,17 @@ impl Controller {
         }
     }
 
+    /// The CPUs from which a queue gets its requests, as a list such as `0-3,8`.
+    ///
+    /// # Errors
+    /// When there is no such queue, or the kernel refuses.
+    pub fn queue_cpus(&mut self, id: u32, queue: u16) -> Result<String, UblkError> {
+        let mut set = [0; CPU_SET_BYTES];
+        let command = Command::new(control::GET_QUEUE_AFFINITY, "ask for the CPUs of", id, &mut set);
+        self.execute(command.data(queue.into()))?;
+        Ok(cpu_list(&set))
+    }
+
     /// Makes the block device. All tags must be fetched meanwhile, and requests served: the kernel looks for partitions.
     ///
     /// # Errors
@@ -181,6 +192,18 @@ impl Controller {
             }
             result => result,
         }
+    }
+
+    /// Tells the users of a block device that it has another size. Requests up to there must be served already.
+    ///
+    /// # Errors
+    /// When the size is not whole sectors, or the kernel cannot or refuses ([`Features::can_resize`]).
+    pub fn resize(&mut self, id: u32, size_bytes: u64) -> Result<(), UblkError> {
+        if size_bytes == 0 || !size_bytes.is_multiple_of(u64::from(SECTOR_BYTES)) {
+            return Err(UblkError::Invalid(format!("{size_bytes} bytes are not whole sectors")));
+        }
+        let sectors = size_bytes / u64::from(SECTOR_BYTES);
+        self.execute(Command::new(control::UPDATE_SIZE, "resize", id, &mut []).data(sectors))
     }
 
     /// Begins to take over a quiesced device. Its character device is to be opened and all tags fetched afterwards.
@@ -275,6 +298,25 @@ fn refused_open(source: io::Error) -> UblkError {
     }
 }
 
+/// A set of CPUs, the lowest in the first byte's lowest bit (as on every machine with the lowest byte first), in words.
+fn cpu_list(set: &[u8]) -> String {
+    let has = |cpu: usize| set.get(cpu / 8).is_some_and(|byte| byte & (1 << (cpu % 8)) != 0);
+    let mut ranges: Vec<String> = Vec::new();
+    let mut cpu = 0;
+    while cpu < 8 * set.len() {
+        let first = cpu;
+        while has(cpu) {
+            cpu += 1;
+        }
+        match cpu - first {
+            0 => cpu += 1,
+            1 => ranges.push(first.to_string()),
+            _ => ranges.push(format!("{first}-{}", cpu - 1)),
+        }
+    }
+    ranges.join(",")
+}
+
 /// Reads a structure as the kernel left it.
 #[cfg(test)]
 fn info_of(bytes: &[u8]) -> DeviceInfo {
@@ -292,6 +334,14 @@ mod tests {
         assert!(text(libc::ENOENT).contains("modprobe ublk_drv"));
         assert!(text(libc::EACCES).contains("CAP_SYS_ADMIN"));
         assert!(text(libc::EIO).starts_with("cannot open /dev/ublk-control"));
+    }
+
+    #[test]
+    fn sets_of_cpus_are_told_as_ranges() {
+        assert_eq!(cpu_list(&[0; 16]), "");
+        assert_eq!(cpu_list(&[1]), "0");
+        assert_eq!(cpu_list(&[0b1000_1111, 0b0000_0011, 0, 0x80]), "0-3,7-9,31");
+        assert_eq!(cpu_list(&[0xff; CPU_SET_BYTES]), "0-8191");
     }
 
     #[test]

@@ -8,6 +8,8 @@ pub const QUEUES_MAX: u16 = 32;
 pub const TAGS_MAX: usize = 4096;
 /// Bytes of the largest request (25 bits of the buffer offset).
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// Bytes of a set of CPUs: 8192 of them, as many as Linux can have.
+pub(crate) const CPU_SET_BYTES: usize = 1024;
 /// Devices that are looked at when all are listed.
 pub const DEVICES_MAX: usize = 1024;
 /// Milliseconds that a control command may take.

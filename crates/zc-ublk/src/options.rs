@@ -30,6 +30,12 @@ impl Features {
         }
     }
 
+    /// Whether a device can change its size while it is used.
+    #[must_use]
+    pub const fn can_resize(self) -> bool {
+        self.has(feature::UPDATE_SIZE)
+    }
+
     /// The mode to use: the one asked for if the driver has it, otherwise the other.
     #[must_use]
     pub const fn copy_mode(self, wanted: Option<CopyMode>) -> CopyMode {
@@ -95,6 +101,8 @@ pub struct DeviceOptions {
     pub request_bytes_max: u32,
     /// How bytes are copied.
     pub copy: CopyMode,
+    /// Its size may change while it is used; only where [`Features::can_resize`].
+    pub resizable: bool,
     /// 64 bits that the kernel keeps for us: whose device it is.
     pub stamp: u64,
     /// What its users see.
@@ -148,7 +156,8 @@ impl DeviceOptions {
             CopyMode::InCommand => feature::NEED_GET_DATA,
             CopyMode::UserCopy => feature::USER_COPY,
         };
-        copy | feature::CMD_IOCTL_ENCODE | feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE
+        let resize = if self.resizable { feature::UPDATE_SIZE } else { 0 };
+        copy | resize | feature::CMD_IOCTL_ENCODE | feature::USER_RECOVERY | feature::USER_RECOVERY_REISSUE
     }
 
     pub(crate) fn raw_info(&self) -> RawDeviceInfo {
@@ -282,6 +291,13 @@ impl DeviceInfo {
     pub fn path(&self) -> String {
         block_path(self.id)
     }
+
+    /// How large the kernel says that the block device is; `None` if there is none.
+    #[must_use]
+    pub fn size_bytes(&self) -> Option<u64> {
+        let sectors = std::fs::read_to_string(format!("/sys/block/ublkb{}/size", self.id)).ok()?;
+        sectors.trim().parse::<u64>().ok()?.checked_mul(u64::from(SECTOR_BYTES))
+    }
 }
 
 pub(crate) fn block_path(id: u32) -> String {
@@ -300,6 +316,7 @@ mod tests {
             depth: 128,
             request_bytes_max: 512 << 10,
             copy: CopyMode::InCommand,
+            resizable: false,
             stamp: 7,
             attributes: Attributes {
                 size_bytes: 1 << 30,
@@ -367,6 +384,8 @@ mod tests {
         assert_eq!(of_612.copy_mode(Some(CopyMode::UserCopy)), CopyMode::UserCopy);
         let only_user_copy = Features(0x1fe & !feature::NEED_GET_DATA);
         assert_eq!(only_user_copy.copy_mode(Some(CopyMode::InCommand)), CopyMode::UserCopy);
+        assert!(!of_612.can_resize() && Features(0x3fff).can_resize());
+        assert_eq!(DeviceOptions { resizable: true, ..options() }.flags() & !options().flags(), 0x400);
         assert!(Features(0x1e).missing().unwrap().contains("ioctl"));
         assert!(Features(0x1fe & !feature::USER_RECOVERY).missing().unwrap().contains("recovery"));
     }

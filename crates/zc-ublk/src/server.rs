@@ -112,6 +112,11 @@ impl Server {
         }
     }
 
+    /// Requests may go as far as this from now on. It never becomes less: requests that fit when they were made are served.
+    pub fn grow(&mut self, size_bytes: u64) {
+        self.machine.size_bytes = self.machine.size_bytes.max(size_bytes);
+    }
+
     /// Every tag of every queue.
     pub fn tags(&self) -> impl Iterator<Item = (u16, u16)> + use<> {
         let depth = self.machine.depth;

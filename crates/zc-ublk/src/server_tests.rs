@@ -100,6 +100,16 @@ fn what_is_not_offered_is_given_back_at_once() {
 }
 
 #[test]
+fn a_device_that_grows_serves_what_is_behind_its_old_end() {
+    let mut server = server(CopyMode::InCommand, op::READ);
+    server.machine.size_bytes = 8192;
+    let refused = submitted(begin(&mut server, 0));
+    server.grow(8192 + 4096);
+    server.grow(512);
+    assert!(matches!(end(&mut server, Ok(0), refused), Step::Serve { .. }));
+}
+
+#[test]
 fn a_device_is_gone_when_all_its_tags_are() {
     let gone = || Err(io::Error::from_raw_os_error(libc::ENODEV));
     let mut server = server(CopyMode::InCommand, op::FLUSH);

@@ -29,6 +29,7 @@ const fn data_both(number: u8) -> u32 {
 /// Control commands.
 pub(crate) mod control {
     use super::{control_both, control_read};
+    pub(crate) const GET_QUEUE_AFFINITY: u32 = control_read(0x01);
     pub(crate) const GET_DEV_INFO: u32 = control_read(0x02);
     pub(crate) const ADD_DEV: u32 = control_both(0x04);
     pub(crate) const DEL_DEV: u32 = control_both(0x05);
@@ -39,6 +40,7 @@ pub(crate) mod control {
     pub(crate) const END_USER_RECOVERY: u32 = control_both(0x11);
     pub(crate) const GET_FEATURES: u32 = control_read(0x13);
     pub(crate) const DEL_DEV_ASYNC: u32 = control_read(0x14);
+    pub(crate) const UPDATE_SIZE: u32 = control_both(0x15);
 }
 
 /// Commands of a queue.
@@ -56,6 +58,7 @@ pub(crate) mod feature {
     pub(crate) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
     pub(crate) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
     pub(crate) const USER_COPY: u64 = 1 << 7;
+    pub(crate) const UPDATE_SIZE: u64 = 1 << 10;
 }
 
 /// Results of a fetch: there is a request; there is one whose data has to be asked for.
@@ -216,6 +219,7 @@ const _: () = {
     // Numbers as the kernel's macros give them.
     assert!(control::GET_FEATURES == 0x8020_7513);
     assert!(control::ADD_DEV == 0xc020_7504);
+    assert!(control::UPDATE_SIZE == 0xc020_7515);
     assert!(data::FETCH == 0xc010_7520);
     assert!(data::COMMIT_AND_FETCH == 0xc010_7521);
 };

@@ -63,6 +63,56 @@ fn the_cut_extent_at_the_end_of_a_volume_is_served_and_not_cached() {
 }
 
 #[test]
+fn a_volume_that_grows_is_cached_up_to_its_new_end_also_after_a_restart() {
+    let old_end = (1 << 20) + 4096;
+    let mut world = World::new(Shape { volume_bytes: old_end, ..Shape::default() });
+    world.write(V, 1 << 20, &half(1, 4096));
+    world.grow(V, &half(2, (1 << 20) + 512));
+    // What used to be cut is whole, and of two parts: one that was written, one that came with the origin.
+    world.read(V, 1 << 20, 64 << 10);
+    world.write(V, (2 << 20) - EXTENT, &half(3, 8192));
+    for _ in 0..2 {
+        world.tick(1000);
+        world.origin_reads.clear();
+        world.read(V, 1 << 20, 64 << 10);
+        world.read(V, (2 << 20) - EXTENT, EXTENT);
+        assert!(world.origin_reads.is_empty(), "{:?}", world.origin_reads);
+        world.read(V, 2 << 20, 4096 + 512);
+        assert_eq!(world.origin_reads, vec![(2 << 20, 4608)], "cut by the new end");
+        world.stop();
+        world = world.restart(true);
+    }
+}
+
+#[test]
+fn what_was_under_way_when_a_volume_grew_says_nothing_about_what_came_with_it() {
+    let mut world = World::new(Shape { volume_bytes: (1 << 20) + 4096, ..Shape::default() });
+    world.origin_reads_hang = true;
+    let first = world.submit_read(V, (1 << 20) - EXTENT, EXTENT + 4096);
+    world.grow(V, &half(2, 1 << 20));
+    // Has to go to the origin: the read under way brings nothing from behind the old end.
+    let second = world.submit_read(V, 1 << 20, EXTENT);
+    world.end_origin_reads();
+    world.is_read(first, V, (1 << 20) - EXTENT);
+    world.is_read(second, V, 1 << 20);
+    world.tick(1000);
+    world.read(V, 1 << 20, EXTENT);
+    world.stop();
+}
+
+#[test]
+fn a_volume_never_becomes_smaller() {
+    let mut world = World::new(Shape::default());
+    world.write(V, (4 << 20) - EXTENT, &half(1, 8192));
+    world.configure(crate::world::volume(V, 1 << 20));
+    world.tick(1000);
+    world.origin_reads.clear();
+    world.read(V, (4 << 20) - EXTENT, EXTENT);
+    assert!(world.origin_reads.is_empty());
+    world.stop();
+}
+
+#[test]
 fn more_insertions_than_may_be_under_way_are_skipped_and_counted() {
     let mut world = World::new(Shape { insert_bytes_max: 32 << 10, ..Shape::default() });
     world.write(V, 0, &half(1, 128 << 10));

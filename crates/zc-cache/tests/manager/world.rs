@@ -70,6 +70,8 @@ pub(crate) struct World {
     pub(crate) compressions: Option<Vec<Event>>,
     /// Flushes of origins do not end.
     pub(crate) origin_flushes_hang: bool,
+    /// Reads of origins do not end; what they brought is what was there when they began.
+    pub(crate) origin_reads_hang: bool,
     hanging: Vec<Event>,
     hanging_journal: Vec<OpId>,
     geometry: Geometry,
@@ -224,6 +226,7 @@ impl World {
             weus_hang: false,
             journal_hangs: false,
             origin_flushes_hang: false,
+            origin_reads_hang: false,
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
             parts_vanish: false,
@@ -263,6 +266,21 @@ impl World {
     pub(crate) fn end_origin_flushes(&mut self) {
         self.origin_flushes_hang = false;
         std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
+    }
+
+    /// Reads of origins end, also those that hung.
+    pub(crate) fn end_origin_reads(&mut self) {
+        self.origin_reads_hang = false;
+        std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
+    }
+
+    /// The origin becomes larger, with these bytes at its end, and the volume too.
+    pub(crate) fn grow(&mut self, volume: VolumeId, more: &[u8]) {
+        let origin = self.origins.get_mut(&volume).unwrap();
+        origin.extend_from_slice(more);
+        let size_bytes = origin.len() as u64;
+        let config = self.volumes.iter().find(|v| v.id == volume).unwrap().clone();
+        self.configure(VolumeConfig { size_bytes, ..config });
     }
 
     /// Writes of the journal end, also those that hung: these like this.
@@ -333,11 +351,23 @@ impl World {
     }
 
     pub(crate) fn try_read(&mut self, volume: VolumeId, offset: u64, len: u64) -> Result<Vec<u8>, ErrorKind> {
-        let buf = BufId(1000 + self.next_req);
-        self.bufs.insert(buf, vec![0xaa; usize_from_u64(len)]);
-        let req = self.submit(volume, offset, len, RequestKind::Read { buf });
+        let req = self.submit_read(volume, offset, len);
         let (result, bytes) = self.replies.remove(&req).expect("a read is answered");
         result.map(|()| bytes.unwrap())
+    }
+
+    pub(crate) fn submit_read(&mut self, volume: VolumeId, offset: u64, len: u64) -> u64 {
+        let buf = BufId(1000 + self.next_req);
+        self.bufs.insert(buf, vec![0xaa; usize_from_u64(len)]);
+        self.submit(volume, offset, len, RequestKind::Read { buf })
+    }
+
+    /// A read that was submitted before has been answered, with the origin's bytes.
+    pub(crate) fn is_read(&mut self, req: u64, volume: VolumeId, offset: u64) {
+        let (result, bytes) = self.replies.remove(&req).expect("a read is answered");
+        result.unwrap();
+        let (bytes, at) = (bytes.unwrap(), usize_from_u64(offset));
+        assert!(bytes == self.origins[&volume][at..at + bytes.len()], "wrong bytes at {offset}");
     }
 
     /// New settings, which a restart keeps.
@@ -449,7 +479,8 @@ impl World {
                 let to = self.slice_mut(dest);
                 to.fill(0);
                 to[..bytes.len()].copy_from_slice(&bytes);
-                events.push_back(Event::OriginDone { op, result: ok });
+                let end = Event::OriginDone { op, result: ok };
+                if self.origin_reads_hang { self.hanging.push(end) } else { events.push_back(end) }
             }
             Action::OriginWrite { op, volume, offset_bytes, src, .. } => {
                 let bytes = self.slice(src).to_vec();

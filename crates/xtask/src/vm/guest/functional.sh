@@ -20,6 +20,7 @@ attributes() {
     await /dev/disk/by-id/zcached-hdd
     same "$(readlink -f /dev/disk/by-id/zcached-hdd)" $D link
     zcctl ublk list --json | jq -e '.[0] | .volume == "hdd" and .state == "live" and .served'
+    zcctl ublk list --json | jq -e '.[0].queue_cpus == ["0"]'
     zcctl status --json | jq -e '.volumes[0].info.device == "/dev/ublkb0"'
     same "$(cat /proc/"$(cat /tmp/daemon.pid)"/oom_score_adj)" -1000 oom_score_adj
     grep -q 'VmLck:[[:space:]]*[1-9]' /proc/"$(cat /tmp/daemon.pid)"/status
@@ -293,6 +294,80 @@ pulled() {
     zcctl detach hdd
 }
 
+# origin MIB: the origin is the beginning of the slow disk, and has this length from now on.
+origin() {
+    dmsetup load growing --table "0 $(($1 << 11)) linear /dev/vdc 0"
+    dmsetup resume growing
+}
+
+# A cache and a daemon for another origin; without one, for the usual one again.
+afresh() {
+    rm -rf /tmp/state
+    zcctl format --force /dev/vdb
+    configure
+    sed -i "s,\"/dev/vdc\",\"${1:-/dev/vdc}\"," /tmp/zcached.toml
+    start_daemon
+}
+
+# The origin grows under a file system. The device does, too, where the kernel can; else it is said what helps.
+resized() {
+    local able
+    able=$(($(zcctl ublk probe | grep -o '0x[0-9a-f]*') & 0x400))
+    stop_daemon
+    # What is behind the old end may be anything but what a cache would make up.
+    dd if=/dev/urandom of=/dev/vdc bs=1M seek=128 count=2 oflag=direct status=none
+    dd if=/dev/vdc of=/tmp/behind bs=1M skip=128 count=2 iflag=direct status=none
+    modprobe dm-mod
+    dmsetup create growing --notable
+    origin 128
+    await /dev/mapper/growing
+    afresh /dev/mapper/growing
+    zcctl attach hdd
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    dd if=/dev/urandom of=/mnt/a/before bs=1M count=16 conv=fsync status=none
+    if [ $able != 0 ]; then zcctl resize hdd | grep -qx "so has $D"; fi
+    if zcctl resize hdd --size "1 GiB"; then echo "a disk was made longer"; return 1; fi
+    if zcctl resize hdd --size "64 MiB"; then echo "a volume was made smaller"; return 1; fi
+    origin 192
+    if [ $able = 0 ]; then
+        if zcctl resize hdd > /tmp/said; then echo "this kernel cannot"; return 1; fi
+        grep -q "Linux 6.16" /tmp/said
+        same "$(blockdev --getsize64 $D)" $((128 << 20)) "size of the device"
+        cmp /mnt/a/before /mnt/a/before
+        umount /mnt/a
+        zcctl detach hdd
+        zcctl attach hdd
+        mount $D /mnt/a
+    else
+        zcctl resize hdd
+    fi
+    same "$(blockdev --getsize64 $D)" $((192 << 20)) "size of the device"
+    same "$(zcctl status --json | jq '.volumes[0].info.size_bytes')" $((192 << 20)) "size of the volume"
+    for _ in 1 2; do dd if=$D bs=1M skip=128 count=2 iflag=direct status=none | cmp - /tmp/behind; done
+    resize2fs $D
+    dd if=/dev/urandom of=/mnt/a/after bs=1M count=96 conv=fsync status=none
+    (cd /mnt/a && sha256sum before after) > /tmp/sums
+    if [ "$mode" != write-back ]; then
+        # It grows while no daemon runs, and the next one takes the mounted device over.
+        stop_daemon
+        origin 256
+        start_daemon
+        same "$(blockdev --getsize64 $D)" $(((able ? 256 : 192) << 20)) "size of the device that was taken over"
+    fi
+    echo 3 > /proc/sys/vm/drop_caches
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    e2fsck -fn $D
+    zcctl detach hdd
+    stop_daemon
+    mount -o ro /dev/mapper/growing /mnt/a
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    dmsetup remove growing
+    afresh
+}
+
 configure
 check format zcctl format /dev/vdb
 check attributes attributes
@@ -310,5 +385,6 @@ check kernel-nbd kernel_nbd
 check attach-detach cycles "${rounds:-100}"
 check user-copy variant 'ublk.copy = "user"'
 check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
+check resize resized
 check pulled-ssd pulled
 check end stop_daemon

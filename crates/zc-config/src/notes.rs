@@ -1,0 +1,36 @@
+//! What a configuration means that a reader may not expect.
+//!
+//! Job: one sentence each, for `zcached check-config`. Invariant: notes are no mistakes; a daemon starts with them.
+//!
+//! What it does not do: look at devices.
+
+use crate::{Ack, Config, Mode};
+
+impl Config {
+    /// What is right and may still surprise.
+    #[must_use]
+    pub fn notes(&self) -> Vec<String> {
+        let volatile = |volume: &&crate::VolumeConfig| {
+            volume.mode == Mode::WriteBack && volume.ack != Some(Ack::Durable)
+        };
+        self.volumes
+            .iter()
+            .filter(volatile)
+            .map(|volume| {
+                let why = match volume.ack {
+                    Some(_) => "as asked with ack = \"volatile\"",
+                    None if self.cache.journal_path.is_some() => {
+                        "the default unless journal_path turns out to be persistent memory"
+                    }
+                    None => "the default",
+                };
+                format!(
+                    "volume \"{}\": writes are acknowledged from memory ({why}), as by a disk with a volatile write cache: \
+                     those that no flush followed are lost when the daemon is killed, and its block device is then \
+                     removed, not taken over; ack = \"durable\" waits for the cache device instead",
+                    volume.name
+                )
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,127 @@
+//! A volume that grows while it is served: `zcctl resize`. Block devices of the kernel grow in `cargo xtask vm functional`.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::fs::File;
+use std::process::Output;
+
+use serde_json::json;
+use zc_engine::NbdClient;
+use zc_tests::{DataGen, MIB, World, same};
+
+/// No whole extents: the last one is cut by the end.
+const OLD: u64 = 4 * MIB + 1536;
+const NEW: u64 = 8 * MIB + 512;
+
+fn world(lines: &str) -> World {
+    let mut world = World::new(32, 0);
+    world.cache.push_str("weu_size = \"256 KiB\"\nread_buffer = 0\nprefetch_max = 0\n");
+    // Nothing goes to the origin by itself.
+    world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
+    world.volumes = vec![("disk".to_owned(), OLD, lines.to_owned())];
+    world
+}
+
+fn image(bytes: u64) -> Vec<u8> {
+    let bytes = usize::try_from(bytes).expect("small");
+    let mut image = DataGen::new(3, 8192).mixed(bytes.div_ceil(8192));
+    image.truncate(bytes);
+    image
+}
+
+fn all(client: &mut NbdClient) -> Vec<u8> {
+    let len = usize::try_from(client.size_bytes()).expect("small");
+    client.read(0, len).expect("read")
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn resize(world: &World, more: &[&str]) {
+    let output = world.zcctl_output(&[&["resize", "disk"], more].concat());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn data_that_only_the_cache_has_outlives_a_kill_after_the_volume_grew() {
+    let world = world("mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n");
+    let daemon = world.start();
+    let image = image(NEW);
+    let old = usize::try_from(OLD).expect("small");
+    let mut before = world.connect("disk");
+    before.write(0, &image[..old]).expect("write");
+    before.flush().expect("flush");
+
+    resize(&world, &["--size", &NEW.to_string()]);
+    assert_eq!(std::fs::metadata(world.origin("disk")).expect("the origin").len(), NEW);
+    assert_eq!(world.status()["volumes"][0]["info"]["size_bytes"], json!(NEW));
+    let mut client = world.connect("disk");
+    assert_eq!((before.size_bytes(), client.size_bytes()), (OLD, NEW), "only new clients are told");
+    same(&client.read(OLD, image.len() - old).expect("read"), &vec![0; image.len() - old], "what is new");
+    client.write(OLD, &image[old..]).expect("write");
+    client.flush().expect("flush");
+    before.write(OLD, &[1; 512]).expect_err("not its volume");
+    same(&all(&mut before), &image[..old], "what an old client sees");
+    drop((before, client));
+
+    daemon.kill9();
+    let daemon = world.start();
+    let dirty = world.stats()["dirty"]["disk"].clone();
+    assert!(dirty["bytes"].as_u64().expect("a number") > 0, "{dirty}");
+    same(&all(&mut world.connect("disk")), &image, "after the kill");
+    assert!(world.zcctl_output(&["flush", "disk"]).status.success());
+    daemon.terminate();
+    world.origin_is("disk", &image);
+}
+
+#[test]
+fn what_the_cache_holds_stays_warm_when_the_origin_has_grown() {
+    let world = world("mode = \"write-through\"\n");
+    let daemon = world.start();
+    let image = image(NEW);
+    let old = usize::try_from(OLD).expect("small");
+    let mut client = world.connect("disk");
+    client.write(0, &image[..old]).expect("write");
+    client.flush().expect("flush");
+    world.settled();
+    let origin = File::options().write(true).open(world.origin("disk")).expect("the origin");
+    origin.set_len(NEW + 100).expect("the origin grows");
+
+    resize(&world, &[]);
+    let mut client = world.connect("disk");
+    assert_eq!(client.size_bytes(), NEW, "whole sectors");
+    client.write(OLD, &image[old..]).expect("write");
+    client.flush().expect("flush");
+    world.settled();
+    let misses = world.counter("extent_misses");
+    same(&all(&mut client), &image, "after it grew");
+    drop(client);
+    // The first extent that was cut, and the one that is now, go to the origin.
+    assert!(world.counter("extent_misses") <= misses + 2, "most of it is cached");
+
+    daemon.terminate();
+    let _daemon = world.start();
+    assert!(world.status()["volumes"][0]["info"]["cold_reason"].is_null(), "it starts warm");
+    world.loaded();
+    same(&all(&mut world.connect("disk")), &image, "after a restart");
+    assert!(world.counter("extent_misses") <= 2);
+}
+
+#[test]
+fn a_volume_does_not_shrink_and_is_as_large_as_its_origin() {
+    let world = world("");
+    let _daemon = world.start();
+    let said = |more: &[&str]| refusal(&world.zcctl_output(&[&["resize"], more].concat()));
+    assert!(said(&["other"]).contains("there is no volume"));
+    assert!(said(&["disk", "--size", "1 MiB"]).contains("only grows"));
+    assert!(said(&["disk", "--size", "5000000"]).contains("whole sectors"));
+    resize(&world, &[]);
+    let origin = File::options().write(true).open(world.origin("disk")).expect("the origin");
+    origin.set_len(NEW).expect("the origin grows");
+    assert!(said(&["disk", "--size", "8 MiB"]).contains("as large as its origin"));
+    origin.set_len(MIB).expect("the origin shrinks");
+    assert!(said(&["disk"]).contains("has shrunk"));
+    assert_eq!(world.connect("disk").size_bytes(), OLD);
+}
