@@ -36,7 +36,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         fingerprint: section.word("fingerprint", Fingerprint::WORDS, Fingerprint::Blake3),
         fingerprint_index_percent: section.percent("fingerprint_index_ratio", 100),
         dedup: section.flag("dedup").unwrap_or(true),
-        discard: section.flag("discard").unwrap_or(false),
+        discard: section.flag("discard"),
         direct: section.flag("direct").unwrap_or(true),
         max_ram_bytes: section.size("max_ram", &limits::RAM_BYTES).unwrap_or(1 << 30),
         reduce_threads: u16::try_from(threads).unwrap_or(0),

@@ -209,8 +209,8 @@ pub struct CacheConfig {
     pub fingerprint_index_percent: u8,
     /// Default of volumes: share content.
     pub dedup: bool,
-    /// Discard slots before reuse.
-    pub discard: bool,
+    /// Discard slots before reuse. `None`: on a block device yes, in a file no.
+    pub discard: Option<bool>,
     /// Direct I/O to the cache device. `false` only for file systems that have none.
     pub direct: bool,
     /// Hard cap of the RAM for indexes and slot tables.

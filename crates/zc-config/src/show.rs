@@ -48,7 +48,9 @@ impl Config {
             ("fingerprint", text(cache.fingerprint.word())),
             ("fingerprint_index_ratio", percent(cache.fingerprint_index_percent)),
             ("dedup", cache.dedup.to_string()),
-            ("discard", cache.discard.to_string()),
+        ]);
+        rows.extend(cache.discard.map(|discard| ("discard", discard.to_string())));
+        rows.extend([
             ("direct", cache.direct.to_string()),
             ("max_ram", size(cache.max_ram_bytes)),
             ("reduce_threads", cache.reduce_threads.to_string()),

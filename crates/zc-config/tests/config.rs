@@ -40,7 +40,7 @@ fn the_defaults_are_these() {
     let cache = &config.cache;
     assert_eq!((cache.weu_bytes, cache.extent_bytes), (2 << 20, 8 << 10));
     assert_eq!((cache.compression, cache.compression_level), (Compression::Lz4, 0));
-    assert_eq!((cache.dedup, cache.discard, cache.direct), (true, false, true));
+    assert_eq!((cache.dedup, cache.discard, cache.direct), (true, None, true));
     assert_eq!((cache.read_buffer_bytes, cache.staging_bytes), (4 << 20, 8 << 20));
     assert_eq!((cache.prefetch_max_bytes, cache.region_size), (128 << 10, RegionSize::Auto));
     let [volume] = &config.volumes[..] else { panic!("one volume") };

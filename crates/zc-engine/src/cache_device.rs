@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
 use zc_config::{Config, SizeOrShare};
 use zc_core::{FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
@@ -75,6 +76,14 @@ pub(crate) fn check_debts(
 }
 
 impl CacheDevice {
+    /// What the manager is told of it.
+    pub(crate) fn manager_config(&self, config: &Config) -> Result<ManagerConfig, EngineError> {
+        let Superblock { geometry, fingerprint_kind, .. } = &self.superblock;
+        let is_block = self.file.kind() == FileKind::Block;
+        settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block)
+            .map_err(|error| EngineError::Refused(error.to_string()))
+    }
+
     /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of. No cache is made
     /// where one is missing that has what volumes lack.
     pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &[Debt]) -> Result<Self, EngineError> {

@@ -39,7 +39,6 @@ use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::intent::IntentLog;
 use crate::pairing::{Answers, Known, Paired};
-use crate::settings;
 use crate::shard::Device;
 use crate::startup::{self, Facing};
 
@@ -152,8 +151,7 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
             superblock.session, last.session
         )));
     }
-    let manager = settings::manager_config(&config.cache, &superblock.geometry, superblock.fingerprint_kind)
-        .map_err(|error| EngineError::Refused(error.to_string()))?;
+    let manager = device.manager_config(config)?;
     let table = startup::read_volume_table(&device.file, &superblock.geometry);
     let state = custody.state().snapshot();
     let known = Known {

@@ -101,9 +101,7 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
     let debts = debts(config, options, &origins)?;
     let device = CacheDevice::open(config, sizes.iter().sum(), &debts)?;
     let superblock = &device.superblock;
-    let manager_config =
-        settings::manager_config(&config.cache, &superblock.geometry, superblock.fingerprint_kind)
-            .map_err(|error| EngineError::Refused(error.to_string()))?;
+    let manager_config = device.manager_config(config)?;
     let table = read_volume_table(&device.file, &superblock.geometry);
     let state = Arc::new(StateDir::open(&config.cache.state_dir, &superblock.uuid)?);
     let answers = pairing::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty };

@@ -221,7 +221,7 @@ impl<'a> Running<'a> {
         volumes.iter_mut().for_each(|volume| volume.recipes = replay.recipes);
         let geometry = geometry(config, replay.size, trace, volume_bytes)?;
         let fingerprint = zc_setup::fingerprint_kind(config.cache.fingerprint);
-        let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint)?;
+        let settings = zc_setup::manager_config(&config.cache, &geometry, fingerprint, false)?;
         let manager = CacheManager::new(settings, volumes, StartState::fresh());
         let ssd = replay.ssd.map(|ssd| Watcher::new(ssd, &geometry)).transpose();
         let ssd = ssd.map_err(|source| ReplayError::Ssd { device_bytes: geometry.device_bytes, source })?;

@@ -259,7 +259,7 @@ fn an_ssd_below_counts_what_the_manager_writes() {
     let of = |ssd: Ssd, discard: bool| {
         let replay = Replay { size: CacheSize::Units(8 * 256 * 1024), ssd: Some(ssd), ..Replay::default() };
         let mut config = config(PLAIN);
-        config.cache.discard = discard;
+        config.cache.discard = Some(discard);
         let report = run(&load(&requests), &config, replay, |_| {}).unwrap();
         (report.flash.unwrap(), report)
     };

@@ -153,7 +153,8 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
     }
 }
 
-/// The manager's settings: as many index entries as the layout is planned for and `max_ram` allows.
+/// The manager's settings: as many index entries as the layout is planned for and `max_ram` allows. On a block device
+/// slots are discarded unless the configuration says otherwise.
 ///
 /// # Errors
 /// When `max_ram` does not suffice for one extent per write unit.
@@ -161,6 +162,7 @@ pub fn manager_config(
     config: &CacheConfig,
     geometry: &Geometry,
     fingerprint: FingerprintKind,
+    on_block_device: bool,
 ) -> Result<cache::ManagerConfig, TooLittleRam> {
     let (file_index_entries, fingerprint_index_entries) = index_entries(config, geometry)?;
     Ok(cache::ManagerConfig {
@@ -177,7 +179,7 @@ pub fn manager_config(
         prefetch_threshold_bytes: config.prefetch_threshold_bytes,
         prefetch_max_bytes: config.prefetch_max_bytes,
         regions_active_max: config.regions_active_max,
-        discard: config.discard,
+        discard: config.discard.unwrap_or(on_block_device),
         replacement: replacement(config.policy),
         dirty: cache::DirtyConfig {
             high_percent: config.dirty_high_percent,
