@@ -1,5 +1,6 @@
 //! Simulator and daemon agree: one trace, with real bytes through `zcached` over NBD and with fingerprints through
-//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written.
+//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written. So does
+//! what the daemon itself recorded of the run.
 //!
 //! One client waits for each insertion to end before its next request, so that operations end in the simulator's order.
 //! Journal, checkpoints and region maps are written by the clock; their bytes are not compared.
@@ -7,6 +8,7 @@
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::Command;
 
 use rand::RngExt as _;
@@ -138,16 +140,32 @@ fn agree(settings: &str) {
     std::fs::write(world.origin("disk"), image).expect("an origin");
     let daemon = world.start();
     world.loaded();
+    let recorded = world.path("recorded");
+    let record = ["record", "start", "disk", "--to", &recorded.display().to_string()];
+    assert!(world.zcctl_output(&record).status.success());
     let mut client = world.connect("disk");
     play(&world, &mut client, &mut script, &mut twin, seed);
     let ours = world.stats()["manager"].clone();
     client.disconnect().expect("goodbye");
+    assert!(world.zcctl_output(&["record", "stop", "disk"]).status.success());
     assert!(daemon.terminate().success());
 
     let trace = world.path("trace.fp");
     std::fs::write(&trace, &script.trace).expect("a trace");
+    for trace in [trace, recorded] {
+        same_counters(&world, &ours, &trace);
+    }
+    let at_least = |name: &str, least: u64| {
+        assert!(ours[name].as_u64() >= Some(least), "{name}: the run is too tame");
+    };
+    at_least("evictions", 3);
+    at_least("read_hits", 50);
+}
+
+/// Replays a trace under the daemon's configuration and compares its counters with the daemon's.
+fn same_counters(world: &World, ours: &Value, trace: &Path) {
     let mut zcsim = Command::new(program("zcsim"));
-    zcsim.args(["run", "--json", "--check", "--trace"]).arg(&trace);
+    zcsim.args(["run", "--json", "--check", "--trace"]).arg(trace);
     zcsim.arg("--config").arg(world.path("zcached.toml"));
     let simulated: Value = serde_json::from_slice(&run_ok(&mut zcsim).stdout).expect("JSON");
     let theirs = &simulated["counters"];
@@ -155,18 +173,13 @@ fn agree(settings: &str) {
         let value = |name: &&str| format!("{name} {}", counters[*name]);
         COUNTERS.iter().map(value).collect::<Vec<_>>().join("\n")
     };
-    assert_eq!(shown(&ours), shown(theirs), "daemon and simulator");
+    assert_eq!(shown(ours), shown(theirs), "daemon and simulator on {}", trace.display());
     // Whether a hit came from a unit's buffer or from the device is a matter of time, their sum is not.
     let hits = |counters: &Value| {
         let of = |name: &str| counters[name].as_u64().expect("a counter");
         of("extent_hits_device") + of("extent_hits_memory")
     };
-    assert_eq!(hits(&ours), hits(theirs));
-    let at_least = |name: &str, least: u64| {
-        assert!(ours[name].as_u64() >= Some(least), "{name}: the run is too tame");
-    };
-    at_least("evictions", 3);
-    at_least("read_hits", 50);
+    assert_eq!(hits(ours), hits(theirs));
 }
 
 #[test]

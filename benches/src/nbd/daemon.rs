@@ -217,8 +217,16 @@ impl Daemon {
 /// # Errors
 /// The daemon is gone.
 pub fn stats(control: &Path) -> anyhow::Result<Value> {
+    ask(control, &serde_json::json!({ "cmd": "stats" }))
+}
+
+/// The answer of a daemon's control socket to a command.
+///
+/// # Errors
+/// The daemon is gone.
+pub fn ask(control: &Path, command: &Value) -> anyhow::Result<Value> {
     let mut stream = UnixStream::connect(control).context("cannot reach the control socket")?;
-    stream.write_all(b"{\"cmd\":\"stats\"}\n")?;
+    writeln!(stream, "{command}")?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::record::Record;
 use crate::units::parse_size;
 
 /// Where a daemon with the default configuration listens.
@@ -176,6 +177,9 @@ pub(crate) enum Online {
     },
     /// Show who is connected to a running daemon.
     Connections(Daemon),
+    /// Record what is asked of a volume, for `zcsim`.
+    #[command(subcommand)]
+    Record(Record),
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
     /// Stop a running daemon in order. Refused while the cache has what origins lack, unless told what to do about it.
@@ -313,6 +317,8 @@ mod tests {
         Cli::try_parse_from(["zcctl", "dump", "weu", "x"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "set-mode", "a", "write-behind"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "stop", "--flush", "--keep-dirty"]).unwrap_err();
+        Cli::try_parse_from(["zcctl", "record", "start", "a", "--to", "x", "--duration", "10min"]).unwrap();
+        Cli::try_parse_from(["zcctl", "record", "start", "a"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "attach", "a", "--ublk"]).unwrap();
         Cli::try_parse_from(["zcctl", "resize", "a", "--size", "3 bytes"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "ublk", "gc", "--force"]).unwrap();

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::cli::{Daemon, Online};
 use crate::dirty;
 use crate::nbd;
+use crate::record;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
 
@@ -71,6 +72,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
                 return dirty::flush_if_dirty(volume, daemon, out);
             }
         }
+        Online::Record(command) => return record::run(command, out),
         Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
         Online::Stats { daemon, watch: Some(seconds) } => {
             watch(daemon, *seconds, out)?;
@@ -79,7 +81,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-fn one(
+pub(crate) fn one(
     daemon: &Daemon,
     request: &Value,
     show: impl Fn(&Value, &mut dyn Write) -> anyhow::Result<()>,

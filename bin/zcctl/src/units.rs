@@ -25,6 +25,23 @@ pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("\"{text}\" is no size; write bytes, or such as 512 KiB, 2 MiB, 10 GiB"))
 }
 
+/// Parses "500ms", "90 s", "10min", "1h", "2d" as milliseconds.
+///
+/// # Errors
+/// One sentence on what is expected.
+pub(crate) fn parse_duration_ms(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let units = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+    let unit = units.iter().find(|(name, _)| unit.trim() == *name);
+    let value: Option<u64> = number.parse().ok();
+    value
+        .zip(unit)
+        .and_then(|(value, (_, ms))| value.checked_mul(*ms))
+        .ok_or_else(|| format!("\"{text}\" is no time; write such as 500 ms, 90 s, 10 min, 1 h or 2 d"))
+}
+
 /// Tenths of a unit, rounded down, without floating point.
 fn tenths(value: u64, shift: u32) -> (u64, u64) {
     let whole = value >> shift;
@@ -95,6 +112,18 @@ mod tests {
         }
         for text in ["", "K", "1.5 GiB", "8 kb", "-1", "99999999 PiB"] {
             assert!(parse_size(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn times_are_parsed_or_refused() {
+        for (text, ms) in
+            [("500ms", 500), ("90 s", 90_000), ("10min", 600_000), (" 2 h", 7_200_000), ("1d", 86_400_000)]
+        {
+            assert_eq!(parse_duration_ms(text), Ok(ms), "{text}");
+        }
+        for text in ["", "10", "s", "1.5 h", "-1 s", "10 m", "999999999999999 d"] {
+            assert!(parse_duration_ms(text).is_err(), "{text}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
+use zc_trace::recording::Ended;
 use zc_trace::{Format, Info, Options, Reader};
 
 /// Which trace.
@@ -13,7 +14,7 @@ pub(crate) struct Args {
     /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
     trace: PathBuf,
     /// Its format, if it cannot be told: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse,
-    /// disksim (MQSim too), lis, keys, keys32
+    /// disksim (MQSim too), lis, keys, keys32, recording (what zcctl record makes)
     #[arg(long)]
     format: Option<Format>,
     /// Stop at the first bad line
@@ -76,6 +77,7 @@ fn to_text(reader: &Reader, info: &Info) -> String {
         let ratio = info.writes.requests as f64 / info.reads.requests as f64;
         lines.push(("writes to reads", format!("{ratio:.2}")));
     }
+    lines.extend(recorded_lines(reader));
     if info.duration_ns > 0 {
         lines.push(("duration", format!("{:.1} s", info.duration_ns as f64 / 1e9)));
     }
@@ -102,6 +104,29 @@ fn to_text(reader: &Reader, info: &Info) -> String {
     lines.iter().map(|(name, value)| format!("{name:<18}{value}\n")).collect()
 }
 
+/// What a recording says of itself.
+fn recorded_lines(reader: &Reader) -> Vec<(&'static str, String)> {
+    let Some(recorded) = reader.recorded() else { return Vec::new() };
+    let header = recorded.header;
+    let of =
+        format!("a volume of {}, extents of {} KiB", mib(header.volume_bytes), header.extent_bytes / 1024);
+    let mut lines = vec![("recorded", of)];
+    if !header.share.is_whole() {
+        lines.push(("sample", format!("{} of the addresses; all figures are of the sample", header.share)));
+    }
+    if recorded.lost > 0 {
+        lines.push(("lost", format!("{} requests, because the recorder did not keep up", recorded.lost)));
+    }
+    let why = recorded.end.map_or("it was cut off", |end| match end.why {
+        Ended::Asked => "somebody asked for it",
+        Ended::Time => "its time was over",
+        Ended::Size => "the file had its size",
+        Ended::Stopped => "the daemon stopped",
+    });
+    lines.push(("ended because", why.to_owned()));
+    lines
+}
+
 fn content_lines(info: &Info) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if let Some(count) = info.unique_contents() {
@@ -113,19 +138,21 @@ fn content_lines(info: &Info) -> Vec<(&'static str, String)> {
     if let Some(share) = info.duplicate_write_share() {
         lines.push(("duplicate writes", format!("{:.1} %", share * 100.0)));
     }
-    if let Some((lz4, zstd1)) = info.compression_ratios() {
-        lines.push(("compression", format!("LZ4 {lz4:.2}x, Zstandard {zstd1:.2}x")));
-    }
-    if let Some((lz4, zstd1)) = info.read_compression_ratios() {
-        lines.push(("  of what is read", format!("LZ4 {lz4:.2}x, Zstandard {zstd1:.2}x")));
-    }
+    let told = |(lz4, zstd1): (Option<f64>, Option<f64>)| {
+        let one = |name: &str, ratio: Option<f64>| ratio.map(|ratio| format!("{name} {ratio:.2}x"));
+        let both: Vec<String> = [one("LZ4", lz4), one("Zstandard", zstd1)].into_iter().flatten().collect();
+        (!both.is_empty()).then(|| both.join(", "))
+    };
+    lines.extend(told(info.compression_ratios()).map(|text| ("compression", text)));
+    lines.extend(told(info.read_compression_ratios()).map(|text| ("  of what is read", text)));
     lines
 }
 
 fn to_json(reader: &Reader, info: &Info) -> Value {
     let tally = |tally: zc_trace::Tally| json!({ "requests": tally.requests, "bytes": tally.bytes });
-    let ratios =
-        |ratios: Option<(f64, f64)>| ratios.map(|(lz4, zstd1)| json!({ "lz4": lz4, "zstd1": zstd1 }));
+    let ratios = |(lz4, zstd1): (Option<f64>, Option<f64>)| {
+        (lz4.is_some() || zstd1.is_some()).then(|| json!({ "lz4": lz4, "zstd1": zstd1 }))
+    };
     let bad = reader.bad_lines().iter().map(|bad| json!({ "line": bad.line, "why": bad.why }));
     json!({
         "format": reader.format().name(),
@@ -147,6 +174,14 @@ fn to_json(reader: &Reader, info: &Info) -> Value {
         "compression_ratio": ratios(info.compression_ratios()),
         "read_compression_ratio": ratios(info.read_compression_ratios()),
         "exact": info.is_exact(),
+        "recorded": reader.recorded().map(|recorded| json!({
+            "volume_bytes": recorded.header.volume_bytes,
+            "extent_bytes": recorded.header.extent_bytes,
+            "began_s": recorded.header.began_s,
+            "share": recorded.header.share.rate(),
+            "lost": recorded.lost,
+            "ended": recorded.end.map(|end| end.why.name()),
+        })),
         "bad_lines": reader.bad_count(),
         "first_bad_lines": bad.collect::<Vec<_>>(),
     })

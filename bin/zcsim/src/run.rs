@@ -121,7 +121,12 @@ pub(crate) fn open(args: &Args) -> anyhow::Result<Reader> {
 
 fn capacity(args: &Args, extent_bytes: u32) -> anyhow::Result<usize> {
     let capacity = match (args.cache_extents, args.cache_share) {
-        (Some(extents), _) => extents,
+        (Some(extents), _) => {
+            // Of a sample, a cache smaller by its share has about the same hit ratio.
+            let rate = open(args)?.sample_rate();
+            let share = Share(rate * 100.0).of(zc_core::u64_from_usize(extents));
+            if rate < 1.0 { zc_core::usize_from_u64(share).max(1) } else { extents }
+        }
         (None, Some(share)) => {
             let footprint = zc_replay::footprint(open(args)?, extent_bytes)?;
             zc_core::usize_from_u64(share.of(footprint)).max(1)

@@ -17,6 +17,7 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let config = settings::with_settings(&text, &path.display().to_string(), &args.set)?;
     let mut reader = open(args).with_context(shown)?;
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let trace = trace.is_sample_of(reader.sample_rate());
     let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
     let ssd = args.ssd.map(|mapping| match mapping {
         Mapping::Page => Ssd::default(),
@@ -36,6 +37,9 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     if args.json {
         let mut found = to_json(&report);
         found.insert("trace".to_owned(), json!(shown()));
+        found.insert("sample_rate".to_owned(), json!(trace.rate()));
+        found
+            .insert("lost_requests".to_owned(), json!(reader.recorded().map_or(0, |recorded| recorded.lost)));
         found.insert("requests_per_second".to_owned(), json!(per_second));
         found.insert("trace_ram_bytes".to_owned(), json!(trace.ram_bytes()));
         found.insert("joined".to_owned(), json!(trace.fitted.joined));
@@ -57,8 +61,24 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         [ram, report.replay_ram_bytes, trace.ram_bytes()].map(|bytes| bytes as f64 / 1e6);
     line("memory", &format!("manager {manager:.1}, devices {devices:.1}, trace {held:.1} MB"));
     line("speed", &format!("{per_second:.0} requests/s"));
+    notes(&trace, &reader, &report);
+    Ok(())
+}
+
+/// What has to be known about the figures.
+fn notes(trace: &Trace, reader: &zc_trace::Reader, report: &Report) {
     let fitted = trace.fitted;
+    if trace.rate() < 1.0 {
+        let percent = trace.rate() * 100.0;
+        line(
+            "note",
+            &format!(
+                "the trace is a sample of {percent:.2} % of the addresses; a configured size is scaled down"
+            ),
+        );
+    }
     let notes = [
+        (reader.recorded().map_or(0, |recorded| recorded.lost), "requests were not recorded"),
         (fitted.joined, "lines were joined to the request before"),
         (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
         (fitted.differing, "blocks read held something else than was known; what was written counts"),
@@ -73,7 +93,6 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     for (count, what) in notes.into_iter().filter(|(count, _)| *count > 0) {
         line("note", &format!("{count} {what}"));
     }
-    Ok(())
 }
 
 fn line(name: &str, value: &str) {

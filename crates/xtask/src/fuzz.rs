@@ -62,6 +62,8 @@ pub(crate) enum Target {
     Control,
     /// Block traces.
     Trace,
+    /// Recordings of the daemon, behind their checksums.
+    Recording,
 }
 
 impl Target {
@@ -78,14 +80,14 @@ impl Target {
             Self::Decode => "zc-reduce",
             Self::Config => "zc-config",
             Self::Control => "zc-engine",
-            Self::Trace => "zc-trace",
+            Self::Trace | Self::Recording => "zc-trace",
         }
     }
 
     /// Longest input that is tried: beyond the largest structure there is nothing new.
     const fn input_bytes_max(self) -> u32 {
         match self {
-            Self::Server | Self::Client | Self::Wire | Self::Trace => 4 << 10,
+            Self::Server | Self::Client | Self::Wire | Self::Trace | Self::Recording => 4 << 10,
             Self::Config | Self::Control => 8 << 10,
             Self::Decode => 33 << 10,
             Self::Blocks | Self::Slot => 65 << 10,

@@ -286,6 +286,12 @@ impl DirtyVolume {
             .any(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
     }
 
+    /// Whether the newest version does.
+    pub(crate) fn newest_awaits(&self, extent: ExtentNo, job: u64) -> bool {
+        let newest = self.extents.get(&extent).and_then(|versions| versions.last());
+        newest.is_some_and(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
+    }
+
     /// Forgets an epoch and all before it: they are on the origin. Returns what they held.
     pub(crate) fn forget_until(&mut self, epoch: u64) -> Vec<Body> {
         let mut gone = Vec::new();

@@ -228,7 +228,17 @@ impl CacheManager {
     }
 
     fn dirty_reduced(&mut self, id: u64, outcome: Outcome) {
-        self.wb.jobs.get_mut(&id).expect_held().outcome = Some(outcome);
+        let job = self.wb.jobs.get_mut(&id).expect_held();
+        job.outcome = Some(outcome);
+        let (key, whole, print, tried) = (job.key, job.whole, job.print, job.scratch.is_some());
+        let data = self.wb.volumes.get(&key.volume).map(|dirty| &dirty.data);
+        if whole && self.tells(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id)) {
+            let stored = match outcome {
+                Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
+                _ => None,
+            };
+            self.tell(key, print.map_or(Digest::Zero, Digest::Print), stored);
+        }
         self.wb.ready.push_back(id);
     }
 

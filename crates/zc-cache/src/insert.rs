@@ -419,7 +419,14 @@ impl CacheManager {
     fn finish_job(&mut self, id: u64, outcome: Outcome) {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.outcome = Some(outcome);
-        let run = job.run;
+        let (run, guard, print, tried) = (job.run, job.guard, job.print, job.scratch.is_some());
+        if self.tells(guard.key) && self.tracks.holds(&guard) {
+            let stored = match outcome {
+                Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
+                _ => None,
+            };
+            self.tell(guard.key, print.map_or(Digest::Zero, Digest::Print), stored);
+        }
         self.inserts.runs.get_mut(&run).expect_held().unfinished -= 1;
         self.queue_run_if_ready(run);
     }

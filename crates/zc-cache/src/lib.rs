@@ -38,6 +38,7 @@ mod ghost;
 mod headers;
 mod insert;
 mod journal;
+mod learned;
 mod load;
 mod manager;
 mod overlay;

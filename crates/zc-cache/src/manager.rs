@@ -139,6 +139,8 @@ pub struct CacheManager {
     /// Units of this session have this sequence or a later one.
     pub(crate) weu_seq_first: u64,
     pub(crate) volumes: Map<VolumeId, Volume>,
+    /// Volumes of whose contents is told what becomes known.
+    pub(crate) told: Vec<VolumeId>,
 
     pub(crate) files: FileIndex,
     pub(crate) prints: FingerprintIndex,
@@ -264,6 +266,7 @@ impl CacheManager {
             weu_seq_next: start.weu_seq_next.0,
             weu_seq_first: start.weu_seq_next.0,
             volumes: Map::default(),
+            told: Vec::new(),
             files: FileIndex::new(shape, config.file_index_entries),
             prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
             policy: policy(config.replacement, geometry.slots),

@@ -13,7 +13,9 @@
 //!   submission on; a driver that sends a read reply from one keeps its own hold on it.
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentNo, Fingerprint, OpId, ReqId, VolumeId, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId, VolumeId, WeuSlot,
+};
 use zc_format::{
     CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, WeuHeader,
 };
@@ -545,6 +547,16 @@ pub enum Note {
         volume: VolumeId,
         /// The last epoch that counts.
         epoch: u64,
+    },
+    /// What an extent holds became known, of a volume for which somebody asked
+    /// ([`CacheManager::tell_contents`](crate::CacheManager::tell_contents)).
+    Learned {
+        /// The extent.
+        key: ExtentKey,
+        /// Its fingerprint.
+        digest: Digest,
+        /// Its size after compression, [`Codec::Raw`] if it does not compress; absent if that was not tried.
+        stored: Option<(Codec, u32)>,
     },
     /// All headers are read, the samples are compared: the index is complete and all of it is served.
     IndexLoaded {

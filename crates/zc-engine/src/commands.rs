@@ -16,6 +16,7 @@ use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::reattach::{Looked, Replacement};
+use crate::record::Tap;
 use crate::shard::Shard;
 use crate::startup::Facing;
 use crate::stats::ShardStats;
@@ -55,6 +56,15 @@ pub(crate) enum Command {
     },
     /// Let a volume be as large as its origin has become.
     Grow { volume: VolumeId, size_bytes: u64, reply: oneshot::Sender<()> },
+    /// Record a volume, or end its recording.
+    Record {
+        /// The volume.
+        volume: VolumeId,
+        /// Where to.
+        tap: Option<Box<Tap>>,
+        /// Who asks.
+        reply: oneshot::Sender<()>,
+    },
     /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
@@ -129,6 +139,10 @@ impl Shard {
                 Command::Look { pause, reply } => self.look(pause, reply),
                 Command::Swap(replacement) => self.swap(*replacement),
                 Command::Resume => self.resume(),
+                Command::Record { volume, tap, reply } => {
+                    self.set_tap(volume, tap);
+                    let _asker_left = reply.send(());
+                }
                 Command::Front(front) => self.apply_front(*front),
                 Command::Measure { volume, at_least_bytes, reply } => {
                     let _asker_left = reply.send(self.measure(volume, at_least_bytes));

@@ -22,7 +22,9 @@ use zc_cache::config::{Mode, VolumeConfig};
 use zc_config::{Config, diff_live};
 use zc_core::u64_from_usize;
 
+use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
+use crate::control_record::{Recordings, Wanted};
 use crate::custody::Custody;
 use crate::engine::Hooks;
 use crate::error::EngineError;
@@ -45,6 +47,8 @@ pub(crate) struct Control {
     pub(crate) addresses: Vec<String>,
     pub(crate) hooks: Hooks,
     pub(crate) ublk: UblkHandle,
+    pub(crate) clock: Clock,
+    pub(crate) extent_bytes: u32,
 }
 
 /// The running control thread; dropping it waits for its end, which follows the data plane's.
@@ -75,6 +79,9 @@ pub(crate) struct Shared {
     addresses: Vec<String>,
     hooks: Hooks,
     pub(crate) ublk: UblkHandle,
+    pub(crate) clock: Clock,
+    pub(crate) extent_bytes: u32,
+    pub(crate) recordings: Mutex<Recordings>,
     notify: bool,
 }
 
@@ -140,12 +147,16 @@ impl ControlHandle {
             addresses: control.addresses,
             hooks: control.hooks,
             ublk: control.ublk,
+            clock: control.clock,
+            extent_bytes: control.extent_bytes,
+            recordings: Mutex::default(),
             notify: signals,
         });
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
                 runtime.block_on(serve(&shared, &listener, end, taken));
+                runtime.block_on(shared.end_recordings());
                 drop(listener);
                 drop(path);
             })
@@ -243,6 +254,12 @@ async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
         Request::Reattach {} => shared.reattach().await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
         Request::Resize { volume, size_bytes } => shared.resize(&volume, size_bytes).await,
+        Request::RecordStart { volume, path, share, max_bytes, duration_ms } => {
+            let path = path.into();
+            shared.record_start(Wanted { volume, path, share, max_bytes, duration_ms }).await
+        }
+        Request::RecordStop { volume } => shared.record_stop(&volume).await,
+        Request::RecordStatus {} => Ok(shared.record_status().await),
         Request::Attach { volume } => {
             let device = shared.ublk.attach(&volume).await?;
             Ok(

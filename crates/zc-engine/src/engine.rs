@@ -125,6 +125,7 @@ impl Engine {
         let registry = Arc::clone(&parts.registry);
         let addresses: Vec<String> =
             parts.listeners.iter().map(|listener| listener.address.clone()).collect();
+        let (clock, extent_bytes) = (parts.clock, parts.device.geometry.extent_bytes);
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
         let front = FrontSettings::new(config, &volumes, tls);
@@ -153,6 +154,8 @@ impl Engine {
             addresses: addresses.clone(),
             hooks,
             ublk: ublk.clone(),
+            clock,
+            extent_bytes,
         };
         // Before the service manager is told that everything is there. Devices that cannot be are no reason to stop.
         ublk.bring_up();

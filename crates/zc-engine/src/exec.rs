@@ -210,6 +210,11 @@ impl Shard {
             | Note::DestageFailed { volume, .. }
             | Note::Fenced { volume }
             | Note::CommitsDropped { volume, .. } => self.note_dirty(volume, note),
+            Note::Learned { key, digest, stored } => {
+                if let Some(tap) = self.volumes.get_mut(&key.volume).and_then(|volume| volume.tap.as_mut()) {
+                    tap.learned(key.extent.0, digest, stored);
+                }
+            }
             Note::IndexLoaded { extents } => {
                 let ms = self.clock.now_ms();
                 self.loaded_ms = Some(ms);

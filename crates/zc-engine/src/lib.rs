@@ -16,7 +16,7 @@
 //! connect, `front` for the way of a request, `status` for what clients are told of the cache,
 //! `ublk` and `ublk_control` for block devices of the kernel, `exec` and `device` for actions,
 //! `startup` and `pairing` for what is checked before anything is touched, `reattach` for a cache device that is back, `resize` for an origin
-//! that has grown, `CONTROL.md` for the control socket.
+//! that has grown, `record` for recordings, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 
 mod access;
@@ -29,6 +29,7 @@ mod commands;
 mod conn;
 mod control;
 mod control_dirty;
+mod control_record;
 mod cpus;
 mod custody;
 mod device;
@@ -55,6 +56,7 @@ mod peer;
 mod pending;
 mod places;
 mod reattach;
+mod record;
 mod reduce;
 mod reduce_pool;
 mod registry;

@@ -82,3 +82,18 @@ pub(crate) const GATHER_TIME_US: u32 = 100;
 pub(crate) const UBLK_ORDERS_MAX: usize = 64;
 /// Milliseconds in which a stopped ublk device is let go by the data plane.
 pub(crate) const UBLK_GONE_MS: u64 = 10_000;
+/// What a recording's batches hold: notes of 64 bytes, 4 MiB in all.
+pub(crate) const RECORD_BATCH: usize = 4096;
+/// Batches that go round between the data plane and a recorder.
+pub(crate) const RECORD_BATCHES: usize = 16;
+/// Nanoseconds that a recorded request waits for what the cache learns of it, ...
+pub(crate) const RECORD_WINDOW_NS: u64 = 1_000_000_000;
+/// ... while there are no more than so many: about 10 MiB.
+pub(crate) const RECORD_WINDOW_MAX: usize = 1 << 16;
+/// How often a recorder looks at the time.
+pub(crate) const RECORD_LOOK: std::time::Duration = std::time::Duration::from_millis(200);
+/// Recordings at a time.
+pub(crate) const RECORDINGS_MAX: usize = 8;
+/// Smallest and default size of a recording's file in bytes.
+pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
+pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;

@@ -105,6 +105,7 @@ impl Shard {
         }
         (self.journal_written, self.restart_bytes_read) = (JournalSeq(0), bytes_read);
         (self.cache_fault, self.loaded_ms, self.metrics.distrusts) = (None, None, 0);
+        self.tell_contents_again();
         let mut actions = Vec::new();
         self.manager.begin(self.clock.now_ms(), &mut actions);
         self.carry_out(&mut actions);

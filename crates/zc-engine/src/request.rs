@@ -43,6 +43,22 @@ pub(crate) enum Request {
         #[serde(default)]
         size_bytes: Option<u64>,
     },
+    RecordStart {
+        volume: String,
+        /// A file that is not there.
+        path: String,
+        /// Such as 10% or 1/8; all, if absent.
+        #[serde(default)]
+        share: Option<String>,
+        #[serde(default)]
+        max_bytes: Option<u64>,
+        #[serde(default)]
+        duration_ms: Option<u64>,
+    },
+    RecordStop {
+        volume: String,
+    },
+    RecordStatus {},
     Attach {
         volume: String,
     },

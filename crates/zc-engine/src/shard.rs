@@ -41,6 +41,7 @@ use crate::origin_map::{Answers, OriginMap, punches_holes};
 use crate::pause::Pause;
 use crate::peer::Peer;
 use crate::pending::{Joins, Pending, Tokens};
+use crate::record::Tap;
 use crate::reduce::Scratch;
 use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
@@ -61,6 +62,8 @@ pub(crate) struct Volume {
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
     pub(crate) refused: u64,
+    /// Where its requests are noted, if it is recorded.
+    pub(crate) tap: Option<Box<Tap>>,
     /// What the manager was told last.
     pub(crate) config: zc_cache::config::VolumeConfig,
 }
@@ -173,6 +176,8 @@ pub(crate) struct Shard {
     pub(crate) read_path: Path,
     pub(crate) stopping: Stopping,
     pub(crate) cache_fault: Option<String>,
+    /// Volumes that are recorded.
+    pub(crate) taps: usize,
     /// Requests are held back.
     pub(crate) pause: Option<Pause>,
     pub(crate) restart_bytes_read: u64,
@@ -245,6 +250,7 @@ impl Shard {
             read_path: Path::Miss,
             stopping: Stopping::Running,
             cache_fault: None,
+            taps: 0,
             pause: None,
             restart_bytes_read: parts.restart_bytes_read,
             loaded_ms: None,
@@ -344,6 +350,9 @@ impl Shard {
                 if !matches!(event, Event::Tick { .. }) {
                     self.last_event_ms = self.last_tick_ms;
                 }
+                if self.taps > 0 {
+                    self.note_request(&event);
+                }
                 let before = self.read_counts();
                 self.manager.handle(event, actions);
                 self.classify_reads(before);
@@ -381,6 +390,9 @@ impl Shard {
         }
         self.last_tick_ms = now_ms;
         self.events.push_back(Event::Tick { now_ms });
+        if self.taps > 0 {
+            self.hand_over_taps();
+        }
         self.look_after_connections(now_ms);
     }
 

@@ -295,6 +295,7 @@ fn served(
                 zeroes_fast: false,
                 unreadable: 0,
                 refused: 0,
+                tap: None,
                 config: for_manager,
             },
         ));

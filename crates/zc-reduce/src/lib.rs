@@ -43,6 +43,15 @@ pub fn fingerprint(kind: FingerprintKind, bytes: &[u8]) -> Fingerprint {
     }
 }
 
+/// 64 bits of a fingerprint's keyed BLAKE3: equal for equal fingerprints under one key, and nothing to those who do not
+/// have the key.
+#[must_use]
+pub fn blinded(key: &[u8; 32], print: &Fingerprint) -> u64 {
+    let hash = blake3::keyed_hash(key, &print.0);
+    let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
 /// Whether all bytes are zero. Scans in chunks that the compiler turns into wide compares, and stops at the first
 /// chunk that is not.
 #[must_use]
@@ -64,6 +73,15 @@ mod tests {
         assert_eq!(sha1.0[16..20], [0x9c, 0xd0, 0xd8, 0x9d]);
         assert_eq!(sha1.0[20..], [0; 12]);
         assert_eq!(fingerprint(FingerprintKind::Blake3, b"abc").0[..4], [0x64, 0x37, 0xb3, 0xac]);
+    }
+
+    #[test]
+    fn blinded_fingerprints_are_equal_under_one_key_only() {
+        let [one, other] = [b"one", b"two"].map(|bytes| fingerprint(FingerprintKind::Blake3, bytes));
+        let [key, foreign] = [[1; 32], [2; 32]];
+        assert_eq!(blinded(&key, &one), blinded(&key, &one));
+        assert_ne!(blinded(&key, &one), blinded(&key, &other));
+        assert_ne!(blinded(&key, &one), blinded(&foreign, &one));
     }
 
     #[test]

@@ -22,7 +22,7 @@ const PROGRESS_STEPS: usize = 1 << 14;
 /// How large the cache is.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum CacheSize {
-    /// As the configuration says: the size of the device, with metadata.
+    /// As the configuration says: the size of the device, with metadata. Of a trace that is a sample, as much less.
     #[default]
     Configured,
     /// The write-evict units together have this share, in per cent, of the bytes that the trace touches.
@@ -124,6 +124,17 @@ impl Report {
     }
 }
 
+/// So much of a number of bytes as a sample has of the addresses; all of it, if it is none.
+fn scaled(bytes: u64, rate: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of it, and positive"
+    )]
+    let part = (bytes as f64 * rate) as u64;
+    if rate < 1.0 { part } else { bytes }
+}
+
 fn geometry(config: &Config, size: CacheSize, trace: &Trace, volumes: u64) -> Result<Geometry, ReplayError> {
     let plan = |device_bytes: u64| {
         Geometry::plan(&PlanOptions {
@@ -137,11 +148,12 @@ fn geometry(config: &Config, size: CacheSize, trace: &Trace, volumes: u64) -> Re
     };
     let wanted = match size {
         CacheSize::Configured => {
-            return plan(match config.cache.size {
+            let whole = match config.cache.size {
                 Some(SizeOrShare::Bytes(bytes)) => bytes,
                 Some(SizeOrShare::Percent(percent)) => volumes / 100 * percent,
                 None => return Err(ReplayError::NoSize),
-            });
+            };
+            return plan(scaled(whole, trace.rate));
         }
         #[expect(
             clippy::cast_possible_truncation,

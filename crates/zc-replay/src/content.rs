@@ -19,7 +19,7 @@
 
 use zc_cache::seam::Digest;
 use zc_core::{Codec, Fingerprint, Map, usize_from_u32};
-use zc_trace::Content;
+use zc_trace::{Content, joined};
 
 /// Unit of contents.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
@@ -29,10 +29,6 @@ const ZEROES: [u128; 2] = [0x620f_0b67_a91f_7f74, 0x620f_0b67_a91f_7f74_151b_c5b
 const UNIQUE_BIT: u32 = 1 << 31;
 /// Contents that a trace may name, and as many that it does not.
 pub(crate) const CONTENTS_MAX: u32 = UNIQUE_BIT - 1;
-/// What joining 1, 2, 4, 8, 16, 32 blocks leaves of the size of those that compress, in 1/1000.
-const JOINED_LZ4: [u64; 6] = [1000, 955, 915, 902, 888, 874];
-/// The same under Zstandard.
-const JOINED_ZSTD: [u64; 6] = [1000, 942, 900, 907, 898, 889];
 
 /// What a block holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -129,14 +125,20 @@ impl Contents {
             0 => content.fingerprint,
             _ => u128::from(mixed(low ^ u64::from(block))) << 64 | u128::from(mixed(high ^ low)),
         };
-        if let Some(id) = self.by_print.get(&print) {
-            return Some(*id);
-        }
-        let id = u32::try_from(self.known.len()).ok().filter(|id| *id < CONTENTS_MAX).map(ContentId)?;
-        let sizes = content.lz4_bytes.map(|lz4| {
+        // One size stands for both where the other is not told.
+        let lz4 = content.lz4_bytes.or(content.zstd1_bytes);
+        let sizes = lz4.map(|lz4| {
             let zstd = content.zstd1_bytes.unwrap_or(lz4);
             Sizes { lz4: stored(lz4), zstd: stored(zstd) }
         });
+        if let Some(id) = self.by_print.get(&print) {
+            // Recordings may tell the size of a content later than its print.
+            if let Some(known) = self.known.get_mut(usize_from_u32(id.0)) {
+                known.sizes = known.sizes.or(sizes);
+            }
+            return Some(*id);
+        }
+        let id = u32::try_from(self.known.len()).ok().filter(|id| *id < CONTENTS_MAX).map(ContentId)?;
         self.known.push(Known { print, sizes });
         self.by_print.insert(print, id);
         Some(id)
@@ -196,9 +198,9 @@ impl Contents {
             let sum = if size >= BLOCK_BYTES { &mut raw } else { &mut small };
             *sum += u64::from(size);
         }
-        let joined = if matches!(codec, Codec::Lz4) { JOINED_LZ4 } else { JOINED_ZSTD };
-        let step = usize_from_u32(ids.len().max(1).ilog2()).min(joined.len() - 1);
-        u32::try_from(raw + (small * joined[step]).div_ceil(1000)).unwrap_or(u32::MAX)
+        let table = if matches!(codec, Codec::Lz4) { joined::LZ4 } else { joined::ZSTD };
+        let left = (small * joined::factor(&table, ids.len())).div_ceil(1000);
+        u32::try_from(raw + left).unwrap_or(u32::MAX)
     }
 
     /// Bytes of RAM held.

@@ -4,7 +4,8 @@
 //! block held before the trace began: what its first read saw, if it was not written before (the first pass of Nitro's
 //! simulator, section 5.2). Blocks of which nothing is known hold something that is nowhere else.
 //!
-//! Lines of one block each, of one moment and one kind, that follow each other, were one request. Reads and writes are
+//! Lines of one block each, of one moment and one kind, that follow each other, were one request, and so were those that
+//! say so. Reads and writes are
 //! rounded out to whole blocks, discards in; how many were is counted.
 //!
 //! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
@@ -63,6 +64,8 @@ pub struct Trace {
     pub(crate) spans: Vec<u64>,
     /// What was done to it.
     pub fitted: Fitted,
+    /// Share of a volume's addresses that is in the trace: 1, unless it is a sample ([`Trace::is_sample_of`]).
+    pub(crate) rate: f64,
 }
 
 /// The key of a block.
@@ -97,6 +100,7 @@ impl Trace {
             next_unique: 0,
             spans: Vec::new(),
             fitted: Fitted::default(),
+            rate: 1.0,
         };
         let contents = Contents::new(ratios);
         let mut loader =
@@ -107,6 +111,19 @@ impl Trace {
         let mut trace = Self { contents: Arc::new(loader.contents), ..loader.trace };
         trace.steps.shrink_to_fit();
         Ok(trace)
+    }
+
+    /// Says that the trace has so much of the addresses: a cache of a configured size is made smaller by as much.
+    #[must_use]
+    pub const fn is_sample_of(mut self, rate: f64) -> Self {
+        self.rate = rate;
+        self
+    }
+
+    /// Share of the addresses that is in the trace.
+    #[must_use]
+    pub const fn rate(&self) -> f64 {
+        self.rate
     }
 
     /// Requests.
@@ -243,15 +260,16 @@ impl Loader {
         let one_block = request.content.is_some() && request.len_bytes <= BLOCK_BYTES;
         let at = one_block.then_some(request.time_ns);
         let last_ns = core::mem::replace(&mut self.last_ns, at);
+        let goes_on = request.continues || (at.is_some() && at == last_ns);
         if let Some(last) = self.trace.steps.last_mut()
-            && at.is_some()
-            && at == last_ns
+            && goes_on
             && (last.op, last.volume) == (step.op, step.volume)
             && last.first_block + u64::from(last.blocks) == step.first_block
-            && last.blocks < JOINED_MAX
+            && (request.continues || last.blocks < JOINED_MAX)
+            && let Some(blocks) = last.blocks.checked_add(step.blocks)
         {
-            last.blocks += step.blocks;
-            self.trace.fitted.joined += 1;
+            last.blocks = blocks;
+            self.trace.fitted.joined += u64::from(!request.continues);
             return Ok(());
         }
         if self.trace.steps.len() >= REQUESTS_MAX {
@@ -301,7 +319,15 @@ mod tests {
     #[test]
     fn requests_are_rounded_and_discards_shrink() {
         let request = |op, offset_bytes, len_bytes| {
-            Ok(Request { time_ns: 0, device: 3, offset_bytes, len_bytes, op, content: None })
+            Ok(Request {
+                time_ns: 0,
+                device: 3,
+                offset_bytes,
+                len_bytes,
+                op,
+                content: None,
+                continues: false,
+            })
         };
         let all = [
             request(Op::Write, 512, 8192),

@@ -124,16 +124,22 @@ fn each_access(
     mut access: impl FnMut(&mut Outcome, u64, bool) -> Result<(), ReplayError>,
 ) -> Result<(), ReplayError> {
     let mut extents = Extents::new(extent_bytes);
+    let mut last = None;
     for request in requests {
         let request = request?;
-        outcome.requests += 1;
+        outcome.requests += u64::from(!request.continues);
         let is_write = match request.op {
             Op::Read | Op::Access => false,
             Op::Write => true,
             Op::Flush | Op::Discard => continue,
         };
+        // A request in pieces accesses an extent once.
+        let accessed = last.take().filter(|_| request.continues);
         for key in extents.keys(&request)? {
-            access(outcome, key, is_write)?;
+            last = Some(key);
+            if accessed != last {
+                access(outcome, key, is_write)?;
+            }
         }
     }
     Ok(())
@@ -146,7 +152,7 @@ mod tests {
 
     fn request(op: Op, extent: u64, extents: u32) -> Request {
         let (offset_bytes, len_bytes) = (extent * 4096, extents * 4096);
-        Request { time_ns: 0, device: 0, offset_bytes, len_bytes, op, content: None }
+        Request { time_ns: 0, device: 0, offset_bytes, len_bytes, op, content: None, continues: false }
     }
 
     #[test]

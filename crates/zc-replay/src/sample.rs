@@ -73,6 +73,7 @@ impl Trace {
             next_unique: self.next_unique,
             spans: self.spans.clone(),
             fitted: self.fitted,
+            rate: self.rate,
         };
         Sample { trace, rate, read_extents, extents }
     }
@@ -169,6 +170,7 @@ mod tests {
                 len_bytes: 4096,
                 op,
                 content: Some(content),
+                continues: false,
             })
         };
         Trace::load((0..9000).map(request), Ratios::default()).unwrap()
@@ -206,6 +208,7 @@ mod tests {
             len_bytes: 400 << 10,
             op,
             content: None,
+            continues: false,
         };
         let whole =
             Trace::load([Op::Write, Op::Read].map(|op| Ok(request(op))).into_iter(), Ratios::default())

@@ -74,6 +74,7 @@ fn generated() -> Vec<Request> {
         len_bytes: 4096,
         op: Op::Access,
         content: None,
+        continues: false,
     };
     let mut pages = Vec::new();
     for round in 0..200 {

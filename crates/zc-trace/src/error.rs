@@ -43,6 +43,12 @@ pub enum TraceError {
         /// Members.
         members: String,
     },
+    /// The beginning of a recording is not one.
+    #[error("cannot read the recording: {why}")]
+    Recording {
+        /// What is wrong.
+        why: &'static str,
+    },
     /// A bad line, when none is tolerated.
     #[error("line {line}: {why}")]
     BadLine {

@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use crate::error::TraceError;
 use crate::limits::PEEK_LINES;
+use crate::recording;
 use crate::text::{Parsed, TextParser};
 
 /// A format of traces. Fields are named in the order of a line.
@@ -39,10 +40,12 @@ pub enum Format {
     Keys,
     /// Keys of four bytes back to back; has to be named.
     Keys32,
+    /// What the daemon records (`TRACE.md`).
+    Recording,
 }
 
 /// All with their names.
-pub(crate) const NAMES: [(Format, &str); 13] = [
+pub(crate) const NAMES: [(Format, &str); 14] = [
     (Format::Fingerprints, "fingerprints"),
     (Format::Fiu, "fiu"),
     (Format::Msr, "msr"),
@@ -56,6 +59,7 @@ pub(crate) const NAMES: [(Format, &str); 13] = [
     (Format::Lis, "lis"),
     (Format::Keys, "keys"),
     (Format::Keys32, "keys32"),
+    (Format::Recording, "recording"),
 ];
 
 /// Names of all formats, for messages.
@@ -79,9 +83,17 @@ impl Format {
         }
     }
 
+    /// Whether it has lines.
+    pub(crate) const fn is_text(self) -> bool {
+        self.record_bytes().is_none() && !matches!(self, Self::Recording)
+    }
+
     /// Tells the format from the beginning of a trace: the one in which most of the first lines make sense, if nine in
     /// ten do.
     pub(crate) fn detect(head: &[u8]) -> Option<Self> {
+        if head.starts_with(&recording::MAGIC) {
+            return Some(Self::Recording);
+        }
         if looks_like_vscsi(head) {
             return Some(Self::Vscsi);
         }
@@ -94,7 +106,7 @@ impl Format {
             let bad = parsed.iter().filter(|parsed| parsed.is_err()).count();
             (good > 0 && bad * 10 <= parsed.len()).then_some(good)
         };
-        let scored = NAMES.iter().filter(|(format, _)| format.record_bytes().is_none());
+        let scored = NAMES.iter().filter(|(format, _)| format.is_text());
         let best = scored.filter_map(|(format, _)| Some((score(*format)?, *format)));
         best.max_by_key(|(good, _)| *good).map(|(_, format)| format)
     }

@@ -20,7 +20,7 @@ pub struct Tally {
 
 impl Tally {
     fn add(&mut self, request: &Request) {
-        self.requests += 1;
+        self.requests += u64::from(!request.continues);
         self.bytes += u64::from(request.len_bytes);
     }
 }
@@ -29,9 +29,14 @@ impl Tally {
 #[derive(Debug, Default)]
 struct Reduced {
     contents: Distinct,
-    raw: u64,
-    lz4: u64,
-    zstd1: u64,
+    /// Under LZ4 and under Zstandard: bytes before and after. A trace may tell one of them only.
+    lz4: [u64; 2],
+    zstd1: [u64; 2],
+}
+
+/// Before over after.
+fn ratio([raw, reduced]: [u64; 2]) -> Option<f64> {
+    (reduced > 0).then(|| raw as f64 / reduced as f64)
 }
 
 impl Reduced {
@@ -39,16 +44,14 @@ impl Reduced {
     fn add(&mut self, request: &Request) -> Option<bool> {
         let content = request.content?;
         let new = self.contents.add(content.fingerprint, request.len_bytes)?;
-        if new && let (Some(lz4), Some(zstd1)) = (content.lz4_bytes, content.zstd1_bytes) {
-            self.raw += u64::from(request.len_bytes);
-            self.lz4 += u64::from(lz4);
-            self.zstd1 += u64::from(zstd1);
+        if new {
+            for (sums, told) in [(&mut self.lz4, content.lz4_bytes), (&mut self.zstd1, content.zstd1_bytes)] {
+                let Some(reduced) = told else { continue };
+                sums[0] += u64::from(request.len_bytes);
+                sums[1] += u64::from(reduced);
+            }
         }
         Some(new)
-    }
-
-    fn ratio(&self, reduced: u64) -> Option<f64> {
-        (reduced > 0).then(|| self.raw as f64 / reduced as f64)
     }
 }
 
@@ -99,7 +102,7 @@ impl Info {
         };
         tally.add(request);
         let _known = self.devices.add(u128::from(request.device), 0);
-        if self.end_bytes == Some((request.device, request.offset_bytes)) {
+        if !request.continues && self.end_bytes == Some((request.device, request.offset_bytes)) {
             self.sequential += 1;
         }
         self.end_bytes = Some((request.device, request.end_bytes()));
@@ -180,14 +183,14 @@ impl Info {
 
     /// Bytes of distinct contents over the same after LZ4, and after Zstandard at level 1.
     #[must_use]
-    pub fn compression_ratios(&self) -> Option<(f64, f64)> {
-        self.all.ratio(self.all.lz4).zip(self.all.ratio(self.all.zstd1))
+    pub fn compression_ratios(&self) -> (Option<f64>, Option<f64>) {
+        (ratio(self.all.lz4), ratio(self.all.zstd1))
     }
 
     /// The same of contents that were read.
     #[must_use]
-    pub fn read_compression_ratios(&self) -> Option<(f64, f64)> {
-        self.read.ratio(self.read.lz4).zip(self.read.ratio(self.read.zstd1))
+    pub fn read_compression_ratios(&self) -> (Option<f64>, Option<f64>) {
+        (ratio(self.read.lz4), ratio(self.read.zstd1))
     }
 
     /// Whether footprint and contents were counted rather than estimated.
@@ -205,7 +208,15 @@ mod tests {
     fn request(op: Op, block: u64, fingerprint: u128) -> Request {
         let content = Content { fingerprint, lz4_bytes: Some(1024), zstd1_bytes: Some(512) };
         let offset_bytes = block * BLOCK_BYTES;
-        Request { time_ns: block, device: 0, offset_bytes, len_bytes: 4096, op, content: Some(content) }
+        Request {
+            time_ns: block,
+            device: 0,
+            offset_bytes,
+            len_bytes: 4096,
+            op,
+            content: Some(content),
+            continues: false,
+        }
     }
 
     #[test]
@@ -231,7 +242,7 @@ mod tests {
         // Contents 1 and the second 3 were there before.
         assert!((info.duplicate_write_share().unwrap() - 2.0 / 3.0).abs() < 1e-9);
         assert_eq!(info.sequential_share(), Some(3.0 / 5.0));
-        assert_eq!(info.compression_ratios(), Some((4.0, 8.0)));
+        assert_eq!(info.compression_ratios(), (Some(4.0), Some(8.0)));
         assert!(info.is_exact());
     }
 
@@ -240,7 +251,7 @@ mod tests {
         let mut info = Info::default();
         info.add(&Request { content: None, len_bytes: 1, ..request(Op::Access, 3, 0) });
         info.add(&Request { content: None, offset_bytes: 4095, len_bytes: 2, ..request(Op::Access, 0, 0) });
-        assert_eq!((info.unique_contents(), info.compression_ratios()), (None, None));
+        assert_eq!((info.unique_contents(), info.compression_ratios()), (None, (None, None)));
         assert_eq!((info.duplicate_write_share(), info.read_dedup_ratio()), (None, None));
         // The second touches two blocks.
         assert_eq!((info.blocks(), info.footprint_bytes()), (3, 3 * 4096));

@@ -1,7 +1,7 @@
 //! Block traces: what a machine read and wrote, and when.
 //!
 //! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in one
-//! ([`Info`]); make new ones from a template ([`storm`]) or from nothing ([`workload`]); turn fingerprints back into
+//! ([`Info`]); write and read what the daemon records ([`recording`]); make new ones from a template ([`storm`]) or from nothing ([`workload`]); turn fingerprints back into
 //! bytes that compress as the originals did ([`contents`]).
 //!
 //! Invariants: no byte of a trace makes it panic or decides how much memory is spent: lines, decoders' windows and
@@ -19,9 +19,11 @@ mod error;
 mod format;
 mod info;
 mod input;
+pub mod joined;
 pub mod limits;
 mod lines;
 mod reader;
+pub mod recording;
 mod request;
 pub mod storm;
 mod synthetic;
@@ -32,6 +34,6 @@ pub use distinct::Distinct;
 pub use error::TraceError;
 pub use format::Format;
 pub use info::{Info, Tally};
-pub use reader::{BadLine, Options, Reader};
+pub use reader::{BadLine, Options, Reader, Recorded};
 pub use request::{Content, Op, Request};
 pub use synthetic::{Boot, boot};

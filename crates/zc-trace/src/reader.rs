@@ -11,6 +11,7 @@ use crate::format::{Format, known};
 use crate::input::{self, Bytes};
 use crate::limits::{BAD_LINES_KEPT, PEEK_BYTES};
 use crate::lines::{Line, next_line};
+use crate::recording::{Decoder, End, Header};
 use crate::request::{Op, Request};
 use crate::text::{self, Parsed, TextParser};
 
@@ -32,11 +33,23 @@ pub struct BadLine {
     pub why: &'static str,
 }
 
+/// What a recording says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its beginning.
+    pub header: Header,
+    /// Its end, once that is read; a recording that was cut off has none.
+    pub end: Option<End>,
+    /// Requests so far that it says are missing.
+    pub lost: u64,
+}
+
 /// Reads a trace.
 pub struct Reader {
     bytes: Bytes,
     format: Format,
     parser: TextParser,
+    recording: Option<Box<Decoder>>,
     strict: bool,
     line: Vec<u8>,
     lines: u64,
@@ -86,10 +99,17 @@ impl Reader {
                 format.ok_or_else(|| TraceError::Unknown { known: known() })?
             }
         };
+        let recording = if format == Format::Recording {
+            let begun = Decoder::new(&mut *bytes).map_err(|source| TraceError::Read { place: 0, source })?;
+            Some(Box::new(begun.map_err(|why| TraceError::Recording { why })?))
+        } else {
+            None
+        };
         Ok(Self {
             bytes,
             format,
             parser: TextParser::new(format),
+            recording,
             strict: options.strict,
             line: Vec::new(),
             lines: 0,
@@ -118,6 +138,19 @@ impl Reader {
         &self.bad
     }
 
+    /// What a recording says of itself, if this is one.
+    #[must_use]
+    pub fn recorded(&self) -> Option<Recorded> {
+        let decoder = self.recording.as_ref()?;
+        Some(Recorded { header: *decoder.header(), end: decoder.end().copied(), lost: decoder.lost() })
+    }
+
+    /// Share of the addresses that are in the trace, as far as it tells: 1 for what is not a sample.
+    #[must_use]
+    pub fn sample_rate(&self) -> f64 {
+        self.recording.as_ref().map_or(1.0, |decoder| decoder.header().share.rate())
+    }
+
     /// Lines or records read.
     #[must_use]
     pub const fn lines(&self) -> u64 {
@@ -126,6 +159,9 @@ impl Reader {
 
     /// What the next line says; `None` at the end.
     fn next_parsed(&mut self) -> std::io::Result<Option<Parsed>> {
+        if let Some(recording) = &mut self.recording {
+            return recording.next(&mut *self.bytes);
+        }
         if let Some(len) = self.format.record_bytes() {
             self.line.clear();
             let limit = u64::try_from(len).unwrap_or(u64::MAX);
@@ -148,7 +184,8 @@ impl Reader {
             let place = self.lines;
             let parsed = self.next_parsed().map_err(|source| TraceError::Read { place, source })?;
             let Some(parsed) = parsed else { return Ok(None) };
-            self.lines += 1;
+            // A request in pieces was one record.
+            self.lines += u64::from(!matches!(&parsed, Ok(Some(request)) if request.continues));
             match parsed {
                 Ok(None) => {}
                 Ok(Some(request)) => {
@@ -286,7 +323,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), which in 0..13_usize) {
+        fn no_bytes_make_a_reader_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400), which in 0..crate::format::NAMES.len()) {
             let format = Some(crate::format::NAMES[which].0);
             for format in [format, None] {
                 if let Ok(reader) = Reader::from_vec(bytes.clone(), Options { format, strict: false }) {

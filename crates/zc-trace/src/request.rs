@@ -49,6 +49,8 @@ pub struct Request {
     pub op: Op,
     /// What is known of the bytes.
     pub content: Option<Content>,
+    /// Goes on with the request before: both were one, of which different things are known in different parts.
+    pub continues: bool,
 }
 
 impl Request {

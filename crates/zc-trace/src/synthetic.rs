@@ -98,7 +98,15 @@ pub fn boot(boot: Boot) -> Vec<Request> {
             disk.insert(block, content);
             let offset_bytes = block * u64::from(BLOCK_BYTES);
             let content = Some(content);
-            lines.push(Request { time_ns, device: 0, offset_bytes, len_bytes: BLOCK_BYTES, op, content });
+            lines.push(Request {
+                time_ns,
+                device: 0,
+                offset_bytes,
+                len_bytes: BLOCK_BYTES,
+                op,
+                content,
+                continues: false,
+            });
         }
         at += piece;
         time_ns += STEP_NS;

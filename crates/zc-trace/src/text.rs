@@ -88,7 +88,7 @@ pub(crate) fn request(
     if offset_bytes.checked_add(u64::from(len_bytes)).is_none_or(|end| end > ADDRESS_MAX) {
         return Err("an address is out of range");
     }
-    Ok(Request { time_ns, device, offset_bytes, len_bytes, op, content: None })
+    Ok(Request { time_ns, device, offset_bytes, len_bytes, op, content: None, continues: false })
 }
 
 fn hash(text: &str) -> Result<u128, &'static str> {
@@ -262,7 +262,7 @@ impl TextParser {
             Format::DiskSim => disk_sim(&mut space),
             Format::Lis => lis(&mut space),
             Format::Keys => space.number().and_then(key).map(Some),
-            Format::Blkparse | Format::Vscsi | Format::Keys32 => Err("not a text format"),
+            Format::Blkparse | Format::Vscsi | Format::Keys32 | Format::Recording => Err("not a text format"),
         }?;
         // SPC allows fields of the writer's own behind its five.
         if self.format != Format::Spc {

@@ -9,7 +9,7 @@ fn one(format: Format, line: &str) -> Request {
 }
 
 fn plain(time_ns: u64, device: u32, op: Op, offset_bytes: u64, len_bytes: u32) -> Request {
-    Request { time_ns, device, offset_bytes, len_bytes, op, content: None }
+    Request { time_ns, device, offset_bytes, len_bytes, op, content: None, continues: false }
 }
 
 /// A line of each format, and what it says.
@@ -77,7 +77,7 @@ fn every_format_is_read() {
     for (format, line, wanted) in samples() {
         assert_eq!(one(format, line), wanted, "{format:?}");
     }
-    assert_eq!(samples().len(), NAMES.iter().filter(|(format, _)| format.record_bytes().is_none()).count());
+    assert_eq!(samples().len(), NAMES.iter().filter(|(format, _)| format.is_text()).count());
 }
 
 #[test]

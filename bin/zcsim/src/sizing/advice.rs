@@ -45,6 +45,31 @@ fn percent(share: f64) -> String {
 }
 
 impl Curve {
+    /// What a curve of a recorded sample says of the whole volume: hit ratios as they are, sizes larger.
+    pub(super) fn of_whole(
+        mut self,
+        rate: f64,
+        verified: Option<[Estimate; 2]>,
+    ) -> (Self, Option<[Estimate; 2]>) {
+        if rate >= 1.0 {
+            return (self, verified);
+        }
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "positive; huge ones saturate"
+        )]
+        let larger = |value: u64| (value as f64 / rate) as u64;
+        let written = |found: Estimate| Estimate { written_bytes: found.written_bytes / rate, ..found };
+        for point in &mut self.points {
+            point.unit_bytes = larger(point.unit_bytes);
+            (point.reduced, point.plain) = (written(point.reduced), written(point.plain));
+        }
+        (self.footprint_bytes, self.extents) = (larger(self.footprint_bytes), larger(self.extents));
+        self.rate *= rate;
+        (self, verified.map(|pair| pair.map(written)))
+    }
+
     /// The smallest size that has nearly all the hits that any has; `None` where no size has any to speak of.
     pub(super) fn recommended(&self) -> Option<&Point> {
         let best = self.points.iter().map(|point| point.reduced.read_hit_ratio).fold(0.0, f64::max);
@@ -191,6 +216,20 @@ mod tests {
         let text = curve.advice(Some(whole));
         assert!(text.contains("off by +1.0 and -1.0 points, and by +100 % and +100 %"), "{text}");
         assert!(curve.table().contains("    2.0 GB       20 % |     46.0 %"), "{}", curve.table());
+    }
+
+    #[test]
+    fn a_recorded_sample_stands_for_the_whole_volume() {
+        let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
+        let (same, _) = curve(&[(0.4, 0.3)]).of_whole(1.0, Some(whole));
+        assert_eq!(same.points, curve(&[(0.4, 0.3)]).points);
+        let (larger, verified) = curve(&[(0.4, 0.3)]).of_whole(0.1, Some(whole));
+        assert_eq!((larger.points[0].unit_bytes, larger.footprint_bytes), (10_000_000_000, 100_000_000_000));
+        assert!(
+            (larger.points[0].reduced.written_bytes - 2e10).abs() < 1.0 && (larger.rate - 0.05).abs() < 1e-9
+        );
+        assert!((larger.points[0].reduced.read_hit_ratio - 0.4).abs() < 1e-9);
+        assert!((verified.unwrap()[1].written_bytes - 1e10).abs() < 1.0);
     }
 
     #[test]

@@ -98,6 +98,7 @@ fn size(args: &Args) -> anyhow::Result<()> {
         }
         _ => None,
     };
+    let (curve, verified) = curve.of_whole(reader.sample_rate(), verified);
     if args.json {
         println!("{:#}", to_json(&curve, verified));
     } else {

@@ -76,6 +76,7 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     let shown = || args.trace.display().to_string();
     let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let trace = trace.is_sample_of(reader.sample_rate());
     let identity = plan::identity(&text, &trace, args.ratios.ratios());
     let keys = args.set.iter().map(|axis| axis.key.clone()).collect();
     let table = Mutex::new(Table::open(args.out.as_deref(), keys, identity)?);

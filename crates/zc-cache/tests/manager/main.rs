@@ -3,6 +3,7 @@
 
 mod bounds;
 mod golden;
+mod learned;
 mod world;
 mod write_back;
 

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
 use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
-use zc_cache::seam::{Action, Digest, Event, Request, RequestKind, Source};
+use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId, WeuSlot,
-    usize_from_u32, usize_from_u64,
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId,
+    WeuSlot, usize_from_u32, usize_from_u64,
 };
 use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
 use zc_reduce::Reducer;
@@ -40,6 +40,9 @@ impl Media for Memory {
     }
 }
 
+/// What became known of an extent: its content and its size.
+type Learned = (ExtentKey, Digest, Option<(Codec, u32)>);
+
 /// Outcome of a request and, for reads, the bytes.
 type Answer = (Result<(), ErrorKind>, Option<Vec<u8>>);
 
@@ -54,6 +57,8 @@ pub(crate) struct World {
     /// Origin reads: (offset, bytes).
     pub(crate) origin_reads: Vec<(u64, u32)>,
     pub(crate) stopped: Option<bool>,
+    /// What the manager told of contents.
+    pub(crate) learned: Vec<Learned>,
     /// Every comparison of bytes finds a difference, as after a collision of hashes.
     pub(crate) all_differs: bool,
     /// Writes of WEUs do not reach the device and do not end.
@@ -222,6 +227,7 @@ impl World {
             device_reads: Vec::new(),
             origin_reads: Vec::new(),
             stopped: None,
+            learned: Vec::new(),
             all_differs: false,
             weus_hang: false,
             journal_hangs: false,
@@ -613,6 +619,7 @@ impl World {
             Action::DiscardSlot { op, .. } | Action::FlushCache { op } | Action::Distrust { op, .. } => {
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
+            Action::Note(Note::Learned { key, digest, stored }) => self.learned.push((key, digest, stored)),
             Action::Intent { .. } | Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
             Action::Stopped { clean } => self.stopped = Some(clean),
         }

@@ -15,6 +15,7 @@ fn request(op: Op, block: u64, print: u128) -> Request {
         len_bytes: 4096,
         op,
         content,
+        continues: false,
     }
 }
 

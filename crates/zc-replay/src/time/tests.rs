@@ -22,7 +22,15 @@ fn twice() -> Trace {
             let content =
                 Some(Content { fingerprint: print, lz4_bytes: Some(2000), zstd1_bytes: Some(1500) });
             let (time_ns, offset_bytes) = (number * 20_000_000, (extent * 2 + half) * 4096);
-            Ok(Request { time_ns, device: 0, offset_bytes, len_bytes: 4096, op: Op::Read, content })
+            Ok(Request {
+                time_ns,
+                device: 0,
+                offset_bytes,
+                len_bytes: 4096,
+                op: Op::Read,
+                content,
+                continues: false,
+            })
         })
     });
     Trace::load(requests, Ratios::default()).unwrap()

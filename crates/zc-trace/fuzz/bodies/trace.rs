@@ -11,7 +11,7 @@ const REQUESTS: usize = 10_000;
 /// Longest request that is counted block by block, so that an input takes little time.
 const COUNTED_BYTES: u32 = 1 << 20;
 
-const FORMATS: [&str; 13] = [
+const FORMATS: [&str; 14] = [
     "fingerprints",
     "fiu",
     "msr",
@@ -25,6 +25,7 @@ const FORMATS: [&str; 13] = [
     "lis",
     "keys",
     "keys32",
+    "recording",
 ];
 
 pub(crate) fn run(data: &[u8]) {

@@ -1,0 +1,140 @@
+//! `zcctl record`: a volume's requests, and what the cache learns of their contents, to a file that `zcsim` replays.
+//!
+//! What it does not do: write the file. The daemon does, as the user that it runs as.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::cli::Daemon;
+use crate::online::one;
+use crate::text;
+use crate::units::{count, duration, parse_duration_ms, parse_size, size};
+
+/// Recordings.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Record {
+    /// Begin to record a volume: addresses, times, compressed sizes and which extents are equal, never contents.
+    Start(StartArgs),
+    /// End a volume's recording.
+    Stop {
+        /// Name of the volume.
+        volume: String,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Show recordings that run, and the last of each volume that ended.
+    Status(Daemon),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StartArgs {
+    /// Name of the volume.
+    volume: String,
+    /// The file to make; the daemon makes it, readable by its user alone. One that exists is never written over.
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Record a sample of the addresses, such as 10% or 1/8. Of a sample `zcsim` makes caches smaller by itself; to judge
+    /// deduplication record everything.
+    #[arg(long)]
+    share: Option<String>,
+    /// End when the file has so many bytes.
+    #[arg(long, value_parser = parse_size, default_value = "1 GiB")]
+    max_bytes: u64,
+    /// End after this time, such as 90s, 10min or 1h.
+    #[arg(long, value_parser = parse_duration_ms, value_name = "TIME")]
+    duration: Option<u64>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+pub(crate) fn run(command: &Record, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match command {
+        Record::Start(args) => {
+            let path = std::path::absolute(&args.to).context("cannot tell where the file is to be")?;
+            let request = json!({
+                "cmd": "record-start", "volume": args.volume, "path": path, "share": args.share,
+                "max_bytes": args.max_bytes, "duration_ms": args.duration,
+            });
+            let begun = |answer: &Value, out: &mut dyn Write| {
+                let (volume, path) = (&args.volume, answer["path"].as_str().unwrap_or("-"));
+                Ok(writeln!(out, "{} is being recorded to {}", text::clean(volume), text::clean(path))?)
+            };
+            one(&args.daemon, &request, begun, out)?;
+        }
+        Record::Stop { volume, daemon } => {
+            let ended = |answer: &Value, out: &mut dyn Write| Ok(text::pairs(out, &rows(answer))?);
+            one(daemon, &json!({"cmd": "record-stop", "volume": volume}), ended, out)?;
+        }
+        Record::Status(daemon) => one(daemon, &json!({"cmd": "record-status"}), status, out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rows(recording: &Value) -> [(&'static str, String); 8] {
+    let number = |name: &str| recording[name].as_u64().unwrap_or(0);
+    let word = |name: &str| recording[name].as_str().unwrap_or("-").to_owned();
+    [
+        ("volume", word("volume")),
+        ("file", word("path")),
+        ("share", word("share")),
+        ("requests", count(number("requests"))),
+        ("extents known", count(number("known_extents"))),
+        ("lost", count(number("lost"))),
+        ("size", format!("{} in {}", size(number("bytes")), duration(number("elapsed_ms")))),
+        ("state", state(recording)),
+    ]
+}
+
+fn state(recording: &Value) -> String {
+    let ended = match recording["ended"].as_str() {
+        None => return "records".to_owned(),
+        Some("asked") => "ended as asked",
+        Some("time") => "ended: its time was over",
+        Some("size") => "ended: the file has its size",
+        Some("stopped") => "ended with the daemon",
+        Some(_) => "FAILED",
+    };
+    recording["error"].as_str().map_or_else(|| ended.to_owned(), |error| format!("{ended}: {error}"))
+}
+
+fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut first = true;
+    for recording in answer["recordings"].as_array().into_iter().flatten() {
+        if !first {
+            writeln!(out)?;
+        }
+        first = false;
+        text::pairs(out, &rows(recording))?;
+    }
+    if first {
+        writeln!(out, "no volume was recorded since the daemon started")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recordings_are_shown() {
+        let running = json!({"volume": "db", "path": "/x\u{1b}", "share": "10%", "requests": 12_345, "lost": 2,
+            "bytes": 3 << 20, "elapsed_ms": 61_000, "ended": null});
+        let failed = json!({"volume": "b", "ended": "error", "error": "no space"});
+        let mut out = Vec::new();
+        status(&json!({"recordings": [running, failed]}), &mut out).unwrap();
+        let shown = String::from_utf8(out).unwrap();
+        for part in ["12,345", "3.0 MiB in 1 min 1 s", "10%", "records\n", "FAILED: no space", "/x\u{fffd}"] {
+            assert!(shown.contains(part), "{part} in\n{shown}");
+        }
+        let mut out = Vec::new();
+        status(&json!({"recordings": []}), &mut out).unwrap();
+        assert!(String::from_utf8(out).unwrap().contains("no volume"));
+        assert_eq!(state(&json!({"ended": "size"})), "ended: the file has its size");
+    }
+}

@@ -1,0 +1,348 @@
+//! Recording of a volume's requests (`zc_trace`'s `TRACE.md`).
+//!
+//! Job: a [`Tap`] on the data plane notes what the cache manager is asked and what it learns, and passes it on in batches;
+//! a thread of its own ([`recorder`]) brings the two together ([`window`]) and writes the file.
+//!
+//! Invariants: the data plane never waits for the recorder and allocates nothing for it: batches are made beforehand and
+//! go round. When none is free, what comes is not recorded, counted, and said so in the file at this place. Memory and
+//! file are bounded (`limits`). The key that prints are made with never leaves the thread.
+//!
+//! What it does not do: look at contents; they are known by what the manager tells.
+
+pub(crate) mod recorder;
+pub(crate) mod window;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
+use std::sync::{Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use zc_cache::seam::{Digest, Event, Request, RequestKind};
+use zc_core::{Codec, VolumeId};
+use zc_trace::recording::{Asked, Ended, Share};
+
+use crate::shard::Shard;
+
+/// What is passed on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Seen {
+    /// A request, or the part of it that is in the sample.
+    Request { time_ns: u64, asked: Asked, offset_bytes: u64, len_bytes: u64 },
+    /// What an extent holds since the newest request that touched it.
+    Learned { extent: u64, digest: Digest, stored: Option<(Codec, u32)> },
+    /// Requests are missing here.
+    Lost { time_ns: u64, requests: u64 },
+}
+
+/// What is known of a recording, for whoever asks.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) path: PathBuf,
+    pub(crate) share: Share,
+    pub(crate) max_bytes: u64,
+    pub(crate) duration_ms: Option<u64>,
+    pub(crate) requests: AtomicU64,
+    pub(crate) lost: AtomicU64,
+    pub(crate) known: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) elapsed_ns: AtomicU64,
+    /// Somebody asked for the end; without it the daemon stops.
+    pub(crate) asked: AtomicBool,
+    /// Why it ended, once it has: a word, or what went wrong with the file.
+    pub(crate) ended: Mutex<Option<Result<Ended, String>>>,
+}
+
+impl Progress {
+    pub(crate) const fn new(path: PathBuf, share: Share, max_bytes: u64, duration_ms: Option<u64>) -> Self {
+        Self {
+            path,
+            share,
+            max_bytes,
+            duration_ms,
+            requests: AtomicU64::new(0),
+            lost: AtomicU64::new(0),
+            known: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            elapsed_ns: AtomicU64::new(0),
+            asked: AtomicBool::new(false),
+            ended: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// For the control socket.
+    pub(crate) fn to_json(&self, volume: &str) -> Value {
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let (ended, error) = match &*ended {
+            None => (None, None),
+            Some(Ok(why)) => (Some(why.name()), None),
+            Some(Err(error)) => (Some("error"), Some(error.clone())),
+        };
+        json!({
+            "volume": volume,
+            "path": self.path,
+            "share": self.share.to_string(),
+            "max_bytes": self.max_bytes,
+            "duration_ms": self.duration_ms,
+            "elapsed_ms": number(&self.elapsed_ns) / 1_000_000,
+            "requests": number(&self.requests),
+            "lost": number(&self.lost),
+            "known_extents": number(&self.known),
+            "bytes": number(&self.bytes),
+            "ended": ended,
+            "error": error,
+        })
+    }
+}
+
+/// The data plane's end.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    pub(crate) share: Share,
+    pub(crate) extent_bytes: u32,
+    /// When the recording began, by the clock of the data plane; set when the tap is put in.
+    pub(crate) began_ns: Option<u64>,
+    batch: Vec<Seen>,
+    full: SyncSender<Vec<Seen>>,
+    free: Receiver<Vec<Seen>>,
+    /// Requests that found no room.
+    lost: u64,
+    /// Nobody listens any more.
+    over: bool,
+}
+
+impl Tap {
+    pub(crate) const fn new(
+        share: Share,
+        extent_bytes: u32,
+        batch: Vec<Seen>,
+        full: SyncSender<Vec<Seen>>,
+        free: Receiver<Vec<Seen>>,
+    ) -> Self {
+        Self { share, extent_bytes, began_ns: None, batch, full, free, lost: 0, over: false }
+    }
+
+    fn since(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.began_ns.unwrap_or(now_ns))
+    }
+
+    /// Takes it if there is room.
+    fn take(&mut self, seen: Seen) -> bool {
+        if self.batch.len() == self.batch.capacity() {
+            self.hand_over();
+        }
+        let room = self.batch.len() < self.batch.capacity();
+        if room {
+            self.batch.push(seen);
+        }
+        room
+    }
+
+    /// Notes a request.
+    pub(crate) fn asked(&mut self, request: &Request, now_ns: u64) {
+        let asked = match request.kind {
+            RequestKind::Read { .. } => Asked::Read,
+            RequestKind::Write { .. } => Asked::Write,
+            RequestKind::Flush => Asked::Flush,
+            RequestKind::Trim { .. } => Asked::Discard,
+            RequestKind::WriteZeroes { .. } => Asked::Zeroes,
+            RequestKind::Prefetch => return,
+        };
+        let time_ns = self.since(now_ns);
+        if self.lost > 0 && self.take(Seen::Lost { time_ns, requests: self.lost }) {
+            self.lost = 0;
+        }
+        if asked == Asked::Flush {
+            self.note(Seen::Request { time_ns, asked, offset_bytes: 0, len_bytes: 0 });
+            return;
+        }
+        for (offset_bytes, len_bytes) in self.share.parts(request.offset_bytes, request.len_bytes) {
+            self.note(Seen::Request { time_ns, asked, offset_bytes, len_bytes });
+        }
+    }
+
+    /// What was lost has to be told before what comes after it.
+    fn note(&mut self, request: Seen) {
+        if self.lost > 0 || !self.take(request) {
+            self.lost += 1;
+        }
+    }
+
+    /// Notes what an extent holds. If there is no room it stays unknown.
+    pub(crate) fn learned(&mut self, extent: u64, digest: Digest, stored: Option<(Codec, u32)>) {
+        if self.share.has(extent.saturating_mul(u64::from(self.extent_bytes))) {
+            self.take(Seen::Learned { extent, digest, stored });
+        }
+    }
+
+    /// Passes on what there is, if there is a batch to go on with.
+    pub(crate) fn hand_over(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        match self.free.try_recv() {
+            Ok(next) => {
+                let full = std::mem::replace(&mut self.batch, next);
+                self.send(full);
+            }
+            Err(TryRecvError::Disconnected) => self.over = true,
+            Err(TryRecvError::Empty) => {}
+        }
+    }
+
+    fn send(&mut self, batch: Vec<Seen>) {
+        // There is room for all batches there are.
+        if let Err(TrySendError::Disconnected(mut batch)) = self.full.try_send(batch) {
+            self.over = true;
+            batch.clear();
+            self.batch = batch;
+        }
+    }
+
+    pub(crate) const fn is_over(&self) -> bool {
+        self.over
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        let last = std::mem::take(&mut self.batch);
+        if !last.is_empty() {
+            self.send(last);
+        }
+    }
+}
+
+impl Shard {
+    /// Begins to record a volume, or ends it. Whoever recorded it before gets the rest and the end.
+    pub(crate) fn set_tap(&mut self, id: VolumeId, tap: Option<Box<Tap>>) {
+        let now_ns = self.clock.now_ns();
+        let Some(volume) = self.volumes.get_mut(&id) else { return };
+        volume.tap = tap;
+        if let Some(tap) = &mut volume.tap {
+            tap.began_ns = Some(now_ns);
+        }
+        self.manager.tell_contents(id, volume.tap.is_some());
+        self.taps = self.volumes.values().filter(|volume| volume.tap.is_some()).count();
+    }
+
+    /// An event goes to the manager. Requests are recorded here, in the order in which it sees them.
+    pub(crate) fn note_request(&mut self, event: &Event) {
+        let Event::Submit(request) = event else { return };
+        let now_ns = self.clock.now_ns();
+        if let Some(tap) = self.volumes.get_mut(&request.volume).and_then(|volume| volume.tap.as_mut()) {
+            tap.asked(request, now_ns);
+        }
+    }
+
+    /// Once a tick: what is there goes on, so that a recording is never far behind. Taps that nobody listens to go.
+    pub(crate) fn hand_over_taps(&mut self) {
+        let mut over = Vec::new();
+        for (id, volume) in &mut self.volumes {
+            if let Some(tap) = &mut volume.tap {
+                tap.hand_over();
+                if tap.is_over() {
+                    over.push(*id);
+                }
+            }
+        }
+        for id in over {
+            self.set_tap(id, None);
+        }
+    }
+
+    /// There is another manager: it has to tell what the old one did.
+    pub(crate) fn tell_contents_again(&mut self) {
+        for (id, volume) in &self.volumes {
+            self.manager.tell_contents(*id, volume.tap.is_some());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::sync_channel;
+    use zc_core::ReqId;
+
+    fn tap(batches: usize, len: usize) -> (Tap, Receiver<Vec<Seen>>, SyncSender<Vec<Seen>>) {
+        let (full, seen) = sync_channel(batches);
+        let (give_back, free) = sync_channel(batches);
+        for _ in 1..batches {
+            give_back.try_send(Vec::with_capacity(len)).unwrap();
+        }
+        (Tap::new(Share::WHOLE, 4096, Vec::with_capacity(len), full, free), seen, give_back)
+    }
+
+    fn flush(req: u64) -> Request {
+        Request {
+            req: ReqId(req),
+            volume: VolumeId(0),
+            offset_bytes: 0,
+            len_bytes: 0,
+            kind: RequestKind::Flush,
+        }
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_told_in_its_place() {
+        let (mut tap, seen, give_back) = tap(2, 2);
+        (0..7).for_each(|number| tap.asked(&flush(number), 10 + number));
+        // Two batches of two are full; three found no room.
+        let mut first = seen.try_recv().unwrap();
+        assert_eq!((first.len(), tap.batch.len(), tap.lost), (2, 2, 3));
+        first.clear();
+        give_back.try_send(first).unwrap();
+        tap.asked(&flush(8), 20);
+        drop(tap);
+        let rest: Vec<Seen> = seen.iter().flatten().collect();
+        assert!(
+            matches!(
+                rest[..],
+                [
+                    Seen::Request { .. },
+                    Seen::Request { .. },
+                    Seen::Lost { requests: 3, .. },
+                    Seen::Request { .. }
+                ]
+            ),
+            "{rest:?}"
+        );
+    }
+
+    #[test]
+    fn a_tap_that_nobody_listens_to_ends() {
+        let (mut tap, seen, _give_back) = tap(2, 4);
+        tap.asked(&flush(1), 1);
+        drop(seen);
+        tap.hand_over();
+        assert!(tap.is_over());
+        tap.asked(&flush(2), 2);
+    }
+
+    #[test]
+    fn only_the_sample_is_passed_on() {
+        let (mut tap, seen, _give_back) = tap(2, 64);
+        tap.share = "25%".parse().unwrap();
+        let whole = Request { len_bytes: 4 << 20, kind: RequestKind::Trim { fua: false }, ..flush(1) };
+        tap.asked(&whole, 0);
+        (0..1024).for_each(|extent| tap.learned(extent, Digest::Zero, None));
+        drop(tap);
+        let mut bytes = 0;
+        let mut extents = 0;
+        for seen in seen.iter().flatten() {
+            match seen {
+                Seen::Request { len_bytes, .. } => bytes += len_bytes,
+                Seen::Learned { .. } => extents += 1,
+                Seen::Lost { .. } => panic!("there is room"),
+            }
+        }
+        assert!((1 << 19..2 << 20).contains(&bytes), "{bytes}");
+        assert!(extents > 0 && extents <= bytes / 4096);
+    }
+}

@@ -1,0 +1,196 @@
+//! Requests that wait for what the cache learns of their extents.
+//!
+//! Job: hold each request until everything is known of it or a second has passed, and give requests back in order.
+//!
+//! Invariants: what is learned belongs to all requests that touched the extent since the last write of it, that write
+//! included: that is how the manager tells it. At most [`RECORD_WINDOW_MAX`] requests are held, and of an extent a few.
+//!
+//! What it does not do: know what hits hold; they wait in vain, and the trace tells it by what came before.
+
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use zc_core::{Map, u64_from_usize, usize_from_u64};
+use zc_trace::recording::{Asked, KNOWN_MAX, Known, Record, extents_of};
+
+use crate::limits::{RECORD_WINDOW_MAX, RECORD_WINDOW_NS};
+
+/// Requests of one extent that get what is learned of it.
+const SHARERS_MAX: usize = 8;
+
+#[derive(Debug)]
+struct Held {
+    record: Record,
+    /// Extents of which something may still be learned.
+    open: usize,
+}
+
+/// The window.
+#[derive(Debug)]
+pub(crate) struct Window {
+    extent_bytes: u32,
+    held: VecDeque<Held>,
+    /// Number of the first that is held.
+    first: u64,
+    /// Numbers of requests by extent: the last write of it and reads since.
+    by_extent: Map<u64, SmallVec<[u64; 2]>>,
+    newest_ns: u64,
+}
+
+impl Window {
+    pub(crate) fn new(extent_bytes: u32) -> Self {
+        Self { extent_bytes, held: VecDeque::new(), first: 0, by_extent: Map::default(), newest_ns: 0 }
+    }
+
+    /// Extents that may be learned of: the first of a read or write.
+    fn extents(&self, record: &Record) -> std::ops::Range<u64> {
+        if !matches!(record.asked, Asked::Read | Asked::Write) {
+            return 0..0;
+        }
+        let count = extents_of(record.offset_bytes, record.len_bytes, self.extent_bytes);
+        let first = record.offset_bytes / u64::from(self.extent_bytes);
+        first..first + count.min(u64_from_usize(KNOWN_MAX))
+    }
+
+    /// Takes a request in.
+    pub(crate) fn add(&mut self, mut record: Record) {
+        // No two have the same time: so a reader can tell them apart.
+        record.time_ns = record.time_ns.max(self.newest_ns + 1);
+        self.newest_ns = record.time_ns;
+        let number = self.first + u64_from_usize(self.held.len());
+        let extents = self.extents(&record);
+        let open = usize_from_u64(extents.end - extents.start);
+        for extent in extents {
+            let sharers = self.by_extent.entry(extent).or_default();
+            if record.asked == Asked::Write {
+                sharers.clear();
+            }
+            if sharers.len() < SHARERS_MAX {
+                sharers.push(number);
+            }
+        }
+        self.held.push_back(Held { record, open });
+    }
+
+    /// Something was learned of an extent. Whether a request was there to take it.
+    pub(crate) fn learned(&mut self, extent: u64, known: Known) -> bool {
+        let Some(sharers) = self.by_extent.get(&extent) else { return false };
+        let mut taken = false;
+        for number in sharers {
+            let at = number.checked_sub(self.first).map(usize_from_u64);
+            let Some(held) = at.and_then(|at| self.held.get_mut(at)) else { continue };
+            let Record { offset_bytes, len_bytes, known: all, .. } = &mut held.record;
+            let count = extents_of(*offset_bytes, *len_bytes, self.extent_bytes);
+            if all.is_empty() {
+                all.resize(usize_from_u64(count), Known::Unknown);
+            }
+            let index = usize_from_u64(extent - *offset_bytes / u64::from(self.extent_bytes));
+            if let Some(place) = all.get_mut(index).filter(|place| **place == Known::Unknown) {
+                *place = known;
+                held.open -= 1;
+                taken = true;
+            }
+        }
+        taken
+    }
+
+    /// The oldest request, if it need not wait any more.
+    pub(crate) fn next(&mut self, all: bool) -> Option<Record> {
+        let oldest = self.held.front()?;
+        let late = oldest.record.time_ns + RECORD_WINDOW_NS < self.newest_ns;
+        if !(all || late || oldest.open == 0 || self.held.len() > RECORD_WINDOW_MAX) {
+            return None;
+        }
+        let record = self.held.pop_front()?.record;
+        let number = self.first;
+        self.first += 1;
+        for extent in self.extents(&record) {
+            if let Some(sharers) = self.by_extent.get_mut(&extent) {
+                sharers.retain(|other| *other != number);
+                if sharers.is_empty() {
+                    self.by_extent.remove(&extent);
+                }
+            }
+        }
+        Some(record)
+    }
+
+    /// The time passes without requests.
+    pub(crate) fn pass(&mut self, now_ns: u64) {
+        self.newest_ns = self.newest_ns.max(now_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_core::Codec;
+
+    const E: u64 = 8192;
+
+    fn record(time_ns: u64, asked: Asked, extent: u64, extents: u64) -> Record {
+        Record { time_ns, asked, offset_bytes: extent * E, len_bytes: extents * E, known: Vec::new() }
+    }
+
+    const fn print(print: u64) -> Known {
+        Known::Named { print: Some(print), stored: Some((Codec::Lz4, 100)) }
+    }
+
+    fn all(window: &mut Window) -> Vec<(Asked, Vec<Known>)> {
+        std::iter::from_fn(|| window.next(true)).map(|record| (record.asked, record.known)).collect()
+    }
+
+    #[test]
+    fn what_is_learned_goes_to_the_last_write_and_reads_since() {
+        let mut window = Window::new(8192);
+        window.add(record(1, Asked::Read, 0, 2));
+        window.add(record(2, Asked::Write, 1, 1));
+        window.add(record(3, Asked::Read, 1, 2));
+        assert!(window.learned(1, print(7)) && window.learned(0, Known::Zero));
+        assert!(!window.learned(1, print(8)), "known already");
+        assert!(!window.learned(5, print(9)), "nobody asked");
+        let unknown = Known::Unknown;
+        assert_eq!(
+            all(&mut window),
+            [
+                (Asked::Read, vec![Known::Zero, unknown]),
+                (Asked::Write, vec![print(7)]),
+                (Asked::Read, vec![print(7), unknown])
+            ]
+        );
+        assert!(window.by_extent.is_empty());
+    }
+
+    #[test]
+    fn requests_leave_in_order_when_they_are_known_or_late() {
+        let mut window = Window::new(8192);
+        window.add(record(5, Asked::Read, 0, 1));
+        window.add(record(5, Asked::Write, 1, 1));
+        window.add(record(5, Asked::Flush, 0, 0));
+        window.learned(1, print(1));
+        assert_eq!(window.next(false), None, "the first is not known");
+        window.learned(0, print(2));
+        let times: Vec<u64> =
+            std::iter::from_fn(|| window.next(false)).map(|record| record.time_ns).collect();
+        assert_eq!(times, [5, 6, 7], "no two at the same time");
+        window.add(record(10, Asked::Read, 0, 1));
+        window.pass(10 + RECORD_WINDOW_NS);
+        assert_eq!(window.next(false), None);
+        window.pass(11 + RECORD_WINDOW_NS);
+        assert_eq!(window.next(false).map(|record| record.known), Some(Vec::new()));
+        assert!(!window.learned(0, print(3)), "it is gone");
+    }
+
+    #[test]
+    fn the_window_is_bounded() {
+        let mut window = Window::new(8192);
+        for number in 0..u64_from_usize(RECORD_WINDOW_MAX) + 5 {
+            window.add(record(number, Asked::Read, number % 3, 1));
+        }
+        assert_eq!(std::iter::from_fn(|| window.next(false)).count(), 5);
+        assert!(window.by_extent.values().all(|sharers| sharers.len() <= SHARERS_MAX));
+        // A range of which nothing can be learned takes no memory.
+        window.add(record(0, Asked::Discard, 0, 1 << 40));
+        assert_eq!(window.by_extent.len(), 3);
+    }
+}

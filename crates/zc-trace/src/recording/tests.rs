@@ -1,0 +1,309 @@
+//! Recordings there and back, and damaged ones.
+
+use super::*;
+use crate::{BadLine, Content, Format, Op, Options, Reader, Request, TraceError};
+use proptest::prelude::*;
+
+const HEADER: Header =
+    Header { extent_bytes: 8192, volume_bytes: 1 << 30, share: Share::WHOLE, began_s: 1_700_000_000 };
+
+fn record(time_ns: u64, asked: Asked, offset_bytes: u64, len_bytes: u64, known: Vec<Known>) -> Record {
+    Record { time_ns, asked, offset_bytes, len_bytes, known }
+}
+
+fn named(print: u64, codec: Codec, stored: u32) -> Known {
+    Known::Named { print: Some(print), stored: Some((codec, stored)) }
+}
+
+/// One of everything.
+fn sample() -> Vec<Record> {
+    vec![
+        record(1000, Asked::Write, 8192, 16384, vec![named(7, Codec::Lz4, 3820), Known::Zero]),
+        record(3000, Asked::Read, 24576, 16384, vec![]),
+        record(4500, Asked::Flush, 0, 0, vec![]),
+        record(9000, Asked::Read, 1 << 29, 512, vec![named(9, Codec::Raw, 8192)]),
+        record(9001, Asked::Discard, 0, 4096, vec![]),
+        record(12_000, Asked::Zeroes, 65536, 1 << 20, vec![]),
+        record(
+            15_000,
+            Asked::Write,
+            4096,
+            3 * 8192,
+            vec![
+                Known::Unknown,
+                Known::Named { print: None, stored: Some((Codec::Zstd(3), 1884)) },
+                Known::Named { print: Some(7), stored: None },
+                Known::Unknown,
+            ],
+        ),
+    ]
+}
+
+fn end(requests: usize) -> End {
+    let requests = u64::try_from(requests).unwrap();
+    End { why: Ended::Time, requests, lost: 3, known: 5, duration_ns: 20_000 }
+}
+
+fn written(header: &Header, records: &[Record], flush_each: bool) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), header).unwrap();
+    for record in records {
+        writer.add(record).unwrap();
+        if flush_each {
+            writer.flush().unwrap();
+        }
+    }
+    let foreseen = writer.bytes();
+    let bytes = writer.finish(&end(records.len())).unwrap();
+    assert!(u64::try_from(bytes.len()).unwrap() <= foreseen, "{} of {foreseen}", bytes.len());
+    bytes
+}
+
+fn read(bytes: Vec<u8>) -> (Vec<Request>, Reader) {
+    let mut reader = Reader::from_vec(bytes, Options::default()).unwrap();
+    let requests = reader.by_ref().map(Result::unwrap).collect();
+    (requests, reader)
+}
+
+fn request(time_ns: u64, op: Op, offset_bytes: u64, len_bytes: u32) -> Request {
+    Request { time_ns, device: 0, offset_bytes, len_bytes, op, content: None, continues: false }
+}
+
+fn content(fingerprint: u128, lz4_bytes: Option<u32>, zstd1_bytes: Option<u32>) -> Option<Content> {
+    Some(Content { fingerprint, lz4_bytes, zstd1_bytes })
+}
+
+/// What the sample reads back as.
+fn expected() -> Vec<Request> {
+    let piece = |time_ns, op, offset_bytes, len_bytes, content, continues| Request {
+        content,
+        continues,
+        ..request(time_ns, op, offset_bytes, len_bytes)
+    };
+    let nameless = ((1 << 112) | 1) << 8;
+    vec![
+        piece(0, Op::Write, 8192, 4096, content(7 << 8, Some(2000), None), false),
+        piece(0, Op::Write, 12288, 4096, content(7 << 8 | 1, Some(2000), None), true),
+        piece(0, Op::Write, 16384, 8192, content(0x620f_0b67_a91f_7f74, None, None), true),
+        request(2000, Op::Read, 24576, 16384),
+        request(3500, Op::Flush, 0, 0),
+        piece(8000, Op::Read, 1 << 29, 512, content(9 << 8, Some(4096), Some(4096)), false),
+        request(8001, Op::Discard, 0, 4096),
+        request(11_000, Op::Discard, 65536, 1 << 20),
+        request(14_000, Op::Write, 4096, 4096),
+        piece(14_000, Op::Write, 8192, 4096, content(nameless, None, Some(1000)), true),
+        piece(14_000, Op::Write, 12288, 4096, content(nameless | 1, None, Some(1000)), true),
+        piece(14_000, Op::Write, 16384, 4096, content(7 << 8, None, None), true),
+        piece(14_000, Op::Write, 20480, 4096, content(7 << 8 | 1, None, None), true),
+        piece(14_000, Op::Write, 24576, 4096, None, true),
+    ]
+}
+
+#[test]
+fn everything_comes_back() {
+    for flush_each in [false, true] {
+        let (requests, reader) = read(written(&HEADER, &sample(), flush_each));
+        assert_eq!(requests, expected());
+        assert_eq!((reader.format(), reader.bad_count(), reader.lines()), (Format::Recording, 0, 7));
+        let recorded = reader.recorded().unwrap();
+        assert_eq!((recorded.header, recorded.end, recorded.lost), (HEADER, Some(end(7)), 0));
+    }
+}
+
+/// A file of version 1 as it was written when the version was new.
+#[test]
+fn an_old_file_is_read() {
+    const GOLDEN: &[u8] = include_bytes!("golden.zcrec");
+    assert_eq!(written(&HEADER, &sample(), false), GOLDEN, "a change of the format is a new version");
+    assert_eq!(read(GOLDEN.to_vec()).0, expected());
+}
+
+#[test]
+fn a_compressed_recording_is_read() {
+    let bytes = zstd::encode_all(written(&HEADER, &sample(), false).as_slice(), 3).unwrap();
+    assert_eq!(read(bytes).0, expected());
+}
+
+#[test]
+fn what_was_lost_is_told() {
+    let mut writer = Writer::new(Vec::new(), &HEADER).unwrap();
+    writer.add(&sample()[0]).unwrap();
+    writer.lost(2000, 17).unwrap();
+    writer.flush().unwrap();
+    writer.lost(2500, 1).unwrap();
+    let (requests, reader) = read(writer.finish(&end(1)).unwrap());
+    assert_eq!((requests.len(), reader.recorded().unwrap().lost), (3, 18));
+}
+
+#[test]
+fn a_file_that_was_cut_off_gives_what_it_has() {
+    let whole = written(&HEADER, &sample(), true);
+    let mut counts = Vec::new();
+    for len in HEADER_BYTES..whole.len() {
+        let (requests, reader) = read(whole[..len].to_vec());
+        assert_eq!(requests, expected()[..requests.len()]);
+        assert_eq!(reader.bad_lines().last().map(|bad| bad.why), Some("the recording was cut off"));
+        counts.push(requests.len());
+    }
+    assert!(counts.is_sorted() && counts.last() == Some(&14), "{counts:?}");
+    for len in 0..HEADER_BYTES {
+        let options = Options { format: Some(Format::Recording), strict: false };
+        let error = Reader::from_vec(whole[..len].to_vec(), options).unwrap_err();
+        assert!(matches!(error, TraceError::Recording { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_a_block_and_is_told() {
+    let whole = written(&HEADER, &sample(), true);
+    for bit in (HEADER_BYTES * 8)..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let (requests, reader) = read(bytes);
+        assert!(reader.bad_count() > 0, "bit {bit}");
+        let expected = expected();
+        let times = |request: &&Request| (request.op, request.offset_bytes, request.len_bytes);
+        assert!(
+            requests.iter().all(|found| expected.iter().any(|known| times(&known) == times(&found))),
+            "bit {bit}: something that was never asked"
+        );
+    }
+    for bit in 0..HEADER_BYTES * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let options = Options { format: Some(Format::Recording), strict: false };
+        Reader::from_vec(bytes, options).unwrap_err();
+    }
+}
+
+#[test]
+fn missing_and_repeated_blocks_are_told() {
+    let [one, two] = [false, true].map(|flush_each| written(&HEADER, &sample(), flush_each));
+    assert!(one.len() < two.len());
+    let len = usize::try_from(u32::from_le_bytes(two[68..72].try_into().unwrap())).unwrap();
+    let without = [&two[..HEADER_BYTES], &two[HEADER_BYTES + BLOCK_HEADER_BYTES + len..]].concat();
+    let (requests, reader) = read(without);
+    assert_eq!(requests.len(), 11);
+    assert_eq!(reader.bad_lines(), [BadLine { line: 1, why: "blocks are missing" }]);
+    let options = Options { format: None, strict: true };
+    let mut cut = one;
+    cut.pop();
+    let error = Reader::from_vec(cut, options).unwrap().find_map(Result::err).unwrap().to_string();
+    assert!(error.contains("cut off"), "{error}");
+}
+
+/// A block with a good checksum over any payload.
+fn sealed(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut block = [&magic[..], &u32::try_from(payload.len()).unwrap().to_le_bytes(), &[0; 4]].concat();
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&block), payload);
+    block.extend_from_slice(&crc.to_le_bytes());
+    block.extend_from_slice(payload);
+    [&HEADER.to_bytes()[..], &block].concat()
+}
+
+#[test]
+fn blocks_that_make_no_sense_are_told() {
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+    let wrong: [&[u8]; 9] = [
+        &[],
+        &[5, 6, 0],                           // no such request
+        &[5, 0x40, 0],                        // no such bit
+        &[5, 0x20, 0, 0],                     // a read of nothing
+        &[5, 8, 0, 0, 1],                     // contents that do not come
+        &[5, 8, 0, 0, 1, 9 << 3 | 1],         // contents of more extents than there are
+        &[5, 8, 0, 0, 1, 1],                  // a run of none
+        &[5, 8, 0, 0, 1, 1 << 3 | 7],         // a kind that is none
+        &[&[5, 0, 0, 0][..], &huge].concat(), // beyond all addresses
+    ];
+    for payload in wrong {
+        let (requests, reader) = read(sealed(RECORDS, payload));
+        let whys: Vec<_> = reader.bad_lines().iter().map(|bad| bad.why).collect();
+        assert_eq!(
+            (requests.len(), whys),
+            (0, vec![NONSENSE_TOLD, "the recording was cut off"]),
+            "{payload:?}"
+        );
+    }
+    let (_, reader) = read(sealed(END, &[9, 0, 0, 0, 0]));
+    assert_eq!((reader.bad_lines()[0].why, reader.recorded().unwrap().end), (NONSENSE_TOLD, None));
+}
+
+const NONSENSE_TOLD: &str = "a block makes no sense";
+
+fn any_known() -> impl Strategy<Value = Known> {
+    let codec = prop_oneof![
+        Just((Codec::Raw, 8192)),
+        (1..8192_u32).prop_map(|size| (Codec::Lz4, size)),
+        (1..8192_u32).prop_map(|size| (Codec::Zstd(1), size))
+    ];
+    prop_oneof![
+        3 => Just(Known::Unknown),
+        1 => Just(Known::Zero),
+        3 => (proptest::option::of(any::<u64>()), proptest::option::of(codec))
+            .prop_map(|(print, stored)| Known::Named { print, stored })
+    ]
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let asked = prop_oneof![4 => Just(Asked::Read), 4 => Just(Asked::Write), 1 => Just(Asked::Flush), 1 => Just(Asked::Discard)];
+    let place = prop_oneof![0..64_u64, any::<u64>().prop_map(|place| place >> 14)];
+    let len = prop_oneof![Just(16_u64), 1..200_u64];
+    (asked, 1..1_000_000_u64, place, len, proptest::collection::vec(any_known(), 14)).prop_map(
+        |(asked, time_ns, place, len, mut known)| {
+            let (offset_bytes, len_bytes) =
+                if asked == Asked::Flush { (0, 0) } else { (place * 512, len * 512) };
+            known.truncate(usize::try_from(extents_of(offset_bytes, len_bytes, 8192)).unwrap());
+            Record { time_ns, asked, offset_bytes, len_bytes, known }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_requests_come_back(
+        mut records in proptest::collection::vec(any_record(), 1..60),
+        flush_each: bool,
+    ) {
+        let mut time_ns = 0;
+        for record in &mut records {
+            time_ns += record.time_ns;
+            record.time_ns = time_ns;
+        }
+        let (requests, reader) = read(written(&HEADER, &records, flush_each));
+        prop_assert_eq!(reader.bad_count(), 0);
+        // Pieces of one request follow each other without a gap.
+        let mut found: Vec<(u64, Op, u64, u64)> = Vec::new();
+        for request in &requests {
+            let len = u64::from(request.len_bytes);
+            match found.last_mut().filter(|_| request.continues) {
+                Some(last) => {
+                    prop_assert_eq!((last.0, last.1, last.2 + last.3), (request.time_ns, request.op, request.offset_bytes));
+                    last.3 += len;
+                }
+                None => found.push((request.time_ns, request.op, request.offset_bytes, len)),
+            }
+        }
+        let op = |asked| match asked {
+            Asked::Read => Op::Read,
+            Asked::Write => Op::Write,
+            Asked::Flush => Op::Flush,
+            _ => Op::Discard,
+        };
+        let first_ns = records[0].time_ns;
+        let wanted: Vec<_> = records
+            .iter()
+            .map(|record| (record.time_ns - first_ns, op(record.asked), record.offset_bytes, record.len_bytes))
+            .collect();
+        prop_assert_eq!(found, wanted);
+        for record in &records {
+            for (number, known) in record.known.iter().enumerate() {
+                let Known::Named { print: Some(print), .. } = known else { continue };
+                let extent = record.offset_bytes / 8192 + u64::try_from(number).unwrap();
+                let named = requests.iter().any(|request| {
+                    request.offset_bytes / 8192 == extent
+                        && request.content.is_some_and(|content| content.fingerprint >> 8 == u128::from(*print))
+                });
+                prop_assert!(named, "the print of extent {extent}");
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Recordings as their user meets them: `zcctl record`, `zcsim info`, kills, refusals.
+//!
+//! That a recording replays to the daemon's own counters is `e2e_agree`'s.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use zc_tests::{MIB, World, program, run_ok};
+
+fn info(trace: &Path) -> Value {
+    let output = run_ok(Command::new(program("zcsim")).args(["info", "--json"]).arg(trace));
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+fn start(world: &World, further: &[&str]) -> Result<(), String> {
+    let to = world.path("trace").display().to_string();
+    let output = world.zcctl_output(&[&["record", "start", "disk", "--to", &to], further].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(said) }
+}
+
+fn recording(world: &World) -> Value {
+    world.control(&json!({ "cmd": "record-status" }))["recordings"][0].clone()
+}
+
+#[test]
+fn a_volume_is_recorded_and_told() {
+    let world = World::new(16, 32);
+    let daemon = world.start();
+    assert_eq!(start(&world, &[]), Ok(()));
+    let said = start(&world, &[]).expect_err("it is being recorded");
+    assert!(said.contains("is being recorded"), "{said}");
+    let mut client = world.connect("disk");
+    client.write(MIB, &[7; 65536]).expect("a write");
+    client.write(3 * MIB + 100, b"a little").expect("a write");
+    client.read(MIB, 65536).expect("a read");
+    client.flush().expect("a flush");
+    world.inserted();
+    let status = recording(&world);
+    assert_eq!((&status["volume"], &status["ended"]), (&json!("disk"), &Value::Null));
+    let output = world.zcctl_output(&["record", "stop", "disk", "--json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((&told["ended"], &told["lost"]), (&json!("asked"), &json!(0)), "{told}");
+    let trace = world.path("trace");
+    let mode = std::fs::metadata(&trace).expect("the file is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let told = info(&trace);
+    // The small write read its sector, and wrote it.
+    let counts = ["reads", "writes"].map(|kind| told[kind]["requests"].clone());
+    assert_eq!((counts, &told["flushes"]), ([json!(2), json!(2)], &json!(1)), "{told}");
+    assert_eq!((&told["bad_lines"], &told["recorded"]["ended"]), (&json!(0), &json!("asked")));
+    // Eight extents of one content that compresses well.
+    assert_eq!(told["writes"]["bytes"], json!(65536 + 512));
+    assert!(told["compression_ratio"]["lz4"].as_f64() > Some(3.0), "{told}");
+    let said = start(&world, &[]).expect_err("the file is there");
+    assert!(said.contains("cannot make the file"), "{said}");
+    let said = world.zcctl_output(&["record", "stop", "nothing"]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("there is no volume"));
+    assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_recording_ends_with_the_daemon_and_a_kill_is_told() {
+    let world = World::new(16, 32);
+    let daemon = world.start();
+    assert_eq!(start(&world, &["--share", "1/1", "--duration", "1h"]), Ok(()));
+    world.connect("disk").write(0, &[1; 8192]).expect("a write");
+    assert!(daemon.terminate().success());
+    let trace = world.path("trace");
+    assert_eq!(info(&trace)["recorded"]["ended"], json!("stopped"));
+    std::fs::remove_file(&trace).expect("it can go");
+
+    let daemon = world.start();
+    assert_eq!(start(&world, &[]), Ok(()));
+    world.connect("disk").write(0, &[2; 8192]).expect("a write");
+    // Once it is in the file, which is when nothing came for a moment.
+    world.stats_until("the write is recorded", |_| recording(&world)["requests"] == json!(1));
+    daemon.kill9();
+    let told = info(&trace);
+    assert_eq!((&told["recorded"]["ended"], &told["bad_lines"]), (&Value::Null, &json!(1)), "{told}");
+    assert_eq!(told["first_bad_lines"][0]["why"], json!("the recording was cut off"));
+    let strict = Command::new(program("zcsim")).args(["info", "--strict"]).arg(&trace).output();
+    assert!(!strict.expect("zcsim starts").status.success());
+}
+
+#[test]
+fn a_sample_is_scaled_by_the_simulator() {
+    let world = World::new(64, 32);
+    let daemon = world.start();
+    assert_eq!(start(&world, &["--share", "25%"]), Ok(()));
+    let mut client = world.connect("disk");
+    for number in 0..32 {
+        client.write(number * MIB, &vec![3; 1 << 20]).expect("a write");
+    }
+    world.inserted();
+    assert!(world.zcctl_output(&["record", "stop", "disk"]).status.success());
+    assert!(daemon.terminate().success());
+    let trace = world.path("trace");
+    let told = info(&trace);
+    assert_eq!(told["recorded"]["share"], json!(0.25));
+    let bytes = told["writes"]["bytes"].as_u64().expect("a number");
+    assert!((4 * MIB..13 * MIB).contains(&bytes), "{bytes}");
+    let mut zcsim = Command::new(program("zcsim"));
+    zcsim.args(["run", "--json", "--trace"]).arg(&trace).arg("--config").arg(world.path("zcached.toml"));
+    let simulated: Value = serde_json::from_slice(&run_ok(&mut zcsim).stdout).expect("JSON");
+    assert_eq!(simulated["sample_rate"], json!(0.25));
+    assert_eq!(simulated["device_bytes"], json!(16 * MIB));
+}
