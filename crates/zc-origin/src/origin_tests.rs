@@ -68,7 +68,12 @@ pub(crate) fn simple(origin: &mut Origin, request: OriginRequest) -> (Result<(),
 }
 
 fn open(dir: &Path, options: OriginOptions) -> Origin {
-    Origin::open(&dir.join("origin"), options).unwrap()
+    let path = dir.join("origin");
+    // A test that starts a program forks: until the program runs, the child holds locks that were given back here.
+    if let Ok(file) = std::fs::File::open(&path) {
+        file.lock().unwrap();
+    }
+    Origin::open(&path, options).unwrap()
 }
 
 #[test]
