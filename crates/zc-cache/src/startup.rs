@@ -188,7 +188,8 @@ pub struct Opened {
 pub fn settle_intents<M: Media>(media: &mut M, opened: &mut Opened, records: Vec<Record>) -> Vec<Record> {
     let geometry = opened.superblock.geometry.clone();
     let dropped = &mut opened.start.dropped_commits;
-    settle(media, &geometry, &mut opened.dangling, dropped, records)
+    let counted = opened.dangling.counted();
+    settle(media, &geometry, &mut opened.dangling, &counted, dropped, records)
 }
 
 /// What opening a cache device tells the manager, besides the records to replay.
