@@ -3,7 +3,8 @@
 //! fio's own record says which writes were (`verify_state_save`): when the daemon is dead, a trigger makes fio save
 //! it, and a second fio verifies exactly those writes after the restart. Each of fio's connections has one write in
 //! flight, because fio takes acknowledgements to be in order. Cycles differ in their seed and, because fio does not
-//! compare seeds when it only verifies, in the checksum: a block of an earlier cycle fails verification.
+//! compare seeds when it only verifies, in the checksum: a block of an earlier cycle fails verification. Some starts are
+//! killed as well, at some moment in their first 150 ms.
 //! `ZC_KILL_CYCLES` sets the number of kills.
 
 #![expect(
@@ -17,6 +18,7 @@ use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 use zc_tests::{
     Companion, MIB, Word, World, program, read_file, require_tool, rng, run_ok, same, seed_from_env,
 };
@@ -26,6 +28,10 @@ const JOBS: u64 = 4;
 const VOLUME_MIB: u64 = 64;
 /// Writes before a kill; the whole volume takes about twice as many as the most.
 const WRITES: std::ops::Range<u64> = 100..1600;
+
+/// Milliseconds after which a start is killed: in its beginning, while it tells the journal what the intent log alone
+/// knew, while it loads, or after.
+const START_MS: std::ops::Range<u64> = 5..150;
 
 /// The checksums of the cycles, in turn.
 const CHECKSUMS: [&str; 6] = ["crc32c", "xxhash", "md5", "crc64", "sha1", "sha256"];
@@ -87,6 +93,15 @@ impl Load {
     }
 }
 
+/// A daemon that is killed so many milliseconds after its start began.
+fn killed_while_it_starts(world: &World, after_ms: u64) {
+    let mut daemon = Command::new(require_tool("timeout"));
+    daemon.args(["--signal=KILL", &format!("{}", Duration::from_millis(after_ms).as_secs_f64())]);
+    daemon.arg(program("zcached")).arg("--config").arg(world.configure());
+    let status = Companion::start(daemon.stderr(Stdio::null())).wait();
+    assert!(!status.success(), "the daemon ended by itself");
+}
+
 /// fio verifying what the record says was acknowledged.
 fn verification(world: &World, folder: &Path, seed: u64) -> Command {
     let mut command = fio(world, folder, seed);
@@ -145,6 +160,9 @@ fn kill_cycles(world: &World, seed: u64, check: impl Fn(&[u8])) -> u64 {
         let begun = stats["manager"]["writes"].as_u64().expect("a number") - before;
         daemon.kill9();
         load.save();
+        for _ in 0..random.random_range(0..3) {
+            killed_while_it_starts(world, random.random_range(START_MS));
+        }
         daemon = world.start();
         // Even cycles verify while the index loads, odd ones after it.
         if cycle % 2 == 1 {

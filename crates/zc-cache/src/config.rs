@@ -193,6 +193,8 @@ pub enum Canary {
     SurfaceCacheError,
     /// G5: a flush is answered before the data is durable.
     EarlyFlush,
+    /// G5: the intent log keeps what the journal has. (Carried out by the driver.)
+    RepeatIntents,
     /// G6: an epoch is destaged before the one it follows is on the origin.
     EpochOrder,
     /// G7: content is shared on 16 equal bits of the fingerprint.

@@ -473,8 +473,9 @@ pub enum Action {
         /// The record.
         record: Record,
     },
-    /// The first `records` intents since the start (counted over the whole session) are in the journal by now; the log
-    /// may forget them.
+    /// The first `records` intents since the start (counted over the whole session) are in the journal by now: before
+    /// any operation of a later action reaches a device, the log forgets them. A restart records again what the log
+    /// has; were it what the journal has, a crash in the midst of that would leave an older state on top of a newer.
     IntentTrim {
         /// How many.
         records: u64,

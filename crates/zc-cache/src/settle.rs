@@ -8,9 +8,6 @@
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
 //! late all the same: the intent log repeats what the journal has.
 //!
-//! It also repeats the `DirtyReset` of its session's beginning, and with it takes back what the journal told of that session:
-//! commits that counted in the journal count again without a look, though one after them was cut off.
-//!
 //! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
 //! journal block. Both read alike, as at the end of any log.
 
@@ -26,8 +23,6 @@ use crate::startup::Media;
 pub(crate) struct Dangling {
     records: Map<VolumeId, Vec<Record>>,
     clean: Map<VolumeId, u64>,
-    /// The last commit that counts.
-    counted: Map<VolumeId, u64>,
     units: Map<WeuSlot, (Generation, WeuSeq)>,
 }
 
@@ -81,7 +76,7 @@ impl<'a> Tail<'a> {
     ) -> (Dangling, JournalSeq, Vec<VolumeId>) {
         let records: Vec<Record> = self.held.drain(..).flat_map(|block| block.records).collect();
         let mut dropped = Vec::new();
-        for record in settle(media, geometry, &mut self.dangling, &Map::default(), &mut dropped, records) {
+        for record in settle(media, geometry, &mut self.dangling, &mut dropped, records) {
             (self.sink)(&record);
         }
         (self.dangling, self.proved, dropped)
@@ -92,15 +87,8 @@ impl Dangling {
     fn note(&mut self, record: &Record) {
         match *record {
             Record::Dirty { key, .. } => self.records.entry(key.volume).or_default().push(*record),
-            Record::Committed { volume, epoch } => {
+            Record::Committed { volume, .. } | Record::DirtyReset { volume, .. } => {
                 self.records.remove(&volume);
-                let counted = self.counted.entry(volume).or_default();
-                *counted = epoch.max(*counted);
-            }
-            Record::DirtyReset { volume, epoch } => {
-                self.records.remove(&volume);
-                let counted = self.counted.entry(volume).or_default();
-                *counted = epoch.min(*counted);
             }
             Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
             _ => self.note_unit(record),
@@ -166,22 +154,16 @@ impl Dangling {
         *clean = epoch.max(*clean);
     }
 
-    /// The last commit of each volume that counts.
-    pub(crate) fn counted(&self) -> Map<VolumeId, u64> {
-        self.counted.clone()
-    }
-
     fn is_clean(&self, volume: VolumeId, epoch: u64) -> bool {
         self.clean.get(&volume).is_some_and(|clean| epoch <= *clean)
     }
 }
 
-/// Leaves out the commits that do not count; those up to `counted` do without a look.
+/// Leaves out the commits that do not count.
 pub(crate) fn settle<M: Media>(
     media: &mut M,
     geometry: &Geometry,
     dangling: &mut Dangling,
-    counted: &Map<VolumeId, u64>,
     dropped: &mut Vec<VolumeId>,
     records: Vec<Record>,
 ) -> Vec<Record> {
@@ -194,7 +176,6 @@ pub(crate) fn settle<M: Media>(
     for record in records {
         if let Record::Committed { volume, epoch } = record {
             let complete = dangling.is_clean(volume, epoch)
-                || counted.get(&volume).is_some_and(|counted| epoch <= *counted)
                 || (!dropped.contains(&volume) && dangling.are_stored(media, geometry, volume));
             if !complete {
                 if !dropped.contains(&volume) {
@@ -261,14 +242,7 @@ mod tests {
         let clean = |epoch| Record::Clean { volume, epoch };
         let settled = |dangling: &mut Dangling, records| {
             let mut dropped = Vec::new();
-            let kept = settle(
-                &mut Memory(vec![0; 64 << 20]),
-                &geometry,
-                dangling,
-                &Map::default(),
-                &mut dropped,
-                records,
-            );
+            let kept = settle(&mut Memory(vec![0; 64 << 20]), &geometry, dangling, &mut dropped, records);
             (kept, dropped)
         };
         // Its slot was used again, which needs a clean epoch: it is known from before, or comes behind.
@@ -279,45 +253,6 @@ mod tests {
         let later = vec![dirty, commit(5), clean(5), dirty, commit(6), dirty, commit(7)];
         let (kept, dropped) = settled(&mut Dangling::default(), later);
         assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty, dirty], vec![volume]));
-    }
-
-    #[test]
-    fn what_counted_in_the_journal_counts_in_the_intent_log_although_a_later_commit_was_cut_off() {
-        let geometry = geometry();
-        let (volume, generation, weu_seq) = (VolumeId(1), Generation(1), WeuSeq(8));
-        let dirty = |slot| Record::Dirty {
-            key: ExtentKey { volume, extent: ExtentNo(7) },
-            span: SectorSpan::from_ends(0, 7).unwrap(),
-            slot: WeuSlot(slot),
-            generation,
-            offset_units: 0,
-            pages: 2,
-        };
-        let commit = |epoch| Record::Committed { volume, epoch };
-        let header = ExtentHeader {
-            slot: WeuSlot(3),
-            generation,
-            weu_seq,
-            stored_bytes: 4096,
-            raw_bytes: 4096,
-            first_sector: 0,
-            key: ExtentKey { volume, extent: ExtentNo(7) },
-            codec: zc_core::Codec::Raw,
-            fingerprint: zc_core::Fingerprint([0; 32]),
-        };
-        let mut device = Memory(vec![0; 64 << 20]);
-        let at = usize::try_from(geometry.slot_offset(WeuSlot(3))).unwrap();
-        header.seal(0, &[7; 4096], &mut device.0[at..]);
-        // Of the second commit the block was written and the extent was not.
-        let reset = Record::DirtyReset { volume, epoch: 5 };
-        let records = vec![reset, dirty(3), commit(6), dirty(4), commit(7)];
-        let counts = vec![reset, dirty(3), commit(6), dirty(4)];
-        let (mut dangling, mut dropped) = (Dangling::default(), Vec::new());
-        for _ in ["journal", "intent log"] {
-            let counted = dangling.counted();
-            let kept = settle(&mut device, &geometry, &mut dangling, &counted, &mut dropped, records.clone());
-            assert_eq!((kept, &dropped[..]), (counts.clone(), &[volume][..]));
-        }
     }
 
     #[test]
@@ -346,7 +281,7 @@ mod tests {
         for (weu_seq, lost) in [(8, vec![]), (9, vec![volume])] {
             let mut dropped = Vec::new();
             let records = vec![unit(weu_seq), dirty, commit];
-            settle(&mut device, &geometry, &mut Dangling::default(), &Map::default(), &mut dropped, records);
+            settle(&mut device, &geometry, &mut Dangling::default(), &mut dropped, records);
             assert_eq!(dropped, lost, "the unit of the records is {weu_seq}, the body's 8");
         }
     }

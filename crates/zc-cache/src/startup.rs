@@ -188,8 +188,7 @@ pub struct Opened {
 pub fn settle_intents<M: Media>(media: &mut M, opened: &mut Opened, records: Vec<Record>) -> Vec<Record> {
     let geometry = opened.superblock.geometry.clone();
     let dropped = &mut opened.start.dropped_commits;
-    let counted = opened.dangling.counted();
-    settle(media, &geometry, &mut opened.dangling, &counted, dropped, records)
+    settle(media, &geometry, &mut opened.dangling, dropped, records)
 }
 
 /// What opening a cache device tells the manager, besides the records to replay.

@@ -1,24 +1,27 @@
 //! The intent log: what the journal does not hold yet, in a plain file that outlives the process but need not outlive
 //! the machine (see [`zc_cache::seam::Action::Intent`]).
 //!
-//! Layout: a header of 64 bytes (magic, cache, boot, session, validity, journal block), then records as in the journal, oldest first.
-//! Written without a flush: after a power cut the boot identity differs and the file is ignored.
+//! Layout: a header of 64 bytes (magic, cache, boot, session, validity, records to skip, journal block), then records as
+//! in the journal, oldest first. Written without a flush: after a power cut the boot identity differs and the file is
+//! ignored.
 //!
-//! Invariants: a file that is marked valid holds every record that is not in a journal block up to the one its header
-//! names. A failure to write removes the
-//! mark, or the file; it never stops the daemon.
+//! Invariants: a file that is marked valid holds, behind those to skip, every record that is not in a journal block up to
+//! the one its header names, and none that is. A restart records again what it reads here: with records that the
+//! journal has, a second crash in the midst of that would leave an older state on top of a newer one. So the header
+//! follows the journal before the next block of it is submitted. A failure to write removes the mark, or the file; it
+//! never stops the daemon.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use zc_core::{JournalSeq, u64_from_usize};
+use zc_core::{JournalSeq, u64_from_usize, usize_from_u32};
 use zc_format::{RECORD_BYTES, Record};
 
 use crate::limits::INTENT_BYTES_MAX;
 
-const MAGIC: [u8; 8] = *b"zcintnt1";
+const MAGIC: [u8; 8] = *b"zcintnt2";
 const HEADER_BYTES: usize = 64;
 const HEADER: u64 = HEADER_BYTES as u64;
 const RECORD: u64 = RECORD_BYTES as u64;
@@ -48,20 +51,23 @@ pub(crate) struct IntentLog {
     trimmed: u64,
     /// A journal block that had been written when the log was last trimmed: what was trimmed is up to there.
     trimmed_journal: JournalSeq,
-    /// The same, as of the records that are gone from the file.
-    gone_journal: JournalSeq,
     valid: bool,
+    /// The header is to be written.
     mark: bool,
 }
 
-fn header(owner: &IntentOwner, valid: bool, journal: JournalSeq) -> [u8; HEADER_BYTES] {
+/// The header of a file whose first `skip` records are in the journal up to that block; `None`: not valid.
+fn header(owner: &IntentOwner, valid: Option<(u32, JournalSeq)>) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[..8].copy_from_slice(&MAGIC);
     header[8..24].copy_from_slice(&owner.uuid);
     header[24..40].copy_from_slice(&owner.boot_id);
     header[40..48].copy_from_slice(&owner.session.to_le_bytes());
-    header[48] = u8::from(valid);
-    header[56..64].copy_from_slice(&journal.0.to_le_bytes());
+    if let Some((skip, journal)) = valid {
+        header[48] = 1;
+        header[52..56].copy_from_slice(&skip.to_le_bytes());
+        header[56..64].copy_from_slice(&journal.0.to_le_bytes());
+    }
     header
 }
 
@@ -73,10 +79,12 @@ pub(crate) fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<
     }
     let bytes = std::fs::read(path).ok()?;
     let (found, records) = bytes.split_at_checked(HEADER_BYTES)?;
-    let journal = JournalSeq(u64::from_le_bytes(*found.last_chunk::<8>()?));
-    if found != header(owner, true, journal) {
+    let journal = JournalSeq(u64::from_le_bytes(*found.last_chunk()?));
+    let skip = u32::from_le_bytes(*found.get(52..)?.first_chunk()?);
+    if found != header(owner, Some((skip, journal))) {
         return None;
     }
+    let records = records.get(usize_from_u32(skip).checked_mul(RECORD_BYTES)?..)?;
     // A record cut off by the kill was never acted upon.
     let records: Option<_> =
         records.chunks_exact(RECORD_BYTES).map(|bytes| Record::decode(bytes).ok()).collect();
@@ -88,7 +96,7 @@ impl IntentLog {
     pub(crate) fn create(path: &Path, owner: IntentOwner) -> Self {
         let begin = || -> io::Result<File> {
             let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
-            file.write_all_at(&header(&owner, false, JournalSeq(0)), 0)?;
+            file.write_all_at(&header(&owner, None), 0)?;
             Ok(file)
         };
         let file = match begin() {
@@ -110,7 +118,6 @@ impl IntentLog {
             first: 0,
             trimmed: 0,
             trimmed_journal: JournalSeq(0),
-            gone_journal: JournalSeq(0),
             valid: false,
             mark: false,
         }
@@ -126,10 +133,12 @@ impl IntentLog {
     pub(crate) fn trim(&mut self, records: u64, journal: JournalSeq) {
         self.trimmed = self.trimmed.max(records);
         self.trimmed_journal = journal;
+        self.mark |= self.valid;
     }
 
     /// The log may be relied upon once what was appended is in the file.
     pub(crate) fn make_valid(&mut self) {
+        self.valid = true;
         self.mark = true;
     }
 
@@ -154,13 +163,13 @@ impl IntentLog {
             self.end += u64_from_usize(self.fresh.len());
             self.fresh.clear();
         }
+        let dead = self.trimmed.saturating_sub(self.first);
         if self.mark {
-            file.write_all_at(&header(&self.owner, true, self.gone_journal), 0)?;
-            self.valid = true;
+            let skip = u32::try_from(dead).map_err(io::Error::other)?;
+            file.write_all_at(&header(&self.owner, Some((skip, self.trimmed_journal))), 0)?;
             self.mark = false;
         }
-        let dead = self.trimmed.saturating_sub(self.first) * RECORD;
-        if self.end > INTENT_BYTES_MAX && dead > self.end / 2 {
+        if self.end > INTENT_BYTES_MAX && dead * RECORD > self.end / 2 {
             self.compact()?;
         }
         Ok(())
@@ -175,11 +184,10 @@ impl IntentLog {
         let beside = self.path.with_extension("intent-new");
         let new = File::options().read(true).write(true).create(true).truncate(true).open(&beside)?;
         new.write_all_at(&kept, HEADER)?;
-        new.write_all_at(&header(&self.owner, self.valid, self.trimmed_journal), 0)?;
+        new.write_all_at(&header(&self.owner, self.valid.then_some((0, self.trimmed_journal))), 0)?;
         std::fs::rename(&beside, &self.path)?;
         self.file = Some(new);
         self.first = self.trimmed;
-        self.gone_journal = self.trimmed_journal;
         self.end = HEADER + u64_from_usize(kept.len());
         Ok(())
     }
@@ -187,7 +195,7 @@ impl IntentLog {
     /// Without a valid log a restart distrusts what it must: slower to warm up, never wrong.
     fn give_up(&mut self) {
         if let Some(file) = self.file.take()
-            && file.write_all_at(&header(&self.owner, false, self.gone_journal), 0).is_err()
+            && file.write_all_at(&header(&self.owner, None), 0).is_err()
             && let Err(error) = std::fs::remove_file(&self.path)
         {
             // Neither marked nor removed: without the state directory nothing that could be done is left.
@@ -241,6 +249,28 @@ mod tests {
         );
         log.remove();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn what_the_journal_has_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let mut log = IntentLog::create(&path, OWNER);
+        (0..4).for_each(|extent| log.append(record(extent)));
+        log.trim(1, JournalSeq(5));
+        log.make_valid();
+        log.write_out();
+        assert_eq!(read(&path, &OWNER), Some((JournalSeq(5), (1..4).map(record).collect())));
+        log.trim(3, JournalSeq(6));
+        log.write_out();
+        assert_eq!(read(&path, &OWNER), Some((JournalSeq(6), vec![record(3)])), "without a new record");
+        log.append(record(4));
+        log.trim(5, JournalSeq(7));
+        log.write_out();
+        assert_eq!(read(&path, &OWNER), Some((JournalSeq(7), vec![])));
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(HEADER + 4 * RECORD).unwrap();
+        assert_eq!(read(&path, &OWNER), None, "shorter than what is to be skipped");
     }
 
     #[test]

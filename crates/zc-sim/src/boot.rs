@@ -21,6 +21,8 @@ use crate::write_back::Trouble;
 
 /// I/Os of a start among which one is chosen to be the last.
 pub(crate) const START_IOS: u32 = 24;
+/// Turns after a start in which a crash finds it still at work.
+const HASTY_TURNS: u32 = 40;
 
 /// Steps after which an operator kills a daemon whose origins are gone.
 const STOP_PATIENCE: u32 = 2_000;
@@ -172,6 +174,23 @@ impl World {
             }
         };
         self.serve(opened, &records);
+        let soon = self.hasty && self.rng.random_bool(0.25);
+        self.crash_in = soon.then(|| self.rng.random_range(0..HASTY_TURNS));
+    }
+
+    /// The crash that follows a start, if it is its turn.
+    pub(crate) fn crashes_early(&mut self) -> bool {
+        let due = self.crash_in == Some(0);
+        self.crash_in = self.crash_in.and_then(|turns| turns.checked_sub(1));
+        if due {
+            self.coverage.note("crashes soon after a start");
+            if self.rng.random_bool(0.5) {
+                self.power_cut();
+            } else {
+                self.kill();
+            }
+        }
+        due
     }
 
     /// Opens the cache; `None` if that was cut off.

@@ -22,6 +22,7 @@ pub const REQUIRED: &[&str] = &[
     "clean stops",
     "crashes while the index loads",
     "crashes while stopping",
+    "crashes soon after a start",
     "starts by intent log",
     "starts without trust",
     "journal wraps",

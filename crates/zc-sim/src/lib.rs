@@ -18,7 +18,7 @@
 //! | fault | superblock | region map | checkpoint | journal | WEU body | WEU header |
 //! |---|---|---|---|---|---|---|
 //! | power cut: unflushed writes kept, lost or torn, 512 or 4096 bytes | older copy | older copy, or cold | older area | shorter | miss | miss |
-//! | the same inside a start, between any two of its I/Os, and again | older copy | untouched | untouched | untouched | untouched | untouched |
+//! | the same inside a start, between any two of its I/Os, soon after it, and again | older copy | untouched | untouched | untouched | untouched | untouched |
 //! | process killed: what is in flight happens or not | nothing distrusted, but for a lost intent log | | | | | |
 //! | bit rot | other copy | cold | older area or cold | shorter or cold | miss | miss |
 //! | unreadable or zeroed pages | other copy | cold | older area or cold | shorter or cold | miss | miss |

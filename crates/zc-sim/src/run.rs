@@ -17,6 +17,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g3-trust-extent", Canary::TrustExtent),
     ("g4-surface-cache-error", Canary::SurfaceCacheError),
     ("g5-early-flush", Canary::EarlyFlush),
+    ("g5-repeat-intents", Canary::RepeatIntents),
     ("g6-epoch-order", Canary::EpochOrder),
     ("g7-short-fingerprint", Canary::ShortFingerprint),
 ];
@@ -124,6 +125,9 @@ fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
 
 /// One thing happens. True if it was a new request.
 fn turn(world: &mut World) -> bool {
+    if world.crashes_early() {
+        return false;
+    }
     let width = world.rng.random_range(1..12);
     match world.rng.random_range(0..1000) {
         0..450 if world.in_flight() < width => {

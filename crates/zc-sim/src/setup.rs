@@ -79,6 +79,8 @@ pub(crate) struct Setup {
     pub(crate) faults: Faults,
     /// Volumes may write back.
     pub(crate) write_back: bool,
+    /// Some starts are followed by a crash while they still settle what they found.
+    pub(crate) hasty: bool,
 }
 
 impl Setup {
@@ -87,9 +89,11 @@ impl Setup {
         let kind = if rng.random_bool(0.25) { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 };
         let config = config(rng, geometry, kind);
         let volumes = volumes(rng);
-        let mut setup = Self { config, volumes, faults: Faults::random(rng), write_back: false };
+        let mut setup =
+            Self { config, volumes, faults: Faults::random(rng), write_back: false, hasty: false };
         setup.write_back(seed);
         setup.replacement(seed);
+        setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
         setup
     }
 
@@ -125,7 +129,7 @@ impl Setup {
             write_back: WriteBackConfig { max_dirty_age_ms: 2000, ..WriteBackConfig::default() },
             ..volumes[0].clone()
         };
-        Self { config, volumes, faults: Faults::default(), write_back }
+        Self { config, volumes, faults: Faults::default(), write_back, hasty: false }
     }
 }
 

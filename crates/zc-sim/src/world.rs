@@ -67,6 +67,10 @@ pub(crate) struct World {
     pub(crate) trouble: Trouble,
     /// The next start is cut off after so many I/Os.
     pub(crate) cut_start_at: Option<u32>,
+    /// Some starts are followed by a crash,
+    pub(crate) hasty: bool,
+    /// after so many turns.
+    pub(crate) crash_in: Option<u32>,
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
@@ -93,7 +97,7 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let Setup { config, volumes, faults, write_back } = setup;
+        let Setup { config, volumes, faults, write_back, hasty } = setup;
         let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
@@ -114,6 +118,8 @@ impl World {
             write_back,
             trouble: Trouble::default(),
             cut_start_at: None,
+            hasty,
+            crash_in: None,
             volumes,
             pending: Vec::new(),
             unheard: Vec::new(),
@@ -231,6 +237,7 @@ impl World {
                     header.seal(offset_bytes, &payload, &mut buf[offset_bytes as usize..]);
                 }
                 Action::Intent { record } => self.intent(record),
+                Action::IntentTrim { .. } if self.canary == Some(Canary::RepeatIntents) => {}
                 Action::IntentTrim { records } => self.files.trim_intents(records),
                 Action::IntentReady => self.files.intents_ready(),
                 Action::Note(note) => self.noted(&note),
