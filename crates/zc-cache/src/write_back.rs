@@ -223,6 +223,14 @@ impl CacheManager {
         })
     }
 
+    /// Whether dirty data of the volume is being given up, or the device is being told so. When it ends,
+    /// [`DirtyState::fenced`] says that the device was lost before it knew.
+    #[must_use]
+    pub fn is_dropping(&self, volume: VolumeId) -> bool {
+        let telling = |dirty: &VolumeDirty| dirty.unsettled.is_some() && self.health == Health::Good;
+        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some() || telling(dirty))
+    }
+
     /// Whether writes of the volume were acknowledged that are neither on the origin nor known to be durable on the
     /// cache device: they are lost with the manager.
     #[must_use]

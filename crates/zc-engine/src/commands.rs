@@ -31,8 +31,8 @@ pub(crate) enum Command {
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
     /// Bring a volume's dirty data to the origin.
     Destage(VolumeId),
-    /// Forget a volume's dirty data.
-    DropDirty { volume: VolumeId, remembered: bool },
+    /// Forget a volume's dirty data; says whether that was done, or the device was lost before it knew.
+    DropDirty { volume: VolumeId, remembered: bool, reply: oneshot::Sender<bool> },
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
     /// Tell what is open; with `pause`, when nothing is under way any more and new requests wait.
@@ -132,8 +132,9 @@ impl Shard {
                     let _asker_left = reply.send(());
                 }
                 Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),
-                Command::DropDirty { volume, remembered } => {
+                Command::DropDirty { volume, remembered, reply } => {
                     self.events.push_back(Event::DropDirty { volume, remembered });
+                    self.drops.push((volume, reply));
                 }
                 Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
                 Command::Look { pause, reply } => self.look(pause, reply),
@@ -153,6 +154,18 @@ impl Shard {
                 }
                 Command::ServeDevice(device) => self.serve_device(*device),
                 Command::Stop => self.begin_stop(),
+            }
+        }
+    }
+
+    /// Answers those whose dirty data is given up, or cannot be.
+    pub(crate) fn answer_drops(&mut self) {
+        for (volume, reply) in std::mem::take(&mut self.drops) {
+            if self.manager.is_dropping(volume) {
+                self.drops.push((volume, reply));
+            } else {
+                let fenced = self.manager.dirty(volume).is_some_and(|dirty| dirty.fenced);
+                let _asker_left = reply.send(!fenced);
             }
         }
     }

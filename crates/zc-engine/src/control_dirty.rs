@@ -5,11 +5,12 @@
 //!
 //! Invariants: the control thread never blocks on a device; work on media runs on a thread of tokio's pool.
 //!
-//! What it does not do: wait until a flush is done. The asker looks at the answer's numbers and asks again.
+//! What it does not do: wait until a flush is done (a drop is waited for: it takes as long as what is in flight). The asker looks at the answer's numbers and asks again.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 use zc_cache::config::Mode;
 use zc_config::Config;
 
@@ -67,9 +68,16 @@ impl Shared {
             let (owned, epoch) = (name.to_owned(), dirty.newest_epoch);
             self.on_media(move |custody| custody.give_up(&owned, epoch)).await?;
         }
+        let (reply, dropped) = oneshot::channel();
+        self.mailbox.send(Command::DropDirty { volume: id, remembered, reply });
+        if !dropped.await.map_err(|_| "the data plane has ended".to_owned())? {
+            return Err(format!(
+                "the cache device failed before it was told that the dirty data of volume \"{name}\" is given up, so \
+                 the volume still has it; `zcctl drop-dirty {name}` once more gives it up without the device"
+            ));
+        }
         let owned = name.to_owned();
         self.on_media(move |custody| custody.is_complete(&owned)).await?;
-        self.mailbox.send(Command::DropDirty { volume: id, remembered });
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
         tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");
         Ok(json!({ "volume": name, "dropped": stats.dirty.get(name) }))

@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::oneshot;
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
 use zc_config::AddressRange;
@@ -179,6 +180,8 @@ pub(crate) struct Shard {
     /// Volumes that are recorded.
     pub(crate) taps: usize,
     /// Requests are held back.
+    /// Who waits until dirty data is given up.
+    pub(crate) drops: Vec<(VolumeId, oneshot::Sender<bool>)>,
     pub(crate) pause: Option<Pause>,
     pub(crate) restart_bytes_read: u64,
     pub(crate) loaded_ms: Option<u64>,
@@ -252,6 +255,7 @@ impl Shard {
             cache_fault: None,
             taps: 0,
             pause: None,
+            drops: Vec::new(),
             restart_bytes_read: parts.restart_bytes_read,
             loaded_ms: None,
             last_tick_ms: 0,
@@ -370,6 +374,7 @@ impl Shard {
         self.pump_stop();
         self.pump_pause();
         self.handle_events(actions);
+        self.answer_drops();
         self.intent.write_out();
         self.pool.hurry(self.hurried > 0);
         self.pool.hand_over(self.clock.now_ms());

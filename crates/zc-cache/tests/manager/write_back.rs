@@ -391,7 +391,9 @@ fn requests_wait_until_the_device_knows_that_dirty_data_was_dropped() {
     let data = extents(2, 1);
     let req = t.world.submit_write(V, E, &data);
     assert!(!t.world.replies.contains_key(&req), "a crash now would bring back what was dropped");
+    assert!(t.world.manager.is_dropping(V));
     t.world.end_journal_writes(Ok(()));
+    assert!(!t.world.manager.is_dropping(V) && !t.world.manager.dirty(V).unwrap().fenced);
     assert_eq!(t.world.replies.remove(&req).expect("the write goes on").0, Ok(()));
     t.flush();
     t.world = t.world.restart(false);
@@ -406,7 +408,7 @@ fn a_drop_that_the_device_never_learnt_of_leaves_the_volume_fenced() {
     let req = t.world.submit_write(V, 0, &extents(2, 1));
     t.world.end_journal_writes(Err(ErrorKind::Io));
     assert_eq!(t.world.replies.remove(&req).unwrap().0, Err(ErrorKind::Io));
-    assert!(t.world.manager.dirty(V).unwrap().fenced);
+    assert!(!t.world.manager.is_dropping(V) && t.world.manager.dirty(V).unwrap().fenced);
     t.world.event(Event::DropDirty { volume: V, remembered: false });
     assert!(t.world.manager.dirty(V).unwrap().fenced, "the next start would find it");
     t.world.event(Event::DropDirty { volume: V, remembered: true });
