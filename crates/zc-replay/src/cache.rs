@@ -125,7 +125,7 @@ impl Report {
 }
 
 /// So much of a number of bytes as a sample has of the addresses; all of it, if it is none.
-fn scaled(bytes: u64, rate: f64) -> u64 {
+pub(crate) fn scaled(bytes: u64, rate: f64) -> u64 {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,

@@ -76,7 +76,7 @@ mod tests {
     use zc_trace::Op;
 
     fn request(device: u32, offset_bytes: u64, len_bytes: u32) -> Request {
-        Request { time_ns: 0, device, offset_bytes, len_bytes, op: Op::Read, content: None, continues: false }
+        Request::new(0, Op::Read, offset_bytes, len_bytes).on(device)
     }
 
     #[test]

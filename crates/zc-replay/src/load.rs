@@ -318,17 +318,7 @@ mod tests {
 
     #[test]
     fn requests_are_rounded_and_discards_shrink() {
-        let request = |op, offset_bytes, len_bytes| {
-            Ok(Request {
-                time_ns: 0,
-                device: 3,
-                offset_bytes,
-                len_bytes,
-                op,
-                content: None,
-                continues: false,
-            })
-        };
+        let request = |op, offset_bytes, len_bytes| Ok(Request::new(0, op, offset_bytes, len_bytes).on(3));
         let all = [
             request(Op::Write, 512, 8192),
             request(Op::Discard, 512, 8192),

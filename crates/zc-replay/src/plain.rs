@@ -152,7 +152,7 @@ mod tests {
 
     fn request(op: Op, extent: u64, extents: u32) -> Request {
         let (offset_bytes, len_bytes) = (extent * 4096, extents * 4096);
-        Request { time_ns: 0, device: 0, offset_bytes, len_bytes, op, content: None, continues: false }
+        Request::new(0, op, offset_bytes, len_bytes)
     }
 
     #[test]

@@ -163,15 +163,7 @@ mod tests {
                 Content { fingerprint: u128::from(number % 3000) + 1, lz4_bytes: None, zstd1_bytes: None };
             let op = if number.is_multiple_of(2) { Op::Read } else { Op::Write };
             let offset_bytes = number * 4096;
-            Ok(Request {
-                time_ns: number,
-                device: 0,
-                offset_bytes,
-                len_bytes: 4096,
-                op,
-                content: Some(content),
-                continues: false,
-            })
+            Ok(Request::new(number, op, offset_bytes, 4096).of(content))
         };
         Trace::load((0..9000).map(request), Ratios::default()).unwrap()
     }
@@ -201,15 +193,7 @@ mod tests {
 
     #[test]
     fn requests_are_cut_where_the_sample_ends() {
-        let request = |op| Request {
-            time_ns: 0,
-            device: 0,
-            offset_bytes: 4096,
-            len_bytes: 400 << 10,
-            op,
-            content: None,
-            continues: false,
-        };
+        let request = |op| Request::new(0, op, 4096, 400 << 10);
         let whole =
             Trace::load([Op::Write, Op::Read].map(|op| Ok(request(op))).into_iter(), Ratios::default())
                 .unwrap();

@@ -7,7 +7,7 @@
 use zc_config::{Compression, Config};
 use zc_core::limits::WEU_BYTES_MIN;
 
-use crate::cache::{self, CacheSize, Replay, Report};
+use crate::cache::{self, CacheSize, Replay, Report, scaled};
 use crate::error::ReplayError;
 use crate::load::Trace;
 use crate::sample::Sample;
@@ -42,17 +42,6 @@ fn configured(config: &Config, reduction: Reduction) -> Config {
         }
     }
     config
-}
-
-/// A number of bytes scaled down.
-fn scaled(bytes: u64, rate: f64) -> u64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a share of it, and positive"
-    )]
-    let part = (bytes as f64 * rate) as u64;
-    part
 }
 
 /// Estimates a cache of so many bytes of units.

@@ -46,15 +46,7 @@ fn request(op: Op, block: u64, time_ms: u64, fingerprint: u128) -> Request {
     let content = Content { fingerprint, lz4_bytes: Some(lz4), zstd1_bytes: Some(lz4 / 2) };
     let content = (!matches!(op, Op::Flush | Op::Discard)).then_some(content);
     let len_bytes = if op == Op::Flush { 0 } else { 4096 };
-    Request {
-        time_ns: time_ms * 1_000_000,
-        device: 0,
-        offset_bytes: block * 4096,
-        len_bytes,
-        op,
-        content,
-        continues: false,
-    }
+    Request::new(time_ms * 1_000_000, op, block * 4096, len_bytes).of(content)
 }
 
 fn load(requests: &[Request]) -> Trace {

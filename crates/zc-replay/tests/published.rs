@@ -67,15 +67,7 @@ fn generated() -> Vec<Request> {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         state >> 33
     };
-    let access = |page: u64| Request {
-        time_ns: 0,
-        device: 0,
-        offset_bytes: page * 4096,
-        len_bytes: 4096,
-        op: Op::Access,
-        content: None,
-        continues: false,
-    };
+    let access = |page: u64| Request::new(0, Op::Access, page * 4096, 4096);
     let mut pages = Vec::new();
     for round in 0..200 {
         for _ in 0..300 {

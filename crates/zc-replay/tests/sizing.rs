@@ -25,15 +25,7 @@ fn trace() -> Trace {
             let content = Content { fingerprint: print, lz4_bytes: Some(size), zstd1_bytes: None };
             let op = if write { Op::Write } else { Op::Read };
             let (time_ns, offset_bytes) = (number * 100_000, block * 4096);
-            Request {
-                time_ns,
-                device: 0,
-                offset_bytes,
-                len_bytes: 4096,
-                op,
-                content: Some(content),
-                continues: false,
-            }
+            Request::new(time_ns, op, offset_bytes, 4096).of(content)
         })
         .collect();
     Trace::load(all.into_iter().map(Ok), Ratios::default()).unwrap()

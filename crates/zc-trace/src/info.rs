@@ -208,15 +208,7 @@ mod tests {
     fn request(op: Op, block: u64, fingerprint: u128) -> Request {
         let content = Content { fingerprint, lz4_bytes: Some(1024), zstd1_bytes: Some(512) };
         let offset_bytes = block * BLOCK_BYTES;
-        Request {
-            time_ns: block,
-            device: 0,
-            offset_bytes,
-            len_bytes: 4096,
-            op,
-            content: Some(content),
-            continues: false,
-        }
+        Request::new(block, op, offset_bytes, 4096).of(content)
     }
 
     #[test]

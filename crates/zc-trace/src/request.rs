@@ -54,6 +54,24 @@ pub struct Request {
 }
 
 impl Request {
+    /// A request of device 0 that stands alone, of whose bytes nothing is known.
+    #[must_use]
+    pub const fn new(time_ns: u64, op: Op, offset_bytes: u64, len_bytes: u32) -> Self {
+        Self { time_ns, device: 0, offset_bytes, len_bytes, op, content: None, continues: false }
+    }
+
+    /// The same of another device.
+    #[must_use]
+    pub const fn on(self, device: u32) -> Self {
+        Self { device, ..self }
+    }
+
+    /// The same with what is known of its bytes.
+    #[must_use]
+    pub fn of(self, content: impl Into<Option<Content>>) -> Self {
+        Self { content: content.into(), ..self }
+    }
+
     /// The byte after the last.
     #[must_use]
     pub const fn end_bytes(&self) -> u64 {

@@ -272,15 +272,7 @@ mod tests {
 
     fn line(time_ns: u64, op: Op, block: u64, fingerprint: u128) -> Result<Request, TraceError> {
         let content = Some(Content { fingerprint, lz4_bytes: Some(2000), zstd1_bytes: None });
-        Ok(Request {
-            time_ns,
-            device: 0,
-            offset_bytes: block * 4096,
-            len_bytes: 4096,
-            op,
-            content,
-            continues: false,
-        })
+        Ok(Request::new(time_ns, op, block * 4096, 4096).of(content))
     }
 
     fn template() -> Template {

@@ -98,15 +98,7 @@ pub fn boot(boot: Boot) -> Vec<Request> {
             disk.insert(block, content);
             let offset_bytes = block * u64::from(BLOCK_BYTES);
             let content = Some(content);
-            lines.push(Request {
-                time_ns,
-                device: 0,
-                offset_bytes,
-                len_bytes: BLOCK_BYTES,
-                op,
-                content,
-                continues: false,
-            });
+            lines.push(Request::new(time_ns, op, offset_bytes, BLOCK_BYTES).of(content));
         }
         at += piece;
         time_ns += STEP_NS;

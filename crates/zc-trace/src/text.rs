@@ -88,7 +88,7 @@ pub(crate) fn request(
     if offset_bytes.checked_add(u64::from(len_bytes)).is_none_or(|end| end > ADDRESS_MAX) {
         return Err("an address is out of range");
     }
-    Ok(Request { time_ns, device, offset_bytes, len_bytes, op, content: None, continues: false })
+    Ok(Request::new(time_ns, op, offset_bytes, len_bytes).on(device))
 }
 
 fn hash(text: &str) -> Result<u128, &'static str> {

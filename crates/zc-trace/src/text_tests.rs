@@ -9,7 +9,7 @@ fn one(format: Format, line: &str) -> Request {
 }
 
 fn plain(time_ns: u64, device: u32, op: Op, offset_bytes: u64, len_bytes: u32) -> Request {
-    Request { time_ns, device, offset_bytes, len_bytes, op, content: None, continues: false }
+    Request::new(time_ns, op, offset_bytes, len_bytes).on(device)
 }
 
 /// A line of each format, and what it says.

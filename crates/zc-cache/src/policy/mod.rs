@@ -10,17 +10,17 @@
 //! a unit, so that "used at all" tells little: where a policy asks whether a unit was used, it asks for more than the
 //! mean of all units (see [`uses`]).
 
-mod fifo;
 mod lru;
 mod ring;
 mod s3_fifo;
-mod shared;
+mod second_chance;
 mod uses;
 
 use zc_core::WeuSlot;
 
 use crate::config::Replacement;
 pub(crate) use lru::WeuLru;
+use second_chance::{Counts, WeuSecondChance};
 
 /// Order in which WEUs are evicted.
 pub(crate) trait ReplacementPolicy: core::fmt::Debug {
@@ -51,9 +51,9 @@ pub(crate) trait ReplacementPolicy: core::fmt::Debug {
 pub(crate) fn policy(replacement: Replacement, slots: u32) -> Box<dyn ReplacementPolicy + Send> {
     match replacement {
         Replacement::Lru => Box::new(WeuLru::new(slots)),
-        Replacement::FifoReinsert => Box::new(fifo::WeuFifo::new(slots)),
+        Replacement::FifoReinsert => Box::new(WeuSecondChance::new(slots, Counts::Uses)),
         Replacement::S3Fifo => Box::new(s3_fifo::WeuS3Fifo::new(slots)),
-        Replacement::SharedLru => Box::new(shared::WeuSharedLru::new(slots)),
+        Replacement::SharedLru => Box::new(WeuSecondChance::new(slots, Counts::Shares)),
     }
 }
 

@@ -2,9 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::fifo::WeuFifo;
 use super::s3_fifo::WeuS3Fifo;
-use super::shared::WeuSharedLru;
+use super::second_chance::{Counts, WeuSecondChance};
 use super::*;
 
 const ALL: [Replacement; 4] =
@@ -44,7 +43,7 @@ fn the_least_recently_used_is_the_victim() {
 
 #[test]
 fn what_is_used_much_goes_round_once_more() {
-    let mut fifo = WeuFifo::new(4);
+    let mut fifo = WeuSecondChance::new(4, Counts::Uses);
     slots(&mut fifo, 4);
     use_times(&mut fifo, 0, 9);
     use_times(&mut fifo, 1, 1);
@@ -75,7 +74,7 @@ fn new_units_leave_before_those_that_proved_themselves() {
 
 #[test]
 fn sharing_is_a_use_and_keeps_a_unit() {
-    let mut shared = WeuSharedLru::new(4);
+    let mut shared = WeuSecondChance::new(4, Counts::Shares);
     slots(&mut shared, 4);
     shared.shared(WeuSlot(1));
     [0, 2, 3].iter().for_each(|slot| use_times(&mut shared, *slot, 9));

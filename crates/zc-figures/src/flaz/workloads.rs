@@ -80,15 +80,7 @@ impl Recorder {
             }
             let content = Some(self.content(block));
             let (offset_bytes, time_ns) = (block * BLOCK, self.now_ns);
-            self.lines.push(Request {
-                time_ns,
-                device: 0,
-                offset_bytes,
-                len_bytes: 4096,
-                op,
-                content,
-                continues: false,
-            });
+            self.lines.push(Request::new(time_ns, op, offset_bytes, 4096).of(content));
         }
     }
 

@@ -41,15 +41,7 @@ fn reads(extents: u64, dedup: u64, requests: u64) -> Result<Trace, FigureError> 
             let content =
                 Some(Content { fingerprint: print, lz4_bytes: Some(2048), zstd1_bytes: Some(1600) });
             let (time_ns, offset_bytes) = (number * 1_000_000, (extent * 2 + half) * 4096);
-            Ok(Request {
-                time_ns,
-                device: 0,
-                offset_bytes,
-                len_bytes: 4096,
-                op: Op::Read,
-                content,
-                continues: false,
-            })
+            Ok(Request::new(time_ns, Op::Read, offset_bytes, 4096).of(content))
         })
     });
     Ok(Trace::load(lines, Ratios::default())?)

@@ -8,15 +8,7 @@ use zc_trace::{Content, Request};
 fn request(op: Op, block: u64, print: u128) -> Request {
     let lz4 = 200 + u32::try_from(print * 37 % 3900).unwrap();
     let content = Some(Content { fingerprint: print, lz4_bytes: Some(lz4), zstd1_bytes: Some(lz4 / 2) });
-    Request {
-        time_ns: block * 1_000_000,
-        device: 0,
-        offset_bytes: block * 4096,
-        len_bytes: 4096,
-        op,
-        content,
-        continues: false,
-    }
+    Request::new(block * 1_000_000, op, block * 4096, 4096).of(content)
 }
 
 fn load(requests: &[Request]) -> Trace {

@@ -22,15 +22,7 @@ fn twice() -> Trace {
             let content =
                 Some(Content { fingerprint: print, lz4_bytes: Some(2000), zstd1_bytes: Some(1500) });
             let (time_ns, offset_bytes) = (number * 20_000_000, (extent * 2 + half) * 4096);
-            Ok(Request {
-                time_ns,
-                device: 0,
-                offset_bytes,
-                len_bytes: 4096,
-                op: Op::Read,
-                content,
-                continues: false,
-            })
+            Ok(Request::new(time_ns, Op::Read, offset_bytes, 4096).of(content))
         })
     });
     Trace::load(requests, Ratios::default()).unwrap()

@@ -65,7 +65,7 @@ fn read(bytes: Vec<u8>) -> (Vec<Request>, Reader) {
 }
 
 fn request(time_ns: u64, op: Op, offset_bytes: u64, len_bytes: u32) -> Request {
-    Request { time_ns, device: 0, offset_bytes, len_bytes, op, content: None, continues: false }
+    Request::new(time_ns, op, offset_bytes, len_bytes)
 }
 
 fn content(fingerprint: u128, lz4_bytes: Option<u32>, zstd1_bytes: Option<u32>) -> Option<Content> {

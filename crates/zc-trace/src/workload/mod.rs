@@ -259,15 +259,7 @@ impl Iterator for Requests {
         let content = Some(self.content(block));
         let time_ns = (self.next - 1) * STEP_NS;
         let offset_bytes = block * u64::from(BLOCK_BYTES);
-        Some(Request {
-            time_ns,
-            device: 0,
-            offset_bytes,
-            len_bytes: BLOCK_BYTES,
-            op: self.op,
-            content,
-            continues: false,
-        })
+        Some(Request::new(time_ns, self.op, offset_bytes, BLOCK_BYTES).of(content))
     }
 }
 
