@@ -30,10 +30,14 @@ pub(crate) struct Args {
     /// For snapshots: share of the volume that changes in a day
     #[arg(long, default_value_t = 0.023)]
     changed: f64,
-    /// Share of contents that come from a pool, and come again
-    #[arg(long, default_value_t = 0.4)]
-    shared: f64,
-    /// Mean of the compression ratio
+    /// Share of contents that come from a pool, and come again; default: 0 for tpcc, 0.4 for the others
+    #[arg(long)]
+    shared: Option<f64>,
+    /// For tpcc: share of all bytes that compression saves, in place of --ratio-mean; 0.82, 0.70 and 0.63 are the HighComp,
+    /// MedComp and LowComp of "Compression and SSD: Where and How?"
+    #[arg(long, default_value_t = 0.70)]
+    saving: f64,
+    /// Mean of the compression ratio, for all but tpcc
     #[arg(long, default_value_t = 2.0)]
     ratio_mean: f64,
     /// Standard deviation of the compression ratio
@@ -57,6 +61,8 @@ enum KindArg {
     Scan,
     /// Copies of the volume day by day, read from front to back, 512 KiB at a time
     Snapshots,
+    /// Pages of a database under TPC-C, of as many warehouses as fit the volume (69 MiB each)
+    Tpcc,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -71,9 +77,6 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn generate(args: &Args) -> anyhow::Result<()> {
     let blocks = args.size.0 / 4096;
-    if !(1024..=1 << 40).contains(&blocks) {
-        bail!("a volume has 4 MiB to 4 PiB");
-    }
     let share = |name: &str, value: f64| {
         if (0.0..=1.0).contains(&value) { Ok(value) } else { bail!("--{name} is a share, from 0 to 1") }
     };
@@ -85,14 +88,26 @@ fn generate(args: &Args) -> anyhow::Result<()> {
         KindArg::Mix => Kind::Mix(workload::Mix::default()),
         KindArg::Scan => Kind::Scan,
         KindArg::Snapshots => Kind::Snapshots { changed: share("changed", args.changed)? },
+        KindArg::Tpcc => Kind::Tpcc,
+    };
+    let least = kind.blocks_min();
+    if !(least..=1 << 40).contains(&blocks) {
+        bail!("a volume of this kind has {} MiB to 4 PiB", (least * 4096).div_ceil(1 << 20));
+    }
+    if !(0.0..1.0).contains(&args.saving) {
+        bail!("--saving is a share, from 0 to below 1");
+    }
+    let (shared, ratio) = match kind {
+        Kind::Tpcc => (0.0, workload::ratio_of_saving(args.saving, args.ratio_deviation)),
+        _ => (0.4, (args.ratio_mean, args.ratio_deviation)),
     };
     let made = Workload {
         kind,
         blocks,
         requests: args.requests,
         reads: share("reads", args.reads)?,
-        shared: share("shared", args.shared)?,
-        ratio: (args.ratio_mean, args.ratio_deviation),
+        shared: share("shared", args.shared.unwrap_or(shared))?,
+        ratio,
         seed: args.seed,
     };
     let write = |out: &mut dyn std::io::Write| {

@@ -1,4 +1,5 @@
-//! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of snapshots.
+//! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of snapshots,
+//! a database.
 //!
 //! # What they are
 //! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by side
@@ -10,6 +11,8 @@
 //! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
 //! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a time;
 //!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
+//! - *tpcc*: the pages of a database under TPC-C; what of it is the specification's stands in its module. How well they
+//!   compress is up to the ratio: [`ratio_of_saving`] has what "Compression and SSD: Where and How?" needs.
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
 //! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
@@ -17,7 +20,9 @@
 //!
 //! Invariants: the same seed gives the same requests; a read sees what was written last.
 
+mod program;
 mod text;
+mod tpcc;
 mod zipf;
 
 use rand::{RngExt as _, SeedableRng as _};
@@ -26,6 +31,7 @@ use zc_core::Map;
 
 use crate::distinct::mix;
 use crate::request::{Content, Op, Request};
+use program::{Accesses, Program};
 pub use text::lines;
 use zipf::Zipf;
 
@@ -74,6 +80,35 @@ pub enum Kind {
         /// Share that changes in a day.
         changed: f64,
     },
+    /// Pages of a database under TPC-C.
+    Tpcc,
+}
+
+impl Kind {
+    /// Blocks that a volume has at least.
+    #[must_use]
+    pub const fn blocks_min(&self) -> u64 {
+        match self {
+            Self::Tpcc => tpcc::BLOCKS_MIN,
+            Self::Zipf { .. } | Self::Mix(_) | Self::Scan | Self::Snapshots { .. } => 1024,
+        }
+    }
+}
+
+/// Mean and standard deviation of the compression ratio with which compression saves this share of all bytes.
+///
+/// A database under TPC-C saves 0.82 ("HighComp"), 0.70 ("MedComp") or 0.63 ("LowComp") in "Compression and SSD: Where and
+/// How?" (section 4.1): there fields are random in part, so that the whole database compresses by that much. Sizes are the
+/// reciprocals of ratios, of which the mean is above the reciprocal of the mean: by the square of the relative deviation,
+/// in second order, which this makes up for.
+///
+/// # Panics
+/// If not 0 <= saving < 1.
+#[must_use]
+pub fn ratio_of_saving(saving: f64, deviation: f64) -> (f64, f64) {
+    assert!((0.0..1.0).contains(&saving), "a share is saved, not all");
+    let size = 1.0 - saving;
+    ((1.0 + (deviation * size).powi(2)) / size, deviation)
 }
 
 /// A workload.
@@ -85,7 +120,7 @@ pub struct Workload {
     pub blocks: u64,
     /// Requests.
     pub requests: u64,
-    /// Share of requests that read; scans and snapshots only read, a mix has its own.
+    /// Share of requests that read; scans and snapshots only read, the others have their own.
     pub reads: f64,
     /// Share of contents that come from the pool.
     pub shared: f64,
@@ -101,6 +136,9 @@ pub struct Requests {
     workload: Workload,
     rng: Pcg64Mcg,
     zipf: Zipf,
+    /// What decides on accesses, if not the kind alone, and what it has decided on.
+    program: Option<Box<dyn Program>>,
+    accesses: Accesses,
     /// How often a block was written.
     versions: Map<u64, u64>,
     next: u64,
@@ -115,23 +153,32 @@ impl Workload {
     /// Its requests, one block of 4 KiB each; blocks of one request have the same time.
     ///
     /// # Panics
-    /// If the volume has fewer than 1024 blocks.
+    /// If the volume has fewer blocks than its kind takes.
     #[must_use]
     pub fn generate(&self) -> Requests {
-        assert!(self.blocks >= 1024, "a volume has 4 MiB at least");
+        assert!(self.blocks >= self.kind.blocks_min(), "a volume has what its kind takes");
         let theta = match self.kind {
             Kind::Zipf { theta } | Kind::Mix(Mix { theta, .. }) => theta,
-            Kind::Scan | Kind::Snapshots { .. } => 1.0,
+            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc => 1.0,
         };
         Requests {
             workload: *self,
             rng: Pcg64Mcg::seed_from_u64(self.seed),
             zipf: Zipf::new(self.in_use() / self.request_blocks(), theta),
+            program: self.program(),
+            accesses: Accesses::default(),
             versions: Map::default(),
             next: 0,
             pending: 0..0,
             op: Op::Read,
             repeats: false,
+        }
+    }
+
+    fn program(&self) -> Option<Box<dyn Program>> {
+        match self.kind {
+            Kind::Tpcc => Some(Box::new(tpcc::Tpcc::new(self.blocks, self.seed))),
+            Kind::Zipf { .. } | Kind::Mix(_) | Kind::Scan | Kind::Snapshots { .. } => None,
         }
     }
 
@@ -145,7 +192,7 @@ impl Workload {
 
     const fn request_blocks(&self) -> u64 {
         match self.kind {
-            Kind::Zipf { .. } => 1,
+            Kind::Zipf { .. } | Kind::Tpcc => 1,
             Kind::Mix(_) => 2,
             Kind::Scan => 32,
             Kind::Snapshots { .. } => 128,
@@ -156,7 +203,7 @@ impl Workload {
         match self.kind {
             Kind::Zipf { .. } => self.reads.clamp(0.0, 1.0),
             Kind::Mix(mix) => 1.0 / (1.0 + mix.writes_per_read.max(0.0)),
-            Kind::Scan | Kind::Snapshots { .. } => 1.0,
+            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc => 1.0,
         }
     }
 
@@ -202,13 +249,26 @@ fn uniform(hash: u64) -> f64 {
 impl Requests {
     /// Begins the next request.
     fn begin(&mut self) {
+        let Some(program) = &mut self.program else { return self.draw() };
+        let (op, blocks) = loop {
+            if let Some(access) = self.accesses.pop() {
+                break access;
+            }
+            program.transaction(&mut self.rng, &mut self.accesses);
+        };
+        (self.op, self.pending) = (op, blocks);
+        self.next += 1;
+    }
+
+    /// Begins the next request of a kind that has no program.
+    fn draw(&mut self) {
         let workload = self.workload;
         let len = workload.request_blocks();
         let pieces = (workload.in_use() / len).max(1);
         let piece = match workload.kind {
             Kind::Zipf { .. } | Kind::Mix(_) => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
             Kind::Scan => self.next % pieces,
-            Kind::Snapshots { .. } => self.next,
+            Kind::Snapshots { .. } | Kind::Tpcc => self.next,
         };
         // A mix lies all over the volume, in runs of 512 KiB.
         let first = match workload.kind {
@@ -295,12 +355,33 @@ mod tests {
 
     #[test]
     fn reads_see_what_was_written_last() {
-        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan] {
+        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan, Kind::Tpcc] {
             let mut disk = Map::default();
             for request in workload(kind, 20_000).generate() {
                 let before = disk.insert(request.offset_bytes, request.content);
                 assert!(request.op == Op::Write || before.is_none_or(|before| before == request.content));
             }
+        }
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        for kind in [Kind::Mix(Mix::default()), Kind::Tpcc] {
+            let all = |seed: u64| Workload { seed, ..workload(kind, 3000) }.generate().collect::<Vec<_>>();
+            assert_eq!(all(1), all(1));
+            assert_ne!(all(1), all(2));
+        }
+    }
+
+    #[test]
+    fn compression_saves_what_is_asked_for() {
+        for saving in [0.82, 0.70, 0.63] {
+            let ratio = ratio_of_saving(saving, 0.5);
+            let pages = Workload { ratio, shared: 0.0, ..workload(Kind::Tpcc, 50_000) };
+            let sizes: Vec<u32> = pages.generate().filter_map(|page| page.content?.lz4_bytes).collect();
+            let mean = sizes.iter().map(|size| f64::from(*size)).sum::<f64>() / sizes.len() as f64;
+            let saved = 1.0 - mean / f64::from(BLOCK_BYTES);
+            assert!((saved - saving).abs() < 0.005, "{saving} {saved}");
         }
     }
 
