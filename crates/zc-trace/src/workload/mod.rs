@@ -1,5 +1,5 @@
 //! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of snapshots,
-//! a database.
+//! a database, a mail server's files.
 //!
 //! # What they are
 //! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by side
@@ -13,6 +13,7 @@
 //!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
 //! - *tpcc*: the pages of a database under TPC-C; what of it is the specification's stands in its module. How well they
 //!   compress is up to the ratio: [`ratio_of_saving`] has what "Compression and SSD: Where and How?" needs.
+//! - *postmark*: the files of a mail server under PostMark; the same holds of its module.
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
 //! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
@@ -20,6 +21,8 @@
 //!
 //! Invariants: the same seed gives the same requests; a read sees what was written last.
 
+mod files;
+mod postmark;
 mod program;
 mod text;
 mod tpcc;
@@ -63,6 +66,27 @@ impl Default for Mix {
     }
 }
 
+/// What PostMark's pool and transactions are like.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Postmark {
+    /// Files at first, at least 1.
+    pub files: u64,
+    /// Bytes of the smallest file, at least 1, and of the largest.
+    pub bytes: (u64, u64),
+    /// Bytes that are read or written at once, in whole blocks.
+    pub access_bytes: u64,
+    /// Share of reads among reads and appends, from 0 to 1.
+    pub reads: f64,
+    /// Share of creations among creations and deletions, from 0 to 1.
+    pub creates: f64,
+}
+
+impl Default for Postmark {
+    fn default() -> Self {
+        Self { files: 20_000, bytes: (500, 10_000), access_bytes: 4096, reads: 0.5, creates: 0.5 }
+    }
+}
+
 /// Kind of a workload.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Kind {
@@ -82,6 +106,8 @@ pub enum Kind {
     },
     /// Pages of a database under TPC-C.
     Tpcc,
+    /// A mail server's files.
+    Postmark(Postmark),
 }
 
 impl Kind {
@@ -90,7 +116,20 @@ impl Kind {
     pub const fn blocks_min(&self) -> u64 {
         match self {
             Self::Tpcc => tpcc::BLOCKS_MIN,
+            Self::Postmark(postmark) => {
+                let least = postmark::blocks_min(postmark);
+                if least > 1024 { least } else { 1024 }
+            }
             Self::Zipf { .. } | Self::Mix(_) | Self::Scan | Self::Snapshots { .. } => 1024,
+        }
+    }
+
+    /// Blocks that a volume has at most.
+    #[must_use]
+    pub const fn blocks_max(&self) -> u64 {
+        match self {
+            Self::Postmark(_) => crate::limits::FILES_VOLUME_BLOCKS_MAX,
+            Self::Zipf { .. } | Self::Mix(_) | Self::Scan | Self::Snapshots { .. } | Self::Tpcc => 1 << 40,
         }
     }
 }
@@ -153,19 +192,21 @@ impl Workload {
     /// Its requests, one block of 4 KiB each; blocks of one request have the same time.
     ///
     /// # Panics
-    /// If the volume has fewer blocks than its kind takes.
+    /// If the volume has fewer or more blocks than its kind takes.
     #[must_use]
     pub fn generate(&self) -> Requests {
-        assert!(self.blocks >= self.kind.blocks_min(), "a volume has what its kind takes");
+        let sizes = self.kind.blocks_min()..=self.kind.blocks_max();
+        assert!(sizes.contains(&self.blocks), "a volume has what its kind takes");
+        let mut rng = Pcg64Mcg::seed_from_u64(self.seed);
         let theta = match self.kind {
             Kind::Zipf { theta } | Kind::Mix(Mix { theta, .. }) => theta,
-            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc => 1.0,
+            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) => 1.0,
         };
         Requests {
             workload: *self,
-            rng: Pcg64Mcg::seed_from_u64(self.seed),
             zipf: Zipf::new(self.in_use() / self.request_blocks(), theta),
-            program: self.program(),
+            program: self.program(&mut rng),
+            rng,
             accesses: Accesses::default(),
             versions: Map::default(),
             next: 0,
@@ -175,9 +216,10 @@ impl Workload {
         }
     }
 
-    fn program(&self) -> Option<Box<dyn Program>> {
+    fn program(&self, rng: &mut Pcg64Mcg) -> Option<Box<dyn Program>> {
         match self.kind {
             Kind::Tpcc => Some(Box::new(tpcc::Tpcc::new(self.blocks, self.seed))),
+            Kind::Postmark(postmark) => Some(Box::new(postmark::Pool::new(postmark, self.blocks, rng))),
             Kind::Zipf { .. } | Kind::Mix(_) | Kind::Scan | Kind::Snapshots { .. } => None,
         }
     }
@@ -192,7 +234,7 @@ impl Workload {
 
     const fn request_blocks(&self) -> u64 {
         match self.kind {
-            Kind::Zipf { .. } | Kind::Tpcc => 1,
+            Kind::Zipf { .. } | Kind::Tpcc | Kind::Postmark(_) => 1,
             Kind::Mix(_) => 2,
             Kind::Scan => 32,
             Kind::Snapshots { .. } => 128,
@@ -203,7 +245,7 @@ impl Workload {
         match self.kind {
             Kind::Zipf { .. } => self.reads.clamp(0.0, 1.0),
             Kind::Mix(mix) => 1.0 / (1.0 + mix.writes_per_read.max(0.0)),
-            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc => 1.0,
+            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) => 1.0,
         }
     }
 
@@ -268,7 +310,7 @@ impl Requests {
         let piece = match workload.kind {
             Kind::Zipf { .. } | Kind::Mix(_) => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
             Kind::Scan => self.next % pieces,
-            Kind::Snapshots { .. } | Kind::Tpcc => self.next,
+            Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) => self.next,
         };
         // A mix lies all over the volume, in runs of 512 KiB.
         let first = match workload.kind {
@@ -355,7 +397,8 @@ mod tests {
 
     #[test]
     fn reads_see_what_was_written_last() {
-        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan, Kind::Tpcc] {
+        let postmark = Kind::Postmark(Postmark::default());
+        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan, Kind::Tpcc, postmark] {
             let mut disk = Map::default();
             for request in workload(kind, 20_000).generate() {
                 let before = disk.insert(request.offset_bytes, request.content);
@@ -366,7 +409,7 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        for kind in [Kind::Mix(Mix::default()), Kind::Tpcc] {
+        for kind in [Kind::Mix(Mix::default()), Kind::Tpcc, Kind::Postmark(Postmark::default())] {
             let all = |seed: u64| Workload { seed, ..workload(kind, 3000) }.generate().collect::<Vec<_>>();
             assert_eq!(all(1), all(1));
             assert_ne!(all(1), all(2));
