@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// For snapshots: share of the volume that changes in a day
     #[arg(long, default_value_t = 0.023)]
     changed: f64,
-    /// Share of contents that come from a pool, and come again; 0 for tpcc and postmark, 0.4 for the others
+    /// Share of contents that come from a pool, and come again; 0 for tpcc, postmark and specsfs, 0.4 for the others
     /// unless given
     #[arg(long)]
     shared: Option<f64>,
@@ -78,6 +78,8 @@ enum KindArg {
     Tpcc,
     /// A mail server's files that come, grow, are read and go (PostMark)
     Postmark,
+    /// A file server's files, a tenth of which are read and written (like SPECsfs2008)
+    Specsfs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -120,6 +122,7 @@ fn workload(args: &Args) -> anyhow::Result<Workload> {
         KindArg::Snapshots => Kind::Snapshots { changed: share("changed", args.changed)? },
         KindArg::Tpcc => Kind::Tpcc,
         KindArg::Postmark => Kind::Postmark(postmark(args)?),
+        KindArg::Specsfs => Kind::Specsfs,
     };
     let (blocks, sizes) = (args.size.0 / 4096, kind.blocks_min()..=kind.blocks_max());
     if !sizes.contains(&blocks) {
@@ -129,7 +132,7 @@ fn workload(args: &Args) -> anyhow::Result<Workload> {
     let drawn = (args.ratio_mean, args.ratio_deviation);
     let (shared, ratio) = match kind {
         Kind::Tpcc => (0.0, workload::ratio_of_saving(args.saving, args.ratio_deviation)),
-        Kind::Postmark(_) => (0.0, drawn),
+        Kind::Postmark(_) | Kind::Specsfs => (0.0, drawn),
         _ => (0.4, drawn),
     };
     Ok(Workload {

@@ -48,7 +48,7 @@ enum Command {
     Size(sizing::Args),
     /// Make the figures of the papers that zcached builds on, ours beside theirs.
     Figures(figures::Args),
-    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, a database under TPC-C, a mail server's files.
+    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, a database under TPC-C, the files of servers.
     Generate(generate::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),

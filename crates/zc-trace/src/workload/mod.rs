@@ -1,5 +1,5 @@
 //! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of snapshots,
-//! a database, a mail server's files.
+//! a database, a mail server's files, a file server.
 //!
 //! # What they are
 //! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by side
@@ -13,7 +13,8 @@
 //!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
 //! - *tpcc*: the pages of a database under TPC-C; what of it is the specification's stands in its module. How well they
 //!   compress is up to the ratio: [`ratio_of_saving`] has what "Compression and SSD: Where and How?" needs.
-//! - *postmark*: the files of a mail server under PostMark; the same holds of its module.
+//! - *postmark* and *specsfs*: the files of a mail server under PostMark, and of a file server under a load like that of
+//!   SPECsfs2008; the same holds of their modules.
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
 //! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
@@ -24,6 +25,7 @@
 mod files;
 mod postmark;
 mod program;
+mod specsfs;
 mod text;
 mod tpcc;
 mod zipf;
@@ -108,6 +110,8 @@ pub enum Kind {
     Tpcc,
     /// A mail server's files.
     Postmark(Postmark),
+    /// A file server's files.
+    Specsfs,
 }
 
 impl Kind {
@@ -116,6 +120,7 @@ impl Kind {
     pub const fn blocks_min(&self) -> u64 {
         match self {
             Self::Tpcc => tpcc::BLOCKS_MIN,
+            Self::Specsfs => specsfs::BLOCKS_MIN,
             Self::Postmark(postmark) => {
                 let least = postmark::blocks_min(postmark);
                 if least > 1024 { least } else { 1024 }
@@ -128,7 +133,7 @@ impl Kind {
     #[must_use]
     pub const fn blocks_max(&self) -> u64 {
         match self {
-            Self::Postmark(_) => crate::limits::FILES_VOLUME_BLOCKS_MAX,
+            Self::Postmark(_) | Self::Specsfs => crate::limits::FILES_VOLUME_BLOCKS_MAX,
             Self::Zipf { .. } | Self::Mix(_) | Self::Scan | Self::Snapshots { .. } | Self::Tpcc => 1 << 40,
         }
     }
@@ -200,7 +205,7 @@ impl Workload {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed);
         let theta = match self.kind {
             Kind::Zipf { theta } | Kind::Mix(Mix { theta, .. }) => theta,
-            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) => 1.0,
+            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 1.0,
         };
         Requests {
             workload: *self,
@@ -220,6 +225,7 @@ impl Workload {
         match self.kind {
             Kind::Tpcc => Some(Box::new(tpcc::Tpcc::new(self.blocks, self.seed))),
             Kind::Postmark(postmark) => Some(Box::new(postmark::Pool::new(postmark, self.blocks, rng))),
+            Kind::Specsfs => Some(Box::new(specsfs::Server::new(self.blocks, rng))),
             Kind::Zipf { .. } | Kind::Mix(_) | Kind::Scan | Kind::Snapshots { .. } => None,
         }
     }
@@ -234,7 +240,7 @@ impl Workload {
 
     const fn request_blocks(&self) -> u64 {
         match self.kind {
-            Kind::Zipf { .. } | Kind::Tpcc | Kind::Postmark(_) => 1,
+            Kind::Zipf { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 1,
             Kind::Mix(_) => 2,
             Kind::Scan => 32,
             Kind::Snapshots { .. } => 128,
@@ -245,7 +251,7 @@ impl Workload {
         match self.kind {
             Kind::Zipf { .. } => self.reads.clamp(0.0, 1.0),
             Kind::Mix(mix) => 1.0 / (1.0 + mix.writes_per_read.max(0.0)),
-            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) => 1.0,
+            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 1.0,
         }
     }
 
@@ -310,7 +316,7 @@ impl Requests {
         let piece = match workload.kind {
             Kind::Zipf { .. } | Kind::Mix(_) => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
             Kind::Scan => self.next % pieces,
-            Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) => self.next,
+            Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => self.next,
         };
         // A mix lies all over the volume, in runs of 512 KiB.
         let first = match workload.kind {
@@ -398,7 +404,8 @@ mod tests {
     #[test]
     fn reads_see_what_was_written_last() {
         let postmark = Kind::Postmark(Postmark::default());
-        for kind in [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan, Kind::Tpcc, postmark] {
+        let plain = [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan];
+        for kind in plain.into_iter().chain([Kind::Tpcc, postmark, Kind::Specsfs]) {
             let mut disk = Map::default();
             for request in workload(kind, 20_000).generate() {
                 let before = disk.insert(request.offset_bytes, request.content);
@@ -409,7 +416,8 @@ mod tests {
 
     #[test]
     fn the_seed_decides() {
-        for kind in [Kind::Mix(Mix::default()), Kind::Tpcc, Kind::Postmark(Postmark::default())] {
+        let postmark = Kind::Postmark(Postmark::default());
+        for kind in [Kind::Mix(Mix::default()), Kind::Tpcc, postmark, Kind::Specsfs] {
             let all = |seed: u64| Workload { seed, ..workload(kind, 3000) }.generate().collect::<Vec<_>>();
             assert_eq!(all(1), all(1));
             assert_ne!(all(1), all(2));
