@@ -22,6 +22,16 @@ pub(crate) enum Mapping {
     Log,
 }
 
+impl Mapping {
+    /// The model that it stands for.
+    pub(crate) fn model(self) -> zc_replay::Ssd {
+        match self {
+            Self::Page => zc_replay::Ssd::default(),
+            Self::Log => zc_replay::Ssd::LogBlocks,
+        }
+    }
+}
+
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

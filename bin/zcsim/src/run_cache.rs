@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use zc_config::Config;
+use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
-use zc_replay::{Ssd, Trace};
 
 use crate::run::{Args, Mapping, open};
 use crate::{run_time, settings};
@@ -19,10 +19,7 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
     let size = args.cache_share.map_or(CacheSize::Configured, |share| CacheSize::OfFootprint(share.0));
-    let ssd = args.ssd.map(|mapping| match mapping {
-        Mapping::Page => Ssd::default(),
-        Mapping::Log => Ssd::LogBlocks,
-    });
+    let ssd = args.ssd.map(Mapping::model);
     let began = crate::fuzz::now();
     let replay = Replay { size, check: args.check, recipes: args.recipes, ssd, ..Replay::default() };
     let (report, times) = match &args.time {

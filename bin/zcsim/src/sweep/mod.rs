@@ -18,6 +18,7 @@ use zc_replay::Trace;
 use zc_replay::cache::{self, Replay};
 use zc_trace::{Format, Options, Reader};
 
+use crate::run::Mapping;
 use crate::settings::{self, RatioArgs};
 use plan::{Axis, Point};
 use table::{Row, Table};
@@ -41,6 +42,9 @@ pub(crate) struct Args {
     /// Keep the results in this CSV file, and go on with a sweep that it holds part of
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// On a model of an SSD, with columns for pages written and copied, write amplification and erasures
+    #[arg(long, value_name = "MAPPING")]
+    ssd: Option<Mapping>,
     /// Threads; default: one per CPU
     #[arg(long)]
     jobs: Option<usize>,
@@ -77,9 +81,9 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
-    let identity = plan::identity(&text, &trace, args.ratios.ratios());
+    let identity = plan::identity(&text, &trace, args.ratios.ratios(), args.ssd);
     let keys = args.set.iter().map(|axis| axis.key.clone()).collect();
-    let table = Mutex::new(Table::open(args.out.as_deref(), keys, identity)?);
+    let table = Mutex::new(Table::open(args.out.as_deref(), keys, identity, args.ssd.is_some())?);
     let bar = ProgressBar::new(zc_core::u64_from_usize(points.len()) * trace.requests());
     bar.set_style(ProgressStyle::with_template("{bar:40} {percent} % [{elapsed} < {eta}] {msg}")?);
     let next = AtomicUsize::new(0);
@@ -95,7 +99,8 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
                 bar.inc(done - seen);
                 seen = done;
             };
-            let replay = Replay { size: point.size, ..Replay::default() };
+            let ssd = args.ssd.map(Mapping::model);
+            let replay = Replay { size: point.size, ssd, ..Replay::default() };
             let outcome = cache::run(&trace, config, replay, progress).map_err(anyhow::Error::from);
             bar.inc(trace.requests().saturating_sub(seen));
             let kept = outcome.and_then(|report| lock(&table).add(Row::new(point, &report)));

@@ -8,6 +8,7 @@ use zc_replay::cache::CacheSize;
 use zc_replay::{Ratios, Trace};
 
 use super::check_count;
+use crate::run::Mapping;
 use crate::settings::Setting;
 use crate::size::Share;
 
@@ -78,8 +79,8 @@ pub(super) fn points(axes: &[Axis]) -> anyhow::Result<Vec<Point>> {
     Ok(points)
 }
 
-/// Tells one sweep's rows from another's: by version, configuration, trace and compression ratios.
-pub(super) fn identity(config: &str, trace: &Trace, ratios: Ratios) -> String {
+/// Tells one sweep's rows from another's: by version, configuration, trace, compression ratios and SSD.
+pub(super) fn identity(config: &str, trace: &Trace, ratios: Ratios, ssd: Option<Mapping>) -> String {
     let mut hasher = zc_core::FixedHasher::default().build_hasher();
     hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.write(config.as_bytes());
@@ -88,6 +89,11 @@ pub(super) fn identity(config: &str, trace: &Trace, ratios: Ratios) -> String {
     trace.spans().iter().for_each(|span| hasher.write_u64(*span));
     hasher.write_u64(ratios.mean.to_bits());
     hasher.write_u64(ratios.deviation.to_bits());
+    match ssd {
+        Some(Mapping::Page) => hasher.write(b"page"),
+        Some(Mapping::Log) => hasher.write(b"log"),
+        None => {}
+    }
     format!("{:016x}", hasher.finish())
 }
 

@@ -34,6 +34,8 @@ const RESULTS: [&str; 18] = [
     "origin_write_bytes",
     "manager_ram_bytes",
 ];
+/// Columns that a model of an SSD adds.
+const OF_FLASH: [&str; 4] = ["flash_pages_written", "flash_pages_copied", "write_amplification", "erasures"];
 
 /// One combination and what came of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,7 +72,12 @@ impl Row {
             report.origin.writes.bytes as f64,
             ram as f64,
         ];
-        Self { values: point.values.clone(), results: results.to_vec() }
+        let flash = report.flash.as_ref().map(|flash| -> [f64; OF_FLASH.len()] {
+            let (written, copied) = (flash.host_writes as f64, flash.copies as f64);
+            [written, copied, flash.write_amplification(), flash.erasures as f64]
+        });
+        let results = results.into_iter().chain(flash.into_iter().flatten()).collect();
+        Self { values: point.values.clone(), results }
     }
 
     fn to_line(&self, identity: &str) -> String {
@@ -79,12 +86,12 @@ impl Row {
         format!("{identity},{}\n", fields.join(","))
     }
 
-    fn parse(line: &str, keys: usize) -> Option<(String, Self)> {
+    fn parse(line: &str, keys: usize, columns: usize) -> Option<(String, Self)> {
         let mut fields = line.split(',').map(str::to_owned);
         let identity = fields.next()?;
         let values: Vec<String> = fields.by_ref().take(keys).collect();
         let results: Vec<f64> = fields.map(|field| field.parse().ok()).collect::<Option<_>>()?;
-        (results.len() == RESULTS.len()).then_some((identity, Self { values, results }))
+        (results.len() == columns).then_some((identity, Self { values, results }))
     }
 }
 
@@ -92,6 +99,7 @@ impl Row {
 #[derive(Debug)]
 pub(super) struct Table {
     keys: Vec<String>,
+    columns: Vec<&'static str>,
     identity: String,
     rows: Vec<Row>,
     /// Rows of other sweeps in the file; they stay.
@@ -99,14 +107,24 @@ pub(super) struct Table {
     file: Option<(PathBuf, File)>,
 }
 
-fn header(keys: &[String]) -> String {
-    format!("sweep,{},{}\n", keys.join(","), RESULTS.join(","))
+fn columns(with_ssd: bool) -> Vec<&'static str> {
+    if with_ssd { [&RESULTS[..], &OF_FLASH].concat() } else { RESULTS.to_vec() }
+}
+
+fn header(keys: &[String], columns: &[&str]) -> String {
+    format!("sweep,{},{}\n", keys.join(","), columns.join(","))
 }
 
 impl Table {
-    /// An empty table, or what the file has of this sweep.
-    pub(super) fn open(path: Option<&Path>, keys: Vec<String>, identity: String) -> anyhow::Result<Self> {
-        let mut table = Self { keys, identity, rows: Vec::new(), foreign: Vec::new(), file: None };
+    /// An empty table, or what the file has of this sweep, with the columns of a model of an SSD or without.
+    pub(super) fn open(
+        path: Option<&Path>,
+        keys: Vec<String>,
+        identity: String,
+        with_ssd: bool,
+    ) -> anyhow::Result<Self> {
+        let columns = columns(with_ssd);
+        let mut table = Self { keys, columns, identity, rows: Vec::new(), foreign: Vec::new(), file: None };
         let Some(path) = path else { return Ok(table) };
         let shown = || path.display().to_string();
         let text =
@@ -123,11 +141,14 @@ impl Table {
         if text.is_empty() {
             return Ok(());
         }
-        let Some(rest) = text.strip_prefix(&header(&self.keys)) else {
-            bail!("this holds something else than a sweep over {}; it is left alone", self.keys.join(", "));
+        let Some(rest) = text.strip_prefix(&header(&self.keys, &self.columns)) else {
+            bail!(
+                "this holds something else than a sweep over {} with the same columns; it is left alone",
+                self.keys.join(", ")
+            );
         };
         for line in rest.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
-            match Row::parse(line.trim_end(), self.keys.len()) {
+            match Row::parse(line.trim_end(), self.keys.len(), self.columns.len()) {
                 Some((identity, row)) if identity == self.identity => self.rows.push(row),
                 Some(_) => self.foreign.push(line.to_owned()),
                 None => bail!("\"{}\" is no row of a sweep; the file is left alone", line.trim_end()),
@@ -138,7 +159,7 @@ impl Table {
 
     fn text(&self) -> String {
         let ours: String = self.rows.iter().map(|row| row.to_line(&self.identity)).collect();
-        header(&self.keys) + &self.foreign.concat() + &ours
+        header(&self.keys, &self.columns) + &self.foreign.concat() + &ours
     }
 
     /// Whether this combination is done.
@@ -177,7 +198,7 @@ impl Table {
         let object = |row: &Row| {
             let values = self.keys.iter().zip(&row.values).map(|(key, value)| (key.clone(), json!(value)));
             let results =
-                RESULTS.iter().zip(&row.results).map(|(name, value)| ((*name).to_owned(), json!(value)));
+                self.columns.iter().zip(&row.results).map(|(name, value)| ((*name).to_owned(), json!(value)));
             Value::Object(values.chain(results).collect::<Map<_, _>>())
         };
         format!("{:#}\n", Value::Array(self.rows.iter().map(object).collect()))
@@ -198,7 +219,7 @@ mod tests {
     }
 
     fn open(path: &Path, identity: &str) -> anyhow::Result<Table> {
-        Table::open(Some(path), vec!["a.b".to_owned()], identity.to_owned())
+        Table::open(Some(path), vec!["a.b".to_owned()], identity.to_owned(), false)
     }
 
     #[test]
@@ -230,7 +251,7 @@ mod tests {
     fn a_file_of_another_kind_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("out.csv");
-        for text in ["my notes\n".to_owned(), format!("{}rubbish\n", header(&["a.b".to_owned()]))] {
+        for text in ["my notes\n".to_owned(), format!("{}rubbish\n", header(&["a.b".to_owned()], &RESULTS))] {
             std::fs::write(&path, &text).unwrap();
             assert!(
                 open(&path, "one").unwrap_err().chain().any(|cause| cause.to_string().contains("left alone"))
@@ -241,9 +262,23 @@ mod tests {
 
     #[test]
     fn json_names_keys_and_results() {
-        let mut table = Table::open(None, vec!["a.b".to_owned()], "one".to_owned()).unwrap();
+        let mut table = Table::open(None, vec!["a.b".to_owned()], "one".to_owned(), false).unwrap();
         table.add(row("1")).unwrap();
         let parsed: Value = serde_json::from_str(&table.finish(&[point("1")]).unwrap().to_json()).unwrap();
         assert_eq!((&parsed[0]["a.b"], &parsed[0]["read_hit_ratio"]), (&json!("1"), &json!(0.25)));
+    }
+
+    #[test]
+    fn columns_of_the_ssd_are_kept_and_not_mixed_with_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.csv");
+        let with_ssd = || Table::open(Some(&path), vec!["a.b".to_owned()], "one".to_owned(), true);
+        let results = vec![0.5; RESULTS.len() + OF_FLASH.len()];
+        with_ssd().unwrap().add(Row { results, ..row("1") }).unwrap();
+        let again = with_ssd().unwrap();
+        assert!(again.has(&point("1")));
+        let parsed: Value = serde_json::from_str(&again.to_json()).unwrap();
+        assert_eq!(parsed[0]["erasures"], json!(0.5));
+        open(&path, "one").unwrap_err();
     }
 }
