@@ -34,8 +34,9 @@ pub(crate) struct Args {
     /// unless given
     #[arg(long)]
     shared: Option<f64>,
-    /// For tpcc: share of all bytes that compression saves, in place of --ratio-mean; 0.82, 0.70 and 0.63 are the HighComp,
-    /// MedComp and LowComp of "Compression and SSD: Where and How?"
+    /// For tpcc: share of all bytes that compression saves, in place of --ratio-mean (below a half, a little more is
+    /// saved than asked for); 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where and
+    /// How?"
     #[arg(long, default_value_t = 0.70)]
     saving: f64,
     /// For postmark: files at first

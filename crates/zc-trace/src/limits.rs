@@ -23,6 +23,6 @@ pub const DISTINCT_MAX: usize = 1 << 20;
 pub const TEMPLATE_BLOCKS_MAX: usize = 1 << 18;
 /// Requests of a template.
 pub const TEMPLATE_REQUESTS_MAX: usize = 1 << 20;
-/// Blocks of 4 KiB of a volume whose files a generator keeps books of: 64 GiB, of which a bitmap takes 2 MiB and
-/// 12 million files of one block, with place in the table for as many again, some 100 bytes each.
+/// Blocks of 4 KiB of a volume whose files a generator keeps books of: 64 GiB. A bitmap of them takes 2 MiB; files of one
+/// block, of which 14 million fit, some 120 bytes each: 1.6 GiB in all.
 pub const FILES_VOLUME_BLOCKS_MAX: u64 = 1 << 24;

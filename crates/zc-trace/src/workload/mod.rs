@@ -144,7 +144,8 @@ impl Kind {
 /// A database under TPC-C saves 0.82 ("HighComp"), 0.70 ("MedComp") or 0.63 ("LowComp") in "Compression and SSD: Where and
 /// How?" (section 4.1): there fields are random in part, so that the whole database compresses by that much. Sizes are the
 /// reciprocals of ratios, of which the mean is above the reciprocal of the mean: by the square of the relative deviation,
-/// in second order, which this makes up for.
+/// in second order, which this makes up for. With a deviation of 0.5 that is good to 0.001 for savings of a half and more;
+/// below, more is saved, as no ratio is below 1.
 ///
 /// # Panics
 /// If not 0 <= saving < 1.
@@ -426,7 +427,7 @@ mod tests {
 
     #[test]
     fn compression_saves_what_is_asked_for() {
-        for saving in [0.82, 0.70, 0.63] {
+        for saving in [0.82, 0.70, 0.63, 0.5] {
             let ratio = ratio_of_saving(saving, 0.5);
             let pages = Workload { ratio, shared: 0.0, ..workload(Kind::Tpcc, 50_000) };
             let sizes: Vec<u32> = pages.generate().filter_map(|page| page.content?.lz4_bytes).collect();
