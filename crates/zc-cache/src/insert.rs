@@ -267,20 +267,39 @@ impl CacheManager {
         }
     }
 
+    /// Has a header read for its fingerprints, unless too many are. Whether it is being read.
+    fn load_header(&mut self, slot: WeuSlot) -> bool {
+        if self.inserts.header_waits.contains_key(&slot) {
+            return true;
+        }
+        if self.inserts.header_waits.len() >= HINT_LOADS_MAX {
+            return false;
+        }
+        self.inserts.header_waits.insert(slot, Vec::new());
+        self.stats.hint_header_reads += 1;
+        self.slots.pin(slot);
+        let hint_bytes = self.slots.get(slot).header_bytes;
+        let op = self.op(OpKind::HeaderPrints(slot));
+        self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        true
+    }
+
+    /// A content will be looked for soon: headers that may have it are read now.
+    pub(crate) fn expect_print(&mut self, print: &Fingerprint) {
+        for slot in self.candidates(print) {
+            if self.headers.find(slot, print).is_none() && self.slots.is_on_device(slot) {
+                self.load_header(slot);
+            }
+        }
+    }
+
     pub(crate) fn want_header(&mut self, id: u64, slot: WeuSlot, print: &Fingerprint) {
         if self.headers.find(slot, print).is_some() || !self.slots.is_on_device(slot) {
             self.stats.hint_misses += 1;
             return;
         }
-        if !self.inserts.header_waits.contains_key(&slot) {
-            if self.inserts.header_waits.len() >= HINT_LOADS_MAX {
-                return;
-            }
-            self.stats.hint_header_reads += 1;
-            self.slots.pin(slot);
-            let hint_bytes = self.slots.get(slot).header_bytes;
-            let op = self.op(OpKind::HeaderPrints(slot));
-            self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        if !self.load_header(slot) {
+            return;
         }
         self.inserts.header_waits.entry(slot).or_default().push(id);
         match self.wb.jobs.get_mut(&id) {

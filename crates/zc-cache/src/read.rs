@@ -210,17 +210,16 @@ impl CacheManager {
                     fill.waiters.push((waiter, false));
                     if fill.prefetch { cache = true } else { origin = true }
                 }
-                Found::Nothing => match self.find_by_recipe(portion.key) {
-                    Some((mapping, place)) => {
+                Found::Nothing => {
+                    self.want_recipe(portion.key);
+                    if let Some((mapping, place)) = self.find_by_recipe(portion.key) {
                         stored.push(Wanted { place, mapping, portion, dirty: None });
                         cache = true;
-                    }
-                    None => {
-                        self.want_recipe(portion.key);
+                    } else {
                         missing.push(portion);
                         origin = true;
                     }
-                },
+                }
             }
         }
         let op = self.reads.get_mut(&read).expect_held();

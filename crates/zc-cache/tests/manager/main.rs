@@ -7,7 +7,8 @@ mod learned;
 mod world;
 mod write_back;
 
-use world::{Shape, V, W, World, half};
+use world::{Shape, V, W, World, half, volume};
+use zc_cache::config::{Mode, VolumeConfig};
 use zc_cache::seam::RequestKind;
 use zc_cache::{RESIDENCY_EXTENTS_MAX, Residency};
 use zc_core::{FingerprintKind, WeuSlot};
@@ -320,8 +321,30 @@ fn a_recipe_turns_a_miss_into_a_hit_without_the_origin() {
     world.read(W, EXTENT, 63 * EXTENT);
     assert!(world.origin_reads.is_empty(), "the recipe names contents that volume V has cached");
     assert_eq!(world.stat("recipe_hits"), 63);
+    assert_eq!(world.stat("recipes_wanted"), 1, "one run, one question");
     world.write(W, 2 * EXTENT, &half(999, 8192));
     world.read(W, 2 * EXTENT, EXTENT);
+    world.stop();
+}
+
+#[test]
+fn who_reads_on_finds_the_next_recipes_there() {
+    let mut world = World::new(Shape::default());
+    let image: Vec<u8> = (0..3 * 128).flat_map(|n| half(n, 8192)).collect();
+    world.write(V, 0, &image);
+    world.tick(100);
+    world.origins.get_mut(&W).unwrap()[..image.len()].copy_from_slice(&image);
+    for part in 0..3 * 128 / 8 {
+        world.read(W, part * 8 * EXTENT, 8 * EXTENT);
+    }
+    // Of the first two runs the first read came before the recipe.
+    assert_eq!(world.origin_reads.len(), 2, "{:?}", world.origin_reads);
+    assert_eq!((world.stat("recipe_hits"), world.stat("recipes_wanted")), (3 * 128 - 2 * 8, 4));
+    // A write past the cache voids what was told of an extent; the miss there asks again.
+    world.configure(VolumeConfig { mode: Mode::WriteAround, recipes: true, ..volume(W, 4 << 20) });
+    world.write(W, 5 * EXTENT, &half(9, 8192));
+    world.read(W, 5 * EXTENT, EXTENT);
+    assert_eq!((world.origin_reads.len(), world.stat("recipes_wanted")), (3, 5));
     world.stop();
 }
 

@@ -5,6 +5,7 @@ mod grain;
 mod hits;
 mod index;
 mod overhead;
+mod restore;
 mod runs;
 mod sensitivity;
 mod sharing;
@@ -18,7 +19,7 @@ pub(crate) use runs::percent_of;
 pub(crate) use workloads::SHAPES;
 
 /// All of them.
-pub(crate) const FIGURES: [Figure; 12] = [
+pub(crate) const FIGURES: [Figure; 13] = [
     sharing::FIGURE_1,
     hits::FIGURE_4,
     grain::FIGURE_4_GRAIN,
@@ -30,5 +31,6 @@ pub(crate) const FIGURES: [Figure; 12] = [
     sensitivity::FIGURE_7,
     speed::TABLE_2,
     overhead::FIGURE_8,
+    restore::FIGURE_10,
     against_flaz::AGAINST_FLAZ,
 ];

@@ -43,6 +43,13 @@ const fn share(bytes: u64, per_s: u64) -> u64 {
     bytes * 1000 / (if per_s / 1_000_000 == 0 { 1 } else { per_s / 1_000_000 })
 }
 
+/// A number that tells nothing of its neighbours' (the finalizer of SplitMix64: Steele et al., OOPSLA 2014).
+const fn scattered(number: u64) -> u64 {
+    let mixed = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 impl Disks {
     /// `scale` makes the write memory as much smaller as the volume is.
     pub(super) fn new(profile: DiskProfile, span: u64, memory_scale: f64) -> Self {
@@ -79,6 +86,22 @@ impl Disks {
 
     /// A read: when it is done.
     pub(super) fn read(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
+        let piece = self.profile.piece_bytes;
+        if piece == 0 {
+            return self.read_piece(now, place, bytes);
+        }
+        let last = (place + bytes).div_ceil(piece);
+        let pieces = place / piece..last;
+        pieces.fold(now, |done, number| {
+            let from = place.max(number * piece);
+            let to = (place + bytes).min((number + 1) * piece);
+            let chunk = self.profile.chunk_bytes.max(1);
+            let elsewhere = scattered(number) % self.span.div_ceil(chunk) * chunk;
+            done.max(self.read_piece(now, elsewhere + from % piece, to - from))
+        })
+    }
+
+    fn read_piece(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
         let mut done = now;
         for _ in 0..self.profile.log_reads.max(1) {
             let (arm, ns) = self.cost(place, bytes, false);

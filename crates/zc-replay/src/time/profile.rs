@@ -26,6 +26,8 @@ pub struct DiskProfile {
     pub write_memory_bytes: u64,
     /// New data are appended to a log, and a read of such data takes so many disk reads; 0 for data in place.
     pub log_reads: u32,
+    /// What lies together in an aged log: a longer read goes to several places at once. 0 for data that are not scattered.
+    pub piece_bytes: u64,
 }
 
 /// An SSD.
@@ -79,6 +81,7 @@ const DISK_7200: DiskProfile = DiskProfile {
     chunk_bytes: 64 << 10,
     write_memory_bytes: 0,
     log_reads: 0,
+    piece_bytes: 0,
 };
 
 /// Intel X25-E: 277 and 202 MB/s, 0.17 ms.

@@ -18,7 +18,7 @@
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
 //! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
-//! at once is shared as a whole.
+//! at once is shared as a whole, and so is what changes at once between snapshots.
 //!
 //! Invariants: the same seed gives the same requests; a read sees what was written last.
 
@@ -231,6 +231,17 @@ impl Workload {
         }
     }
 
+    /// One day's copy of snapshots alone.
+    ///
+    /// # Panics
+    /// If the workload is another, or its volume has fewer than 1024 blocks.
+    pub fn copy_of(&self, day: u64) -> impl Iterator<Item = Request> + use<> {
+        assert!(matches!(self.kind, Kind::Snapshots { .. }), "only snapshots have days");
+        let requests = self.blocks / self.request_blocks();
+        let (next, whole) = (day * requests, Self { requests: (day + 1) * requests, ..*self });
+        Requests { next, ..whole.generate() }
+    }
+
     /// Blocks that can be accessed.
     fn in_use(&self) -> u64 {
         match self.kind {
@@ -262,8 +273,12 @@ impl Workload {
 
     /// The content that a block of this version has.
     fn content(&self, block: u64, version: u64) -> Content {
-        // What a mix writes at once is shared as a whole.
-        let run = if matches!(self.kind, Kind::Mix(_)) { self.request_blocks() } else { 1 };
+        // What is written at once is shared as a whole.
+        let run = match self.kind {
+            Kind::Mix(_) => self.request_blocks(),
+            Kind::Snapshots { .. } => CHANGED_BLOCKS,
+            _ => 1,
+        };
         let own = self.hash(1 + version, block / run);
         let id = if uniform(self.hash(2, own)) < self.shared {
             self.hash(3, own % (self.in_use() / run / POOL_DIVISOR))
@@ -480,6 +495,14 @@ mod tests {
         let differing = |a: usize, b: usize| days[a].iter().zip(days[b]).filter(|(a, b)| a != b).count();
         let (one, two) = (differing(0, 1) as f64 / 65536.0, differing(0, 2) as f64 / 65536.0);
         assert!((0.015..0.032).contains(&one) && (0.03..0.06).contains(&two), "{one} {two}");
+    }
+
+    #[test]
+    fn a_copy_is_that_of_its_day() {
+        let small = Workload { blocks: 1 << 12, ..workload(Kind::Snapshots { changed: 0.1 }, 3 << 5) };
+        let all: Vec<Request> = small.generate().collect();
+        let days: Vec<Request> = (0..3).flat_map(|day| small.copy_of(day)).collect();
+        assert!(all.len() == 3 << 12 && days == all);
     }
 
     #[test]
