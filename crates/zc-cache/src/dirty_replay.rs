@@ -102,6 +102,10 @@ impl CacheManager {
             for (number, records) in &replay.epochs {
                 self.install_epoch(volume, *number, records);
             }
+            let outdated = replay.epochs.iter().flat_map(|(_, records)| records).any(|r| self.is_outdated(r));
+            if outdated {
+                self.fence_incomplete(volume);
+            }
             let dropped = self.dropped_commits.contains(&volume);
             if !replay.dangling.is_empty() || dropped {
                 unsettled = true;
@@ -138,6 +142,15 @@ impl CacheManager {
                 dirty.leave(entry.cfg.clone(), self.now_ms);
                 entry.cfg.mode = Mode::WriteBack;
             }
+        }
+    }
+
+    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used again
+    /// before that is known to be clean: what says so was lost, and an older state of the medium shows through.
+    fn is_outdated(&self, record: &Record) -> bool {
+        match *record {
+            Record::Dirty { slot, generation, .. } => self.slots.get(slot).generation != generation,
+            _ => false,
         }
     }
 

@@ -4,7 +4,7 @@
 
 use core::ops::Range;
 
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, SECTOR_BYTES};
 use zc_format::ExpectedExtent;
 
 use crate::config::OnLoss;
@@ -16,7 +16,8 @@ use crate::seam::{Action, Request};
 use crate::tracks::ExpectHeld;
 
 impl CacheManager {
-    /// What the pages of a dirty body must hold.
+    /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that happens
+    /// where a device told of dirty data that it has no more.
     pub(crate) fn expected_dirty(
         &self,
         place: &Place,
@@ -24,9 +25,10 @@ impl CacheManager {
         stored: &Range<u32>,
     ) -> ExpectedExtent {
         let slot = self.slots.get(place.slot);
+        let is_same = self.slots.short(slot.generation) == place.generation;
         ExpectedExtent {
             slot: place.slot,
-            generation: slot.generation,
+            generation: if is_same { slot.generation } else { Generation(0) },
             weu_seq: slot.weu_seq,
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
             raw_bytes: (stored.end - stored.start) * SECTOR_BYTES,

@@ -11,7 +11,7 @@ use zc_core::{
     BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId,
     WeuSlot, usize_from_u32, usize_from_u64,
 };
-use zc_format::{ExtentHeader, Geometry, PlanOptions, WeuHeader};
+use zc_format::{ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
 use zc_reduce::Reducer;
 
 pub(crate) const V: VolumeId = VolumeId(0);
@@ -300,6 +300,16 @@ impl World {
     /// The last journal block that was written.
     pub(crate) fn journal_end(&self) -> u64 {
         self.journal_end
+    }
+
+    /// A journal block of this session behind the last one.
+    pub(crate) fn append_journal(&mut self, records: Vec<Record>) {
+        let sequence = JournalSeq(self.journal_end + 1);
+        let session = self.superblock.session;
+        let block = JournalBlock { sequence, session, region_map_sequence: 0, proved: sequence, records };
+        let offset = usize_from_u64(self.geometry.journal_block_offset(sequence));
+        let bytes = block.encode();
+        self.device.0[offset..offset + bytes.len()].copy_from_slice(&bytes);
     }
 
     /// Makes the block after `sequence` unreadable as one.

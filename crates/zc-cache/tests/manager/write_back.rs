@@ -2,7 +2,8 @@
 
 use zc_cache::config::{Ack, Mode, OnLoss, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{Codec, ErrorKind, FingerprintKind, WeuSlot};
+use zc_core::{Codec, ErrorKind, FingerprintKind, Generation, WeuSeq, WeuSlot};
+use zc_format::Record;
 
 use crate::world::{Shape, V, W, World, half, volume};
 
@@ -369,6 +370,33 @@ fn nothing_is_read_from_the_origin_while_it_is_not_known_what_is_dirty() {
     t.world = t.world.restart(false);
     assert!(t.world.manager.dirty(V).unwrap().fenced);
     assert_eq!(t.world.try_read(V, E, E), Err(ErrorKind::Io), "what the gap tells of is not on the origin");
+}
+
+#[test]
+fn dirty_data_in_a_unit_that_was_replaced_fences_the_volume() {
+    for replaced in [false, true] {
+        let mut t = Twin::new(Shape::default());
+        t.write(0, &extents(1, 1));
+        t.flush();
+        if replaced {
+            // The device lost what calls the epoch clean, and not what came after it.
+            let sealed = |slot| Record::SlotSealed {
+                slot: WeuSlot(slot),
+                generation: Generation(100),
+                weu_seq: WeuSeq(1),
+                header_bytes: 0,
+            };
+            t.world.append_journal((0..16).map(sealed).collect());
+        }
+        t.world = t.world.restart(false);
+        assert_eq!(t.world.manager.dirty(V).unwrap().fenced, replaced);
+        if replaced {
+            t.world.event(Event::AcceptLoss { volume: V });
+            assert_eq!(t.world.try_read(V, 0, E), Err(ErrorKind::Io), "its bytes are gone");
+        } else {
+            t.check(0, E);
+        }
+    }
 }
 
 /// Acknowledged in memory, with a flushed write to be dropped and the journal hanging.
