@@ -100,6 +100,35 @@ fn end(world: &World, daemon: zc_tests::Daemon, expected: &[u8]) {
 }
 
 #[test]
+fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
+    let (world, cache, _) = world();
+    let daemon = world.start();
+    let mut disk = world.connect("disk");
+    let before = vec![0; 65536];
+    write(&mut disk, 0, &image(1)[..65536]);
+    world.settled();
+    cache.fail(true);
+    // Most likely the drop is the first to find that the device fails; it may have been something else.
+    let first = world.zcctl_output(&["drop-dirty", "disk", "--force"]);
+    if first.status.code() != Some(0) {
+        let said = String::from_utf8_lossy(&first.stderr).into_owned();
+        assert!(said.contains("failed before it was told"), "{said}");
+        assert_eq!(world.stats()["dirty"]["disk"]["fenced"], true);
+        assert_eq!(world.zcctl_output(&["drop-dirty", "disk", "--force"]).status.code(), Some(0));
+    }
+    assert_eq!(world.stats()["dirty"]["disk"]["fenced"], false, "{}", world.stats());
+    is(&mut disk, &before, "what the origin has");
+    write(&mut disk, 0, &[5; 4096]);
+    // The device comes back with what was given up, and nobody sees it again.
+    cache.fail(false);
+    drop(disk);
+    daemon.kill9();
+    let daemon = world.start();
+    is(&mut world.connect("disk"), &[&[5; 4096][..], &before[4096..]].concat(), "the volume after a kill");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn clients_keep_their_connections_and_every_byte_when_all_was_flushed() {
     let (world, cache, _) = world();
     let daemon = world.start();
