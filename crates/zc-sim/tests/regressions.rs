@@ -61,6 +61,12 @@ fn a_start_claims_what_is_durable_only() {
     is_clean(&[950_639]);
 }
 
+/// A device that lost its newest checkpoint told of dirty data in a unit that had been replaced since.
+#[test]
+fn dirty_data_in_a_replaced_unit_is_not_another_unit_s() {
+    is_clean(&[1_007_783]);
+}
+
 /// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
 /// and took requests for write-through that were served after a change to write-back.
 #[test]
