@@ -33,6 +33,9 @@ const WRITES: std::ops::Range<u64> = 100..1600;
 /// knew, while it loads, or after.
 const START_MS: std::ops::Range<u64> = 5..150;
 
+/// What `timeout` says of a program that it killed.
+const KILLED: i32 = 137;
+
 /// The checksums of the cycles, in turn.
 const CHECKSUMS: [&str; 6] = ["crc32c", "xxhash", "md5", "crc64", "sha1", "sha256"];
 
@@ -104,7 +107,7 @@ fn killed_while_it_starts(world: &World, after_ms: u64) {
     ]);
     daemon.arg(program("zcached")).arg("--config").arg(world.configure());
     let status = Companion::start(daemon.stderr(Stdio::null())).wait();
-    assert!(!status.success(), "the daemon ended by itself");
+    assert_eq!(status.code(), Some(KILLED), "the daemon ended by itself");
 }
 
 /// fio verifying what the record says was acknowledged.

@@ -6,7 +6,7 @@
 //! cannot have ended, nobody was told that it had, and neither this commit nor a later one of the volume counts.
 //!
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
-//! late all the same: the intent log repeats what the journal has.
+//! late all the same: the intent log repeats the journal block that was in flight.
 //!
 //! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
 //! journal block. Both read alike, as at the end of any log.

@@ -179,9 +179,9 @@ pub(crate) struct Shard {
     pub(crate) cache_fault: Option<String>,
     /// Volumes that are recorded.
     pub(crate) taps: usize,
-    /// Requests are held back.
     /// Who waits until dirty data is given up.
     pub(crate) drops: Vec<(VolumeId, oneshot::Sender<bool>)>,
+    /// Requests are held back.
     pub(crate) pause: Option<Pause>,
     pub(crate) restart_bytes_read: u64,
     pub(crate) loaded_ms: Option<u64>,

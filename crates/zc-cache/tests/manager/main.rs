@@ -349,6 +349,23 @@ fn who_reads_on_finds_the_next_recipes_there() {
 }
 
 #[test]
+fn recipes_find_contents_whose_headers_are_on_the_device_alone() {
+    let mut world = World::new(Shape::default());
+    let image: Vec<u8> = (0..3 * 128).flat_map(|n| half(n, 8192)).collect();
+    world.write(V, 0, &image);
+    world.stop();
+    let mut world = world.restart(true);
+    world.tick(1);
+    world.origins.get_mut(&W).unwrap()[..image.len()].copy_from_slice(&image);
+    for part in 0..3 * 128 / 8 {
+        world.read(W, part * 8 * EXTENT, 8 * EXTENT);
+    }
+    assert!(world.stat("hint_header_reads") > 0, "the headers are not at hand after a start");
+    assert_eq!(world.stat("recipe_hits"), 3 * 128 - 2 * 8, "all but the first read of the first two runs");
+    world.stop();
+}
+
+#[test]
 fn a_duplicate_of_a_unit_that_was_lost_never_names_the_next_one() {
     let mut world = World::new(Shape::default());
     let content = half(1, 8192);

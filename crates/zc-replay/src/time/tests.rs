@@ -89,3 +89,19 @@ fn arrivals_keep_to_the_trace() {
     assert!(fast.reads.mean_us > 20.0 * slow.reads.mean_us, "more than the disk can do queues up");
     assert_eq!(fast, bare(&trace, &timing("hdd", Arrival::Open { speed: 10.0 }), 0).unwrap());
 }
+
+#[test]
+fn long_reads_of_an_aged_log_go_to_many_places_and_short_ones_do_not() {
+    let iops = |len_bytes: u32, piece_bytes: u64| {
+        let far = |number: u64| number * 7 % 512 * (17 << 16);
+        let reads = (0..512).map(|number| Ok(Request::new(number, Op::Read, far(number), len_bytes)));
+        let trace = Trace::load(reads, Ratios::default()).unwrap();
+        let mut timing = timing("nitro-cos", closed(32));
+        timing.profile.disk.piece_bytes = piece_bytes;
+        bare(&trace, &timing, 0).unwrap().iops()
+    };
+    let piece = 64 << 10;
+    let (long, short) = (iops(512 << 10, piece) / iops(512 << 10, 0), iops(4096, piece) / iops(4096, 0));
+    assert!((0.1..0.4).contains(&long), "eight seeks for one, less to transfer for each: {long}");
+    assert!((0.65..1.1).contains(&short), "disks by chance and not by turns: {short}");
+}
