@@ -210,7 +210,7 @@ impl CacheManager {
     /// The records of an epoch that is placed, in the order of its writes.
     pub(crate) fn epoch_records(&self, volume: VolumeId, epoch: u64) -> Vec<Record> {
         let Some(dirty) = self.wb.volumes.get(&volume) else { return Vec::new() };
-        let Some(extents) = dirty.data.epochs.iter().find(|e| e.number == epoch).map(|e| &e.extents) else {
+        let Some(extents) = dirty.data.epoch(epoch).map(|e| &e.extents) else {
             return Vec::new();
         };
         let mut records = Vec::new();

@@ -239,7 +239,7 @@ impl CacheManager {
     /// The next run of neighbouring sectors of an epoch, and where to go on.
     fn next_batch(&self, volume: VolumeId, epoch: u64, from: Cursor) -> (Option<Batch>, Option<Cursor>) {
         let Some(dirty) = self.wb.volumes.get(&volume) else { return (None, None) };
-        let Some(extents) = dirty.data.epochs.iter().find(|e| e.number == epoch).map(|e| &e.extents) else {
+        let Some(extents) = dirty.data.epoch(epoch).map(|e| &e.extents) else {
             return (None, None);
         };
         let mut batch: Option<Batch> = None;

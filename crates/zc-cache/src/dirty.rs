@@ -96,7 +96,7 @@ pub(crate) struct Epoch {
 #[derive(Debug)]
 pub(crate) struct DirtyVolume {
     extents: BTreeMap<ExtentNo, SmallVec<[Version; 1]>>,
-    /// Oldest first; the last one is open.
+    /// Oldest first, their numbers rise; the last one is open.
     pub(crate) epochs: VecDeque<Epoch>,
     /// Last epoch that is on the origin.
     pub(crate) clean: u64,
@@ -137,8 +137,16 @@ impl DirtyVolume {
         self.epochs.back_mut().unwrap_or_else(|| panic!("a volume has an open epoch"))
     }
 
+    /// An epoch that is not clean. There may be thousands.
+    pub(crate) fn epoch(&self, number: u64) -> Option<&Epoch> {
+        let at = self.epochs.binary_search_by_key(&number, |epoch| epoch.number).ok()?;
+        self.epochs.get(at)
+    }
+
+    /// [`Self::epoch`], to be changed.
     pub(crate) fn epoch_mut(&mut self, number: u64) -> Option<&mut Epoch> {
-        self.epochs.iter_mut().find(|epoch| epoch.number == number)
+        let at = self.epochs.binary_search_by_key(&number, |epoch| epoch.number).ok()?;
+        self.epochs.get_mut(at)
     }
 
     /// Ends the open epoch and begins the next; returns the number of the one that ended.

@@ -235,11 +235,9 @@ impl CacheManager {
     /// cache device: they are lost with the manager.
     #[must_use]
     pub fn has_volatile(&self, volume: VolumeId) -> bool {
-        let epochs = self.wb.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter());
-        epochs
-            .into_iter()
-            .flatten()
-            .any(|epoch| epoch.state != EpochState::Committed && !epoch.extents.is_empty())
+        let epochs = self.wb.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter().rev());
+        let mut newer = epochs.into_iter().flatten().take_while(|epoch| epoch.state != EpochState::Committed);
+        newer.any(|epoch| !epoch.extents.is_empty())
     }
 
     /// Volumes with dirty data that the manager was not configured with: their origin is missing, the data is kept.
