@@ -316,9 +316,14 @@ impl CacheManager {
         } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation) {
             let newest = found.unwrap_or_default().max(entry.generation);
             let generation = Generation(newest.0 + 1);
-            entry.generation = generation;
             entry.weu_seq = weu_seq;
             entry.tombstone = true;
+            if known {
+                // Mappings of what was known to be here have been installed.
+                self.slots.skip_to(slot, generation);
+            } else {
+                entry.generation = generation;
+            }
             self.weu_seq_next += 1;
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 });
         } else if entry.generation.0 > 0 && !entry.retired {

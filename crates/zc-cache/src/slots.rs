@@ -186,6 +186,15 @@ impl SlotTable {
         entry.reuses_now + entry.reuses_before < mask
     }
 
+    /// Gives a slot that is not in use a generation further on. Its short form may be that of an entry from before, so the
+    /// slot is not used until the index was swept, twice.
+    pub(crate) fn skip_to(&mut self, slot: WeuSlot, generation: Generation) {
+        let mask = self.generation_mask;
+        let entry = self.normalised(slot);
+        entry.generation = generation;
+        entry.reuses_now = mask;
+    }
+
     /// Takes a free slot and gives it its next generation.
     pub(crate) fn open(&mut self, weu_seq: WeuSeq) -> Option<(WeuSlot, Generation)> {
         for _ in 0..self.free.len() {
@@ -252,4 +261,22 @@ fn is_readable(slot: &Slot) -> bool {
         slot.state,
         SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true }
     ) && !slot.retired
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_that_skipped_generations_waits_for_two_sweeps() {
+        let mut slots = SlotTable::new(1, 2);
+        let slot = WeuSlot(0);
+        slots.skip_to(slot, Generation(9));
+        slots.release(slot);
+        for _ in 0..2 {
+            assert_eq!(slots.open(WeuSeq(1)), None, "generations 9 and 13 look alike");
+            slots.sweep_ended();
+        }
+        assert_eq!(slots.open(WeuSeq(1)), Some((slot, Generation(10))));
+    }
 }

@@ -67,6 +67,13 @@ fn dirty_data_in_a_replaced_unit_is_not_another_unit_s() {
     is_clean(&[1_007_783]);
 }
 
+/// A slot that could not be read at the start got a generation further on, whose few bits in the index were those of
+/// mappings from before when it was used again.
+#[test]
+fn mappings_of_a_slot_that_could_not_be_read_are_not_another_unit_s() {
+    is_clean(&[21_392]);
+}
+
 /// Faults of the simulator, not of the manager: it forgot what a state directory remembers (epochs given up, fences),
 /// and took requests for write-through that were served after a change to write-back.
 #[test]
