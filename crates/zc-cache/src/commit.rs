@@ -2,13 +2,14 @@
 //!
 //! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a unit,
 //! writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the journal
-//! and has them written, all at once. If somebody waits, these writes are durable by themselves (FUA), and that is all.
+//! and has them written, all at once. If somebody waits, these writes are durable by themselves (FUA), and that is all;
+//! often they are one write (see `summary`).
 //! If anything of the epoch was written otherwise, one flush follows when the device has all of it, shared by every
 //! commit that is ready (group commit). Only then are those who wait answered. While a commit of a volume is under way,
 //! those who ask for another share the next one.
 //!
 //! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or is
-//! covered by a flush that was issued after it had ended. What a restart does with a commit that was cut off is in
+//! covered by a flush that was issued after it had ended; or when its one write was durable. What a restart does with a commit that was cut off is in
 //! [`crate::startup`].
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
@@ -35,11 +36,13 @@ pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
 
 /// How far a commit is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     /// Versions of the epoch are in memory alone.
     Placing,
     /// Unit and journal are being written.
     Writing,
+    /// The unit is being written, with a summary.
+    Summarized,
     /// Everything is written.
     Ready,
     /// A flush that was issued since is in flight.
@@ -62,6 +65,20 @@ pub(crate) struct Commit {
     /// The blocks that hold them.
     pub(crate) first_block: Option<JournalSeq>,
     block: Option<JournalSeq>,
+}
+
+impl Commit {
+    pub(crate) fn step(&self) -> Step {
+        self.step
+    }
+
+    /// Its piece is on the way, with its records in a summary.
+    pub(crate) fn summarized(&mut self, first: u64, last: u64, parts_before: u64) {
+        self.step = Step::Summarized;
+        self.parts_before = parts_before;
+        self.first = first;
+        self.last = last;
+    }
 }
 
 impl CacheManager {
@@ -165,7 +182,7 @@ impl CacheManager {
                 }
             }
             Step::Ready => self.end_durable_commit(volume),
-            Step::Flushing => {}
+            Step::Summarized | Step::Flushing => {}
         }
     }
 
@@ -193,6 +210,9 @@ impl CacheManager {
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
         let durably = awaited && !elsewhere;
+        if durably && self.commit_in_summary(volume, epoch, &records) {
+            return;
+        }
         self.write_unit_part(durably);
         let first = self.journal.appended() + 1;
         records.into_iter().for_each(|record| self.record(record));
@@ -263,7 +283,7 @@ impl CacheManager {
     }
 
     /// All of a commit is durable.
-    fn end_commit(&mut self, volume: VolumeId) {
+    pub(crate) fn end_commit(&mut self, volume: VolumeId) {
         self.answer_commit(volume, Ok(()));
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         let commit = dirty.commit.take().expect_held();

@@ -195,6 +195,8 @@ pub enum Canary {
     EarlyFlush,
     /// G5: the intent log keeps what the journal has. (Carried out by the driver.)
     RepeatIntents,
+    /// G5: a restart does not look for summaries. (Carried out by the driver.)
+    ForgetSummaries,
     /// G6: an epoch is destaged before the one it follows is on the origin.
     EpochOrder,
     /// G7: content is shared on 16 equal bits of the fingerprint.

@@ -152,7 +152,7 @@ impl CacheManager {
             Step::Writing { .. } => self.issue_destage(volume),
             Step::Flushing { .. } => {}
             Step::Recording { epoch, position } => {
-                if self.journal.is_durable(position) {
+                if self.is_recorded(position) {
                     self.epoch_is_clean(volume, epoch);
                 } else if !self.is_commit_near() {
                     self.journal.want(position);

@@ -2,7 +2,7 @@
 //!
 //! Records of a volume wait until their `Committed` comes. What no commit follows was never acknowledged as durable and
 //! does not count; a `DirtyReset` says so for the next restart, before any new dirty record. Until it is durable, and
-//! commits that came from the intent log are, requests of the volumes concerned wait: what readers were shown once must
+//! commits that came from the intent log or a summary are, requests of the volumes concerned wait: what readers were shown once must
 //! not be decided otherwise after the next crash (G2).
 
 use smallvec::SmallVec;
@@ -28,8 +28,8 @@ pub(crate) struct DirtyReplay {
     clean: u64,
     /// Committed epochs that are not clean, in order.
     epochs: Vec<(u64, Vec<Record>)>,
-    /// The intent log has records of the volume's dirty data.
-    by_intent: bool,
+    /// The intent log or a summary has records of the volume's dirty data.
+    unjournaled: bool,
 }
 
 impl CacheManager {
@@ -67,8 +67,8 @@ impl CacheManager {
         }
     }
 
-    /// The record came from the intent log: what it says is not in the journal yet.
-    pub(crate) fn replayed_by_intent(&mut self, record: &Record) {
+    /// The record came from the intent log or a summary: what it says is not in the journal yet.
+    pub(crate) fn replayed_unjournaled(&mut self, record: &Record) {
         let volume = match *record {
             Record::Dirty { key, .. } | Record::DirtyZero { key, .. } => key.volume,
             Record::Committed { volume, .. }
@@ -76,7 +76,7 @@ impl CacheManager {
             | Record::DirtyReset { volume, .. } => volume,
             _ => return,
         };
-        self.replay_of(volume).by_intent = true;
+        self.replay_of(volume).unjournaled = true;
     }
 
     fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
@@ -87,7 +87,7 @@ impl CacheManager {
     pub(crate) fn install_dirty(&mut self) {
         let mut decided = false;
         for (volume, mut replay) in core::mem::take(&mut self.dirty_replays) {
-            let mut unsettled = replay.by_intent;
+            let mut unsettled = replay.unjournaled;
             if self.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;

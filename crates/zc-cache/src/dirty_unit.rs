@@ -7,7 +7,7 @@
 //! Invariant: a unit is read from memory until all its writes have ended. A slot is pinned once for each dirty body.
 
 use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq, WeuSlot};
-use zc_format::{ExtentHeader, Record, WeuEntry, WeuHeader};
+use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
 use crate::dirty::Body;
 use crate::insert::stored_of;
@@ -55,6 +55,27 @@ pub(crate) struct Part {
     len_bytes: u32,
     durable: bool,
     tries: u32,
+}
+
+impl DirtyUnit {
+    /// Whether it holds what is not written.
+    pub(crate) fn has_unwritten(&self) -> bool {
+        self.fill_bytes > self.written_bytes
+    }
+
+    pub(crate) fn fill_bytes(&self) -> u32 {
+        self.fill_bytes
+    }
+
+    pub(crate) fn entry_count(&self) -> u32 {
+        u32::try_from(self.entries.len()).unwrap_or(u32::MAX)
+    }
+
+    /// What a journal block says of it.
+    pub(crate) fn growing(&self) -> GrowingUnit {
+        let page = self.written_bytes / zc_core::limits::BLOCK_BYTES;
+        GrowingUnit { slot: self.slot, generation: self.generation, page }
+    }
 }
 
 impl CacheManager {
@@ -143,18 +164,25 @@ impl CacheManager {
     /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
     /// `durable`: their end means that they are, else a flush is to follow.
     pub(crate) fn write_unit_part(&mut self, durable: bool) {
-        let page = zc_core::limits::BLOCK_BYTES;
-        let Some(unit) = &mut self.wb.unit else { return };
-        let end = unit.fill_bytes.next_multiple_of(page);
-        if end == unit.written_bytes {
-            return;
-        }
-        let (slot, start_bytes) = (unit.slot, unit.written_bytes);
-        // What a buffer held before does not go to the device.
+        let Some(unit) = self.wb.unit.as_ref().filter(|unit| unit.has_unwritten()) else { return };
+        let end = unit.fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES);
+        self.zero_unit_until(end);
+        self.write_piece(end, durable);
+    }
+
+    /// What a buffer held before does not go to the device.
+    pub(crate) fn zero_unit_until(&mut self, end: u32) {
+        let unit = self.wb.unit.as_ref().expect_held();
         let gap = BufSlice { buf: unit.buf, start_bytes: unit.fill_bytes, len_bytes: end - unit.fill_bytes };
         if gap.len_bytes > 0 {
             self.out.push(Action::Zero { dest: gap });
         }
+    }
+
+    /// Writes the unit from where it was written to `end`, a page's; returns the number of the write.
+    pub(crate) fn write_piece(&mut self, end: u32, durable: bool) -> u64 {
+        let unit = self.wb.unit.as_mut().expect_held();
+        let (slot, start_bytes) = (unit.slot, unit.written_bytes);
         unit.fill_bytes = end;
         unit.written_bytes = end;
         unit.parts += 1;
@@ -165,6 +193,7 @@ impl CacheManager {
             self.wb.unflushed.insert(number);
         }
         self.issue_part(Part { slot, number, start_bytes, len_bytes: end - start_bytes, durable, tries: 0 });
+        number
     }
 
     fn issue_part(&mut self, part: Part) {
@@ -192,12 +221,13 @@ impl CacheManager {
         self.wb.parts.remove(&part.number);
         if let Some(unit) = self.wb.unit.as_mut().filter(|unit| unit.slot == part.slot) {
             unit.parts -= 1;
-            return;
-        }
-        if let Some(sealed) = self.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut()) {
+        } else if let Some(sealed) = self.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut()) {
             sealed.parts -= 1;
+            self.settle_dirty_unit(part.slot);
         }
-        self.settle_dirty_unit(part.slot);
+        if result.is_ok() {
+            self.summary_written(part.number);
+        }
     }
 
     /// Writes what is left of the unit, with its header.

@@ -127,6 +127,21 @@ impl Journal {
         self.durable_next
     }
 
+    /// All blocks that were taken are durable.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.in_flight.is_none() && self.durable >= self.taken && self.durable_next == self.next
+    }
+
+    /// Records in line for the next blocks, without the first ones.
+    pub(crate) fn pending_from(&self, skip: usize) -> Vec<Record> {
+        self.pending.iter().skip(skip).copied().collect()
+    }
+
+    /// Records that a block takes.
+    pub(crate) fn block_records(&self) -> usize {
+        self.block_records
+    }
+
     pub(crate) fn pending_len(&self) -> usize {
         self.pending.len()
     }
@@ -149,11 +164,12 @@ impl Journal {
         JournalSeq(self.durable_next.0.saturating_sub(1))
     }
 
-    /// The next block to write, and whether durably, if it is time: full, old, or waited for.
+    /// The next block to write, and whether durably, if it is time: full, old, or waited for. `durably`: in any case.
     pub(crate) fn take_block(
         &mut self,
         now_ms: u64,
         delay_ms: u64,
+        durably: bool,
     ) -> Option<(JournalSeq, Vec<Record>, bool)> {
         let due = self.pending.len() >= self.block_records
             || self.wanted.max(self.hurried) > self.written
@@ -167,7 +183,7 @@ impl Journal {
         }
         let count = self.pending.len().min(self.block_records);
         let records: Vec<_> = self.pending.drain(..count).collect();
-        let durably = self.sealing > self.taken;
+        let durably = durably || self.sealing > self.taken;
         self.in_flight = Some((zc_core::u64_from_usize(count), durably));
         self.taken += zc_core::u64_from_usize(count);
         self.pending_since_ms = now_ms;
@@ -235,19 +251,19 @@ mod tests {
     fn blocks_are_written_when_full_old_or_wanted_and_never_past_the_ring() {
         let mut journal = Journal::new(JournalSeq(1), JournalSeq(1), 2, 2);
         journal.append(record(), 0);
-        assert!(journal.take_block(1, 10).is_none());
-        assert!(journal.take_block(10, 10).is_some());
+        assert!(journal.take_block(1, 10, false).is_none());
+        assert!(journal.take_block(10, 10, false).is_some());
         journal.append(record(), 11);
         journal.append(record(), 11);
-        assert!(journal.take_block(11, 10).is_none(), "one block in flight at a time");
+        assert!(journal.take_block(11, 10, false).is_none(), "one block in flight at a time");
         journal.block_written();
-        assert!(journal.take_block(11, 10).is_some());
+        assert!(journal.take_block(11, 10, false).is_some());
         journal.block_written();
         journal.append(record(), 12);
         let position = journal.want_all();
-        assert!(journal.take_block(12, 10).is_none(), "the ring is full");
+        assert!(journal.take_block(12, 10, false).is_none(), "the ring is full");
         journal.truncate(JournalSeq(2));
-        assert!(journal.take_block(12, 10).is_some());
+        assert!(journal.take_block(12, 10, false).is_some());
         assert!(!journal.is_durable(position));
         journal.block_written();
         assert!(
@@ -263,7 +279,7 @@ mod tests {
     fn write_one(journal: &mut Journal, durably: bool) -> u64 {
         journal.append(record(), 0);
         let position = journal.hurry_all(durably);
-        assert_eq!(journal.take_block(0, 10).map(|(_, _, durably)| durably), Some(durably));
+        assert_eq!(journal.take_block(0, 10, false).map(|(_, _, durably)| durably), Some(durably));
         position
     }
 
@@ -279,7 +295,7 @@ mod tests {
         assert!(journal.is_durable(first));
         let second = journal.hurry_all(false);
         assert!(!journal.is_durable(second), "appended while the flush was under way");
-        assert!(journal.take_block(1, 10).is_some());
+        assert!(journal.take_block(1, 10, false).is_some());
         assert_eq!(journal.durable_last(), JournalSeq(1), "the block in flight is not durable");
         journal.block_written();
         assert!(journal.take_flush(true) && !journal.is_durable(second));
@@ -306,7 +322,7 @@ mod tests {
         let wanted = journal.want_all();
         assert!(!journal.take_flush(false), "it is not written yet");
         assert!(journal.take_flush(true));
-        assert!(journal.take_block(0, 10).is_some_and(|(_, _, durably)| durably));
+        assert!(journal.take_block(0, 10, false).is_some_and(|(_, _, durably)| durably));
         journal.flushed();
         assert!(journal.is_durable(last) && !journal.is_durable(wanted));
         assert_eq!(journal.durable_last(), JournalSeq(4));

@@ -55,6 +55,7 @@ mod slots;
 mod staging;
 mod stats;
 mod streams;
+mod summary;
 mod table;
 mod tracks;
 mod weu;

@@ -51,7 +51,7 @@ impl CacheManager {
     /// recorded again.
     pub fn replay_intent(&mut self, record: &Record) {
         self.replay(record);
-        self.replayed_by_intent(record);
+        self.replayed_unjournaled(record);
         self.replayed_intents.push(*record);
     }
 
@@ -150,6 +150,10 @@ impl CacheManager {
         core::mem::swap(&mut self.out, actions);
         self.now_ms = now_ms;
         self.last_write_ms = now_ms;
+        for record in core::mem::take(&mut self.unjournaled) {
+            self.replayed_unjournaled(&record);
+            self.record(record);
+        }
         for record in core::mem::take(&mut self.replayed_intents) {
             self.record(record);
         }
@@ -162,6 +166,7 @@ impl CacheManager {
             self.load = None;
             self.load_ended();
         }
+        self.repeat_summaries();
         self.pump_load();
         self.pump_probes();
         self.pump_persist();

@@ -133,6 +133,8 @@ pub struct CacheManager {
     pub(crate) extent_bytes: u32,
     pub(crate) now_ms: u64,
     pub(crate) session: u64,
+    /// The cache's identity, if units may hold summaries.
+    pub(crate) uuid: Option<[u8; 16]>,
     /// Headers of sessions before it were written by an earlier cache on the device.
     pub(crate) first_session: u64,
     pub(crate) weu_seq_next: u64,
@@ -209,6 +211,8 @@ pub struct CacheManager {
     pub(crate) errors: ErrorRuns,
     pub(crate) load: Option<Load>,
     pub(crate) probes: Probes,
+    /// Records that were replayed from summaries: the journal lacks them.
+    pub(crate) unjournaled: Vec<Record>,
     pub(crate) replayed_intents: Vec<Record>,
     pub(crate) mapping_trusted: bool,
     pub(crate) intact: bool,
@@ -262,6 +266,7 @@ impl CacheManager {
             extent_bytes,
             now_ms: 0,
             session: start.session,
+            uuid: start.summaries,
             first_session: start.first_session,
             weu_seq_next: start.weu_seq_next.0,
             weu_seq_first: start.weu_seq_next.0,
@@ -323,6 +328,7 @@ impl CacheManager {
             errors: ErrorRuns::default(),
             load: Some(Load::default()),
             probes: Probes::default(),
+            unjournaled: start.unjournaled,
             replayed_intents: Vec::new(),
             mapping_trusted: start.mapping_trusted,
             intact: start.intact,
@@ -344,6 +350,9 @@ impl CacheManager {
         };
         for volume in volumes {
             manager.add_volume(volume);
+        }
+        if let Some(slot) = start.summaries_in {
+            manager.keep_summaries(start.journal_next, slot);
         }
         manager
     }

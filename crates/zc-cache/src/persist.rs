@@ -125,16 +125,19 @@ impl CacheManager {
     }
 
     fn pump_journal(&mut self) {
-        if let Some((sequence, records, durable)) =
-            self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms)
+        if self.wb.summary.is_none()
+            && let Some((sequence, records, durable)) =
+                self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms, self.is_told())
         {
             self.commits_in_block(sequence);
+            let growing = self.begin_chain();
             self.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
             let block = JournalBlock {
                 sequence,
                 session: self.session,
                 region_map_sequence: self.map_durable,
                 proved: self.commits_proved(),
+                growing,
                 records,
             };
             let op = self.op(OpKind::JournalWrite);
@@ -299,7 +302,9 @@ impl CacheManager {
     }
 
     fn pump_checkpoint(&mut self) {
-        if self.checkpoint.is_none() && self.journal.used_blocks() * 2 > self.journal.ring_blocks() {
+        let due = self.journal.used_blocks() * 2 > self.journal.ring_blocks();
+        if self.checkpoint.is_none() && due && self.wb.summary.is_none() {
+            self.end_chain();
             self.checkpoint = Some(CheckpointRun {
                 sequence: self.checkpoint_sequence + 1,
                 area: 1 - self.checkpoint_area,
@@ -521,6 +526,7 @@ impl CacheManager {
         match kind {
             OpKind::JournalWrite => {
                 self.journal.block_written();
+                self.let_chains_go();
                 let written = self.journal.written();
                 if written > self.intent_trimmed {
                     self.intent_trimmed = written;
@@ -529,6 +535,7 @@ impl CacheManager {
             }
             OpKind::JournalFlush => {
                 self.journal.flushed();
+                self.let_chains_go();
                 self.commits_flushed();
             }
             OpKind::MapWrite => self.flush_cache(OpKind::MapFlush),

@@ -5,7 +5,7 @@
 //!
 //! Rules a driver keeps:
 //! - Actions are carried out in the order given. [`Action::Copy`], [`Action::Zero`], [`Action::Place`],
-//!   [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end is reported with the
+//!   [`Action::Summarize`], [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end is reported with the
 //!   same [`OpId`] exactly once, in any order.
 //! - An event is handled to its end before the next one; results that are known at once are queued, not nested.
 //! - A buffer stays alive until [`Action::Free`], whatever else happens. Writes into one buffer that are in progress
@@ -17,7 +17,8 @@ use zc_core::{
     BufId, BufSlice, Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId, VolumeId, WeuSlot,
 };
 use zc_format::{
-    CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, WeuHeader,
+    CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, Summary,
+    SummaryPlace, WeuHeader,
 };
 
 use crate::config::VolumeConfig;
@@ -372,6 +373,15 @@ pub enum Action {
         header: ExtentHeader,
         /// The stored bytes.
         payload: BufSlice,
+    },
+    /// Put a summary at the end of a page of a WEU's buffer.
+    Summarize {
+        /// The WEU's buffer.
+        weu: BufId,
+        /// The page.
+        place: SummaryPlace,
+        /// The summary.
+        summary: Box<Summary>,
     },
     /// Write a WEU: what lies from `start_bytes` to `data_bytes`, and the header at its end. Answered by
     /// [`Event::DeviceDone`], like all device operations below.

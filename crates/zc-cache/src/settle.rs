@@ -8,13 +8,15 @@
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
 //! late all the same: the intent log repeats the journal block that was in flight.
 //!
+//! Summaries go on where the journal ends: all but the last one's commits are complete.
+//!
 //! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
 //! journal block. Both read alike, as at the end of any log.
 
 use std::collections::VecDeque;
 
 use zc_core::{Generation, JournalSeq, Map, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32};
-use zc_format::{ExpectedExtent, ExtentHeader, Geometry, JournalBlock, Record};
+use zc_format::{ExpectedExtent, ExtentHeader, Geometry, JournalBlock, Record, Summary};
 
 use crate::startup::Media;
 
@@ -47,17 +49,22 @@ impl<'a> Tail<'a> {
 
     /// Takes the next block of the journal.
     pub(crate) fn take(&mut self, block: JournalBlock) {
-        self.proved = self.proved.max(block.proved);
-        while self.held.front().is_some_and(|first| first.sequence < self.proved) {
-            if let Some(first) = self.held.pop_front() {
-                self.deliver(&first.records);
-            }
-        }
+        self.prove(block.proved);
         let commits = block.records.iter().any(|record| matches!(record, Record::Committed { .. }));
         if self.held.is_empty() && !commits {
             self.deliver(&block.records);
         } else {
             self.held.push_back(block);
+        }
+    }
+
+    /// Commits before this block are complete.
+    fn prove(&mut self, proved: JournalSeq) {
+        self.proved = self.proved.max(proved);
+        while self.held.front().is_some_and(|first| first.sequence < self.proved) {
+            if let Some(first) = self.held.pop_front() {
+                self.deliver(&first.records);
+            }
         }
     }
 
@@ -68,19 +75,45 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// The journal ends here: reads what decides about the rest. Returns the volumes with commits that do not count.
+    /// The journal ends here, but for `summaries`: reads what decides about the rest.
     pub(crate) fn settle<M: Media>(
         mut self,
         media: &mut M,
         geometry: &Geometry,
-    ) -> (Dangling, JournalSeq, Vec<VolumeId>) {
-        let records: Vec<Record> = self.held.drain(..).flat_map(|block| block.records).collect();
+        mut summaries: Vec<Summary>,
+    ) -> Settled {
+        let mut unjournaled = Vec::new();
         let mut dropped = Vec::new();
-        for record in settle(media, geometry, &mut self.dangling, &mut dropped, records) {
+        let told = |summary: &Summary| summary.records.clone();
+        summaries.iter().flat_map(told).for_each(|record| self.dangling.foresee(&record));
+        summaries.iter().for_each(|summary| self.prove(summary.proved));
+        let held: Vec<Record> = self.held.drain(..).flat_map(|block| block.records).collect();
+        for record in settle(media, geometry, &mut self.dangling, &mut dropped, held) {
             (self.sink)(&record);
         }
-        (self.dangling, self.proved, dropped)
+        // One is written when the commit of the one before was complete.
+        let last = summaries.pop().map_or_else(Vec::new, |summary| summary.records);
+        for summary in summaries {
+            self.deliver(&summary.records);
+            unjournaled.extend(summary.records);
+        }
+        let last = settle(media, geometry, &mut self.dangling, &mut dropped, last);
+        last.iter().for_each(|record| (self.sink)(record));
+        unjournaled.extend(last);
+        let dangling = self.dangling;
+        Settled { dangling, proved: self.proved, dropped, unjournaled }
     }
+}
+
+/// What the end of the journal leaves.
+pub(crate) struct Settled {
+    pub(crate) dangling: Dangling,
+    /// Commits in blocks before this one are durable.
+    pub(crate) proved: JournalSeq,
+    /// Volumes with commits that do not count.
+    pub(crate) dropped: Vec<VolumeId>,
+    /// What the summaries told and counts.
+    pub(crate) unjournaled: Vec<Record>,
 }
 
 impl Dangling {
@@ -149,6 +182,13 @@ impl Dangling {
         ExtentHeader::verify(bytes, &expected).is_ok()
     }
 
+    /// An epoch that is called clean further on is so all along.
+    fn foresee(&mut self, record: &Record) {
+        if let Record::Clean { volume, epoch } = *record {
+            self.note_clean(volume, epoch);
+        }
+    }
+
     fn note_clean(&mut self, volume: VolumeId, epoch: u64) {
         let clean = self.clean.entry(volume).or_default();
         *clean = epoch.max(*clean);
@@ -168,11 +208,7 @@ pub(crate) fn settle<M: Media>(
     records: Vec<Record>,
 ) -> Vec<Record> {
     let mut kept = Vec::with_capacity(records.len());
-    for record in &records {
-        if let Record::Clean { volume, epoch } = *record {
-            dangling.note_clean(volume, epoch);
-        }
-    }
+    records.iter().for_each(|record| dangling.foresee(record));
     for record in records {
         if let Record::Committed { volume, epoch } = record {
             let complete = dangling.is_clean(volume, epoch)

@@ -22,16 +22,16 @@
 use core::ops::ControlFlow;
 
 use zc_core::{
-    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, limits, u64_from_usize,
+    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, u64_from_usize,
     usize_from_u64,
 };
 use zc_format::{
-    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalBlock, JournalLabel,
-    REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable,
-    decode_checkpoint_block,
+    BLOCK, CheckpointHeader, Features, FormatError, Geometry, GrowingUnit, JOURNAL_DEVICE, JournalBlock,
+    JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock,
+    VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
 };
 
-use crate::settle::{Dangling, Tail, settle};
+use crate::settle::{Dangling, Settled, Tail, settle};
 
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;
@@ -213,6 +213,12 @@ pub struct StartState {
     pub weu_seq_next: WeuSeq,
     /// Next journal block to write.
     pub journal_next: JournalSeq,
+    /// The cache's identity, if units of dirty extents may hold summaries.
+    pub summaries: Option<[u8; 16]>,
+    /// The last of the replayed records: summaries told them, and the journal lacks them.
+    pub unjournaled: Vec<Record>,
+    /// A slot that may hold summaries of the last session: they count until the next journal block is durable.
+    pub summaries_in: Option<WeuSlot>,
     /// First journal block that the newest checkpoint needs.
     pub journal_start: JournalSeq,
     /// Commits in blocks before this one were durable when some later block was written.
@@ -247,6 +253,9 @@ impl StartState {
             active_regions: Vec::new(),
             weu_seq_next: WeuSeq(2 << 32),
             journal_next: JournalSeq(1),
+            summaries: Some([0; 16]),
+            unjournaled: Vec::new(),
+            summaries_in: None,
             journal_start: JournalSeq(1),
             journal_proved: JournalSeq(0),
             dropped_commits: Vec::new(),
@@ -374,15 +383,25 @@ pub fn open<M: Media>(
     let maps = reader.region_maps();
     let mut tail = Tail::new(sink);
     let checkpoints = reader.checkpoint(&mut |record| tail.checkpointed(record));
-    let journal = reader.journal(&checkpoints, &mut tail);
-    let (dangling, proved, dropped_commits) = tail.settle(reader.media, &geometry);
-    let bytes_read = reader.bytes_read;
+    let mut journal = reader.journal(&checkpoints, &mut tail);
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
+    // The intent log has all that the session recorded, acknowledged or not.
+    let chain = if previous.clean || by_intent {
+        SummaryChain::default()
+    } else {
+        reader.summaries(previous.uuid, &journal)
+    };
+    let newest = chain.summaries.iter().map(|summary| summary.region_map_sequence).max();
+    journal.map_sequence = journal.map_sequence.max(newest.unwrap_or(0));
+    let Settled { dangling, proved, dropped: dropped_commits, unjournaled } =
+        tail.settle(reader.media, &geometry, chain.summaries);
+    let bytes_read = reader.bytes_read;
     let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
     let required = required.max(by_superblock);
     let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
     let dirty_complete = !journal_lost
+        && !chain.broken
         && !matches!(
             distrust_reason(false, required, &maps, &checkpoints, &journal),
             Some(DistrustReason::Checkpoint | DistrustReason::OldCheckpoint | DistrustReason::Journal { .. })
@@ -395,6 +414,7 @@ pub fn open<M: Media>(
     superblock.distrusted = distrust.is_some();
     superblock.boot_id = options.boot_id;
     superblock.features.compat |= Features::JOURNAL_NEXT;
+    superblock.features.begin_session(&geometry);
     superblock.journal_next = journal.next;
     // After a killed daemon what was replayed may not be durable yet; the superblock says that it is.
     flush(media)?;
@@ -408,6 +428,9 @@ pub fn open<M: Media>(
         active_regions: maps.newest.as_ref().map(|(map, _)| map.regions.clone()).unwrap_or_default(),
         weu_seq_next: WeuSeq(superblock.session << 32),
         journal_next: journal.next,
+        summaries: (!geometry.has_journal_device()).then_some(previous.uuid),
+        unjournaled,
+        summaries_in: journal.growing_in(&geometry).filter(|_| !previous.clean).map(|unit| unit.slot),
         journal_start: checkpoints.journal_start(),
         journal_proved: proved,
         dropped_commits,
@@ -452,6 +475,10 @@ pub fn mark_clean<M: Media>(
         distrusted: false,
         journal_next,
         sequence: superblock.sequence + 1,
+        features: Features {
+            incompat: superblock.features.incompat & !Features::SUMMARIES,
+            ..superblock.features
+        },
         ..superblock.clone()
     };
     write_superblock(media, &clean)
@@ -561,11 +588,22 @@ impl Checkpoints {
 /// The journal as replayed.
 struct Journal {
     next: JournalSeq,
+    /// Session of the last block, and the unit that grew then.
+    session: u64,
+    growing: Option<GrowingUnit>,
     map_sequence: u64,
     /// A block of a later round of the ring lies where the replay expected one.
     overran: bool,
     /// A block behind the end says that those before this one were durable.
     vouched: JournalSeq,
+}
+
+impl Journal {
+    /// The unit that grew when the last block was written, if the layout has it.
+    fn growing_in(&self, geometry: &Geometry) -> Option<GrowingUnit> {
+        let pages = geometry.weu_bytes / limits::BLOCK_BYTES;
+        self.growing.filter(|unit| unit.slot.0 < geometry.slots && unit.page < pages)
+    }
 }
 
 fn distrust_reason(
@@ -702,8 +740,14 @@ impl<M: Media> Reader<'_, M> {
     /// Delivers the journal from where the checkpoint leaves off to its end.
     fn journal(&mut self, checkpoints: &Checkpoints, tail: &mut Tail<'_>) -> Journal {
         let next = checkpoints.journal_start();
-        let mut journal = Journal { next, map_sequence: 0, overran: false, vouched: JournalSeq(0) };
-        let mut session = self.first_session;
+        let mut journal = Journal {
+            next,
+            session: self.first_session,
+            growing: None,
+            map_sequence: 0,
+            overran: false,
+            vouched: JournalSeq(0),
+        };
         let ring = self.geometry.journal_blocks;
         let mut left = ring;
         while left > 0 {
@@ -713,8 +757,8 @@ impl<M: Media> Reader<'_, M> {
             let Some(bytes) = bytes else { break };
             for bytes in bytes.chunks_exact(BLOCK) {
                 left -= 1;
-                if replay_block(bytes, &mut journal, &mut session, tail).is_break() {
-                    self.look_behind(&mut journal, session);
+                if replay_block(bytes, &mut journal, tail).is_break() {
+                    self.look_behind(&mut journal);
                     return journal;
                 }
             }
@@ -722,15 +766,47 @@ impl<M: Media> Reader<'_, M> {
         journal
     }
 
+    /// What continues the journal in the unit that its last block names.
+    fn summaries(&mut self, uuid: [u8; 16], journal: &Journal) -> SummaryChain {
+        let Some(unit) = journal.growing_in(self.geometry) else { return SummaryChain::default() };
+        let skip = u64::from(unit.page) * BLOCK_BYTES;
+        let offset = self.geometry.slot_offset(unit.slot) + skip;
+        let len = u64::from(self.geometry.weu_bytes) - skip;
+        match self.bytes(offset, len) {
+            Some(tail) => SummaryChain::follow(uuid, &unit, journal.next, journal.session, &tail),
+            None => self.readable_summaries(uuid, journal, &unit, offset),
+        }
+    }
+
+    /// The same page by page: a page that cannot be read may have held one.
+    fn readable_summaries(
+        &mut self,
+        uuid: [u8; 16],
+        journal: &Journal,
+        unit: &GrowingUnit,
+        offset: u64,
+    ) -> SummaryChain {
+        let pages = u64::from(self.geometry.weu_bytes / limits::BLOCK_BYTES - unit.page);
+        let mut tail = Vec::new();
+        let mut whole = true;
+        for page in 0..pages {
+            let bytes = self.bytes(offset + page * BLOCK_BYTES, BLOCK_BYTES);
+            whole &= bytes.is_some();
+            tail.extend(bytes.unwrap_or_else(|| vec![0; BLOCK]));
+        }
+        let chain = SummaryChain::follow(uuid, unit, journal.next, journal.session, &tail);
+        SummaryChain { broken: chain.broken || !whole, ..chain }
+    }
+
     /// Blocks behind a gap may say that what is missing was durable once.
-    fn look_behind(&mut self, journal: &mut Journal, session: u64) {
+    fn look_behind(&mut self, journal: &mut Journal) {
         for sequence in (1..=GAP_BLOCKS.min(self.geometry.journal_blocks - 1)).map(|n| journal.next.0 + n) {
             let sequence = JournalSeq(sequence);
             let Some(bytes) = self.bytes(self.geometry.journal_block_offset(sequence), BLOCK_BYTES) else {
                 continue;
             };
             if let Ok(block) = JournalBlock::decode(&bytes, sequence)
-                && block.session >= session
+                && block.session >= journal.session
             {
                 journal.vouched = journal.vouched.max(block.proved);
             }
@@ -738,15 +814,11 @@ impl<M: Media> Reader<'_, M> {
     }
 }
 
-fn replay_block(
-    bytes: &[u8],
-    journal: &mut Journal,
-    session: &mut u64,
-    tail: &mut Tail<'_>,
-) -> ControlFlow<()> {
+fn replay_block(bytes: &[u8], journal: &mut Journal, tail: &mut Tail<'_>) -> ControlFlow<()> {
     match JournalBlock::decode(bytes, journal.next) {
-        Ok(block) if block.session >= *session => {
-            *session = block.session;
+        Ok(block) if block.session >= journal.session => {
+            journal.session = block.session;
+            journal.growing = block.growing;
             journal.map_sequence = journal.map_sequence.max(block.region_map_sequence);
             journal.next = JournalSeq(journal.next.0 + 1);
             tail.take(block);
@@ -757,7 +829,7 @@ fn replay_block(
             let later = JournalBlock::peek_sequence(bytes).filter(|sequence| *sequence > journal.next);
             journal.overran = later
                 .and_then(|sequence| JournalBlock::decode(bytes, sequence).ok())
-                .is_some_and(|block| block.session >= *session);
+                .is_some_and(|block| block.session >= journal.session);
             ControlFlow::Break(())
         }
     }

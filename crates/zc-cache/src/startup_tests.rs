@@ -116,6 +116,7 @@ fn put_journal(memory: &mut Memory, geometry: &Geometry, sequence: u64, session:
         session,
         region_map_sequence: map,
         proved: JournalSeq(0),
+        growing: None,
         records: vec![record(sequence.0)],
     };
     memory.write(geometry.journal_block_offset(sequence), &block.encode()).unwrap();

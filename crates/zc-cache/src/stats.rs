@@ -75,6 +75,8 @@ stats! {
     epochs_committed,
     /// Epochs whose commit needed no flush of the device: its writes were durable by themselves.
     epochs_committed_by_fua,
+    /// Epochs whose commit was one write: a piece of a unit with a summary.
+    epochs_committed_by_summary,
     /// Epochs that became durable on the origin.
     epochs_clean,
     /// Epochs found at the start.

@@ -30,6 +30,7 @@ use crate::manager::CacheManager;
 use crate::persist::Health;
 use crate::read::{portions, sector_range};
 use crate::seam::{Action, Note, Request, RequestKind};
+use crate::summary::{Chain, SummaryWrite};
 use crate::tracks::ExpectHeld;
 
 /// Largest part of a request that is taken in at once.
@@ -50,6 +51,12 @@ pub(crate) struct WriteBack {
     /// Jobs that are reduced, to be placed in this order.
     pub(crate) ready: VecDeque<u64>,
     pub(crate) unit: Option<DirtyUnit>,
+    /// The summaries that continue the journal.
+    pub(crate) chain: Option<Chain>,
+    /// Slots with summaries, and the journal blocks that will repeat them.
+    pub(crate) chain_pins: VecDeque<(JournalSeq, WeuSlot)>,
+    /// One on its way.
+    pub(crate) summary: Option<SummaryWrite>,
     /// Writes of dirty units that have not ended, by number.
     pub(crate) parts: BTreeSet<u64>,
     pub(crate) next_part: u64,

@@ -131,6 +131,7 @@ impl Custody {
         }
         let mut next = media.superblock.clone();
         next.features.incompat |= Features::WRITE_BACK;
+        next.features.begin_session(&next.geometry);
         next.sequence += 1;
         cache_startup::write_superblock(&mut media.files(), &next).map_err(|error| media.fail(error))?;
         media.superblock = next;

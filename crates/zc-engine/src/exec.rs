@@ -8,6 +8,7 @@
 //! What it does not do: device layout beyond asking the geometry (see `device`).
 
 use zc_cache::seam::{Action, Event, Note};
+use zc_core::limits::BLOCK_BYTES;
 use zc_core::{BufSlice, ErrorKind, ExtentNo, OpId, VolumeId};
 use zc_io::{Completion, Segment, Target};
 use zc_origin::{OriginRequest, Step};
@@ -55,6 +56,12 @@ impl Shard {
                 Action::Zero { dest } => self.buffers.zero(dest),
                 Action::Place { weu, offset_bytes, header, payload } => {
                     self.place(weu, offset_bytes, &header, payload);
+                }
+                Action::Summarize { weu, place, summary } => {
+                    let start_bytes = place.page * BLOCK_BYTES;
+                    let mut page =
+                        self.buffers.write(BufSlice { buf: weu, start_bytes, len_bytes: BLOCK_BYTES });
+                    summary.encode_into(&place, &mut page);
                 }
                 Action::OriginRead { .. }
                 | Action::OriginWrite { .. }

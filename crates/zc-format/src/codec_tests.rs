@@ -10,9 +10,10 @@ use zc_core::{
 use crate::crc::{Binding, BlockType};
 use crate::samples_tests as samples;
 use crate::{
-    Access, BLOCK, CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, FormatError, JournalBlock,
-    OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record, RegionMap, Superblock, VOLUMES_PER_TABLE,
-    VolumeRecord, VolumeTable, WeuEntry, WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
+    Access, BLOCK, CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, FormatError, GrowingUnit,
+    JournalBlock, OriginIdentity, OriginKind, RECORDS_PER_BLOCK, Record, RegionMap, Superblock,
+    VOLUMES_PER_TABLE, VolumeRecord, VolumeTable, WeuEntry, WeuHeader, decode_checkpoint_block,
+    encode_checkpoint_block,
 };
 
 fn weu(bytes: &[u8], slot: u32) -> Result<WeuHeader, FormatError> {
@@ -149,7 +150,7 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     assert_eq!(Superblock::decode(&with(u64::MAX, 0, 0), 0).unwrap().features.compat, u64::MAX);
     assert_eq!(Superblock::decode(&with(0, 1, 0), 0), Err(FormatError::ReadOnly));
     assert_eq!(Superblock::decode_for(&with(0, 1, 0), 0, Access::Read).unwrap().features.ro_compat, 1);
-    assert_eq!(Superblock::decode_for(&with(0, 0, 4), 0, Access::Read), Err(FormatError::Version));
+    assert_eq!(Superblock::decode_for(&with(0, 0, 8), 0, Access::Read), Err(FormatError::Version));
     // A feature that is known, and that the layout contradicts.
     let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
     assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
@@ -475,8 +476,13 @@ proptest! {
     }
 
     #[test]
-    fn blocks_of_records_round_trip(numbers: [u64; 3], records in vec(record(), 0..=RECORDS_PER_BLOCK)) {
+    fn blocks_of_records_round_trip(
+        numbers: [u64; 3], unit: [u32; 3], records in vec(record(), 0..=RECORDS_PER_BLOCK),
+    ) {
         let [sequence, session, region_map_sequence] = numbers;
+        let [slot, generation, page] = unit;
+        let growing = GrowingUnit { slot: WeuSlot(slot), generation: Generation(generation), page };
+        let growing = (generation > 0).then_some(growing);
         let bytes = encode_checkpoint_block(sequence, session, &records);
         prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session), Ok(records.clone()));
         let block = JournalBlock {
@@ -484,6 +490,7 @@ proptest! {
             session,
             region_map_sequence,
             proved: JournalSeq(session ^ 5),
+            growing,
             records,
         };
         prop_assert_eq!(JournalBlock::decode(&block.encode(), block.sequence), Ok(block));

@@ -43,6 +43,7 @@ pub(crate) enum BlockType {
     WeuHeader = 0x7a63_0007,
     Extent = 0x7a63_0008,
     JournalLabel = 0x7a63_0009,
+    Summary = 0x7a63_000a,
 }
 
 /// What a checksum covers besides the stored bytes; the reader supplies it from what it expects.

@@ -7,7 +7,7 @@ use zc_core::{JournalSeq, WeuSlot};
 
 use crate::samples_tests as samples;
 use crate::{
-    CheckpointHeader, ExtentHeader, JournalBlock, RegionMap, Superblock, VolumeTable, WeuHeader,
+    CheckpointHeader, ExtentHeader, JournalBlock, RegionMap, Summary, Superblock, VolumeTable, WeuHeader,
     decode_checkpoint_block, encode_checkpoint_block,
 };
 
@@ -63,6 +63,8 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("dirty-volume-table", &samples::dirty_volume_table().encode(1)),
         dump("dirty-weu-header", &samples::encode_weu(&samples::dirty_weu_header(5))),
         dump("journal-next-superblock", &journal_next_superblock().encode(2)),
+        dump("growing-journal-block", &samples::growing_journal_block(17).encode()),
+        dump("summary-page", &samples::summary_page(&samples::summary(), &samples::summary_place())),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
     ]
     .concat();
@@ -85,6 +87,12 @@ fn the_golden_bytes_decode_to_every_structure() {
         JournalBlock::decode(&golden("journal-block"), JournalSeq(17)),
         Ok(samples::journal_block(17))
     );
+    assert_eq!(
+        JournalBlock::decode(&golden("growing-journal-block"), JournalSeq(17)),
+        Ok(samples::growing_journal_block(17))
+    );
+    let summary = Summary::decode(&golden("summary-page"), &samples::summary_place(), JournalSeq(18));
+    assert_eq!(summary, Ok(samples::summary()));
     let weu = WeuHeader::decode(&golden("weu-header"), WeuSlot(5), samples::WEU_BYTES, samples::EXTENT_BYTES);
     assert_eq!(weu, Ok(samples::weu_header(5)));
     let bytes = golden("extent");

@@ -28,6 +28,7 @@ pub mod recover;
 mod region_map;
 #[cfg(test)]
 mod samples_tests;
+mod summary;
 mod superblock;
 mod volumes;
 mod weu;
@@ -41,6 +42,7 @@ pub use record::{
     JournalBlock, RECORD_BYTES, RECORDS_PER_BLOCK, Record, decode_checkpoint_block, encode_checkpoint_block,
 };
 pub use region_map::{REGION_MAP_BYTES, RegionMap};
+pub use summary::{GrowingUnit, Summary, SummaryChain, SummaryPlace};
 pub use superblock::{Access, Features, SUPERBLOCK_COPIES, Superblock};
 pub use volumes::{
     OriginIdentity, OriginKind, VOLUME_TABLE_BYTES, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable,

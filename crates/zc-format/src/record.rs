@@ -11,12 +11,14 @@ use zc_core::{
 
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType};
-use crate::{BLOCK, FormatError};
+use crate::{BLOCK, FormatError, GrowingUnit};
 
 /// Size of a record.
 pub const RECORD_BYTES: usize = 24;
 /// Bytes before the records of a block.
 const HEAD_BYTES: usize = 64;
+/// Where a journal block names the growing unit.
+const GROWING_AT: usize = 48;
 /// Records in a full block.
 pub const RECORDS_PER_BLOCK: usize = (BLOCK - HEAD_BYTES) / RECORD_BYTES;
 
@@ -269,6 +271,8 @@ pub struct JournalBlock {
     pub region_map_sequence: u64,
     /// Commits in blocks before this one were durable with all they speak of when the block was written.
     pub proved: JournalSeq,
+    /// Where summaries that continue the block may be.
+    pub growing: Option<GrowingUnit>,
     /// At most [`RECORDS_PER_BLOCK`].
     pub records: Vec<Record>,
 }
@@ -291,6 +295,9 @@ impl JournalBlock {
             self.proved.0,
             &self.records,
         );
+        if let (Some(unit), Some(place)) = (self.growing, block.get_mut(GROWING_AT..HEAD_BYTES)) {
+            Writer::new(place).u32(unit.slot.0).u32(unit.generation.0).u32(unit.page);
+        }
         journal_binding(self.sequence).seal(&mut block);
         block
     }
@@ -311,6 +318,7 @@ impl JournalBlock {
             session: head.session,
             region_map_sequence: head.extra,
             proved: JournalSeq(head.proved),
+            growing: decode_growing(bytes)?,
             records: decode_records(bytes, head.count)?,
         })
     }
@@ -381,7 +389,7 @@ fn encode_block(
     let count = u32::try_from(records.len()).unwrap_or(0);
     let mut w = Writer::new(&mut block);
     w.u32(0).u32(magic).u64(number).u64(session).u64(extra).u32(count);
-    w.u32(0).u64(proved).put(&[0; HEAD_BYTES - 48]);
+    w.u32(0).u64(proved).put(&[0; HEAD_BYTES - GROWING_AT]);
     for record in records {
         w.put(&record.encode());
     }
@@ -401,6 +409,12 @@ fn decode_head(bytes: &[u8], magic: u32) -> Result<Head, FormatError> {
     }
     r.u32()?;
     Ok(Head { number, session, extra, count, proved: r.u64()? })
+}
+
+fn decode_growing(bytes: &[u8]) -> Result<Option<GrowingUnit>, FormatError> {
+    let mut r = Reader::new(bytes.get(GROWING_AT..).ok_or(FormatError::Truncated)?);
+    let unit = GrowingUnit { slot: WeuSlot(r.u32()?), generation: Generation(r.u32()?), page: r.u32()? };
+    Ok((unit.generation.0 > 0).then_some(unit))
 }
 
 fn decode_records(bytes: &[u8], count: usize) -> Result<Vec<Record>, FormatError> {

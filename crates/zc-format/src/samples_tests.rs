@@ -7,9 +7,9 @@ use zc_core::{
 
 use crate::damage::Image;
 use crate::{
-    CheckpointHeader, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, Features, Geometry, JournalBlock,
-    OriginIdentity, OriginKind, PlanOptions, Record, RegionMap, Superblock, VolumeRecord, VolumeTable,
-    WeuEntry, WeuHeader, encode_checkpoint_block,
+    CheckpointHeader, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, Features, Geometry, GrowingUnit,
+    JournalBlock, OriginIdentity, OriginKind, PlanOptions, Record, RegionMap, Summary, SummaryPlace,
+    Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader, encode_checkpoint_block,
 };
 
 pub(crate) const WEU_BYTES: u32 = 32 << 10;
@@ -149,8 +149,41 @@ pub(crate) fn journal_block(sequence: u64) -> JournalBlock {
         session: 0x2122_2324_2526_2728,
         region_map_sequence: 8,
         proved: JournalSeq(0),
+        growing: None,
         records: records(),
     }
+}
+
+/// As it is with [`crate::Features::SUMMARIES`].
+pub(crate) fn growing_journal_block(sequence: u64) -> JournalBlock {
+    let unit = GrowingUnit { slot: WeuSlot(0x0021_2223), generation: Generation(0x3132_3334), page: 7 };
+    JournalBlock { growing: Some(unit), ..dirty_journal_block(sequence) }
+}
+
+/// What [`summary`] lies at the end of.
+pub(crate) fn summary_place() -> SummaryPlace {
+    let uuid = superblock().uuid;
+    SummaryPlace { uuid, slot: WeuSlot(0x0021_2223), generation: Generation(0x3132_3334), page: 8 }
+}
+
+/// The first summary behind [`growing_journal_block`] 17.
+pub(crate) fn summary() -> Summary {
+    Summary {
+        next: JournalSeq(18),
+        session: 0x2122_2324_2526_2728,
+        ordinal: 0,
+        first_page: 7,
+        region_map_sequence: 8,
+        proved: JournalSeq(18),
+        records: dirty_records(),
+    }
+}
+
+/// The page that it is in.
+pub(crate) fn summary_page(summary: &Summary, place: &SummaryPlace) -> Vec<u8> {
+    let mut page = vec![0; crate::BLOCK];
+    summary.encode_into(place, &mut page);
+    page
 }
 
 pub(crate) fn fingerprint() -> Fingerprint {

@@ -81,8 +81,18 @@ impl Features {
 
     /// In `incompat`: there may be dirty extents, and records that speak of them.
     pub const WRITE_BACK: u64 = 2;
+
+    /// In `incompat`: units of dirty extents may hold records that the journal lacks.
+    pub const SUMMARIES: u64 = 4;
     /// What this build knows of `incompat`.
-    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK;
+    const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK | Self::SUMMARIES;
+
+    /// A session begins, of this version: with dirty extents there may be summaries.
+    pub const fn begin_session(&mut self, geometry: &Geometry) {
+        if self.incompat & Self::WRITE_BACK != 0 && !geometry.has_journal_device() {
+            self.incompat |= Self::SUMMARIES;
+        }
+    }
 
     /// The features that a layout uses.
     #[must_use]

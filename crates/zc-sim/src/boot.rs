@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::RngExt as _;
 use zc_cache::CacheManager;
-use zc_cache::config::Mode;
+use zc_cache::config::{Canary, Mode};
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
 use zc_core::{ErrorKind, JournalSeq, VolumeId};
@@ -248,6 +248,9 @@ impl World {
         if opened.distrust.is_some() {
             self.coverage.note("starts without trust");
         }
+        if !opened.start.unjournaled.is_empty() {
+            self.coverage.note("starts by summaries");
+        }
         let by_intent = opened.start.intact && !opened.was_clean;
         if by_intent {
             self.coverage.note("starts by intent log");
@@ -269,6 +272,13 @@ impl World {
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes = served.map(|(volume, _)| volume.clone()).collect();
+        let told = core::mem::take(&mut opened.start.unjournaled);
+        let records = if self.canary == Some(Canary::ForgetSummaries) {
+            &records[..records.len() - told.len()]
+        } else {
+            opened.start.unjournaled = told;
+            records
+        };
         let mut manager = CacheManager::new(self.config.clone(), volumes, opened.start);
         manager.set_canary(self.canary);
         records.iter().for_each(|record| manager.replay(record));

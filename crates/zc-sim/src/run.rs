@@ -18,6 +18,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g4-surface-cache-error", Canary::SurfaceCacheError),
     ("g5-early-flush", Canary::EarlyFlush),
     ("g5-repeat-intents", Canary::RepeatIntents),
+    ("g5-forget-summaries", Canary::ForgetSummaries),
     ("g6-epoch-order", Canary::EpochOrder),
     ("g7-short-fingerprint", Canary::ShortFingerprint),
 ];
@@ -209,10 +210,10 @@ mod tests {
     fn every_canary_is_found() {
         for (name, canary) in CANARIES {
             let options = Options { ops: 2000, canary: Some(*canary), ..OPTIONS };
-            let found = (1..=20).any(|seed| {
+            let found = (1..=100).any(|seed| {
                 std::panic::catch_unwind(|| run_seed(seed, &options)).is_ok_and(|outcome| outcome.is_err())
             });
-            assert!(found, "{name} was not found in 20 seeds");
+            assert!(found, "{name} was not found in 100 seeds");
         }
     }
 }

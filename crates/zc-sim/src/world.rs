@@ -16,7 +16,7 @@ use crate::boot::{Files, Raw};
 use crate::clients::Client;
 use crate::content;
 use crate::coverage::Coverage;
-use crate::disk::Disk;
+use crate::disk::{Disk, PAGE};
 use crate::epochs::OriginJudge;
 use crate::oracle::Oracle;
 use crate::promise::Promise;
@@ -235,6 +235,11 @@ impl World {
                     let payload = self.slice(payload);
                     let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
                     header.seal(offset_bytes, &payload, &mut buf[offset_bytes as usize..]);
+                }
+                Action::Summarize { weu, place, summary } => {
+                    let at = place.page as usize * PAGE;
+                    let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
+                    summary.encode_into(&place, &mut buf[at..at + PAGE]);
                 }
                 Action::Intent { record } => self.intent(record),
                 Action::IntentTrim { .. } if self.canary == Some(Canary::RepeatIntents) => {}

@@ -70,11 +70,10 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
     let checkpoint = newest_checkpoint.map(|(header, _)| header);
     let journal = image.journal(checkpoint.map_or(JournalSeq(1), |header| header.journal_start))?;
     check_journal(image, &journal, map, checkpoint, &mut report);
-    for block in &journal.blocks {
-        slots.replay(&block.records, count);
-        dirty.replay(&block.records);
-    }
+    slots.replay(journal.records(), count);
+    dirty.replay(journal.records());
     report.count("journal blocks", u64_from_usize(journal.blocks.len()));
+    report.count("summaries", u64_from_usize(journal.chain.summaries.len()));
     if slots.outside > 0 {
         let text = format!("{} records name slots beyond the last of {count}", slots.outside);
         report.problem(Class::Journal, text);
@@ -168,6 +167,10 @@ fn check_journal(
         } else {
             report.note(format!("journal: {text} (what was being written when the session was cut off)"));
         }
+    }
+    if journal.chain.broken {
+        let text = format!("a summary behind block {next} is missing or damaged: a commit is lost");
+        report.problem(Class::Journal, text);
     }
     let mentioned = journal.blocks.iter().map(|block| block.region_map_sequence).max().unwrap_or(0);
     let mentioned = mentioned.max(checkpoint.map_or(0, |header| header.region_map_sequence));

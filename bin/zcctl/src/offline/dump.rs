@@ -149,9 +149,20 @@ fn journal(image: &Image) -> anyhow::Result<Value> {
             rows.push(row);
         }
     }
+    for summary in &journal.chain.summaries {
+        for found in &summary.records {
+            let mut row = record(found);
+            if let Value::Object(row) = &mut row {
+                row.insert("summary".to_owned(), json!(summary.ordinal));
+                row.insert("session".to_owned(), json!(summary.session));
+            }
+            rows.push(row);
+        }
+    }
     Ok(json!({
         "start": start.0,
         "next": journal.next.0,
+        "summaries": journal.chain.summaries.len(),
         "bytes": super::image::blocks_bytes(journal.blocks.len()),
         "end": journal.end.map(|end| format!("{end:?}")),
         "records": rows,

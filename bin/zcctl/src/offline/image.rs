@@ -7,12 +7,12 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u64};
+use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64};
 use zc_format::recover::{Choice, JournalReplay, ReplayEnd, newest_superblock};
 use zc_format::{
-    Access, BLOCK, CheckpointHeader, FormatError, Geometry, JOURNAL_DEVICE, JournalBlock, JournalLabel,
-    REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, Superblock, VOLUME_TABLE_BYTES, VolumeTable,
-    decode_checkpoint_block,
+    Access, BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JOURNAL_DEVICE, JournalBlock,
+    JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock,
+    VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
 };
 use zc_io::{AlignedBuf, BlockFile, IoError, OpenOptions};
 
@@ -88,6 +88,16 @@ pub(crate) struct Journal {
     pub(crate) end: Option<ReplayEnd>,
     /// A block further on that belongs to the same journal: what lies between is damaged.
     pub(crate) beyond: Option<JournalSeq>,
+    /// What goes on behind the last block, in a unit of dirty extents.
+    pub(crate) chain: SummaryChain,
+}
+
+impl Journal {
+    /// All records, in order of replay.
+    pub(crate) fn records(&self) -> impl Iterator<Item = &Record> {
+        let told = self.chain.summaries.iter().flat_map(|summary| &summary.records);
+        self.blocks.iter().flat_map(|block| &block.records).chain(told)
+    }
 }
 
 impl Image {
@@ -185,7 +195,22 @@ impl Image {
         let (next, end) = (replay.next(), replay.end());
         let session = blocks.last().map_or(self.superblock.created_unix_s, |block| block.session);
         let beyond = self.journal_beyond(start, next, session)?;
-        Ok(Journal { blocks, next, end, beyond })
+        let growing = blocks.last().and_then(|block| block.growing);
+        let chain = growing.map_or_else(SummaryChain::default, |unit| self.summaries(&unit, next, session));
+        Ok(Journal { blocks, next, end, beyond, chain })
+    }
+
+    /// What continues the journal in the unit that its last block names; nothing after a clean stop.
+    fn summaries(&self, unit: &GrowingUnit, next: JournalSeq, session: u64) -> SummaryChain {
+        let geometry = self.geometry();
+        let skip = unit.page.checked_mul(BLOCK_BYTES).filter(|skip| *skip < geometry.weu_bytes);
+        let known = skip.filter(|_| unit.slot.0 < geometry.slots && !self.superblock.clean);
+        let Some(skip) = known else { return SummaryChain::default() };
+        let offset = geometry.slot_offset(unit.slot) + u64::from(skip);
+        match self.read(offset, usize_from_u32(geometry.weu_bytes - skip)) {
+            Ok(tail) => SummaryChain::follow(self.superblock.uuid, unit, next, session, &tail),
+            Err(_) => SummaryChain { broken: true, ..SummaryChain::default() },
+        }
     }
 
     fn journal_block(&self, sequence: JournalSeq) -> anyhow::Result<AlignedBuf> {

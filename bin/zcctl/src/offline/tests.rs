@@ -12,8 +12,9 @@ use zc_core::{
 };
 use zc_format::damage::{Damage, Effect, Image as Target, Place, apply};
 use zc_format::{
-    CheckpointHeader, ExtentHeader, JournalBlock, OriginIdentity, OriginKind, Record, RegionMap, Superblock,
-    VolumeRecord, VolumeTable, WeuEntry, WeuHeader, encode_checkpoint_block,
+    BLOCK, CheckpointHeader, ExtentHeader, GrowingUnit, JournalBlock, OriginIdentity, OriginKind, Record,
+    RegionMap, Summary, SummaryPlace, Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader,
+    encode_checkpoint_block,
 };
 
 use super::check::check;
@@ -139,9 +140,49 @@ impl Cache {
             session: self.session(),
             region_map_sequence,
             proved: JournalSeq(0),
+            growing: None,
             records,
         };
         self.put(self.superblock.geometry.journal_block_offset(block.sequence), &block.encode());
+    }
+
+    /// Block 7, behind which summaries lie in slot 3 from its second page on.
+    fn put_growing(&self) {
+        let unit = GrowingUnit { slot: WeuSlot(3), generation: Generation(1), page: 1 };
+        let block = JournalBlock {
+            sequence: JournalSeq(7),
+            session: self.session(),
+            region_map_sequence: 3,
+            proved: JournalSeq(7),
+            growing: Some(unit),
+            records: vec![Record::Zero { key: key(9) }],
+        };
+        self.put(self.superblock.geometry.journal_block_offset(block.sequence), &block.encode());
+    }
+
+    /// The summary of a page of that unit: sectors of an extent are zero, that is epoch `ordinal + 1`.
+    fn put_summary(&self, ordinal: u32) {
+        let (volume, page) = (VolumeId(0), ordinal + 1);
+        let span = SectorSpan::from_ends(0, 7).unwrap();
+        let records = vec![
+            Record::DirtyZero { key: key(u64::from(page)), span },
+            Record::Committed { volume, epoch: u64::from(page) },
+        ];
+        let summary = Summary {
+            next: JournalSeq(8),
+            session: self.session(),
+            ordinal,
+            first_page: page,
+            region_map_sequence: 3,
+            proved: JournalSeq(8),
+            records,
+        };
+        let uuid = self.superblock.uuid;
+        let place = SummaryPlace { uuid, slot: WeuSlot(3), generation: Generation(1), page };
+        let mut bytes = vec![0; BLOCK];
+        summary.encode_into(&place, &mut bytes);
+        let slot = self.superblock.geometry.slot_offset(place.slot);
+        self.put(slot + u64::from(page) * u64_from_usize(BLOCK), &bytes);
     }
 
     fn put_weu(&self, slot: u32, generation: u32) {
@@ -393,6 +434,26 @@ fn dirty_data_is_counted_and_read() {
     assert_eq!(cache.classes(), [Class::Extent, Class::Dirty]);
     cache.put_journal(8, 3, vec![Record::Clean { volume, epoch: 2 }]);
     assert_eq!(cache.classes(), [Class::Extent], "the origin has it by now");
+}
+
+#[test]
+fn what_summaries_tell_counts_until_the_session_ends_in_order() {
+    let cache = Cache::new();
+    cache.put_superblock(false);
+    cache.put_growing();
+    (0..3).for_each(|ordinal| cache.put_summary(ordinal));
+    let report = cache.check();
+    assert!(report.is_clean(), "{report:?}");
+    for count in [("summaries", 3), ("dirty epochs", 3), ("dirty bytes", 3 * 4096)] {
+        assert!(report.counts.contains(&count), "{count:?} in {report:?}");
+    }
+    let (_, dump) = run(&["dump", "journal", cache.path.to_str().unwrap(), "--json"]);
+    assert!(dump.contains("\"summary\": 2") && dump.contains("\"summaries\": 3"), "{dump}");
+    let second = cache.superblock.geometry.slot_offset(WeuSlot(3)) + 2 * u64_from_usize(BLOCK);
+    cache.put(second, &[0; BLOCK]);
+    assert_eq!(cache.classes(), [Class::Journal], "the third tells that the second is lost");
+    cache.put_superblock(true);
+    assert!(cache.check().is_clean(), "the journal has everything after a clean stop");
 }
 
 #[test]

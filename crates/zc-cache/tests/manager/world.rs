@@ -11,7 +11,7 @@ use zc_core::{
     BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId,
     WeuSlot, usize_from_u32, usize_from_u64,
 };
-use zc_format::{ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
+use zc_format::{BLOCK, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
 use zc_reduce::Reducer;
 
 pub(crate) const V: VolumeId = VolumeId(0);
@@ -306,7 +306,14 @@ impl World {
     pub(crate) fn append_journal(&mut self, records: Vec<Record>) {
         let sequence = JournalSeq(self.journal_end + 1);
         let session = self.superblock.session;
-        let block = JournalBlock { sequence, session, region_map_sequence: 0, proved: sequence, records };
+        let block = JournalBlock {
+            sequence,
+            session,
+            region_map_sequence: 0,
+            proved: sequence,
+            growing: None,
+            records,
+        };
         let offset = usize_from_u64(self.geometry.journal_block_offset(sequence));
         let bytes = block.encode();
         self.device.0[offset..offset + bytes.len()].copy_from_slice(&bytes);
@@ -429,6 +436,11 @@ impl World {
     pub(crate) fn wipe_history(&mut self) {
         let (start, end) = (self.geometry.checkpoint[0], self.geometry.slots_offset);
         self.device.0[usize_from_u64(start)..usize_from_u64(end)].fill(0);
+    }
+
+    /// Slots of the device.
+    pub(crate) fn slots(&self) -> u32 {
+        self.geometry.slots
     }
 
     pub(crate) fn slot_bytes(&mut self, slot: WeuSlot) -> &mut [u8] {
@@ -581,6 +593,10 @@ impl World {
                 let payload = self.slice(payload).to_vec();
                 let buf = self.bufs.get_mut(&weu).unwrap();
                 header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
+            }
+            Action::Summarize { weu, place, summary } => {
+                let at = usize_from_u32(place.page) * BLOCK;
+                summary.encode_into(&place, &mut self.bufs.get_mut(&weu).unwrap()[at..at + BLOCK]);
             }
             Action::WriteWeu { .. } if self.weus_hang => {}
             Action::WritePart { op, slot, weu, start_bytes, len_bytes, .. } => {

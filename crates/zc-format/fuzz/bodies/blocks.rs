@@ -1,10 +1,11 @@
 //! Every metadata block on arbitrary bytes: none panics, what decodes encodes and decodes to the same value, and what a
 //! superblock says lies on its device.
 
-use zc_core::{JournalSeq, WeuSlot};
+use zc_core::{Generation, JournalSeq, WeuSlot};
 use zc_format::{
     Access, BLOCK, CheckpointHeader, FormatError, JournalBlock, JournalLabel, RECORD_BYTES, Record,
-    RegionMap, Superblock, VolumeTable, decode_checkpoint_block, encode_checkpoint_block,
+    RegionMap, Summary, SummaryPlace, Superblock, VolumeTable, decode_checkpoint_block,
+    encode_checkpoint_block,
 };
 
 /// The largest structure.
@@ -35,6 +36,14 @@ pub(crate) fn run(data: &[u8]) {
     );
     let sequence = JournalBlock::peek_sequence(&bytes).unwrap_or(JournalSeq(0));
     stable(&bytes, JournalBlock::encode, |bytes| JournalBlock::decode(bytes, sequence));
+    let next = Summary::peek_next(&bytes).unwrap_or(JournalSeq(0));
+    let place = SummaryPlace { uuid: [0; 16], slot: WeuSlot(0), generation: Generation(0), page: u32::MAX };
+    let encode = |summary: &Summary| {
+        let mut page = vec![0; BLOCK];
+        summary.encode_into(&place, &mut page);
+        page
+    };
+    stable(&bytes, encode, |bytes| Summary::decode(bytes, &place, next));
     for record in data.chunks(RECORD_BYTES) {
         stable(record, |value: &Record| value.encode().to_vec(), Record::decode);
     }
