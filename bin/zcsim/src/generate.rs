@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use zc_trace::workload::{self, Kind, Postmark, Workload};
 
+use crate::settings::ratio;
 use crate::size::Size;
 
 /// What to make.
@@ -52,10 +53,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     access: Size,
     /// Mean of the compression ratio, for all but tpcc
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = ratio)]
     ratio_mean: f64,
     /// Standard deviation of the compression ratio
-    #[arg(long, default_value_t = 0.5)]
+    #[arg(long, default_value_t = 0.5, value_parser = ratio)]
     ratio_deviation: f64,
     /// Tells one trace from another
     #[arg(long, default_value_t = 1)]

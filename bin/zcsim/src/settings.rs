@@ -28,11 +28,17 @@ impl FromStr for Setting {
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct RatioArgs {
     /// For traces without compressed sizes: mean of the compression ratio
-    #[arg(long, value_name = "X", default_value_t = 2.0)]
+    #[arg(long, value_name = "X", default_value_t = 2.0, value_parser = ratio)]
     ratio_mean: f64,
     /// For traces without compressed sizes: standard deviation of the compression ratio
-    #[arg(long, value_name = "X", default_value_t = 0.5)]
+    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = ratio)]
     ratio_deviation: f64,
+}
+
+/// Mean or deviation of a compression ratio.
+pub(crate) fn ratio(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| "a ratio is a number, 0 or larger".to_owned())
 }
 
 impl RatioArgs {
@@ -53,6 +59,9 @@ fn put(table: &mut Table, setting: &Setting) -> anyhow::Result<()> {
     let Some((section, key)) = setting.key.split_once('.') else {
         bail!("\"{}\" is no key: it begins with its section, as in cache.dedup", setting.key);
     };
+    if section == "cache" && all_volumes_have(table, key) {
+        bail!("cache.{key} changes nothing: every volume sets it itself; volume.{key} is for all of them");
+    }
     let empty = || Value::Table(Table::new());
     let mut sections: Vec<&mut Table> = match table.entry(section).or_insert_with(empty) {
         Value::Table(section) => vec![section],
@@ -63,6 +72,13 @@ fn put(table: &mut Table, setting: &Setting) -> anyhow::Result<()> {
         section.insert(key.to_owned(), value(&setting.value));
     }
     Ok(())
+}
+
+/// Whether there are volumes, and each has the key in its own section.
+fn all_volumes_have(table: &Table, key: &str) -> bool {
+    let volumes = table.get("volume").and_then(Value::as_array);
+    let has = |volume: &Value| volume.get(key).is_some();
+    volumes.is_some_and(|volumes| !volumes.is_empty() && volumes.iter().all(has))
 }
 
 /// Changes some keys of a configuration's text.
@@ -111,5 +127,11 @@ mod tests {
         assert!(text(&["cache.seize=5%"]).contains("seize"), "{}", text(&["cache.seize=5%"]));
         assert!(text(&["dedup=true"]).contains("begins with its section"));
         "cache.size".parse::<Setting>().unwrap_err();
+        let shadowed = text(&["volume.compression=zlib", "cache.compression=none"]);
+        assert!(shadowed.contains("volume.compression is for all"), "{shadowed}");
+        for text in ["nan", "inf", "-1", "x"] {
+            ratio(text).unwrap_err();
+        }
+        assert_eq!(ratio("0"), Ok(0.0));
     }
 }
