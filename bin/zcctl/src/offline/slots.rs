@@ -37,6 +37,8 @@ impl Slots {
     pub(crate) fn replay<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>, slots: u32) {
         for record in records {
             let (slot, generation, sealed) = match *record {
+                // A start could not believe what was there: nothing of this generation or an older one counts.
+                Record::SlotSealed { slot, generation, header_bytes: 0, .. } => (slot, generation, None),
                 Record::SlotSealed { slot, generation, weu_seq, .. } => (slot, generation, Some(weu_seq)),
                 Record::SlotRetired { slot, generation } => (slot, generation, None),
                 Record::Duplicate { slot, .. } => {

@@ -338,6 +338,19 @@ fn a_slot_of_another_generation_is_a_problem_unless_a_crash_explains_it() {
 }
 
 #[test]
+fn a_slot_that_a_start_gave_up_is_not_looked_at() {
+    let cache = Cache::new();
+    let given_up = |slot| Record::SlotSealed {
+        slot: WeuSlot(slot),
+        generation: Generation(2),
+        weu_seq: WeuSeq(99),
+        header_bytes: 0,
+    };
+    cache.put_journal(7, 3, vec![given_up(0), given_up(2)]);
+    assert!(cache.check().is_clean(), "slot 0 has an older header, slot 2 has none");
+}
+
+#[test]
 fn a_retired_slot_is_not_looked_at() {
     let cache = Cache::new();
     let retired = Record::SlotRetired { slot: WeuSlot(1), generation: Generation(1) };
