@@ -580,6 +580,12 @@ struct Checkpoints {
 }
 
 impl Checkpoints {
+    /// The session of the one that counts: blocks from its `journal_start` on are of that session or a later one. A
+    /// number that an older session had used before it was cut off may hold that session's block still.
+    fn session(&self) -> Option<u64> {
+        self.newest.as_ref().map(|(header, _)| header.session)
+    }
+
     fn journal_start(&self) -> JournalSeq {
         self.newest.as_ref().map_or(JournalSeq(1), |(header, _)| header.journal_start)
     }
@@ -742,7 +748,7 @@ impl<M: Media> Reader<'_, M> {
         let next = checkpoints.journal_start();
         let mut journal = Journal {
             next,
-            session: self.first_session,
+            session: checkpoints.session().unwrap_or(self.first_session),
             growing: None,
             map_sequence: 0,
             overran: false,

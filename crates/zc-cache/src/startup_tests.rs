@@ -157,6 +157,26 @@ fn the_journal_replays_in_order_and_ends_at_a_block_of_an_older_session() {
     assert_eq!(records, vec![record(1), record(2)]);
 }
 
+/// Its number was given again, and the checkpoint begins with the block that did not arrive.
+#[test]
+fn a_block_of_a_session_before_the_checkpoint_s_is_not_replayed() {
+    let (mut memory, geometry) = formatted();
+    let checkpoint = |session| CheckpointHeader {
+        sequence: 2,
+        session,
+        journal_start: JournalSeq(5),
+        blocks: 0,
+        records: 0,
+        weu_seq_next: WeuSeq(0),
+        region_map_sequence: 1,
+    };
+    put_journal(&mut memory, &geometry, 5, 1002, 1);
+    for (session, replayed) in [(1002, vec![record(5)]), (1003, vec![])] {
+        memory.write(geometry.checkpoint[1], &checkpoint(session).encode(1)).unwrap();
+        assert_eq!(open_it(&mut memory).1, replayed, "a checkpoint of session {session}");
+    }
+}
+
 #[test]
 fn a_region_map_that_became_blank_is_damaged_and_one_that_was_never_written_is_not() {
     let (mut memory, geometry) = formatted();

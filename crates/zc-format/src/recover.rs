@@ -103,7 +103,7 @@ pub struct JournalReplay {
 }
 
 impl JournalReplay {
-    /// A replay from the checkpoint's `journal_start`, of blocks of `first_session` and later ones.
+    /// A replay from the checkpoint's `journal_start`, of blocks of `first_session`, the checkpoint's, and later ones.
     #[must_use]
     pub const fn new(start: JournalSeq, ring_blocks: u64, first_session: u64) -> Self {
         let end = if ring_blocks == 0 { Some(ReplayEnd::Full) } else { None };

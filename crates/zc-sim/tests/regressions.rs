@@ -67,6 +67,12 @@ fn dirty_data_in_a_replaced_unit_is_not_another_unit_s() {
     is_clean(&[1_007_783]);
 }
 
+/// A checkpoint began with a journal block that did not arrive; a block of an older session was under its number.
+#[test]
+fn a_checkpoint_is_continued_by_its_own_session_or_a_later_one() {
+    is_clean(&[1_208_744]);
+}
+
 /// A slot that could not be read at the start got a generation further on, whose few bits in the index were those of
 /// mappings from before when it was used again.
 #[test]

@@ -68,7 +68,7 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
         }
     }
     let checkpoint = newest_checkpoint.map(|(header, _)| header);
-    let journal = image.journal(checkpoint.map_or(JournalSeq(1), |header| header.journal_start))?;
+    let journal = image.journal(checkpoint)?;
     check_journal(image, &journal, map, checkpoint, &mut report);
     slots.replay(journal.records(), count);
     dirty.replay(journal.records());

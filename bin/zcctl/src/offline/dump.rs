@@ -135,9 +135,9 @@ fn checkpoint(image: &Image) -> anyhow::Result<Value> {
 
 fn journal(image: &Image) -> anyhow::Result<Value> {
     let headers = image.checkpoints();
-    let start =
-        newest(&headers, |header| header.sequence).map_or(JournalSeq(1), |(header, _)| header.journal_start);
-    let journal = image.journal(start)?;
+    let checkpoint = newest(&headers, |header| header.sequence).map(|(header, _)| header);
+    let start = checkpoint.map_or(JournalSeq(1), |header| header.journal_start);
+    let journal = image.journal(checkpoint)?;
     let mut rows = Vec::new();
     for block in &journal.blocks {
         for found in &block.records {

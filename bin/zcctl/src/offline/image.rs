@@ -183,17 +183,19 @@ impl Image {
         found
     }
 
-    /// Follows the journal from `start`.
-    pub(crate) fn journal(&self, start: JournalSeq) -> anyhow::Result<Journal> {
+    /// Follows the journal from where the checkpoint leaves off.
+    pub(crate) fn journal(&self, checkpoint: Option<&CheckpointHeader>) -> anyhow::Result<Journal> {
+        let start = checkpoint.map_or(JournalSeq(1), |header| header.journal_start);
+        let first_session = checkpoint.map_or(self.superblock.created_unix_s, |header| header.session);
         let ring = self.geometry().journal_blocks;
-        let mut replay = JournalReplay::new(start, ring, self.superblock.created_unix_s);
+        let mut replay = JournalReplay::new(start, ring, first_session);
         let mut blocks = Vec::new();
         while let Some(wanted) = replay.wanted() {
             let bytes = self.journal_block(wanted)?;
             blocks.extend(replay.feed(&bytes));
         }
         let (next, end) = (replay.next(), replay.end());
-        let session = blocks.last().map_or(self.superblock.created_unix_s, |block| block.session);
+        let session = blocks.last().map_or(first_session, |block| block.session);
         let beyond = self.journal_beyond(start, next, session)?;
         let growing = blocks.last().and_then(|block| block.growing);
         let chain = growing.map_or_else(SummaryChain::default, |unit| self.summaries(&unit, next, session));
