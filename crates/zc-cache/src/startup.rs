@@ -8,8 +8,9 @@
 //! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged, unreadable or
 //! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint
 //! need, or before the end that the superblock names; the journal has run past the checkpoint (a newer checkpoint was
-//! lost); checkpoint or journal name a newer region map than was found. An older checkpoint will do if the journal is
-//! still complete from its start on.
+//! lost); the last session neither wrote the checkpoint nor began from it; checkpoint or journal name a newer region map
+//! than was found. The checkpoint that the last session began from will do in place of one that it wrote, if the journal
+//! is still complete from its start on.
 //!
 //! # Order of writes
 //! Superblocks are rewritten in two halves with a flush between, so that one half is always whole. A format first
@@ -99,8 +100,8 @@ pub enum DistrustReason {
     /// No checkpoint is whole.
     #[error("no checkpoint is complete and valid")]
     Checkpoint,
-    /// The journal has run past the newest checkpoint that was found.
-    #[error("the journal has run past the checkpoint: a newer checkpoint was lost")]
+    /// The journal goes on from another checkpoint than the newest that was found, or has run past it.
+    #[error("the checkpoint that the journal goes on from was lost")]
     OldCheckpoint,
     /// No copy of the region map is valid.
     #[error("no copy of the region map is valid")]
@@ -319,6 +320,7 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
         boot_id: [0; 16],
         created_unix_s: base,
         journal_next: JournalSeq(1),
+        checkpoint: 0,
         label: options.label.clone(),
     };
     if geometry.has_journal_device() {
@@ -382,7 +384,7 @@ pub fn open<M: Media>(
     let (volumes, volume_table_copy) = reader.volume_table()?;
     let maps = reader.region_maps();
     let mut tail = Tail::new(sink);
-    let checkpoints = reader.checkpoint(&mut |record| tail.checkpointed(record));
+    let checkpoints = reader.checkpoint(&previous, &mut |record| tail.checkpointed(record));
     let mut journal = reader.journal(&checkpoints, &mut tail);
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
     // The intent log has all that the session recorded, acknowledged or not.
@@ -413,9 +415,9 @@ pub fn open<M: Media>(
     superblock.clean = false;
     superblock.distrusted = distrust.is_some();
     superblock.boot_id = options.boot_id;
-    superblock.features.compat |= Features::JOURNAL_NEXT;
     superblock.features.begin_session(&geometry);
     superblock.journal_next = journal.next;
+    superblock.checkpoint = checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
     // After a killed daemon what was replayed may not be durable yet; the superblock says that it is.
     flush(media)?;
     write_superblock(media, &superblock)?;
@@ -572,6 +574,8 @@ impl Maps {
 /// Checkpoints as found.
 struct Checkpoints {
     newest: Option<(CheckpointHeader, usize)>,
+    /// It is not the one that the last session began from or wrote: what only that one knew is lost.
+    replaced: bool,
     /// Newest sequence there may be.
     sequence_seen: u64,
     map_sequence: u64,
@@ -633,7 +637,7 @@ fn distrust_reason(
     if mentioned > found {
         return Some(DistrustReason::OldRegionMap { mentioned, found });
     }
-    if journal.overran {
+    if journal.overran || checkpoints.replaced {
         return Some(DistrustReason::OldCheckpoint);
     }
     let before_needed = JournalSeq(checkpoints.journal_needed.0.saturating_sub(1));
@@ -697,7 +701,7 @@ impl<M: Media> Reader<'_, M> {
     }
 
     /// Delivers the newest whole checkpoint.
-    fn checkpoint(&mut self, sink: &mut dyn FnMut(&Record)) -> Checkpoints {
+    fn checkpoint(&mut self, previous: &Superblock, sink: &mut dyn FnMut(&Record)) -> Checkpoints {
         let mut headers = Vec::new();
         let mut unreadable = false;
         for (area, offset) in self.geometry.checkpoint.into_iter().enumerate() {
@@ -714,6 +718,7 @@ impl<M: Media> Reader<'_, M> {
         let first = headers.first().map(|(header, _)| *header);
         let mut found = Checkpoints {
             newest: None,
+            replaced: false,
             sequence_seen: first.map_or(0, |header| header.sequence) + u64::from(unreadable),
             map_sequence: first.map_or(0, |header| header.region_map_sequence),
             journal_needed: first.map_or(JournalSeq(0), |header| header.journal_start),
@@ -721,6 +726,7 @@ impl<M: Media> Reader<'_, M> {
         for (header, area) in headers {
             if let Some(records) = self.checkpoint_records(&header, area) {
                 records.iter().for_each(sink);
+                found.replaced = !previous.goes_on_from(&header);
                 found.newest = Some((header, area));
                 break;
             }

@@ -157,6 +157,35 @@ fn the_journal_replays_in_order_and_ends_at_a_block_of_an_older_session() {
     assert_eq!(records, vec![record(1), record(2)]);
 }
 
+/// A session that began from the newer checkpoint may have lost journal blocks that it made up for, and given their
+/// numbers to others.
+#[test]
+fn an_older_checkpoint_will_do_as_long_as_no_session_began_from_the_newer_one() {
+    let header = |sequence, session, journal_start| CheckpointHeader {
+        sequence,
+        session,
+        journal_start: JournalSeq(journal_start),
+        blocks: 0,
+        records: 0,
+        weu_seq_next: WeuSeq(0),
+        region_map_sequence: 1,
+    };
+    for began in [false, true] {
+        let (mut memory, geometry) = formatted();
+        let opened = open_it(&mut memory).0.unwrap();
+        let (session, at) = (opened.superblock.session, geometry.checkpoint[1]);
+        put_journal(&mut memory, &geometry, 1, session, 1);
+        memory.write(at, &header(2, session, 2).encode(1)).unwrap();
+        if began {
+            assert_eq!(open_it(&mut memory).0.unwrap().distrust, None);
+        }
+        memory.bytes[usize_from_u64(at) + 100] ^= 1;
+        let opened = open_it(&mut memory).0.unwrap();
+        assert_eq!(opened.distrust, began.then_some(DistrustReason::OldCheckpoint));
+        assert_eq!(opened.start.dirty_complete, !began);
+    }
+}
+
 /// Its number was given again, and the checkpoint begins with the block that did not arrive.
 #[test]
 fn a_block_of_a_session_before_the_checkpoint_s_is_not_replayed() {

@@ -452,6 +452,7 @@ proptest! {
             boot_id,
             created_unix_s,
             journal_next: JournalSeq(journal_next),
+            checkpoint: journal_next ^ 5,
             label,
             ..samples::superblock()
         };

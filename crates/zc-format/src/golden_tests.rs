@@ -48,6 +48,11 @@ fn journal_next_superblock() -> Superblock {
     Superblock { journal_next: JournalSeq(0x4142_4344_4546_4748), ..samples::superblock() }
 }
 
+/// With the feature of that name, and the one before.
+fn checkpoint_superblock() -> Superblock {
+    Superblock { checkpoint: 0x5152_5354_5556_5758, ..journal_next_superblock() }
+}
+
 #[test]
 fn every_structure_encodes_to_the_golden_bytes() {
     let text = [
@@ -63,6 +68,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
         dump("dirty-volume-table", &samples::dirty_volume_table().encode(1)),
         dump("dirty-weu-header", &samples::encode_weu(&samples::dirty_weu_header(5))),
         dump("journal-next-superblock", &journal_next_superblock().encode(2)),
+        dump("checkpoint-superblock", &checkpoint_superblock().encode(2)),
         dump("growing-journal-block", &samples::growing_journal_block(17).encode()),
         dump("summary-page", &samples::summary_page(&samples::summary(), &samples::summary_place())),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
@@ -75,6 +81,7 @@ fn every_structure_encodes_to_the_golden_bytes() {
 fn the_golden_bytes_decode_to_every_structure() {
     assert_eq!(Superblock::decode(&golden("superblock"), 2), Ok(samples::superblock()));
     assert_eq!(Superblock::decode(&golden("journal-next-superblock"), 2), Ok(journal_next_superblock()));
+    assert_eq!(Superblock::decode(&golden("checkpoint-superblock"), 2), Ok(checkpoint_superblock()));
     assert_eq!(VolumeTable::decode(&golden("volume-table"), 1), Ok(samples::volume_table()));
     assert_eq!(VolumeTable::decode(&golden("dirty-volume-table"), 1), Ok(samples::dirty_volume_table()));
     assert_eq!(RegionMap::decode(&golden("region-map"), 1), Ok(samples::region_map()));

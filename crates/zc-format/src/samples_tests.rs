@@ -39,6 +39,7 @@ pub(crate) fn superblock() -> Superblock {
         boot_id: *b"fedcba9876543210",
         created_unix_s: 0x3132_3334_3536_3738,
         journal_next: JournalSeq(0),
+        checkpoint: 0,
         label: "caf\u{e9}".to_owned(),
     }
 }

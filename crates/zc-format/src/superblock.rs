@@ -9,7 +9,7 @@ use zc_core::{FingerprintKind, JournalSeq};
 use crate::bytes::{Reader, Writer};
 use crate::crc::{Binding, BlockType};
 use crate::geometry::GEOMETRY_BYTES;
-use crate::{BLOCK, FormatError, Geometry};
+use crate::{BLOCK, CheckpointHeader, FormatError, Geometry};
 
 /// Copies of the superblock: two at each end of the device.
 pub const SUPERBLOCK_COPIES: usize = 4;
@@ -68,6 +68,8 @@ pub struct Superblock {
     pub created_unix_s: u64,
     /// All journal blocks before this one were durable when the copy was written; 0 says nothing.
     pub journal_next: JournalSeq,
+    /// Sequence of the checkpoint that the session began from; 0 says nothing.
+    pub checkpoint: u64,
     /// A name for people; what goes beyond 64 bytes of UTF-8 is not kept.
     pub label: String,
 }
@@ -75,6 +77,9 @@ pub struct Superblock {
 impl Features {
     /// In `compat`: the superblock says how far the journal went.
     pub const JOURNAL_NEXT: u64 = 1;
+
+    /// In `compat`: the superblock names the checkpoint that the session began from.
+    pub const CHECKPOINT: u64 = 2;
 
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
@@ -89,6 +94,7 @@ impl Features {
 
     /// A session begins, of this version: with dirty extents there may be summaries.
     pub const fn begin_session(&mut self, geometry: &Geometry) {
+        self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT;
         if self.incompat & Self::WRITE_BACK != 0 && !geometry.has_journal_device() {
             self.incompat |= Self::SUMMARIES;
         }
@@ -98,11 +104,18 @@ impl Features {
     #[must_use]
     pub const fn of(geometry: &Geometry) -> Self {
         let incompat = if geometry.has_journal_device() { Self::EXTERNAL_JOURNAL } else { 0 };
-        Self { compat: Self::JOURNAL_NEXT, ro_compat: 0, incompat }
+        Self { compat: Self::JOURNAL_NEXT | Self::CHECKPOINT, ro_compat: 0, incompat }
     }
 }
 
 impl Superblock {
+    /// Whether the journal goes on from this checkpoint: the session began from it, or wrote it. Another one may lack
+    /// what that one alone knew: its journal blocks may have been lost, and their numbers given again.
+    #[must_use]
+    pub const fn goes_on_from(&self, checkpoint: &CheckpointHeader) -> bool {
+        self.checkpoint == 0 || checkpoint.session >= self.session || checkpoint.sequence == self.checkpoint
+    }
+
     /// Where the copies of a device of this size are; what it has beyond a multiple of 4096 bytes is not used. If a
     /// copy is found whose geometry has another size (the device has grown), the places that this gives for that size
     /// are to be probed too.
@@ -128,7 +141,7 @@ impl Superblock {
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
         w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind));
         w.u8(u8::from(self.distrusted)).put(&[0; 5]);
-        w.put(&geometry).put(&label).u64(self.journal_next.0);
+        w.put(&geometry).put(&label).u64(self.journal_next.0).u64(self.checkpoint);
         Binding::copy(BlockType::Superblock, copy).seal(&mut block);
         block
     }
@@ -170,7 +183,7 @@ impl Superblock {
             return Err(FormatError::Field("journal_offset"));
         }
         let label = core::str::from_utf8(r.take(LABEL_BYTES)?).map_err(|_| FormatError::Field("label"))?;
-        let journal_next = JournalSeq(r.u64()?);
+        let (journal_next, checkpoint) = (JournalSeq(r.u64()?), r.u64()?);
         Ok(Self {
             uuid,
             features,
@@ -183,6 +196,7 @@ impl Superblock {
             boot_id,
             created_unix_s,
             journal_next,
+            checkpoint,
             label: label.trim_end_matches('\0').to_owned(),
         })
     }

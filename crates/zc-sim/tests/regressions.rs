@@ -73,6 +73,12 @@ fn a_checkpoint_is_continued_by_its_own_session_or_a_later_one() {
     is_clean(&[1_208_744]);
 }
 
+/// The checkpoint that a session had begun from rotted, and the one before it lacked what that one alone knew.
+#[test]
+fn a_start_goes_on_from_the_checkpoint_that_the_session_began_from() {
+    is_clean(&[1_306_226]);
+}
+
 /// A slot that could not be read at the start got a generation further on, whose few bits in the index were those of
 /// mappings from before when it was used again.
 #[test]

@@ -156,6 +156,11 @@ fn check_journal(
         let text = format!("it ends before block {next}, but block {required} was durable");
         report.problem(Class::Journal, text);
     }
+    if checkpoint.is_some_and(|header| !image.superblock.goes_on_from(header)) {
+        let text =
+            format!("the last session began from checkpoint {}, which is lost", image.superblock.checkpoint);
+        report.problem(Class::Checkpoint, text);
+    }
     if journal.end == Some(ReplayEnd::Overrun) {
         let text =
             format!("it has run past the newest checkpoint at block {next}: a newer checkpoint was lost");
@@ -172,7 +177,9 @@ fn check_journal(
         let text = format!("a summary behind block {next} is missing or damaged: a commit is lost");
         report.problem(Class::Journal, text);
     }
-    let mentioned = journal.blocks.iter().map(|block| block.region_map_sequence).max().unwrap_or(0);
+    let by_blocks = journal.blocks.iter().map(|block| block.region_map_sequence);
+    let by_summaries = journal.chain.summaries.iter().map(|summary| summary.region_map_sequence);
+    let mentioned = by_blocks.chain(by_summaries).max().unwrap_or(0);
     let mentioned = mentioned.max(checkpoint.map_or(0, |header| header.region_map_sequence));
     let found = map.map_or(0, |map| map.sequence);
     if map.is_some() && mentioned > found {

@@ -45,6 +45,7 @@ fn superblock(superblock: &Superblock) -> Value {
         "session": superblock.session,
         "clean": superblock.clean,
         "journal_next": superblock.journal_next.0,
+        "checkpoint": superblock.checkpoint,
         "boot_id": hex(&superblock.boot_id),
         "created_unix_s": superblock.created_unix_s,
         "feature_compat": superblock.features.compat,
