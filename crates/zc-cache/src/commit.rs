@@ -1,16 +1,15 @@
 //! Commits: how dirty data becomes durable on the cache device (G5).
 //!
-//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a unit,
-//! writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the journal
-//! and has them written, all at once. If somebody waits, these writes are durable by themselves (FUA), and that is all;
-//! often they are one write (see `summary`).
-//! If anything of the epoch was written otherwise, one flush follows when the device has all of it, shared by every
-//! commit that is ready (group commit). Only then are those who wait answered. While a commit of a volume is under way,
-//! those who ask for another share the next one.
+//! A flush, FUA, age or size ends a volume's open epoch. Its commit then: waits until every version is placed in a
+//! unit, writes the pages of the unit that are not written yet, appends the epoch's records and `Committed` to the
+//! journal and has them written, all at once. If somebody waits, these writes are durable by themselves (FUA), and that
+//! is all; often they are one write (see `summary`). If anything of the epoch was written otherwise, one flush follows
+//! when the device has all of it, shared by every commit that is ready (group commit). Only then are those who wait
+//! answered. While a commit of a volume is under way, those who ask for another share the next one.
 //!
 //! Invariant: a commit ends when each of its writes, and each journal block before its own, was durable by itself or is
-//! covered by a flush that was issued after it had ended; or when its one write was durable. What a restart does with a commit that was cut off is in
-//! [`crate::startup`].
+//! covered by a flush that was issued after it had ended; or when its one write was durable. What a restart does with a
+//! commit that was cut off is in [`crate::startup`].
 
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
@@ -73,11 +72,8 @@ impl Commit {
     }
 
     /// Its piece is on the way, with its records in a summary.
-    pub(crate) fn summarized(&mut self, first: u64, last: u64, parts_before: u64) {
+    pub(crate) fn summarized(&mut self) {
         self.step = Step::Summarized;
-        self.parts_before = parts_before;
-        self.first = first;
-        self.last = last;
     }
 }
 
@@ -300,7 +296,8 @@ impl CacheManager {
     pub(crate) fn commits_in_block(&mut self, block: JournalSeq) {
         let taken = self.journal.taken();
         for commit in self.wb.commits_mut() {
-            if commit.step == Step::Placing {
+            // With a summary it ends before a block is taken.
+            if matches!(commit.step, Step::Placing | Step::Summarized) {
                 continue;
             }
             if commit.first_block.is_none() && commit.first <= taken {

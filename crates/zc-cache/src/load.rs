@@ -51,8 +51,7 @@ impl CacheManager {
     /// recorded again.
     pub fn replay_intent(&mut self, record: &Record) {
         self.replay(record);
-        self.replayed_unjournaled(record);
-        self.replayed_intents.push(*record);
+        self.unjournaled.push(*record);
     }
 
     /// Replays one record of checkpoint, then journal, before [`CacheManager::begin`].
@@ -152,9 +151,6 @@ impl CacheManager {
         self.last_write_ms = now_ms;
         for record in core::mem::take(&mut self.unjournaled) {
             self.replayed_unjournaled(&record);
-            self.record(record);
-        }
-        for record in core::mem::take(&mut self.replayed_intents) {
             self.record(record);
         }
         self.install_dirty();
@@ -302,9 +298,9 @@ impl CacheManager {
         }
     }
 
-    /// Nothing in the slot, or not what checkpoint and journal say: whatever it was, it is void. What could not be
-    /// read now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that. After
-    /// a start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
+    /// Nothing in the slot, or not what checkpoint and journal say: whatever it was, it is void. What could not be read
+    /// now may be readable at the next start, with mappings that are stale by then: a tombstone sees to that. After a
+    /// start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
     /// nothing: a device that misread the header once may find it the next time.
     fn drop_unbelieved(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
         if self.wb.owes(slot) || self.slots.get(slot).filling {

@@ -211,9 +211,8 @@ pub struct CacheManager {
     pub(crate) errors: ErrorRuns,
     pub(crate) load: Option<Load>,
     pub(crate) probes: Probes,
-    /// Records that were replayed from summaries: the journal lacks them.
+    /// Records that were replayed from summaries and the intent log: the journal lacks them.
     pub(crate) unjournaled: Vec<Record>,
-    pub(crate) replayed_intents: Vec<Record>,
     pub(crate) mapping_trusted: bool,
     pub(crate) intact: bool,
     pub(crate) fresh: bool,
@@ -329,7 +328,6 @@ impl CacheManager {
             load: Some(Load::default()),
             probes: Probes::default(),
             unjournaled: start.unjournaled,
-            replayed_intents: Vec::new(),
             mapping_trusted: start.mapping_trusted,
             intact: start.intact,
             fresh: start.fresh,
@@ -634,10 +632,10 @@ impl CacheManager {
         }
     }
 
-    /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from now
-    /// on, but nothing that is under way for it: its rest was not there when that began. Nothing behind it was ever read,
-    /// written or mapped, by this session or one whose mappings are believed: a start believes none behind the end, and
-    /// none at all of a volume that has another length than when it stopped.
+    /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from
+    /// now on, but nothing that is under way for it: its rest was not there when that began. Nothing behind it was ever
+    /// read, written or mapped, by this session or one whose mappings are believed: a start believes none behind the
+    /// end, and none at all of a volume that has another length than when it stopped.
     fn grow(&mut self, id: VolumeId, size_bytes: u64) {
         let extent = u64::from(self.extent_bytes);
         let Some(volume) = self.volumes.get_mut(&id).filter(|volume| volume.cfg.size_bytes < size_bytes)

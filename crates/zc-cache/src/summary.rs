@@ -6,10 +6,10 @@
 //! was recorded since. The
 //! records stay in line for the next block, which repeats them. When that block is taken, a new chain begins.
 //!
-//! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a
-//! chain hold, together, the first records in line, and no more than one block takes; their slot is pinned until that
-//! block is durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given
-//! up) waits for the block.
+//! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a chain
+//! hold, together, the first records in line, and no more than one block takes; their slot is pinned until that block
+//! is durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given up)
+//! waits for the block.
 
 use zc_core::{JournalSeq, VolumeId, WeuSlot, limits};
 use zc_format::{GrowingUnit, Record, Summary, SummaryPlace, WeuHeader};
@@ -75,7 +75,6 @@ impl CacheManager {
     /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
     pub(crate) fn commit_in_summary(&mut self, volume: VolumeId, epoch: u64, records: &[Record]) -> bool {
         let Some(room) = self.summary_room(records.len() + 1) else { return false };
-        let first = self.journal.appended() + 1;
         records.iter().for_each(|record| self.record(*record));
         self.record(Record::Committed { volume, epoch });
         let last = self.journal.appended();
@@ -85,11 +84,12 @@ impl CacheManager {
         let told = self.journal.pending_len();
         self.wb.summary = Some(SummaryWrite { part, volume, told, told_to: last, next_page });
         let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
-        commit.summarized(first, last, self.wb.next_part);
+        commit.summarized();
         true
     }
 
-    /// Room for a summary with so many records more than those in line. `None` if there is none, or no chain to continue.
+    /// Room for a summary with so many records more than those in line. `None` if there is none, or no chain to
+    /// continue.
     fn summary_room(&self, records: usize) -> Option<Room> {
         let chain = self.wb.chain.as_ref().filter(|_| self.wb.summary.is_none())?;
         let unit = self.wb.unit.as_ref()?;

@@ -101,6 +101,20 @@ fn a_clean_stop_leaves_nothing_to_summaries() {
     t.check(0, 8 * E);
 }
 
+/// Or a crash after an answer could decide otherwise, if the summaries are lost in it.
+#[test]
+fn requests_wait_until_the_journal_repeats_what_summaries_told() {
+    let (mut t, _) = flushed(5);
+    t.world = t.world.restart_hanging();
+    let req = t.world.submit_read(V, E, E);
+    assert!(!t.world.replies.contains_key(&req), "answered before what it rests on is in the journal");
+    let len = usize::try_from(E).unwrap();
+    t.world.end_journal_writes(Ok(()));
+    let (result, bytes) = t.world.replies.remove(&req).expect("answered");
+    assert_eq!(result, Ok(()));
+    assert!(bytes.is_some_and(|bytes| bytes == t.twin[len..2 * len]));
+}
+
 #[test]
 fn the_last_summary_that_is_torn_was_never_answered() {
     let (mut t, states) = flushed(4);

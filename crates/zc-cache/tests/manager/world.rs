@@ -204,7 +204,7 @@ impl World {
     }
 
     fn start_with(
-        mut device: Memory,
+        device: Memory,
         geometry: Geometry,
         config: ManagerConfig,
         volumes: Vec<VolumeConfig>,
@@ -212,13 +212,28 @@ impl World {
         kind: FingerprintKind,
         options: &OpenOptions,
     ) -> Self {
+        let (mut world, actions) = Self::begun(device, geometry, config, volumes, origins, kind, options);
+        world.run(actions);
+        world
+    }
+
+    /// A world whose manager has begun, and what it wants done first.
+    fn begun(
+        mut device: Memory,
+        geometry: Geometry,
+        config: ManagerConfig,
+        volumes: Vec<VolumeConfig>,
+        origins: BTreeMap<VolumeId, Vec<u8>>,
+        kind: FingerprintKind,
+        options: &OpenOptions,
+    ) -> (Self, Vec<Action>) {
         let mut records = Vec::new();
         let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
         let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
         records.iter().for_each(|record| manager.replay(record));
         let mut actions = Vec::new();
         manager.begin(0, &mut actions);
-        let mut world = Self {
+        let world = Self {
             manager,
             device,
             origins,
@@ -249,8 +264,7 @@ impl World {
             volumes,
             config,
         };
-        world.run(actions);
-        world
+        (world, actions)
     }
 
     /// Starts again with the same device and origins.
@@ -260,6 +274,16 @@ impl World {
             startup::mark_clean(&mut device, &superblock, manager.journal_next()).unwrap();
         }
         Self::start(device, geometry, config, volumes, origins, kind)
+    }
+
+    /// The same after a power cut, but writes of the journal do not end.
+    pub(crate) fn restart_hanging(self) -> Self {
+        let Self { device, geometry, config, volumes, origins, kind, .. } = self;
+        let options = OpenOptions::default();
+        let (mut world, actions) = Self::begun(device, geometry, config, volumes, origins, kind, &options);
+        world.journal_hangs = true;
+        world.run(actions);
+        world
     }
 
     /// The same, but says whether what the cache holds for the volume is to be believed.
