@@ -1,7 +1,7 @@
 //! Reference policies at the grain of one extent: accesses a second.
 //!
-//! With `ZC_TRACES` naming a folder that has `arc_OLTP.lis.zst`, on that trace; else on a generated one of as many accesses
-//! and pages. The trace is in memory; reading it is not measured.
+//! With `ZC_TRACES` naming a folder that has `arc_OLTP.lis.zst`, on that trace; else on a generated one of as many
+//! accesses and pages. The trace is in memory; reading it is not measured.
 #![expect(clippy::expect_used, reason = "benchmarks")]
 
 use std::hint::black_box;

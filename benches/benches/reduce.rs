@@ -1,4 +1,5 @@
-//! Fingerprints, zero detection and codecs at the extent sizes that matter, on data that LZ4 halves at 8 KiB and on noise.
+//! Fingerprints, zero detection and codecs at the extent sizes that matter, on data that LZ4 halves at 8 KiB and on
+//! noise.
 #![expect(clippy::expect_used, reason = "benchmarks")]
 
 use std::hint::black_box;

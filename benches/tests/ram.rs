@@ -3,8 +3,8 @@
 //! paper's fingerprint entry alone) must never be reached.
 //!
 //! Unique contents are ten million extents; half duplicates and the cap are three, or as many as `ZC_BENCH_RAM_EXTENTS`
-//! says (ten million each take minutes). With ten million: 14.2 bytes per extent unique, 14.2 half duplicates, 24.7 at a cap
-//! that holds a fifth of them, where the tables of 27,000 slots are shared by fewer extents.
+//! says (ten million each take minutes). With ten million: 14.2 bytes per extent unique, 14.2 half duplicates, 24.7 at
+//! a cap that holds a fifth of them, where the tables of 27,000 slots are shared by fewer extents.
 #![expect(clippy::print_stdout, reason = "the figures are the point")]
 
 use std::alloc::System;

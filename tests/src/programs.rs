@@ -48,8 +48,8 @@ fn build() -> PathBuf {
     cargo.args(["build", "--quiet", "--locked", "--profile", profile]);
     cargo.args(["--package", "zcached", "--package", "zcctl", "--package", "zcsim"]);
     cargo.arg("--target-dir").arg(target).current_dir(workspace());
-    // What cargo tells a test about itself must not reach build scripts: some ask for these variables, and everything that
-    // needs them would be built anew each time that the one who calls cargo changes.
+    // What cargo tells a test about itself must not reach build scripts: some ask for these variables, and everything
+    // that needs them would be built anew each time that the one who calls cargo changes.
     for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_a_package(&name.to_string_lossy())) {
         cargo.env_remove(name);
     }

@@ -1,6 +1,6 @@
 //! Simulator and daemon agree: one trace, with real bytes through `zcached` over NBD and with fingerprints through
-//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written. So does
-//! what the daemon itself recorded of the run.
+//! `zcsim run`, under one configuration file, gives the same hits, duplicates, evictions and bytes of units written. So
+//! does what the daemon itself recorded of the run.
 //!
 //! One client waits for each insertion to end before its next request, so that operations end in the simulator's order.
 //! Journal, checkpoints and region maps are written by the clock; their bytes are not compared.

@@ -188,7 +188,8 @@ fn a_volume_does_not_become_read_only_while_its_origin_lacks_something() {
 /// A file and what was in it.
 type Copied = (PathBuf, Vec<u8>);
 
-/// A world whose journal was lost while its volume was dirty. Returns what was flushed, and copies of cache and journal.
+/// A world whose journal was lost while its volume was dirty. Returns what was flushed, and copies of cache and
+/// journal.
 fn journal_lost(seed: u64) -> (World, Vec<u8>, [Copied; 2]) {
     let mut world = world();
     let journal = world.path("journal.img");

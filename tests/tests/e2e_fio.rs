@@ -1,11 +1,10 @@
 //! `kill -9` of the daemon under fio, which then verifies what was acknowledged to it.
 //!
-//! fio's own record says which writes were (`verify_state_save`): when the daemon is dead, a trigger makes fio save
-//! it, and a second fio verifies exactly those writes after the restart. Each of fio's connections has one write in
-//! flight, because fio takes acknowledgements to be in order. Cycles differ in their seed and, because fio does not
-//! compare seeds when it only verifies, in the checksum: a block of an earlier cycle fails verification. Some starts are
-//! killed as well, at some moment in their first 150 ms.
-//! `ZC_KILL_CYCLES` sets the number of kills.
+//! fio's own record says which writes were (`verify_state_save`): when the daemon is dead, a trigger makes fio save it,
+//! and a second fio verifies exactly those writes after the restart. Each of fio's connections has one write in flight,
+//! because fio takes acknowledgements to be in order. Cycles differ in their seed and, because fio does not compare
+//! seeds when it only verifies, in the checksum: a block of an earlier cycle fails verification. Some starts are killed
+//! as well, at some moment in their first 150 ms. `ZC_KILL_CYCLES` sets the number of kills.
 
 #![expect(
     clippy::expect_used,

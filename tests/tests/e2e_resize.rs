@@ -1,4 +1,5 @@
-//! A volume that grows while it is served: `zcctl resize`. Block devices of the kernel grow in `cargo xtask vm functional`.
+//! A volume that grows while it is served: `zcctl resize`. Block devices of the kernel grow in `cargo xtask vm
+//! functional`.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 

@@ -1,7 +1,8 @@
 //! Random mixed I/O through two connections to each of two volumes with shared content, against twins in memory.
 //!
 //! The cache is a quarter of one volume, so write units are evicted all the time. At the end volumes and raw origins
-//! equal the twins. `ZC_SEED` repeats a run, `ZC_TWIN_ROUNDS` or `ZC_TWIN_SECONDS` (of the daemon's clock) lengthens it.
+//! equal the twins. `ZC_SEED` repeats a run, `ZC_TWIN_ROUNDS` or `ZC_TWIN_SECONDS` (of the daemon's clock) lengthens
+//! it.
 
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 

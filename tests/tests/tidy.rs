@@ -15,6 +15,9 @@ use zc_tests::{run_ok, workspace};
 /// Longest source file, tests included.
 const FILE_LINES_MAX: usize = 1000;
 
+/// Widest line of a comment; rustfmt leaves comments alone.
+const COMMENT_COLUMNS_MAX: usize = 122;
+
 /// What may stand at the top level, besides files and dot folders.
 const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs"];
 
@@ -129,6 +132,18 @@ fn long_files(files: &[File]) -> Vec<String> {
     let counted = rust.map(|file| (&file.path, file.text.lines().count()));
     let long = counted.filter(|(_, count)| *count > FILE_LINES_MAX);
     long.map(|(path, count)| format!("{path}: {count} lines, at most {FILE_LINES_MAX} are allowed")).collect()
+}
+
+fn wide_comments(files: &[File]) -> Vec<String> {
+    let mut wide = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let comments = file.text.lines().filter(|line| line.trim_start().starts_with("//"));
+        // A row of a table cannot be wrapped.
+        let prose = comments.filter(|line| !line.contains(" | "));
+        let broken = prose.filter(|line| line.chars().count() > COMMENT_COLUMNS_MAX);
+        wide.extend(broken.map(|line| format!("{}: wrap: {line}", file.path)));
+    }
+    wide
 }
 
 fn missing_headers(files: &[File]) -> Vec<String> {
@@ -310,6 +325,11 @@ fn files_are_at_most_a_thousand_lines() {
 }
 
 #[test]
+fn comments_are_wrapped() {
+    assert_none(&wide_comments(&tree()));
+}
+
+#[test]
 fn every_source_file_opens_with_its_job() {
     assert_none(&missing_headers(&tree()));
 }
@@ -406,6 +426,9 @@ fn every_rule_sees_what_breaks_it() {
     }
     let long = File { path: "bin/a/src/main.rs".to_owned(), text: "\n".repeat(FILE_LINES_MAX + 1) };
     assert_eq!(long_files(&[long]).len(), 1);
+    let wide =
+        |text: &str| File { path: "bin/a/src/main.rs".to_owned(), text: text.repeat(COMMENT_COLUMNS_MAX) };
+    assert_eq!(wide_comments(&[wide("//"), wide("| "), wide("x")]).len(), 1);
 }
 
 #[test]

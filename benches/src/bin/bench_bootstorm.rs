@@ -1,4 +1,5 @@
-//! `cargo xtask bench bootstorm`: see `zc_bench::bootstorm`. Writes `bootstorm.md`, `bootstorm.json` and `bootstorm.svg`.
+//! `cargo xtask bench bootstorm`: see `zc_bench::bootstorm`. Writes `bootstorm.md`, `bootstorm.json` and
+//! `bootstorm.svg`.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
 
 use std::path::{Path, PathBuf};

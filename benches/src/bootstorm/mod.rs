@@ -7,13 +7,14 @@
 //! that holds next to nothing (0 %) they tell what a miss costs more, with one that holds everything (100 %) what a hit
 //! costs more than the same data uncompressed on the SSD.
 //!
-//! Invariants: the boots are cut into slices, and each slice goes to both daemons in turn, in alternating order, so that
-//! what else the machine does hits both alike; a figure is the median over slices, a ratio the median of ratios within
-//! slices. Cache file and origins are opened with direct I/O, read buffer and read-ahead are off: every hit comes from
-//! the SSD, every miss from the origin. At 100 % boots are read until nothing is missed before anything is measured.
+//! Invariants: the boots are cut into slices, and each slice goes to both daemons in turn, in alternating order, so
+//! that what else the machine does hits both alike; a figure is the median over slices, a ratio the median of ratios
+//! within slices. Cache file and origins are opened with direct I/O, read buffer and read-ahead are off: every hit
+//! comes from the SSD, every miss from the origin. At 100 % boots are read until nothing is missed before anything is
+//! measured.
 //!
-//! What a run said (`benches/bootstorm.md`; 20 clones of a Debian 12 boot, two cores and an SSD that a dozen compilers and
-//! fuzzers used too, so means and their quartiles tell of those; of medians something can be said). Median read
+//! What a run said (`benches/bootstorm.md`; 20 clones of a Debian 12 boot, two cores and an SSD that a dozen compilers
+//! and fuzzers used too, so means and their quartiles tell of those; of medians something can be said). Median read
 //! latency to pass-through, all reads, reads up to 32 KiB, longer ones:
 //!
 //! | cache | ND,NC | ND,C | D,NC | D,C | goal |
@@ -21,19 +22,19 @@
 //! | 0 % | 1.53; 1.30; 1.77 | 1.50; 1.47; 2.20 | 1.30; 1.17; 1.51 | 1.34; 1.27; 1.68 | 1.02 |
 //! | 100 % | 1.23; 1.24; 1.37 | 1.55; 1.32; 1.67 | 1.15; 1.17; 1.20 | 1.78; 1.64; 2.42 | 1.05 |
 //!
-//! Every goal is missed, and by more than the paper's figures. 100 % of reads hit where they should, with 1.2 SSD reads a
-//! hit without and 1.5 with deduplication (a clone's own units lie elsewhere); contents shrink by 6.9 times by
+//! Every goal is missed, and by more than the paper's figures. 100 % of reads hit where they should, with 1.2 SSD reads
+//! a hit without and 1.5 with deduplication (a clone's own units lie elsewhere); contents shrink by 6.9 times by
 //! deduplication and 1.9 times by LZ4, the SSD is written 959 MB, 512 MB, 138 MB and 74 MB.
 //!
 //! What bounds it (`benches/bootstorm-profile.txt`): the daemon takes 50 us of CPU for a request in pass-through, 66 to
-//! 70 us for a hit, 100 us with LZ4, 110 to 200 us for a miss that is inserted. Hits: LZ4 is a fifth of the samples, half
-//! of it on the workers, which long reads wait for; uncompressed extents of long reads are copied and checked there,
-//! too. Misses: hashing and LZ4 on the workers take a quarter, on the two cores that the shard and the client need. The
-//! disk's and the scheduler's calls make up most of the rest.
+//! 70 us for a hit, 100 us with LZ4, 110 to 200 us for a miss that is inserted. Hits: LZ4 is a fifth of the samples,
+//! half of it on the workers, which long reads wait for; uncompressed extents of long reads are copied and checked
+//! there, too. Misses: hashing and LZ4 on the workers take a quarter, on the two cores that the shard and the client
+//! need. The disk's and the scheduler's calls make up most of the rest.
 //!
 //! What was tried: 12 slices instead of 60 (quartiles of ratios as wide, medians less stable); the cache at 0 % on the
-//! SSD of the origins (median ratios 0.6 to 3.3: its writes and the origins' reads queue behind each other) and on tmpfs
-//! (the figures above; 1.3 to 1.5, though the shard copies what a disk would fetch itself).
+//! SSD of the origins (median ratios 0.6 to 3.3: its writes and the origins' reads queue behind each other) and on
+//! tmpfs (the figures above; 1.3 to 1.5, though the shard copies what a disk would fetch itself).
 //!
 //! What it does not do: judge, or compare contents with what was written (tests do). The paper's origin was a RAID of
 //! hard disks, ours lies on the SSD: at 0 % an overhead of a few microseconds is a far larger share here.

@@ -1,8 +1,8 @@
 //! The load generator: one thread, a few connections, as many requests in flight on each as asked.
 //!
-//! Job: drive any NBD server alike ([`run`]), or replay what many machines do at once ([`Replay`]), and tell how many requests were answered and how long each took. All
-//! requests that a turn's replies make room for leave in one send; all replies that have arrived are taken in one
-//! receive. One connection blocks in the receive, several in `poll`.
+//! Job: drive any NBD server alike ([`run`]), or replay what many machines do at once ([`Replay`]), and tell how many
+//! requests were answered and how long each took. All requests that a turn's replies make room for leave in one send;
+//! all replies that have arrived are taken in one receive. One connection blocks in the receive, several in `poll`.
 //!
 //! Invariants: a request's latency counts from before its bytes are handed to the socket until its last reply byte was
 //! received. An error reply ends the run: speed of errors is not worth knowing.

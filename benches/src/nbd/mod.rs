@@ -37,15 +37,15 @@
 //! NO_SQARRAY 1.02 at QD1 and nothing at QD32: neither is worth a second way for older kernels.
 //!
 //! Where the scheduler puts client and server decides about QD1: pinned to one CPU the null export answers after 6.3
-//! us, pinned to two after 31.9 us, because the other virtual CPU sleeps and has to be woken. A thread that blocks in
-//! a plain read is woken as a partner of the sender, which is about to sleep, and stays on its CPU (the bare round
-//! trip, nbdkit); a thread that waits for its io_uring is woken like any other and is moved to a CPU that is idle. On
-//! a busy machine there is none, and the null export is near the bare round trip. A hit at
-//! QD1 can pay the same 25 us. On an otherwise idle machine (both virtual CPUs asleep between two requests) an 8 KiB hit
-//! has a median of 93 us where file and bare round trip come to 41 us; with everything pinned to one CPU (`taskset -c
-//! 0`) it is 74 us to 60 us, and the null export 5.3 us to 4.0 us. To sleep in poll(2) on the sockets, which asks for the
-//! partner's wake-up, instead of in the ring was tried: free 50 us as before (both CPUs share a last-level cache, so the
-//! idle one is taken all the same), pinned 6.9 us instead of 5.3 us for the two more system calls: removed.
+//! us, pinned to two after 31.9 us, because the other virtual CPU sleeps and has to be woken. A thread that blocks in a
+//! plain read is woken as a partner of the sender, which is about to sleep, and stays on its CPU (the bare round trip,
+//! nbdkit); a thread that waits for its io_uring is woken like any other and is moved to a CPU that is idle. On a busy
+//! machine there is none, and the null export is near the bare round trip. A hit at QD1 can pay the same 25 us. On an
+//! otherwise idle machine (both virtual CPUs asleep between two requests) an 8 KiB hit has a median of 93 us where file
+//! and bare round trip come to 41 us; with everything pinned to one CPU (`taskset -c 0`) it is 74 us to 60 us, and the
+//! null export 5.3 us to 4.0 us. To sleep in poll(2) on the sockets, which asks for the partner's wake-up, instead of
+//! in the ring was tried: free 50 us as before (both CPUs share a last-level cache, so the idle one is taken all the
+//! same), pinned 6.9 us instead of 5.3 us for the two more system calls: removed.
 //!
 //! What writes paid for most was no copy and no hash: random writes over more regions than could be marked at once
 //! marked and cleared them in turn, each with a flush of the cache device. With as many marks as a volume has regions

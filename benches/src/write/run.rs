@@ -142,8 +142,8 @@ impl Sample {
     }
 }
 
-/// Makes the cache file of a daemon in `dir`. It is written once before, as an SSD's blocks have been: a file system that
-/// allocates blocks commits its own journal with every flush.
+/// Makes the cache file of a daemon in `dir`. It is written once before, as an SSD's blocks have been: a file system
+/// that allocates blocks commits its own journal with every flush.
 pub(super) fn make_cache(dir: &Path, cache_bytes: u64) -> anyhow::Result<()> {
     let file = dir.join("cache.img");
     fill_file(&file, cache_bytes)?;

@@ -40,8 +40,8 @@ struct Run {
     /// Believe nothing that the cache holds: for origins that were written elsewhere meanwhile
     #[arg(long)]
     cold: bool,
-    /// The cache has what this volume's origin lacks, and something speaks against it (the origin changed, the cache is an
-    /// old image): write it to the origin as it is
+    /// The cache has what this volume's origin lacks, and something speaks against it (the origin changed, the cache is
+    /// an old image): write it to the origin as it is
     #[arg(long, value_name = "VOLUME")]
     trust_dirty: Vec<String>,
     /// Give up what only a cache has of this volume; its origin stays as it is

@@ -211,9 +211,9 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Let a volume be as large as its origin has become, while it is used. Its ublk device grows as well, from Linux 6.16
-    /// on; clients of NBD see the new size when they connect again. Exit status: 0 done, 1 the volume has grown but its
-    /// device has not, 2 not possible.
+    /// Let a volume be as large as its origin has become, while it is used. Its ublk device grows as well, from Linux
+    /// 6.16 on; clients of NBD see the new size when they connect again. Exit status: 0 done, 1 the volume has grown
+    /// but its device has not, 2 not possible.
     Resize {
         /// Name of the volume.
         volume: String,
@@ -230,14 +230,15 @@ pub(crate) enum Online {
         /// As a ublk device, which is the default.
         #[arg(long)]
         ublk: bool,
-        /// As a device of the kernel's NBD client, by nbd-client and a Unix socket of the daemon. It does not outlive the daemon.
+        /// As a device of the kernel's NBD client, by nbd-client and a Unix socket of the daemon. It does not outlive
+        /// the daemon.
         #[arg(long, conflicts_with = "ublk")]
         nbd: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Take a volume's block device away, and wait until the origin lacks nothing. Exit status: 0 done, 1 it is away, but
-    /// what the origin lacks is out of reach, 2 not possible.
+    /// Take a volume's block device away, and wait until the origin lacks nothing. Exit status: 0 done, 1 it is away,
+    /// but what the origin lacks is out of reach, 2 not possible.
     Detach {
         /// Name of the volume.
         volume: String,
@@ -267,7 +268,8 @@ pub(crate) enum Online {
     /// Have a running daemon use its cache device again, after that failed and is back: fenced volumes are served with
     /// every flushed byte, the others get their cache back, cold. Refused if it is not as it was left.
     Reattach(Daemon),
-    /// Change a volume's mode until the next reload or start. What write-back leaves is brought to the origin meanwhile.
+    /// Change a volume's mode until the next reload or start. What write-back leaves is brought to the origin
+    /// meanwhile.
     SetMode {
         /// Name of the volume.
         volume: String,

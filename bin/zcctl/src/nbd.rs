@@ -1,12 +1,14 @@
-//! `zcctl attach --nbd` and `detach --nbd`: a volume as a block device of the kernel's NBD client, where there is no ublk.
+//! `zcctl attach --nbd` and `detach --nbd`: a volume as a block device of the kernel's NBD client, where there is no
+//! ublk.
 //!
-//! Job: find a free /dev/nbdN and a Unix socket of the daemon, have `nbd-client` connect them, and write down which volume
-//! it is, for the udev rule that makes the stable link and for the way back.
+//! Job: find a free /dev/nbdN and a Unix socket of the daemon, have `nbd-client` connect them, and write down which
+//! volume it is, for the udev rule that makes the stable link and for the way back.
 //!
 //! Invariants: the note is there before the device is; a device that somebody uses is not taken away unless forced, and
 //! what the kernel holds for it is written out first.
 //!
-//! What it does not do: connect again when the daemon was killed. The kernel then ends requests with errors; ublk waits.
+//! What it does not do: connect again when the daemon was killed. The kernel then ends requests with errors; ublk
+//! waits.
 
 use std::io::Write;
 use std::os::linux::fs::MetadataExt as _;

@@ -38,8 +38,8 @@ pub(crate) struct StartArgs {
     /// The file to make; the daemon makes it, readable by its user alone. One that exists is never written over.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Record a sample of the addresses, such as 10% or 1/8. Of a sample `zcsim` makes caches smaller by itself; to judge
-    /// deduplication record everything.
+    /// Record a sample of the addresses, such as 10% or 1/8. Of a sample `zcsim` makes caches smaller by itself; to
+    /// judge deduplication record everything.
     #[arg(long)]
     share: Option<String>,
     /// End when the file has so many bytes.

@@ -36,8 +36,8 @@ pub(crate) struct Args {
     #[arg(long)]
     shared: Option<f64>,
     /// For tpcc: share of all bytes that compression saves, in place of --ratio-mean (below a half, a little more is
-    /// saved than asked for); 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where and
-    /// How?"
+    /// saved than asked for); 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where
+    /// and How?"
     #[arg(long, default_value_t = 0.70)]
     saving: f64,
     /// For postmark: files at first

@@ -3,9 +3,9 @@
 //! `zcsim info` tells what is in a block trace; `zcsim run`, `sweep` and `size` send one
 //! through a cache, or through many; `zcsim figures` makes the papers' figures.
 //!
-//! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a fixed
-//! workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not found),
-//! 2 usage, 3 something that had to happen never did.
+//! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a
+//! fixed workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not
+//! found), 2 usage, 3 something that had to happen never did.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 mod exhaustive;
@@ -48,7 +48,8 @@ enum Command {
     Size(sizing::Args),
     /// Make the figures of the papers that zcached builds on, ours beside theirs.
     Figures(figures::Args),
-    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, a database under TPC-C, the files of servers.
+    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, a database under TPC-C, the
+    /// files of servers.
     Generate(generate::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),

@@ -84,7 +84,8 @@ pub(crate) struct Args {
     /// With a configuration: on a model of an SSD, mapped by page (7 % kept back) or with log blocks, and what it cost
     #[arg(long, value_name = "MAPPING", requires = "config")]
     pub(crate) ssd: Option<Mapping>,
-    /// With a configuration: simulate time, too, on devices of this profile: hdd, flaz-1d1s, flaz-8d2s, nitro-tps, nitro-cos
+    /// With a configuration: simulate time, too, on devices of this profile: hdd, flaz-1d1s, flaz-8d2s, nitro-tps,
+    /// nitro-cos
     #[arg(long, value_name = "PROFILE", requires = "config", conflicts_with = "check")]
     pub(crate) time: Option<String>,
     /// With --time: clients, each of which waits for its answer

@@ -38,10 +38,11 @@ struct Cli {
 enum Task {
     /// Install what the tests need, then run every check in order.
     Test(TestArgs),
-    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench bootstorm` boots machines,
-    /// `bench write` looks at write-back, `bench rivals` compares caches in a virtual machine.
+    /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench bootstorm` boots
+    /// machines, `bench write` looks at write-back, `bench rivals` compares caches in a virtual machine.
     Bench {
-        /// `nbd`, `bootstorm`, `write` or `rivals` and its options; or passed on to criterion: a filter, `--save-baseline NAME`, ...
+        /// `nbd`, `bootstorm`, `write` or `rivals` and its options; or passed on to criterion: a filter,
+        /// `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
@@ -56,7 +57,8 @@ enum Task {
     },
     /// Feed arbitrary and changed bytes to every decoder; a crash fails and its input is kept.
     Fuzz(fuzz::Args),
-    /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the table.
+    /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the
+    /// table.
     NbdConformance(conformance::Args),
     /// Real kernels and file systems, in a virtual machine.
     Vm(vm::Args),

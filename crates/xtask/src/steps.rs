@@ -171,9 +171,9 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
     table
 }
 
-/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `bootstorm` with itself in pass-through while many
-/// machines boot, `write` write-back with the bare file and with write-through, `rivals` with other caches in a virtual
-/// machine; anything else goes to criterion.
+/// `cargo xtask bench`: `nbd` compares the daemon with other servers, `bootstorm` with itself in pass-through while
+/// many machines boot, `write` write-back with the bare file and with write-through, `rivals` with other caches in a
+/// virtual machine; anything else goes to criterion.
 ///
 /// # Errors
 /// A benchmark cannot be built or fails.

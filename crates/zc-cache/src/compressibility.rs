@@ -1,10 +1,10 @@
 //! Selective compression: data that does not compress comes in streams, and a stream that was found so is not tried
 //! again and again (CaFTL, section III.B.3).
 //!
-//! As there, a filtering table of [`STREAMS_MAX`] sequential streams keeps the last address of each and a counter of its
-//! incompressible chunks (a chunk is an extent here); from [`THRESHOLD`] on the stream is stored as it is. When the table
-//! is full the stream with the smallest counter goes; counters of streams that were not seen for [`STALE_CALLS`] calls
-//! count as 0.
+//! As there, a filtering table of [`STREAMS_MAX`] sequential streams keeps the last address of each and a counter of
+//! its incompressible chunks (a chunk is an extent here); from [`THRESHOLD`] on the stream is stored as it is. When the
+//! table is full the stream with the smallest counter goes; counters of streams that were not seen for [`STALE_CALLS`]
+//! calls count as 0.
 //!
 //! Added to it: compression works beside the stream, so that extents are decided upon before earlier ones are reported;
 //! a stream therefore starts with its first decision and its address follows the decisions. And probes: every n-th

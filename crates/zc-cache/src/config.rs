@@ -127,8 +127,8 @@ pub enum OnLoss {
     /// Every request fails.
     #[default]
     Error,
-    /// Reads of what is not dirty are served from the origin; everything else fails. Where it is not known what is dirty,
-    /// because journal and checkpoint may not tell all of it, everything fails as with [`OnLoss::Error`].
+    /// Reads of what is not dirty are served from the origin; everything else fails. Where it is not known what is
+    /// dirty, because journal and checkpoint may not tell all of it, everything fails as with [`OnLoss::Error`].
     ReadOnly,
 }
 

@@ -3,7 +3,8 @@
 //! One epoch of a volume at a time: its versions are written in the order of their addresses, neighbours in one write,
 //! by the way of a write-through write (the region is marked, what the clean layer held is void); then the origin is
 //! flushed; then `Clean` is made durable; only then is the epoch forgotten and the next one begun. So the origin alone
-//! is at every moment all epochs before some k, and a subset of k. A whole extent becomes a clean mapping where it lies.
+//! is at every moment all epochs before some k, and a subset of k. A whole extent becomes a clean mapping where it
+//! lies.
 //!
 //! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
 //! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded

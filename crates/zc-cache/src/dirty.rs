@@ -5,9 +5,9 @@
 //! an older epoch still owes to the origin stays until that epoch is clean (G6), hidden from readers.
 //!
 //! Invariants: versions of one epoch and extent do not overlap; the order of a list is the order of the writes; every
-//! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a stored
-//! body has one pin of its slot. Whoever takes versions out gets each body once, with its last listing, and must let
-//! the slot go.
+//! version of an extent is named by its epoch's set. A version that was cut in two is listed twice, with one body; a
+//! stored body has one pin of its slot. Whoever takes versions out gets each body once, with its last listing, and must
+//! let the slot go.
 //!
 //! What it does not do: I/O, pinning, journal records, deciding when an epoch ends.
 

@@ -2,8 +2,8 @@
 //!
 //! Records of a volume wait until their `Committed` comes. What no commit follows was never acknowledged as durable and
 //! does not count; a `DirtyReset` says so for the next restart, before any new dirty record. Until it is durable, and
-//! commits that came from the intent log or a summary are, requests of the volumes concerned wait: what readers were shown once must
-//! not be decided otherwise after the next crash (G2).
+//! commits that came from the intent log or a summary are, requests of the volumes concerned wait: what readers were
+//! shown once must not be decided otherwise after the next crash (G2).
 
 use smallvec::SmallVec;
 use zc_core::VolumeId;
@@ -145,8 +145,8 @@ impl CacheManager {
         }
     }
 
-    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used again
-    /// before that is known to be clean: what says so was lost, and an older state of the medium shows through.
+    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used
+    /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
     fn is_outdated(&self, record: &Record) -> bool {
         match *record {
             Record::Dirty { slot, generation, .. } => self.slots.get(slot).generation != generation,

@@ -4,12 +4,12 @@
 //! full fingerprint and the location are read from the slot's WEU header (held in RAM or read from the device), which
 //! decides (contract G7: fewer than 128 bits are a hint only). The index may be smaller than the file index, or absent.
 //!
-//! **Arithmetic.** A key is the first t + floor(log2 B) bits of the fingerprint for B buckets, so that its remainder has
-//! t bits (see `table`); an entry is t + 1 + slot bits. The slot is stored plus one. t is at least [`TAG_BITS_MIN`] and
-//! fills the entry up to whole bytes: 10 million entries over 40 GiB of 2 MiB slots take 15 slot bits, 1 bit and t = 16,
-//! 4 bytes, 4.21 bytes at 95 % load; up to 131,071 slots (256 GiB) 4 bytes still do with t = 14. A lookup compares at
-//! most 32 remainders of which half were placed by the other hash function: the share of lookups with a false
-//! candidate is below 16 / 2^(t - 1), 0.05 % for t = 16 and 0.2 % for t = 14.
+//! **Arithmetic.** A key is the first t + floor(log2 B) bits of the fingerprint for B buckets, so that its remainder
+//! has t bits (see `table`); an entry is t + 1 + slot bits. The slot is stored plus one. t is at least [`TAG_BITS_MIN`]
+//! and fills the entry up to whole bytes: 10 million entries over 40 GiB of 2 MiB slots take 15 slot bits, 1 bit and t
+//! = 16, 4 bytes, 4.21 bytes at 95 % load; up to 131,071 slots (256 GiB) 4 bytes still do with t = 14. A lookup
+//! compares at most 32 remainders of which half were placed by the other hash function: the share of lookups with a
+//! false candidate is below 16 / 2^(t - 1), 0.05 % for t = 16 and 0.2 % for t = 14.
 //!
 //! One fingerprint may have several entries, each with another slot. What it does not do: verify, or count references.
 

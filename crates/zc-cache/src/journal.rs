@@ -1,8 +1,9 @@
 //! The journal as the manager sees it: records waiting, written and durable, and when it needs a checkpoint.
 //!
-//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in
-//! flight at most, so what is written is always a prefix. A block that somebody waits for is written durably by itself
-//! (FUA) and counts once all before it are durable, by a flush or in the same way. What it does not do: I/O, and deciding what to record.
+//! Positions count records since the start. Invariants: `durable <= written <= appended`; one block write is in flight
+//! at most, so what is written is always a prefix. A block that somebody waits for is written durably by itself (FUA)
+//! and counts once all before it are durable, by a flush or in the same way. What it does not do: I/O, and deciding
+//! what to record.
 
 use std::collections::VecDeque;
 

@@ -3,8 +3,8 @@
 //! Job: a [`Note::Learned`] for each extent whose content becomes known by hashing, and whose size by compression. For
 //! volumes of which nobody wants to know, which is the rule, it costs a look at an empty list.
 //!
-//! Invariant: what is told is the extent's content in the order of requests: no write to it was submitted since the one that
-//! brought it. What it does not do: tell what was known before (hits), or look for it.
+//! Invariant: what is told is the extent's content in the order of requests: no write to it was submitted since the one
+//! that brought it. What it does not do: tell what was known before (hits), or look for it.
 
 use zc_core::{Codec, ExtentKey, VolumeId};
 

@@ -11,8 +11,8 @@
 //!
 //! What it costs, in process and without bytes (`cargo xtask bench`, two busy cores): a hit 1.3 us, a miss that is
 //! inserted 3.4 us, a miss that turns out to be a duplicate 2.0 us. Of a hit the file index takes 0.2 us at a million
-//! entries, mostly the CPU's cache misses. The whole hit costs the daemon about 10 us of CPU, so the manager is not what
-//! bounds it and needs no second thread.
+//! entries, mostly the CPU's cache misses. The whole hit costs the daemon about 10 us of CPU, so the manager is not
+//! what bounds it and needs no second thread.
 //!
 //! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them, `persist`
 //! for why a restart never finds a stale mapping, `load` for the restart, [`startup`] for opening a cache device;

@@ -1,4 +1,5 @@
-//! Reads of extents with dirty sectors: those from the dirty layer, what lies between from the clean layer or the origin.
+//! Reads of extents with dirty sectors: those from the dirty layer, what lies between from the clean layer or the
+//! origin.
 //!
 //! Invariant: a dirty sector is never read from anywhere else. If its bytes do not verify, the client gets an error.
 
@@ -16,8 +17,8 @@ use crate::seam::{Action, Request};
 use crate::tracks::ExpectHeld;
 
 impl CacheManager {
-    /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that happens
-    /// where a device told of dirty data that it has no more.
+    /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that
+    /// happens where a device told of dirty data that it has no more.
     pub(crate) fn expected_dirty(
         &self,
         place: &Place,

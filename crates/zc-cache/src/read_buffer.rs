@@ -2,7 +2,8 @@
 //!
 //! A least-recently-used map from address to buffer. Invariants: at most `max_bytes` of buffers, one per address; every
 //! buffer that goes in comes out exactly once, by [`ReadBuffer::insert`] (evicted or replaced),
-//! [`ReadBuffer::invalidate`] or [`ReadBuffer::drain`]. What it does not do: free buffers, know whether they are current.
+//! [`ReadBuffer::invalidate`] or [`ReadBuffer::drain`]. What it does not do: free buffers, know whether they are
+//! current.
 
 use smallvec::SmallVec;
 use zc_core::{BufId, ExtentKey, Map, WeuSlot, usize_from_u32};

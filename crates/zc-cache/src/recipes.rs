@@ -2,8 +2,8 @@
 //!
 //! On a file index miss of a volume whose origin has recipes, the recipe cache may name the extent's content; if the
 //! fingerprint index finds it, the miss becomes a duplicate hit without the origin. What the recipe cache lacks is
-//! asked for in runs, in the background; the miss itself never waits for it. Who goes from run to run finds the next one
-//! asked for already: reading a snapshot, its recipe is there before it (Nitro 3.3).
+//! asked for in runs, in the background; the miss itself never waits for it. Who goes from run to run finds the next
+//! one asked for already: reading a snapshot, its recipe is there before it (Nitro 3.3).
 //!
 //! A run is kept and forgotten as a whole. It is asked for again when a miss meets what a write has voided since.
 //!

@@ -130,7 +130,8 @@ impl Regions {
         }
     }
 
-    /// Chooses regions to retire: idle ones that were last used by `until_ms`, least recently used first, at most `count`.
+    /// Chooses regions to retire: idle ones that were last used by `until_ms`, least recently used first, at most
+    /// `count`.
     pub(crate) fn retirement(&self, count: usize, until_ms: u64) -> Option<Retirement> {
         let is_idle = |region: &Region| region.writers == 0 && region.durable && region.used_ms <= until_ms;
         let mut idle: Vec<_> = self.active.iter().filter(|(_, region)| is_idle(region)).collect();

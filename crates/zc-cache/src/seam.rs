@@ -5,8 +5,8 @@
 //!
 //! Rules a driver keeps:
 //! - Actions are carried out in the order given. [`Action::Copy`], [`Action::Zero`], [`Action::Place`],
-//!   [`Action::Summarize`], [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end is reported with the
-//!   same [`OpId`] exactly once, in any order.
+//!   [`Action::Summarize`], [`Action::Alloc`] and [`Action::Free`] take effect at once; the rest start work whose end
+//!   is reported with the same [`OpId`] exactly once, in any order.
 //! - An event is handled to its end before the next one; results that are known at once are queued, not nested.
 //! - A buffer stays alive until [`Action::Free`], whatever else happens. Writes into one buffer that are in progress
 //!   at the same time never overlap. Client buffers (those named in a [`Request`]) are owned by the manager from the
@@ -165,8 +165,8 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
     },
-    /// Add a volume or change the settings of one that exists. Its region size stays; its size only grows, and its origin
-    /// must have grown before.
+    /// Add a volume or change the settings of one that exists. Its region size stays; its size only grows, and its
+    /// origin must have grown before.
     Configure(Box<VolumeConfig>),
     /// Stop: finish requests, write what is in memory, make it durable, then [`Action::Stopped`].
     /// No request may follow.

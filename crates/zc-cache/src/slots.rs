@@ -186,8 +186,8 @@ impl SlotTable {
         entry.reuses_now + entry.reuses_before < mask
     }
 
-    /// Gives a slot that is not in use a generation further on. Its short form may be that of an entry from before, so the
-    /// slot is not used until the index was swept, twice.
+    /// Gives a slot that is not in use a generation further on. Its short form may be that of an entry from before, so
+    /// the slot is not used until the index was swept, twice.
     pub(crate) fn skip_to(&mut self, slot: WeuSlot, generation: Generation) {
         let mask = self.generation_mask;
         let entry = self.normalised(slot);

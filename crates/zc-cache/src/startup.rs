@@ -462,8 +462,8 @@ pub fn write_volume_table<M: Media>(
     flush(media)
 }
 
-/// Marks the session as ended cleanly, with the journal's end ([`crate::manager::CacheManager::journal_next`]), after [`crate::seam::Action::Stopped`] with `clean`; the last thing before the
-/// device is closed.
+/// Marks the session as ended cleanly, with the journal's end ([`crate::manager::CacheManager::journal_next`]), after
+/// [`crate::seam::Action::Stopped`] with `clean`; the last thing before the device is closed.
 ///
 /// # Errors
 /// When the device fails; the next start then takes the stop for unclean.

@@ -570,7 +570,8 @@ impl CacheManager {
         self.finish_dropping(volume);
     }
 
-    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it did.
+    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
+    /// did.
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
         let good = self.health == Health::Good;
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return false };

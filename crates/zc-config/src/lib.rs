@@ -3,8 +3,8 @@
 //! Job: read, check what can be checked without touching the system, and say what is wrong in one sentence per
 //! mistake with file, line and key, all mistakes at once.
 //!
-//! Invariants: unknown keys are errors; a [`Config`] that exists is consistent and within its bounds (`limits.rs`);
-//! any bytes at all give a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every
+//! Invariants: unknown keys are errors; a [`Config`] that exists is consistent and within its bounds (`limits.rs`); any
+//! bytes at all give a configuration or an error, in bounded time and memory. `configs/zcached.toml` documents every
 //! key at its default.
 //!
 //! What it does not do: look at devices or files, which is for `zc-engine`; [`Config::places`] and

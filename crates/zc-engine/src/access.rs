@@ -3,9 +3,9 @@
 //! Job: the exports as one connection sees them: by the client's address, whether it came over TLS, and the names in
 //! its certificate.
 //!
-//! Invariants: what is not allowed is not listed. An address rule hides the export altogether; a TLS or certificate rule
-//! says so, because the client can do something about it. Rules are asked anew with every option, since TLS may begin in
-//! between. A client keeps an export it chose when rules change.
+//! Invariants: what is not allowed is not listed. An address rule hides the export altogether; a TLS or certificate
+//! rule says so, because the client can do something about it. Rules are asked anew with every option, since TLS may
+//! begin in between. A client keeps an export it chose when rules change.
 //!
 //! What it does not do: check certificates (`tls` does). Address rules are for TCP; Unix sockets have mode and owner.
 

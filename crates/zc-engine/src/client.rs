@@ -1,7 +1,7 @@
 //! A small blocking NBD client, for `quickstart`, tools and tests.
 //!
-//! Job: connect over TCP or a Unix socket, keep several requests in flight ([`NbdClient::submit`], [`NbdClient::wait`]),
-//! or one at a time with the plain functions.
+//! Job: connect over TCP or a Unix socket, keep several requests in flight ([`NbdClient::submit`],
+//! [`NbdClient::wait`]), or one at a time with the plain functions.
 //!
 //! Invariants: each submitted request is reported once by [`NbdClient::wait`], in whatever order the server answers. A
 //! request that fails on the server is a result; a broken connection or protocol is an error that ends the client.
@@ -309,7 +309,8 @@ impl NbdClient {
         }
     }
 
-    /// Reads bytes (answers to submitted requests that come before are dropped, as by all plain functions), splitting what is longer than the server takes at once.
+    /// Reads bytes (answers to submitted requests that come before are dropped, as by all plain functions), splitting
+    /// what is longer than the server takes at once.
     ///
     /// # Errors
     /// When the server reports an error or the connection breaks.

@@ -1,7 +1,8 @@
 //! The control plane's commands about recordings.
 //!
 //! Invariants: a volume has one recording at a time, all volumes together a bounded number. A file is made anew, never
-//! written over, readable by the daemon's user alone. Who may use the control socket may say where: it is that user, or root.
+//! written over, readable by the daemon's user alone. Who may use the control socket may say where: it is that user, or
+//! root.
 //!
 //! What it does not do: record; see `record`.
 

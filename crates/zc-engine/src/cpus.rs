@@ -1,7 +1,7 @@
 //! Which CPUs a thread may run on.
 //!
-//! Invariants: what cannot be set is said and costs speed only. Threads inherit from the one that begins them: the shard's
-//! is bound after its workers have begun; what it begins later sleeps in the kernel (`origin_map`).
+//! Invariants: what cannot be set is said and costs speed only. Threads inherit from the one that begins them: the
+//! shard's is bound after its workers have begun; what it begins later sleeps in the kernel (`origin_map`).
 //!
 //! What it does not do: choose.
 

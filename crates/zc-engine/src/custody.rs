@@ -161,8 +161,8 @@ impl Custody {
         })
     }
 
-    /// Remembers, where a cache that is out of reach cannot be told, that a volume's epochs up to this one are given up:
-    /// when the cache is back they must not be written over what the origin got meanwhile. Blocks.
+    /// Remembers, where a cache that is out of reach cannot be told, that a volume's epochs up to this one are given
+    /// up: when the cache is back they must not be written over what the origin got meanwhile. Blocks.
     pub(crate) fn give_up(&self, name: &str, epoch: u64) -> Result<(), EngineError> {
         self.state.update(|state| {
             if let Some(entry) = state.volumes.get_mut(name) {

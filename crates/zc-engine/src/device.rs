@@ -266,8 +266,8 @@ impl Shard {
 }
 
 /// The blocks of the device within `pages` that can hold the extents: where blocks are smaller than pages, less is read
-/// than the pages that an extent touches. A raw 8 KiB extent with its header straddles three pages, 12 KiB, and 17 or 18
-/// blocks of 512 bytes. How long a compressed one is, its header says; it is no longer than a raw one.
+/// than the pages that an extent touches. A raw 8 KiB extent with its header straddles three pages, 12 KiB, and 17 or
+/// 18 blocks of 512 bytes. How long a compressed one is, its header says; it is no longer than a raw one.
 fn blocks_of(pages: &Range<u32>, parts: &[ExtentRead], block_bytes: u32) -> Range<u32> {
     let starts = parts.iter().map(|part| part.expected.offset_bytes);
     let ends = parts.iter().map(|part| {
@@ -281,9 +281,9 @@ fn blocks_of(pages: &Range<u32>, parts: &[ExtentRead], block_bytes: u32) -> Rang
     start..end.clamp(start, pages.end)
 }
 
-/// What decoding on the data-plane thread takes of its bound, in decoded bytes; `None`: the workers do it. Pages as long
-/// as what they decode to are not compressed: to verify and copy takes a quarter of decompressing, and less than to
-/// hand over.
+/// What decoding on the data-plane thread takes of its bound, in decoded bytes; `None`: the workers do it. Pages as
+/// long as what they decode to are not compressed: to verify and copy takes a quarter of decompressing, and less than
+/// to hand over.
 fn inline_cost_bytes(pages_bytes: usize, raw_bytes: u32) -> Option<u32> {
     if pages_bytes >= usize_from_u32(raw_bytes) {
         return Some(raw_bytes / 4);

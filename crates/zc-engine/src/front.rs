@@ -1,7 +1,7 @@
 //! From client requests to the manager's and back.
 //!
-//! Job: turn each request of an NBD connection or a ublk device into manager requests on whole sectors, order overlapping writes (see `locks`), read
-//! and merge the edges of writes that are not sector-aligned, and answer.
+//! Job: turn each request of an NBD connection or a ublk device into manager requests on whole sectors, order
+//! overlapping writes (see `locks`), read and merge the edges of writes that are not sector-aligned, and answer.
 //!
 //! Invariants: a client request is answered once, after the last of its manager requests; a write holds its range from
 //! before its first manager request until after its last. A vanished connection's requests run to their end.

@@ -1,12 +1,12 @@
 //! The intent log: what the journal does not hold yet, in a plain file that outlives the process but need not outlive
 //! the machine (see [`zc_cache::seam::Action::Intent`]).
 //!
-//! Layout: a header of 64 bytes (magic, cache, boot, session, validity, records to skip, journal block), then records as
-//! in the journal, oldest first. Written without a flush: after a power cut the boot identity differs and the file is
-//! ignored.
+//! Layout: a header of 64 bytes (magic, cache, boot, session, validity, records to skip, journal block), then records
+//! as in the journal, oldest first. Written without a flush: after a power cut the boot identity differs and the file
+//! is ignored.
 //!
-//! Invariants: a file that is marked valid holds, behind those to skip, every record that is not in a journal block up to
-//! the one its header names, and none that is. A restart records again what it reads here: with records that the
+//! Invariants: a file that is marked valid holds, behind those to skip, every record that is not in a journal block up
+//! to the one its header names, and none that is. A restart records again what it reads here: with records that the
 //! journal has, a second crash in the midst of that would leave an older state on top of a newer one. So the header
 //! follows the journal before the next block of it is submitted. A failure to write removes the mark, or the file; it
 //! never stops the daemon.

@@ -13,10 +13,10 @@
 //! (`zc-format`), or contain unsafe code.
 //!
 //! Where to read on: `shard` for the event loop, `net` for connections and their bounds, `access` and `tls` for who may
-//! connect, `front` for the way of a request, `status` for what clients are told of the cache,
-//! `ublk` and `ublk_control` for block devices of the kernel, `exec` and `device` for actions,
-//! `startup` and `pairing` for what is checked before anything is touched, `reattach` for a cache device that is back, `resize` for an origin
-//! that has grown, `record` for recordings, `CONTROL.md` for the control socket.
+//! connect, `front` for the way of a request, `status` for what clients are told of the cache, `ublk` and
+//! `ublk_control` for block devices of the kernel, `exec` and `device` for actions, `startup` and `pairing` for what is
+//! checked before anything is touched, `reattach` for a cache device that is back, `resize` for an origin that has
+//! grown, `record` for recordings, `CONTROL.md` for the control socket.
 #![forbid(unsafe_code)]
 
 mod access;

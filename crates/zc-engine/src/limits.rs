@@ -27,8 +27,8 @@ pub(crate) const KEEPALIVE_PROBES: u32 = 6;
 pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
-/// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones are
-/// decoded by workers in groups of so many bytes (FlaZ 2.2.5 decodes them in parallel).
+/// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones
+/// are decoded by workers in groups of so many bytes (FlaZ 2.2.5 decodes them in parallel).
 pub(crate) const INLINE_DECODE_BYTES: u32 = 32 << 10;
 /// Bytes decompressed on the data-plane thread in one turn (what is not compressed counts a quarter); what exceeds it
 /// goes to the workers.
@@ -37,11 +37,11 @@ pub(crate) const INLINE_DECODE_BYTES_PER_TURN: u32 = 512 << 10;
 pub(crate) const REDUCE_JOBS_MAX: usize = 16_384;
 /// Jobs of insertions that are handed over at once; fewer wait for others for a millisecond or two.
 pub(crate) const REDUCE_JOBS_TOGETHER: usize = 8;
-/// Bytes that the data-plane thread hashes, compares or compresses with LZ4 itself in one turn when a client waits for a flush:
-/// about as long as waking a worker and being woken takes, twice.
+/// Bytes that the data-plane thread hashes, compares or compresses with LZ4 itself in one turn when a client waits for
+/// a flush: about as long as waking a worker and being woken takes, twice.
 pub(crate) const HURRY_INLINE_BYTES: usize = 32 << 10;
-/// Bytes of a job that it does itself whenever there is no other: a flush may come any moment, and a worker that is woken
-/// for so little costs more than the work.
+/// Bytes of a job that it does itself whenever there is no other: a flush may come any moment, and a worker that is
+/// woken for so little costs more than the work.
 pub(crate) const ALONE_INLINE_BYTES: usize = 8 << 10;
 /// Milliseconds to the next turn while they do.
 pub(crate) const TICK_JOBS_MS: u64 = 1;

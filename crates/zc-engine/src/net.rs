@@ -109,7 +109,8 @@ impl Shard {
         }
     }
 
-    /// Makes room at the cost of the client that has been choosing an export for the longest time. False: there is none.
+    /// Makes room at the cost of the client that has been choosing an export for the longest time. False: there is
+    /// none.
     fn drop_oldest_handshake(&mut self) -> bool {
         while let Some(id) = self.handshakes.pop_front() {
             if self.conns.get(&id).is_some_and(|conn| conn.volume.is_none() && !conn.dead) {

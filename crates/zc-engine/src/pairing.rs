@@ -1,13 +1,13 @@
 //! Does this cache belong to these origins, and may what it holds be believed?
 //!
-//! The origin carries no mark of ours, so the proof comes from three sides: what the cache's volume table says, what the
-//! state directory remembers, and what the origin looks like now. Clean contents are trusted when all agree; when they
-//! disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about identity
-//! the start is refused and nothing is touched, unless a cold start was asked for.
+//! The origin carries no mark of ours, so the proof comes from three sides: what the cache's volume table says, what
+//! the state directory remembers, and what the origin looks like now. Clean contents are trusted when all agree; when
+//! they disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about
+//! identity the start is refused and nothing is touched, unless a cold start was asked for.
 //!
 //! A volume that may have dirty data is never started on a doubt: its data would be lost, or old data would be written
-//! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has two
-//! ways out: to trust this cache with it, or to give the data up ([`Answers`]).
+//! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has
+//! two ways out: to trust this cache with it, or to give the data up ([`Answers`]).
 //!
 //! What stays undetectable: a block device, or after an unclean stop a file, that somebody else wrote meanwhile, unless
 //! the sample of extents that the manager compares with the origin meets a change.

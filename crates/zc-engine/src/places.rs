@@ -1,7 +1,7 @@
 //! Are the files of a configuration different files?
 //!
-//! Job: refuse, before anything is opened, a cache or journal that is also an origin, or an origin of two volumes, under
-//! whatever names: symbolic links, hard links, several nodes of one device.
+//! Job: refuse, before anything is opened, a cache or journal that is also an origin, or an origin of two volumes,
+//! under whatever names: symbolic links, hard links, several nodes of one device.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};

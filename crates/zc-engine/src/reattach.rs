@@ -7,13 +7,13 @@
 //! To the manager it is a crash and a restart: the old one is dropped, the new one is made by the code of a start, from
 //! superblock, checkpoint, journal and intent log, after the same judgement of what may be believed. Three things differ,
 //! and each only says no more often:
-//! - Whatever the state directory says, no clean mapping is believed: the origins were written while the cache was away.
-//!   Stored contents serve as dedup targets, as after any cold start.
+//! - Whatever the state directory says, no clean mapping is believed: the origins were written while the cache was
+//!   away. Stored contents serve as dedup targets, as after any cold start.
 //! - An image of another session than the last of this process is refused, older or newer: somebody put it back, or
 //!   used it meanwhile. Another cache is refused, nothing is formatted or created.
 //! - What was acknowledged and not flushed when the device failed is lost, as in a crash. But this server lives on, and
-//!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be; to it
-//!   this is a restart of its daemon.
+//!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be; to
+//!   it this is a restart of its daemon.
 //!
 //! Between the two managers nothing is in flight: requests are held back, unanswered, until every action of the old one
 //! has ended (`pause`). Until the last step, anything that fails leaves the old one in place, and the fences up. The

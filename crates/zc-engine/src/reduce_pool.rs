@@ -4,10 +4,11 @@
 //! (FlaZ 2.2.5), and put results where the data plane finds them.
 //!
 //! To wake a thread costs more than to hash an extent, so what belongs to insertions is gathered on both ways: jobs are
-//! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are many or
-//! nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes at once: decoding
-//! always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and little of that is done by the thread that
-//! brings it, because to wake a worker and to be woken by it takes longer. So it is with a small job that is alone.
+//! handed over when there are some or a millisecond or two have passed, and results wake the data plane when there are
+//! many or nothing came for a moment, unless a turn for another reason took them before. What a client waits for goes
+//! at once: decoding always, the rest while a client waits for a flush ([`ReducePool::hurry`]); and little of that is
+//! done by the thread that brings it, because to wake a worker and to be woken by it takes longer. So it is with a
+//! small job that is alone.
 //!
 //! Invariants: both queues are bounded together; a job that does not fit is carried out by the thread that brings it,
 //! so that none is lost and memory stays bounded. Each job yields one result, and the data plane hears of it without

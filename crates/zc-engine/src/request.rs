@@ -1,8 +1,8 @@
 //! Lines of the control socket as commands (`CONTROL.md`).
 //!
 //! Job: turn a line into a command or say why it is none. Invariants: any bytes give one or the other; unknown commands
-//! and fields are refused; a refusal is short, however long what it quotes. What it does not do: carry commands out, or bound the line (`control` does both). It
-//! uses nothing of this crate, so that the fuzzer builds without the daemon.
+//! and fields are refused; a refusal is short, however long what it quotes. What it does not do: carry commands out, or
+//! bound the line (`control` does both). It uses nothing of this crate, so that the fuzzer builds without the daemon.
 
 use serde::Deserialize;
 

@@ -8,8 +8,8 @@
 //! 3. The data plane: the origin's bound, the manager, exports, the devices that the shard serves.
 //! 4. The block device of the kernel, whose users are told and may use the rest at once.
 //!
-//! Step 3 is safe with requests in flight: all of them end at the old end or before. Why the cache holds nothing of what
-//! is behind it, is said where the manager grows.
+//! Step 3 is safe with requests in flight: all of them end at the old end or before. Why the cache holds nothing of
+//! what is behind it, is said where the manager grows.
 //!
 //! # What it does not do
 //! Make a volume smaller. An origin that has shrunk under a running daemon answers with errors behind its end; after a

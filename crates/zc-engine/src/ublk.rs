@@ -1,10 +1,11 @@
 //! ublk devices on the data plane.
 //!
-//! Job: run the operations of a [`Server`] on the shard's ring and turn its requests into client requests (see `front`).
+//! Job: run the operations of a [`Server`] on the shard's ring and turn its requests into client requests (see
+//! `front`).
 //!
 //! Invariants: a request that was begun is given back when it is answered. While the daemon stops, no new ones are
-//! begun: the kernel keeps them, and issues them again to the daemon that takes the device over. A device whose tags are
-//! all gone is let go, its files closed, and whoever waits for that is told.
+//! begun: the kernel keeps them, and issues them again to the daemon that takes the device over. A device whose tags
+//! are all gone is let go, its files closed, and whoever waits for that is told.
 //!
 //! What it does not do: add, start or remove devices (`ublk_control` does).
 

@@ -321,7 +321,8 @@ impl Worker {
     /// Takes over the volume's device of a daemon that is gone. `None`: there is none, or none that is worth it.
     ///
     /// A volume that went back behind acknowledged writes is like a disk that lost its power: what is mounted has to be
-    /// told by errors, because it would not write again what it takes for written, and a later flush would cover a hole.
+    /// told by errors, because it would not write again what it takes for written, and a later flush would cover a
+    /// hole.
     fn take_over(&mut self, plan: &Plan) -> Result<Option<Attached>, UblkError> {
         let (control, _) = self.control()?;
         let left = control.list()?;

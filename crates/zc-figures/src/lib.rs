@@ -4,8 +4,8 @@
 //! numbers ([`paper`], from `numbers.csv` beside this crate), assert what the paper's text says of its shape, and write
 //! the lot as CSV, SVG and one HTML file ([`report`]).
 //!
-//! Invariants: the same scale and traces give the same figures on every machine. Every number of a paper has its place in
-//! it. A shape that does not hold is an outcome, not an error; it is for the caller to fail.
+//! Invariants: the same scale and traces give the same figures on every machine. Every number of a paper has its place
+//! in it. A shape that does not hold is an outcome, not an error; it is for the caller to fail.
 //!
 //! What came of it: `FIGURES.md` beside this crate.
 //!

@@ -1,7 +1,7 @@
 //! The papers' numbers, each with its place, from `numbers.csv`.
 //!
-//! One line per number or row of numbers: `id,source,what,metric,value,unit`; no field has a comma, several values stand
-//! between bars. They are facts that the papers state in text or tables; curves that are only drawn are not here.
+//! One line per number or row of numbers: `id,source,what,metric,value,unit`; no field has a comma, several values
+//! stand between bars. They are facts that the papers state in text or tables; curves that are only drawn are not here.
 
 const CSV: &str = include_str!("../numbers.csv");
 

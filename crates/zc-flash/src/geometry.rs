@@ -114,8 +114,8 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// The emulated SSD of "Compression and SSD: Where and How?" (section 4.1: 25 us to read, 250 us to write). Not from
-    /// the paper: 2 ms to erase, 5,000 cycles.
+    /// The emulated SSD of "Compression and SSD: Where and How?" (section 4.1: 25 us to read, 250 us to write). Not
+    /// from the paper: 2 ms to erase, 5,000 cycles.
     pub const WHERE_AND_HOW: Self =
         Self { read_us: 25, program_us: 250, erase_us: 2000, endurance: ENDURANCE_MLC };
 

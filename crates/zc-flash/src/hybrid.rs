@@ -1,15 +1,15 @@
 //! A translation layer with data blocks mapped as a whole, and log blocks mapped by page for what does not fit.
 //!
-//! After BAST, FAST and their kin, as Nitro's simulator has it (section 4): logical pages of a data block lie at their own
-//! offsets. Overwritten pages go to log blocks, which are few. A write to the first page of a logical block opens a
-//! *sequential* log block, which takes the pages that follow; complete, it becomes the data block (switch merge); pushed
-//! out before, the rest is copied to it (partial merge). All else goes to *random* log blocks, shared by all; when these
-//! run short, each logical block with a page in the emptiest of them is written anew from wherever its pages are (full
-//! merge). Trimmed pages are not copied, and a block in which nothing lives is erased at once. Wear is levelled by using
-//! the least worn erased block first; data that never change are not moved for it.
+//! After BAST, FAST and their kin, as Nitro's simulator has it (section 4): logical pages of a data block lie at their
+//! own offsets. Overwritten pages go to log blocks, which are few. A write to the first page of a logical block opens a
+//! *sequential* log block, which takes the pages that follow; complete, it becomes the data block (switch merge);
+//! pushed out before, the rest is copied to it (partial merge). All else goes to *random* log blocks, shared by all;
+//! when these run short, each logical block with a page in the emptiest of them is written anew from wherever its pages
+//! are (full merge). Trimmed pages are not copied, and a block in which nothing lives is erased at once. Wear is
+//! levelled by using the least worn erased block first; data that never change are not moved for it.
 //!
-//! Invariants: a logical page has at most one live flash page, in its data block or in a log block; a block's live count
-//! is the number of those it holds.
+//! Invariants: a logical page has at most one live flash page, in its data block or in a log block; a block's live
+//! count is the number of those it holds.
 
 use std::collections::VecDeque;
 

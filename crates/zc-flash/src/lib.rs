@@ -3,7 +3,8 @@
 //! Job: flash as it is (pages programmed once per erasure, erased in blocks), and two translation layers over it.
 //!
 //! - [`Geometry`], [`Latencies`], [`Nand`]: the chips.
-//! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: data blocks mapped as a whole, and log
+//! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: data blocks mapped as a whole, and
+//!   log
 //!   blocks for what does not fit, split into sequential and random ones. Both behind [`Ftl`].
 //! - [`nitro`]: caches of WEUs and of extents on an SSD, what they cost it, and where to reduce.
 //! - [`caftl`]: an SSD that compresses in hardware, and knows when not to.
@@ -15,8 +16,8 @@
 //!
 //! What came of it: `FLASH.md` beside this crate.
 //!
-//! What it does not do: hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if its
-//! work could always be overlapped with that of the others), or fail.
+//! What it does not do: hold bytes (a page has a tag of 32 bits), queue requests (times are those of each die, as if
+//! its work could always be overlapped with that of the others), or fail.
 #![forbid(unsafe_code)]
 
 pub mod caftl;

@@ -1,9 +1,9 @@
 //! A translation layer with a map entry for each page.
 //!
-//! Writes go round the lanes, each to its open block. When erased blocks run short, the block with the fewest pages that
-//! are still needed is collected (greedy; of equals the least worn), its pages copied to a block of their own. Wear is
-//! levelled twice: the least worn erased block is used first, and when the most worn block is 16
-//! erasures ahead of one whose contents never change, those are moved.
+//! Writes go round the lanes, each to its open block. When erased blocks run short, the block with the fewest pages
+//! that are still needed is collected (greedy; of equals the least worn), its pages copied to a block of their own.
+//! Wear is levelled twice: the least worn erased block is used first, and when the most worn block is 16 erasures ahead
+//! of one whose contents never change, those are moved.
 //!
 //! Invariants: a logical page has at most one live flash page; a block's live count is the number of those it holds.
 

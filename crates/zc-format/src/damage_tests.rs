@@ -101,7 +101,8 @@ fn flips_and_zeros_are_noticed_exactly_where_they_are() {
 fn swapped_structures_are_noticed_in_both_places() {
     let geometry = samples::geometry();
     for place in all_places() {
-        // The two checkpoint blocks compared hold the same records, and payloads are equal: seen by their binding alone.
+        // The two checkpoint blocks compared hold the same records, and payloads are equal: seen by their binding
+        // alone.
         let found = changed(Damage::At(place, Effect::Swap), 0);
         if matches!(place, Place::ExtentBody(_)) {
             assert_eq!(found, [], "equal payloads of two slots");

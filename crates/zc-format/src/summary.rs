@@ -1,10 +1,10 @@
 //! Summaries: the journal's newest records, kept in the unit of dirty extents beside the data that somebody waits for
 //! (`FORMAT.md`, section 8.3).
 //!
-//! As a log-structured file system's partial segment (Rosenblum and Ousterhout, SOSP 1991, section 3.2), a piece of a unit says
-//! what it is for, so that a commit is one write. Job: encode and decode one, find the chain that continues the
-//! journal. Invariants: a summary ends with its page; it fails in any other page, slot, generation or cache, and behind
-//! any other journal block. What it does not do: read the pages, or say what the records mean.
+//! As a log-structured file system's partial segment (Rosenblum and Ousterhout, SOSP 1991, section 3.2), a piece of a
+//! unit says what it is for, so that a commit is one write. Job: encode and decode one, find the chain that continues
+//! the journal. Invariants: a summary ends with its page; it fails in any other page, slot, generation or cache, and
+//! behind any other journal block. What it does not do: read the pages, or say what the records mean.
 
 use zc_core::{Generation, JournalSeq, WeuSlot, u64_from_usize, usize_from_u32};
 

@@ -1,13 +1,14 @@
 //! How long to look for results before going to sleep.
 //!
 //! Job: from how long the last waits took, say how long the next one is spent looking at the completion queue. A thread
-//! that sleeps is woken by an interrupt on a processor that may be halted, which can take longer than an SSD's read; one
-//! that looks pays with its processor's time. The rule is that of KVM's halt polling (Linux, virt/kvm/halt-polling.rst):
-//! the window grows when a wait was so short that looking would have met its end, and closes when one was long. So it is
-//! open only while requests follow each other closely, and costs nothing when they do not.
+//! that sleeps is woken by an interrupt on a processor that may be halted, which can take longer than an SSD's read;
+//! one that looks pays with its processor's time. The rule is that of KVM's halt polling (Linux,
+//! virt/kvm/halt-polling.rst): the window grows when a wait was so short that looking would have met its end, and
+//! closes when one was long. So it is open only while requests follow each other closely, and costs nothing when they
+//! do not.
 //!
-//! Invariants: the window is never longer than its bound; with a bound of 0 it is never open. What it does not do: wait,
-//! or read a clock.
+//! Invariants: the window is never longer than its bound; with a bound of 0 it is never open. What it does not do:
+//! wait, or read a clock.
 
 /// First window after it was closed, in microseconds.
 const FIRST_US: u32 = 10;

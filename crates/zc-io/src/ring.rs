@@ -182,7 +182,8 @@ impl Ring {
         self.free.len()
     }
 
-    /// Takes an operation; it reaches the kernel with the next [`Self::submit_and_wait`]. Its completion carries `user`.
+    /// Takes an operation; it reaches the kernel with the next [`Self::submit_and_wait`]. Its completion carries
+    /// `user`.
     ///
     /// # Errors
     /// The operation, when the ring is full.

@@ -1,6 +1,6 @@
-//! LIRS: keys whose last two uses lay close together (LIR) stay; the others (HIR) share one per cent of the capacity and
-//! stay while they are young. A stack orders keys by their last use, down to the oldest LIR key; a HIR key that is used
-//! while still in the stack takes the place of that one.
+//! LIRS: keys whose last two uses lay close together (LIR) stay; the others (HIR) share one per cent of the capacity
+//! and stay while they are young. A stack orders keys by their last use, down to the oldest LIR key; a HIR key that is
+//! used while still in the stack takes the place of that one.
 //!
 //! The paper leaves the number of HIR keys in the stack that are not resident unbounded; here the oldest such ones are
 //! forgotten beyond twice the capacity.

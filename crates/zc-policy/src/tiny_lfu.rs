@@ -1,5 +1,6 @@
 //! W-TinyLFU: newcomers stay in an LRU window of one per cent; what leaves it replaces the victim of the main part only
-//! if it was used more often lately. The main part is an LRU of two segments, four fifths of it for what was used again.
+//! if it was used more often lately. The main part is an LRU of two segments, four fifths of it for what was used
+//! again.
 
 use crate::arena::{Arena, List, NIL};
 use crate::sketch::Sketch;

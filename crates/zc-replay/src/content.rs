@@ -7,15 +7,16 @@
 //! distribution (Nitro 5.2: mean 2, variance 0.25) and is at least 1; equal contents have equal sizes. Of zlib nothing is
 //! told; its sizes are taken to be Zstandard's.
 //!
-//! An extent of several blocks compresses better than its blocks do. The factors come from root file systems of Debian 12
-//! and 13, compressed as 4, 8, 16, 32 and 128 KiB: together they store 1.785, 1.851, 1.913, 1.934 and 1.982 times less
-//! under LZ4 and 2.261, 2.362, 2.439, 2.426 and 2.459 under Zstandard; 64 KiB lie between. Blocks that do not compress,
-//! about one in eight there, gain nothing from being joined.
+//! An extent of several blocks compresses better than its blocks do. The factors come from root file systems of Debian
+//! 12 and 13, compressed as 4, 8, 16, 32 and 128 KiB: together they store 1.785, 1.851, 1.913, 1.934 and 1.982 times
+//! less under LZ4 and 2.261, 2.362, 2.439, 2.426 and 2.459 under Zstandard; 64 KiB lie between. Blocks that do not
+//! compress, about one in eight there, gain nothing from being joined.
 //!
-//! How far off that is, on other data: 400 files of a Debian system (programs, libraries, documents of 64 KiB to 20 MB, the
-//! first MiB of each) compressed both ways. All extents together come out 1.1, 1.6, 3.4, 4.5 and 3.4 % too large at 8 to
-//! 128 KiB under LZ4 (0.8, 1.5, 3.4, 4.4, 4.0 % under Zstandard), where the plain sum of their blocks is 5 to 16 % too
-//! large; of single extents half are within 3 to 8 %, and nine in ten within 14 % at 8 KiB, 38 % at 32 and 55 % at 128 KiB.
+//! How far off that is, on other data: 400 files of a Debian system (programs, libraries, documents of 64 KiB to 20 MB,
+//! the first MiB of each) compressed both ways. All extents together come out 1.1, 1.6, 3.4, 4.5 and 3.4 % too large at
+//! 8 to 128 KiB under LZ4 (0.8, 1.5, 3.4, 4.4, 4.0 % under Zstandard), where the plain sum of their blocks is 5 to 16 %
+//! too large; of single extents half are within 3 to 8 %, and nine in ten within 14 % at 8 KiB, 38 % at 32 and 55 % at
+//! 128 KiB.
 
 use zc_cache::seam::Digest;
 use zc_core::{Codec, Fingerprint, Map, usize_from_u32};

@@ -4,9 +4,8 @@
 //! block held before the trace began: what its first read saw, if it was not written before (the first pass of Nitro's
 //! simulator, section 5.2). Blocks of which nothing is known hold something that is nowhere else.
 //!
-//! Lines of one block each, of one moment and one kind, that follow each other, were one request, and so were those that
-//! say so. Reads and writes are
-//! rounded out to whole blocks, discards in; how many were is counted.
+//! Lines of one block each, of one moment and one kind, that follow each other, were one request, and so were those
+//! that say so. Reads and writes are rounded out to whole blocks, discards in; how many were is counted.
 //!
 //! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
 

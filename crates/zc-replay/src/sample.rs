@@ -1,9 +1,9 @@
 //! A sample of a trace: all requests for some extents, none for the others.
 //!
-//! SHARDS (Waldspurger et al., FAST 2015) chooses addresses by hash, so that a cache smaller by the same rate has the same
-//! hit ratio. Chosen by address, two equal extents would seldom be in the sample both, and duplicates would vanish. So
-//! extents are chosen by what the trace first shows of them: what is equal then, stays together. Later contents do not
-//! count; how far off that is, a simulation of the whole trace tells.
+//! SHARDS (Waldspurger et al., FAST 2015) chooses addresses by hash, so that a cache smaller by the same rate has the
+//! same hit ratio. Chosen by address, two equal extents would seldom be in the sample both, and duplicates would
+//! vanish. So extents are chosen by what the trace first shows of them: what is equal then, stays together. Later
+//! contents do not count; how far off that is, a simulation of the whole trace tells.
 
 use zc_cache::seam::Digest;
 use zc_core::{Map, Set, u64_from_usize, usize_from_u32};

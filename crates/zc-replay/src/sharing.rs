@@ -6,8 +6,8 @@ use zc_trace::Op;
 
 use crate::load::{Trace, block_key};
 
-/// Blocks of 4 KiB that enter an LRU cache of so many contents, over those whose content it did not hold. Blocks enter when
-/// they are written, and when they are read and their content is not there.
+/// Blocks of 4 KiB that enter an LRU cache of so many contents, over those whose content it did not hold. Blocks enter
+/// when they are written, and when they are read and their content is not there.
 ///
 /// # Panics
 /// If the capacity is 0 or above [`zc_policy::CAPACITY_MAX`].

@@ -1,8 +1,9 @@
-//! How large a cache should be: hits and bytes written over cache sizes, with and without data reduction, from a sample.
+//! How large a cache should be: hits and bytes written over cache sizes, with and without data reduction, from a
+//! sample.
 //!
-//! A sample at rate R runs through a cache that is smaller by R, in write-evict units that are smaller by R too, so that
-//! there are as many. Reads that the sample has too few or too many of are taken for hits, as SHARDS-adj does: they are
-//! those of the few extents that are read most.
+//! A sample at rate R runs through a cache that is smaller by R, in write-evict units that are smaller by R too, so
+//! that there are as many. Reads that the sample has too few or too many of are taken for hits, as SHARDS-adj does:
+//! they are those of the few extents that are read most.
 
 use zc_config::{Compression, Config};
 use zc_core::limits::WEU_BYTES_MIN;

@@ -1,10 +1,10 @@
 //! The SSD below the cache: every operation of the cache manager on its device, as page operations of a model of flash.
 //!
-//! Blocks of 512 KiB on four planes, so that 2 MiB written side by side lie side by side; page latencies of MLC flash. What
-//! is kept back is given in thousandths of what is exposed; the translation layer needs a few blocks at least.
+//! Blocks of 512 KiB on four planes, so that 2 MiB written side by side lie side by side; page latencies of MLC flash.
+//! What is kept back is given in thousandths of what is exposed; the translation layer needs a few blocks at least.
 //!
-//! Invariants: a page has the offset that the daemon would write it to. Memory is some twenty bytes for each 4 KiB of the
-//! device.
+//! Invariants: a page has the offset that the daemon would write it to. Memory is some twenty bytes for each 4 KiB of
+//! the device.
 //!
 //! What it does not do: a journal on a device of its own is not on this one, and is not counted.
 

@@ -1,12 +1,12 @@
 //! Guarantee G6, judged on the origin alone: what it would hold if the power went now and the cache were lost.
 //!
-//! Job: of all the worlds that the origin's unflushed writes allow, is there one that holds a write of a later epoch and
-//! lacks one of an earlier epoch? Epochs are those of the clients, delimited by their flushes: a write that was submitted
-//! after a flush was answered is of a later epoch than a write that was answered before that flush was submitted. Writes
-//! that are not so divided may be of either.
+//! Job: of all the worlds that the origin's unflushed writes allow, is there one that holds a write of a later epoch
+//! and lacks one of an earlier epoch? Epochs are those of the clients, delimited by their flushes: a write that was
+//! submitted after a flush was answered is of a later epoch than a write that was answered before that flush was
+//! submitted. Writes that are not so divided may be of either.
 //!
-//! How: a world's *evidence* is the submission of the latest flush that some write on the origin had to follow. All that
-//! was answered before that moment must be there, or something newer in its place. Contents may be shared between
+//! How: a world's *evidence* is the submission of the latest flush that some write on the origin had to follow. All
+//! that was answered before that moment must be there, or something newer in its place. Contents may be shared between
 //! writes; then the write that says least is taken, so that no world is accused wrongly. The guarantee holds in every
 //! mode: in write-through a flush is the origin's.
 //!

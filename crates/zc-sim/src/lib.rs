@@ -50,9 +50,9 @@
 //!   before the start; such a start is then made cold, and counted. One mention on the medium, and the restart has to
 //!   notice by itself.
 //! - *Not simulated, as it is the same in kind*: a device that drops whole flushes (any of its promises may be the lost
-//!   region map); an image of the cache taken and put back *within* one session that was then cut off; a block device as
-//!   origin that is written elsewhere while stopped (only the sample that is compared at a start may meet the change);
-//!   damage that keeps a CRC-32C valid.
+//!   region map); an image of the cache taken and put back *within* one session that was then cut off; a block device
+//!   as origin that is written elsewhere while stopped (only the sample that is compared at a start may meet the
+//!   change); damage that keeps a CRC-32C valid.
 //! - *Loss of all four superblocks, or of both volume tables*: there is no cache any more. It is formatted anew.
 //!
 //! What it does not do: measure anything, or know the daemon.

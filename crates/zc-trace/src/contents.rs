@@ -9,9 +9,9 @@
 //! again with an aim that is corrected by the error, at most `ATTEMPTS_MAX` times; the best is kept.
 //!
 //! Error of the size, under LZ4 (`lz4_flex`, blocks of 4 KiB, every target from 24 to 4096; a test asserts it): within
-//! 8 bytes for every second block, 128 for 99 of 100 and 256 for all, 0.2 % over all. Zstandard's size is not aimed at; entropy coding gains nothing from noise, so
-//! it lies nearer to LZ4's than the original's did. Two blocks joined to an extent compress to the sum of both: what is
-//! alike across blocks of real data is not reproduced.
+//! 8 bytes for every second block, 128 for 99 of 100 and 256 for all, 0.2 % over all. Zstandard's size is not aimed at;
+//! entropy coding gains nothing from noise, so it lies nearer to LZ4's than the original's did. Two blocks joined to an
+//! extent compress to the sum of both: what is alike across blocks of real data is not reproduced.
 
 use rand::{Rng as _, RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

@@ -8,7 +8,8 @@ pub const PEEK_BYTES: usize = 64 << 10;
 pub const PEEK_LINES: usize = 200;
 /// Memory of the xz decoder in KiB: `xz -9` takes 64 MiB.
 pub const XZ_MEMORY_KIB: u32 = 96 << 10;
-/// Window of the Zstandard decoder, as a power of two in bytes: what `zstd -19` takes; `--ultra` and `--long` may not fit.
+/// Window of the Zstandard decoder, as a power of two in bytes: what `zstd -19` takes; `--ultra` and `--long` may not
+/// fit.
 pub const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 /// Members of a tar archive that are listed when none was named.
 pub const MEMBERS_LISTED_MAX: usize = 32;
@@ -23,6 +24,6 @@ pub const DISTINCT_MAX: usize = 1 << 20;
 pub const TEMPLATE_BLOCKS_MAX: usize = 1 << 18;
 /// Requests of a template.
 pub const TEMPLATE_REQUESTS_MAX: usize = 1 << 20;
-/// Blocks of 4 KiB of a volume whose files a generator keeps books of: 64 GiB. A bitmap of them takes 2 MiB; files of one
-/// block, of which 14 million fit, some 120 bytes each: 1.6 GiB in all.
+/// Blocks of 4 KiB of a volume whose files a generator keeps books of: 64 GiB. A bitmap of them takes 2 MiB; files of
+/// one block, of which 14 million fit, some 120 bytes each: 1.6 GiB in all.
 pub const FILES_VOLUME_BLOCKS_MAX: u64 = 1 << 24;

@@ -1,9 +1,9 @@
 //! A boot out of nothing but a seed, for those who have no trace of one.
 //!
 //! Shape: Nitro's template (Li et al., USENIX ATC 2014, section 5): 18 MB, 99 % reads, 14 % of the requests random,
-//! deduplication 1.2 times; compression ratios are drawn from the normal distribution of mean 2 and variance 0.25 of the
-//! same section, at least 1. Not from the paper: files of 4 KiB to 1 MiB, read front to back in pieces of up to 128 KiB
-//! as read-ahead does, in an address space four times as large as what is read.
+//! deduplication 1.2 times; compression ratios are drawn from the normal distribution of mean 2 and variance 0.25 of
+//! the same section, at least 1. Not from the paper: files of 4 KiB to 1 MiB, read front to back in pieces of up to 128
+//! KiB as read-ahead does, in an address space four times as large as what is read.
 //!
 //! Invariants: content, not address, decides the compressed size.
 

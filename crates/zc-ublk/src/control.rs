@@ -165,7 +165,8 @@ impl Controller {
         Ok(cpu_list(&set))
     }
 
-    /// Makes the block device. All tags must be fetched meanwhile, and requests served: the kernel looks for partitions.
+    /// Makes the block device. All tags must be fetched meanwhile, and requests served: the kernel looks for
+    /// partitions.
     ///
     /// # Errors
     /// When the kernel refuses, or the device did not answer in time.

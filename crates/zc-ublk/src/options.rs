@@ -49,8 +49,8 @@ impl Features {
 
 /// How bytes come from the kernel's pages into our memory and back.
 ///
-/// Reads of 8 KiB that all hit, 16 at once, in an emulated machine with one processor on a busy host (`cargo xtask bench
-/// rivals --workload fit-25`, Linux 6.12, one run each, so that the ratio is rough):
+/// Reads of 8 KiB that all hit, 16 at once, in an emulated machine with one processor on a busy host (`cargo xtask
+/// bench rivals --workload fit-25`, Linux 6.12, one run each, so that the ratio is rough):
 ///
 /// | mode | entries of the ring, read and write | reads a second |
 /// |---|---|---|

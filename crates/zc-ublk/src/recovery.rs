@@ -43,8 +43,8 @@ fn pause() {
 }
 
 impl Controller {
-    /// Takes a device over whose process is gone: waits until the kernel has noticed, and begins. `None`: the device was
-    /// stopped or removed meanwhile.
+    /// Takes a device over whose process is gone: waits until the kernel has noticed, and begins. `None`: the device
+    /// was stopped or removed meanwhile.
     ///
     /// # Errors
     /// When the kernel does not notice in time, the process lives, or the kernel refuses.

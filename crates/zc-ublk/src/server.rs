@@ -112,7 +112,8 @@ impl Server {
         }
     }
 
-    /// Requests may go as far as this from now on. It never becomes less: requests that fit when they were made are served.
+    /// Requests may go as far as this from now on. It never becomes less: requests that fit when they were made are
+    /// served.
     pub fn grow(&mut self, size_bytes: u64) {
         self.machine.size_bytes = self.machine.size_bytes.max(size_bytes);
     }
@@ -254,8 +255,8 @@ impl Server {
 
     fn commit(&mut self, queue: u16, tag: u16, result: i32, memory: CommandMemory) -> Step {
         *self.machine.tag(queue, tag) = Tag::Fetched;
-        // The driver refuses the end of a READ without an address, also of one that failed and has no bytes; the tag would
-        // be lost, and whoever waits for it would wait forever. The other copy mode may have none.
+        // The driver refuses the end of a READ without an address, also of one that failed and has no bytes; the tag
+        // would be lost, and whoever waits for it would wait forever. The other copy mode may have none.
         let memory = match (memory, self.machine.copy) {
             (CommandMemory::None, CopyMode::InCommand) if result < 0 => {
                 CommandMemory::From(self.machine.nothing.clone())
@@ -271,8 +272,8 @@ impl Server {
         bytes.copy_from_slice(head.as_bytes());
         // SAFETY: with NEED_GET_DATA, which the constructor asserted unless USER_COPY is set and no address given, the
         // driver reads the address of a commit only for a READ that did not fail, as many bytes as that asked for and as
-        // `complete` asserted, within the submission; and writes the address of GET_DATA only until that command ends, as many
-        // bytes as the write has, which is the target's length.
+        // `complete` asserted, within the submission; and writes the address of GET_DATA only until that command ends,
+        // as many bytes as the write has, which is the target's length.
         let command = unsafe { DeviceCommand::new(code, bytes, memory) };
         Operation::Command { fd: SharedFd::clone(self.fd()), command }
     }

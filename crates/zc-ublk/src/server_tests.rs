@@ -77,8 +77,8 @@ fn a_failed_copy_fails_the_request_and_not_the_tag() {
     assert!(!server.is_gone());
 }
 
-/// The driver takes the end of a READ only with an address where bytes go along with commands, and only without one where
-/// they do not; else the tag, and whoever waits for it, is lost.
+/// The driver takes the end of a READ only with an address where bytes go along with commands, and only without one
+/// where they do not; else the tag, and whoever waits for it, is lost.
 #[test]
 fn a_failed_read_goes_back_with_an_address_where_the_driver_wants_one() {
     for (copy, wanted) in [(CopyMode::InCommand, true), (CopyMode::UserCopy, false)] {

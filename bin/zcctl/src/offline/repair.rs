@@ -4,8 +4,8 @@
 //! read from the origin again, region map and checkpoint are written anew by the next session at the price of a colder
 //! cache) or cannot be mended (dirty data that does not read back).
 //!
-//! Invariants: nothing is written without `--yes`, and never more than was announced; a copy is written from one that is
-//! valid; the file is locked against a daemon. A copy of the region map is left alone: that one is damaged is what
+//! Invariants: nothing is written without `--yes`, and never more than was announced; a copy is written from one that
+//! is valid; the file is locked against a daemon. A copy of the region map is left alone: that one is damaged is what
 //! tells the next start to believe no mapping.
 
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! `zcsim sweep`: a trace under every combination of some settings, on all CPUs.
 //!
-//! With `--out` every result is in the file as soon as it is there, and a sweep that was cut off goes on where it ended:
-//! rows of the same trace, configuration and settings are not computed again. In the end the rows stand in the order of
-//! the settings.
+//! With `--out` every result is in the file as soon as it is there, and a sweep that was cut off goes on where it
+//! ended: rows of the same trace, configuration and settings are not computed again. In the end the rows stand in the
+//! order of the settings.
 
 mod plan;
 mod table;

@@ -1,7 +1,7 @@
 //! Results of a sweep, in memory and in a CSV file.
 //!
-//! Invariants: the file always is a header and whole rows, but for a last row that was cut off, which is dropped. Values
-//! have no commas, so nothing is quoted.
+//! Invariants: the file always is a header and whole rows, but for a last row that was cut off, which is dropped.
+//! Values have no commas, so nothing is quoted.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;

@@ -1,7 +1,7 @@
 //! Everything that the machine is for, one scenario after the other.
 //!
-//! Invariants: a scenario that failed fails the whole, and does not keep the others from running; what each took and came
-//! to is told at the end and written as JSON.
+//! Invariants: a scenario that failed fails the whole, and does not keep the others from running; what each took and
+//! came to is told at the end and written as JSON.
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};

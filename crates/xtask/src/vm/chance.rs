@@ -1,4 +1,5 @@
-//! Chance that can be had again: numbers that follow from a seed (splitmix64, after Steele, Lea and Flood, OOPSLA 2014).
+//! Chance that can be had again: numbers that follow from a seed (splitmix64, after Steele, Lea and Flood, OOPSLA
+//! 2014).
 
 use std::hash::{BuildHasher as _, RandomState};
 

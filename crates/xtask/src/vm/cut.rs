@@ -1,12 +1,12 @@
 //! The power is cut: QEMU is stopped at a random moment and killed, its disks lose what was not flushed, and the next
 //! life of the machine has to find everything that was durable.
 //!
-//! Invariants: what the machine had reported when it was stopped is owed; nothing it does afterwards counts. The folders
-//! of the last two lives are judged after every cut.
+//! Invariants: what the machine had reported when it was stopped is owed; nothing it does afterwards counts. The
+//! folders of the last two lives are judged after every cut.
 //!
-//! What the cut models: processor and memory stop between two instructions. Each disk has a volatile write cache: what it
-//! was told to flush stays, of the rest it keeps all, nothing, some requests, or pieces of requests (`loss`). Requests
-//! that QEMU had not finished are gone.
+//! What the cut models: processor and memory stop between two instructions. Each disk has a volatile write cache: what
+//! it was told to flush stays, of the rest it keeps all, nothing, some requests, or pieces of requests (`loss`).
+//! Requests that QEMU had not finished are gone.
 //!
 //! What it does not do: damage what was flushed. A cache device that lies is the simulator's business.
 

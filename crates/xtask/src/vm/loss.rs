@@ -8,12 +8,13 @@
 //! QEMU itself kept is not looked at.
 //!
 //! Why not dm-log-writes in the machine: it would log what the kernel of the machine hands down while that kernel runs,
-//! and the log would have to be kept by the machine that loses its power. QEMU's log is kept by a host that stays up, and
-//! holds what the disk itself was told, with the flushes as they came, under the cache and under the origin alike.
+//! and the log would have to be kept by the machine that loses its power. QEMU's log is kept by a host that stays up,
+//! and holds what the disk itself was told, with the flushes as they came, under the cache and under the origin alike.
 //!
 //! What it does not do: reorder writes that were flushed, or damage what was not being written.
 //!
-//! Source of the format: the kernel's `drivers/md/dm-log-writes.c` and `Documentation/admin-guide/device-mapper/log-writes.rst`.
+//! Source of the format: the kernel's `drivers/md/dm-log-writes.c` and
+//! `Documentation/admin-guide/device-mapper/log-writes.rst`.
 
 use anyhow::{Context, ensure};
 use std::fs::File;
@@ -67,7 +68,8 @@ enum Temper {
     LosesPieces,
 }
 
-/// Turns `disk`, as it was at power-on, into what is found after the cut. Writes are torn at multiples of `piece_bytes`.
+/// Turns `disk`, as it was at power-on, into what is found after the cut. Writes are torn at multiples of
+/// `piece_bytes`.
 ///
 /// # Errors
 /// A file cannot be read or written, or the log makes no sense.

@@ -274,8 +274,8 @@ impl Bench {
         disk_option: &dyn Fn(&Disk) -> String,
     ) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
-        // QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange of 16 bytes, which this kernel uses only
-        // if the processor says that it has it. One processor: with more, every wake-up of an idle one costs dear.
+        // QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange of 16 bytes, which this kernel uses
+        // only if the processor says that it has it. One processor: with more, every wake-up of an idle one costs dear.
         command.args(["-accel", "tcg", "-cpu", "max,-cx16", "-smp", "1"]);
         command.args([
             "-m",
@@ -311,9 +311,9 @@ impl Bench {
         format!("if=virtio,id={name},format=raw,file={path},discard=unmap{cache}{keep}{}", throttle(disk))
     }
 
-    /// Every request goes to a log, too. QEMU may garble the log when a command writes zeros, and cannot log requests of
-    /// very many parts, as it makes them by merging; so there are neither, the machine writes zeros. That the files are
-    /// not flushed does not matter as long as this host stays up.
+    /// Every request goes to a log, too. QEMU may garble the log when a command writes zeros, and cannot log requests
+    /// of very many parts, as it makes them by merging; so there are neither, the machine writes zeros. That the files
+    /// are not flushed does not matter as long as this host stays up.
     fn logged_disk(&self, disk: &Disk) -> String {
         let file = |key: &str, path: &Path| {
             format!(
@@ -406,8 +406,8 @@ impl Machine {
         Ok(whole.lines().map(|line| line.trim_end_matches('\r').to_owned()).collect())
     }
 
-    /// Lets it run until `done` says so of its lines, it switches itself off, or the time is over. `seen` is called with
-    /// each new line.
+    /// Lets it run until `done` says so of its lines, it switches itself off, or the time is over. `seen` is called
+    /// with each new line.
     ///
     /// # Errors
     /// When the time is over.
@@ -441,7 +441,8 @@ impl Machine {
         wait(time);
     }
 
-    /// Stops it between two instructions, with what its disks were doing done, and returns what it had reported by then.
+    /// Stops it between two instructions, with what its disks were doing done, and returns what it had reported by
+    /// then.
     ///
     /// # Errors
     /// It cannot be stopped.

@@ -5,8 +5,8 @@
 //! cache directory. What a power cut is taken to do is said in `cut` and `loss`.
 //!
 //! Invariants: what a scenario reports is judged here: a check that failed, or a machine that went away before the end,
-//! fails the run, and what it wrote to its console is shown. The root disk is never changed. A machine has a time limit.
-//! After a failed power cut the disks are kept.
+//! fails the run, and what it wrote to its console is shown. The root disk is never changed. A machine has a time
+//! limit. After a failed power cut the disks are kept.
 //!
 //! What it does not do: measure speed. Software emulation makes computing five to ten times dearer than it is.
 

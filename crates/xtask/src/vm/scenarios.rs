@@ -28,7 +28,8 @@ fn complete(image: &Image, scenario: &str, mode: Mode, rounds: u32, only: &[&str
     judge(&lines, only).inspect_err(|_| machine.show_console())
 }
 
-/// Checks of the functional scenario without which the others cannot be: they make the cache and start and end the daemon.
+/// Checks of the functional scenario without which the others cannot be: they make the cache and start and end the
+/// daemon.
 const ALWAYS: [&str; 3] = ["format", "attributes", "end"];
 
 /// With some checks in `only` these and [`ALWAYS`], otherwise all.

@@ -1,7 +1,7 @@
 //! Kernel and root of the machine, made from packages once.
 //!
-//! Invariants: what is there is complete (a stamp with everything it was made from is written last) or made anew. Nothing
-//! of this machine's own package sources changes.
+//! Invariants: what is there is complete (a stamp with everything it was made from is written last) or made anew.
+//! Nothing of this machine's own package sources changes.
 
 use anyhow::Context;
 use clap::ValueEnum;

@@ -5,10 +5,10 @@
 //! slots that may not go (dirty, pinned, open) cost time but never an endless search. What it does not do: know what a
 //! WEU holds, or who pins it.
 //!
-//! Policies are those of caches of pages, at the grain of units that are written once and evicted whole. A unit does not
-//! come back after it was evicted, so none of them has a memory of what left (no ghosts); and hundreds of extents share
-//! a unit, so that "used at all" tells little: where a policy asks whether a unit was used, it asks for more than the
-//! mean of all units (see [`uses`]).
+//! Policies are those of caches of pages, at the grain of units that are written once and evicted whole. A unit does
+//! not come back after it was evicted, so none of them has a memory of what left (no ghosts); and hundreds of extents
+//! share a unit, so that "used at all" tells little: where a policy asks whether a unit was used, it asks for more than
+//! the mean of all units (see [`uses`]).
 
 mod lru;
 mod ring;

@@ -1,9 +1,9 @@
-//! Uses of slots since they came or were let pass last, and whether they are many: more than twice the mean of all known
-//! slots. A fixed bound, as policies for pages have it, lets everything pass where units have hundreds of extents, or
-//! nothing.
+//! Uses of slots since they came or were let pass last, and whether they are many: more than twice the mean of all
+//! known slots. A fixed bound, as policies for pages have it, lets everything pass where units have hundreds of
+//! extents, or nothing.
 //!
-//! Invariant: the sum is that of the known slots. Counts stop at 65,535: 2 bytes a slot. What it does not do: know which
-//! slots are known.
+//! Invariant: the sum is that of the known slots. Counts stop at 65,535: 2 bytes a slot. What it does not do: know
+//! which slots are known.
 
 use zc_core::{WeuSlot, u64_from_usize, usize_from_u32};
 

@@ -1,11 +1,11 @@
 //! Recording of a volume's requests (`zc_trace`'s `TRACE.md`).
 //!
-//! Job: a [`Tap`] on the data plane notes what the cache manager is asked and what it learns, and passes it on in batches;
-//! a thread of its own ([`recorder`]) brings the two together ([`window`]) and writes the file.
+//! Job: a [`Tap`] on the data plane notes what the cache manager is asked and what it learns, and passes it on in
+//! batches; a thread of its own ([`recorder`]) brings the two together ([`window`]) and writes the file.
 //!
-//! Invariants: the data plane never waits for the recorder and allocates nothing for it: batches are made beforehand and
-//! go round. When none is free, what comes is not recorded, counted, and said so in the file at this place. Memory and
-//! file are bounded (`limits`). The key that prints are made with never leaves the thread.
+//! Invariants: the data plane never waits for the recorder and allocates nothing for it: batches are made beforehand
+//! and go round. When none is free, what comes is not recorded, counted, and said so in the file at this place. Memory
+//! and file are bounded (`limits`). The key that prints are made with never leaves the thread.
 //!
 //! What it does not do: look at contents; they are known by what the manager tells.
 

@@ -1,7 +1,7 @@
 //! The thread that writes a recording.
 //!
-//! Invariants: it ends when its tap does, when its time is over, or when the file has its size or fails; the file then has an
-//! end that says why (unless it failed). It never holds more than its batches and one window.
+//! Invariants: it ends when its tap does, when its time is over, or when the file has its size or fails; the file then
+//! has an end that says why (unless it failed). It never holds more than its batches and one window.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _};

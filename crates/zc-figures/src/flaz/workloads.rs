@@ -1,13 +1,14 @@
 //! What FlaZ's evaluation runs, as block traces of the same proportions, smaller.
 //!
 //! From the paper (section 3): PostMark with 150 mailboxes of 10 to 100 MB, 600 transactions, 35 % reads, accesses of
-//! 64 KiB; TPC-H with 4 GB of data and 2.5 GB of indices, queries Q3, Q11 and Q14 one after the other, 40 % saved by lzo;
-//! SPECsfs with small random I/O all over a file set. Sizes are divided by 64 at small scale and by 8 at full.
+//! 64 KiB; TPC-H with 4 GB of data and 2.5 GB of indices, queries Q3, Q11 and Q14 one after the other, 40 % saved by
+//! lzo; SPECsfs with small random I/O all over a file set. Sizes are divided by 64 at small scale and by 8 at full.
 //!
-//! Not from the paper: files lie one behind the other, first fit; an append is a quarter of a file; queries are a scan of
-//! the tables they name with look-ups in the index (Q3, Q11) or rows in the order of an index (Q14), the lot twice; in
-//! SPECsfs three tenths of the file set are accessed, by Zipf's law with an exponent of 0.3, 70 % reads. Sizes after LZ4 are drawn so that as much
-//! is saved as lzo saved there; those after zlib are in the proportion of the paper's Tables 2 and 3.
+//! Not from the paper: files lie one behind the other, first fit; an append is a quarter of a file; queries are a scan
+//! of the tables they name with look-ups in the index (Q3, Q11) or rows in the order of an index (Q14), the lot twice;
+//! in SPECsfs three tenths of the file set are accessed, by Zipf's law with an exponent of 0.3, 70 % reads. Sizes after
+//! LZ4 are drawn so that as much is saved as lzo saved there; those after zlib are in the proportion of the paper's
+//! Tables 2 and 3.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

@@ -34,7 +34,8 @@ pub(crate) const FIGURE_10: Figure = Figure {
 /// Daily copies, and how many are told together.
 const DAYS: u64 = 100;
 const GROUP: u64 = 25;
-/// Share of a volume that changes in a day: `(1 - CHANGED)^k` is 0.80 in the mean of k from 0 to 24, 0.20 from 75 to 99.
+/// Share of a volume that changes in a day: `(1 - CHANGED)^k` is 0.80 in the mean of k from 0 to 24, 0.20 from 75 to
+/// 99.
 const CHANGED: f64 = 0.0187;
 /// Share of runs that come from a pool.
 const SHARED: f64 = 0.3;

@@ -1,12 +1,12 @@
 //! What Nitro's evaluation replays: three FIU traces, or what stands for them.
 //!
-//! The FIU traces cannot be shipped. What the paper tells of them (section 5.2: writes per read, share of the file system
-//! that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a different,
-//! address") makes three generated workloads of the same proportions on smaller volumes. Not from the paper: Zipf's law
-//! with an exponent of 1.15 (0.99 makes the gap between extents and units twice as wide as the paper has it), requests of
-//! 8 KiB, and how the repeated content divides: a quarter of writes brings what is there already in *homes*, whose reuse
-//! distance of fingerprints the paper calls short, and in *mail*, a tenth in *webvm*; 45 to 50 % of the rest come from a
-//! pool of contents, a sixteenth as many as there are addresses in use.
+//! The FIU traces cannot be shipped. What the paper tells of them (section 5.2: writes per read, share of the file
+//! system that is accessed; Figures 1 and 6.3: deduplication 1.5 to 2 times, repeated content "to the same, or a
+//! different, address") makes three generated workloads of the same proportions on smaller volumes. Not from the paper:
+//! Zipf's law with an exponent of 1.15 (0.99 makes the gap between extents and units twice as wide as the paper has
+//! it), requests of 8 KiB, and how the repeated content divides: a quarter of writes brings what is there already in
+//! *homes*, whose reuse distance of fingerprints the paper calls short, and in *mail*, a tenth in *webvm*; 45 to 50 %
+//! of the rest come from a pool of contents, a sixteenth as many as there are addresses in use.
 
 use zc_replay::{Ratios, Trace};
 use zc_trace::Format;

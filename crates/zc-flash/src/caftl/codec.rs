@@ -1,8 +1,9 @@
-//! BlueZIP's codec (section III.A): literals of 9 bits, and matches with what a dictionary of patterns of 18 bytes holds.
+//! BlueZIP's codec (section III.A): literals of 9 bits, and matches with what a dictionary of patterns of 18 bytes
+//! holds.
 //!
 //! The first three bytes to come are hashed to an entry. If the entry begins with them, a match is written: a flag, the
-//! number of the entry, and how many bytes are equal (3 to 18, four bits). If not, a literal: a flag and a byte; and the
-//! entry is replaced by what comes from here on. The decoder makes the same dictionary from what it has decoded. So
+//! number of the entry, and how many bytes are equal (3 to 18, four bits). If not, a literal: a flag and a byte; and
+//! the entry is replaced by what comes from here on. The decoder makes the same dictionary from what it has decoded. So
 //! that it can, a pattern is known to both only once its first three bytes have passed.
 //!
 //! Invariant: what was encoded is decoded, with the same number of entries. Each chunk begins with an empty dictionary.

@@ -1,7 +1,7 @@
 //! CaFTL's write path and read path: chunks, which of them are compressed, and how many flash pages that takes.
 //!
-//! Invariants: a logical page has one newest place, in the write buffer or in a chunk; the chunk table's count of a chunk
-//! is the number of pages whose newest version it holds.
+//! Invariants: a logical page has one newest place, in the write buffer or in a chunk; the chunk table's count of a
+//! chunk is the number of pages whose newest version it holds.
 
 use std::collections::VecDeque;
 

@@ -1,5 +1,5 @@
-//! CaFTL and BlueZIP: a translation layer that compresses chunks of pages in hardware, and knows when not to (Lee, Park,
-//! Fleming, Arvind and Kim, "Improving Performance and Lifetime of Solid-State Drives Using Hardware-Accelerated
+//! CaFTL and BlueZIP: a translation layer that compresses chunks of pages in hardware, and knows when not to (Lee,
+//! Park, Fleming, Arvind and Kim, "Improving Performance and Lifetime of Solid-State Drives Using Hardware-Accelerated
 //! Compression", IEEE Transactions on Consumer Electronics 57(4), 2011).
 //!
 //! - [`codec`]: BlueZIP's codec, after LZRW3.

@@ -1,5 +1,5 @@
-//! Nitro's question to the SSD (Li et al., USENIX ATC 2014, sections 4, 5.4 and 6.1, Figure 6): what a cache of WEUs and
-//! one of extents cost it in erasures, with and without TRIM, and with an SSD made for the purpose.
+//! Nitro's question to the SSD (Li et al., USENIX ATC 2014, sections 4, 5.4 and 6.1, Figure 6): what a cache of WEUs
+//! and one of extents cost it in erasures, with and without TRIM, and with an SSD made for the purpose.
 //!
 //! - *WEU-LRU*: compressed extents packed into WEUs, the least recently used WEU overwritten, on an SSD as it is sold.
 //! - *WEU-LRU-TRIM*: the WEU is trimmed before.

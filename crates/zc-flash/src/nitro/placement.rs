@@ -1,10 +1,10 @@
-//! Where to reduce: in the cache, inside the SSD, in both, or in neither ("Compression and SSD: Where and How?" asks it of
-//! databases and file systems; here the layer above is the cache).
+//! Where to reduce: in the cache, inside the SSD, in both, or in neither ("Compression and SSD: Where and How?" asks it
+//! of databases and file systems; here the layer above is the cache).
 //!
-//! The same cache of WEUs on the same flash. An SSD that compresses lays out pages without gaps ([`Scheme::Compaction`]).
-//! What it gains is room for itself: it exposes as many pages as one that does not, because nobody can promise how well
-//! data will compress. What the cache gains is room for more extents. Pages of a WEU that holds compressed extents do not
-//! compress again.
+//! The same cache of WEUs on the same flash. An SSD that compresses lays out pages without gaps
+//! ([`Scheme::Compaction`]). What it gains is room for itself: it exposes as many pages as one that does not, because
+//! nobody can promise how well data will compress. What the cache gains is room for more extents. Pages of a WEU that
+//! holds compressed extents do not compress again.
 
 use super::weu::{self, Store};
 use super::{Access, Outcome, PAGE_BYTES, Settings};

@@ -16,8 +16,8 @@ pub struct Access {
     pub compressed_bytes: u32,
 }
 
-/// The accesses of a workload, each of its blocks standing for an extent: Nitro draws contents and compression ratios by
-/// the extent (section 5.2), this workload by the block.
+/// The accesses of a workload, each of its blocks standing for an extent: Nitro draws contents and compression ratios
+/// by the extent (section 5.2), this workload by the block.
 pub fn accesses(workload: &Workload, extent_bytes: u32) -> impl Iterator<Item = Access> + use<> {
     workload.generate().filter_map(move |request| {
         let content = request.content?;

@@ -1,4 +1,5 @@
-//! An SSD that is a cache: it appends extents to a log of erase blocks and lets the cache drop some when it has no room.
+//! An SSD that is a cache: it appends extents to a log of erase blocks and lets the cache drop some when it has no
+//! room.
 //!
 //! Invariants: one block is always erased, to copy to; an extent lies within a block.
 

@@ -1,7 +1,7 @@
 //! An SSD that compresses: a map from pages to where their compressed bytes lie, over packed flash pages.
 //!
-//! Garbage is collected block by block, the one with the fewest live bytes first; what lives is read, decompressed if it
-//! lies in a chunk, and laid out again, in a buffer of its own. The buffers are NV-RAM: what waits in them is safe.
+//! Garbage is collected block by block, the one with the fewest live bytes first; what lives is read, decompressed if
+//! it lies in a chunk, and laid out again, in a buffer of its own. The buffers are NV-RAM: what waits in them is safe.
 //!
 //! Invariants: a page has one newest version, whose parts are each in a buffer or in one place on flash; a block's live
 //! count is the bytes of newest versions that it holds.

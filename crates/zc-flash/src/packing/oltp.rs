@@ -1,17 +1,17 @@
-//! The workload of "Compression and SSD: Where and How?" (section 4.1): TPC-C on a database with pages of 4 KiB, made so
-//! that the whole database compresses by 82, 70 or 63 %.
+//! The workload of "Compression and SSD: Where and How?" (section 4.1): TPC-C on a database with pages of 4 KiB, made
+//! so that the whole database compresses by 82, 70 or 63 %.
 //!
 //! From the paper: the savings; 25 % over-provisioning of 3 GB, of which 20 warehouses take about two thirds; and, from
 //! what its Figure 7 gives at 3,000 transactions/s, some nine pages read and nine written per transaction (7 MB/s
 //! compressed by chunks of 8 at 200 transactions/s).
 //!
-//! Not from the paper, but from its database, InnoDB as delivered: pages are flushed in batches of at most 120, each page
-//! first to its slot of the doublewrite area and then to its place, and each batch begins at the first slot. So half of
-//! all writes repeat an address after twice the batch. Batches of 65 to 120 are fitted to one number of the paper (what
-//! re-ordering saves over compaction where data compresses well); an address repeated within some 170 pages meets its
-//! last version in 32 bins of well compressed pages, and not in 4, nor in 32 of others. Pages read are spread evenly, as
-//! what the database's own buffer leaves; places written follow Zipf's law with an exponent of 0.5. Sizes spread by 0.12
-//! of a page, as follows from chunks of 4 taking 13 % more reads at 82 %.
+//! Not from the paper, but from its database, InnoDB as delivered: pages are flushed in batches of at most 120, each
+//! page first to its slot of the doublewrite area and then to its place, and each batch begins at the first slot. So
+//! half of all writes repeat an address after twice the batch. Batches of 65 to 120 are fitted to one number of the
+//! paper (what re-ordering saves over compaction where data compresses well); an address repeated within some 170 pages
+//! meets its last version in 32 bins of well compressed pages, and not in 4, nor in 32 of others. Pages read are spread
+//! evenly, as what the database's own buffer leaves; places written follow Zipf's law with an exponent of 0.5. Sizes
+//! spread by 0.12 of a page, as follows from chunks of 4 taking 13 % more reads at 82 %.
 
 use std::collections::VecDeque;
 

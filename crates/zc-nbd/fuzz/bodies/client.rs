@@ -1,7 +1,8 @@
 //! A server's bytes into a client session with requests in flight: no panic, bounds kept, read data only inside its
 //! request and only once, the same end however the stream is cut.
 //!
-//! The first input byte chooses what to negotiate or to only ask about exports, the second where to cut; the rest is the stream.
+//! The first input byte chooses what to negotiate or to only ask about exports, the second where to cut; the rest is
+//! the stream.
 
 use zc_nbd::Need;
 use zc_nbd::client::{ClientConfig, ClientEvent, ClientSession, ClientTls, Inquiry};

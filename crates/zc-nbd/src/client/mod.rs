@@ -8,8 +8,8 @@
 //! [`ClientSession::take_payload`] cuts from the chunk at hand, then reads of at most [`Need::Payload`] bytes,
 //! reported by [`ClientSession::payload_received`]. A WRITE's payload is sent by the driver right behind the header.
 //!
-//! With [`ClientConfig::tls`] the session asks for TLS before anything else. When [`ClientSession::tls_due`] is true the
-//! driver sends the output in plain, starts TLS and calls [`ClientSession::tls_started`]; from then on it feeds
+//! With [`ClientConfig::tls`] the session asks for TLS before anything else. When [`ClientSession::tls_due`] is true
+//! the driver sends the output in plain, starts TLS and calls [`ClientSession::tls_started`]; from then on it feeds
 //! decrypted bytes. A failed TLS handshake ends the connection. After an error the driver sends the output, which may
 //! hold an ABORT, and closes.
 //!

@@ -1,9 +1,9 @@
 //! FlaZ (Makatos et al., EuroSys 2010): a compressed cache of another kind, to be compared with the daemon's.
 //!
 //! Job: run a trace through FlaZ's two layers. The caching layer is direct-mapped and write-through, one block of 4 KiB
-//! a line (2.1). The compressing layer (`store.rs`) packs compressed blocks into *frames* (the paper's extents; ours are
-//! something else) of 32 KiB with a list inside each, gathers frames in a buffer with buckets by free space and ageing
-//! (2.2.1 to 2.2.3), and cleans (2.2.4). Metadata are cached in pages, the least recently used out first (4.7).
+//! a line (2.1). The compressing layer (`store.rs`) packs compressed blocks into *frames* (the paper's extents; ours
+//! are something else) of 32 KiB with a list inside each, gathers frames in a buffer with buckets by free space and
+//! ageing (2.2.1 to 2.2.3), and cleans (2.2.4). Metadata are cached in pages, the least recently used out first (4.7).
 //!
 //! Invariants: a line holds the block that was last put there, or nothing; every live block is in exactly one frame
 //! (`Store::check`). The device never holds more frames than it has room for: what does not fit is not cached.
@@ -34,7 +34,8 @@ pub struct Settings {
     pub device_bytes: u64,
     /// What blocks are compressed with; [`Codec::Raw`] for the uncompressed cache.
     pub codec: Codec,
-    /// Lines over blocks that the device has room for: the paper's "configurable multiple" (5.3). 1 without compression.
+    /// Lines over blocks that the device has room for: the paper's "configurable multiple" (5.3). 1 without
+    /// compression.
     pub overbooking: f64,
     /// How blocks are packed.
     pub packing: Packing,

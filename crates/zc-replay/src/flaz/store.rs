@@ -18,8 +18,8 @@ const FRAME_HEADER_BYTES: u32 = 16;
 const BUCKETS: u32 = 16;
 /// A frame with less room than this is full: no block but the most compressible would fit.
 const FULL_BYTES: u32 = 512;
-/// The cleaner does not start for less than this share of the device: that much is lost at the ends of frames. Not from the
-/// paper.
+/// The cleaner does not start for less than this share of the device: that much is lost at the ends of frames. Not from
+/// the paper.
 const GAIN_MIN: f64 = 0.08;
 /// No frame.
 const NONE: u32 = u32::MAX;
@@ -49,8 +49,8 @@ pub struct Packing {
 }
 
 impl Default for Packing {
-    /// 32 KiB (4.4), a small number of frames (2.2.3), 2 MiB at once (2.2.4), 10 and 20 % (4.5). The age is not from the
-    /// paper.
+    /// 32 KiB (4.4), a small number of frames (2.2.3), 2 MiB at once (2.2.4), 10 and 20 % (4.5). The age is not from
+    /// the paper.
     fn default() -> Self {
         let cleaner = Cleaner { low: 0.1, high: 0.2, scan_bytes: 2 << 20 };
         Self { frame_bytes: 32 << 10, buffer_frames: 64, age_ms: 1000, cleaner: Some(cleaner) }

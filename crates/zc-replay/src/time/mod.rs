@@ -1,16 +1,17 @@
 //! Time: what a replayed trace would take on a disk, an SSD and some cores.
 //!
-//! Job: a discrete-event simulation over what the cache manager asks for. The manager decides in the order of the trace, as
-//! without time ([`crate::cache`]); what it asked for a request then passes through queues: spindles that seek, turn and
-//! transfer, dies and an interface, cores that hash, compress and decompress. A request is answered when everything that
-//! it needs is done; what nobody waits for (hashing, compression, units, journal) is worked off in between.
+//! Job: a discrete-event simulation over what the cache manager asks for. The manager decides in the order of the
+//! trace, as without time ([`crate::cache`]); what it asked for a request then passes through queues: spindles that
+//! seek, turn and transfer, dies and an interface, cores that hash, compress and decompress. A request is answered when
+//! everything that it needs is done; what nobody waits for (hashing, compression, units, journal) is worked off in
+//! between.
 //!
 //! Requests come from so many clients, each with one outstanding, or at the times of the trace.
 //!
 //! Invariants: events are handled in the order of time; the same trace and profile give the same report.
 //!
-//! What it does not do: feed time back. Insertions are never skipped for want of time, and hits do not depend on how fast
-//! devices are. Processors do not preempt; caches of devices are not there, but for write memory of arrays.
+//! What it does not do: feed time back. Insertions are never skipped for want of time, and hits do not depend on how
+//! fast devices are. Processors do not preempt; caches of devices are not there, but for write memory of arrays.
 
 mod devices;
 pub mod profile;
@@ -330,7 +331,8 @@ pub fn run(
     Ok((running.finish()?, report))
 }
 
-/// The same with all data on the cache device, raw and in their places: what a cache with nothing but hits is compared with.
+/// The same with all data on the cache device, raw and in their places: what a cache with nothing but hits is compared
+/// with.
 ///
 /// # Errors
 /// None that a trace in memory could cause.

@@ -1,9 +1,10 @@
 //! What devices and processors take.
 //!
-//! Sources: FlaZ (Makatos et al., EuroSys 2010) Table 1 for its disk and SSD; Nitro (Li et al., USENIX ATC 2014) 5.4 for
-//! the arrays and the measured rates of its SSD. Costs of hashing and compression are of one core of an AMD EPYC with
-//! SHA and AVX-512 instructions, by criterion (BLAKE3, `lz4_flex`, Zstandard 1, zlib 6 at 8 KiB); older processors are
-//! given as a multiple. Not from either: seeks from one track to the next (1 ms), how often the rest of a stripe is at hand.
+//! Sources: FlaZ (Makatos et al., EuroSys 2010) Table 1 for its disk and SSD; Nitro (Li et al., USENIX ATC 2014) 5.4
+//! for the arrays and the measured rates of its SSD. Costs of hashing and compression are of one core of an AMD EPYC
+//! with SHA and AVX-512 instructions, by criterion (BLAKE3, `lz4_flex`, Zstandard 1, zlib 6 at 8 KiB); older processors
+//! are given as a multiple. Not from either: seeks from one track to the next (1 ms), how often the rest of a stripe is
+//! at hand.
 
 use zc_core::Codec;
 
@@ -26,7 +27,8 @@ pub struct DiskProfile {
     pub write_memory_bytes: u64,
     /// New data are appended to a log, and a read of such data takes so many disk reads; 0 for data in place.
     pub log_reads: u32,
-    /// What lies together in an aged log: a longer read goes to several places at once. 0 for data that are not scattered.
+    /// What lies together in an aged log: a longer read goes to several places at once. 0 for data that are not
+    /// scattered.
     pub piece_bytes: u64,
 }
 

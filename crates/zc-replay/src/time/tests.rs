@@ -1,4 +1,5 @@
-//! Time: clients wait for each other at the disk, hits are faster than misses, work in the background delays nobody long.
+//! Time: clients wait for each other at the disk, hits are faster than misses, work in the background delays nobody
+//! long.
 
 use super::*;
 use crate::Ratios;

@@ -1,5 +1,5 @@
-//! Arbitrary payloads in blocks with good checksums, as a recording of the daemon: no panic, requests within their bounds
-//! and in order, pieces that fit together.
+//! Arbitrary payloads in blocks with good checksums, as a recording of the daemon: no panic, requests within their
+//! bounds and in order, pieces that fit together.
 //!
 //! The input is cut at each 0xfe; the first byte of a part that is odd makes it the payload of the end.
 

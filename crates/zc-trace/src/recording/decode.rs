@@ -1,10 +1,10 @@
 //! Bytes to requests.
 //!
-//! Job: give a recording back one request at a time; a request of whose parts different things are known comes in pieces,
-//! the later ones marked as going on with the first. Pieces with a print or a size have a block of 4 KiB each.
+//! Job: give a recording back one request at a time; a request of whose parts different things are known comes in
+//! pieces, the later ones marked as going on with the first. Pieces with a print or a size have a block of 4 KiB each.
 //!
-//! Invariants: one block is held, of bounded size. A block that is damaged or makes no sense is passed over and told, and
-//! so are gaps and a missing end. What contents are is derived from what the file says and from nothing else.
+//! Invariants: one block is held, of bounded size. A block that is damaged or makes no sense is passed over and told,
+//! and so are gaps and a missing end. What contents are is derived from what the file says and from nothing else.
 
 use std::io::{self, BufRead, Read as _};
 

@@ -3,8 +3,8 @@
 //!
 //! Job: [`Writer`] puts [`Record`]s into blocks, each readable by itself; the decoder gives them back as requests.
 //!
-//! Invariants: what a writer writes, a reader reads back; a damaged block costs the requests in it and is told, and so is
-//! a file without an end. No length in a file decides how much memory is spent beyond [`PAYLOAD_BYTES_MAX`].
+//! Invariants: what a writer writes, a reader reads back; a damaged block costs the requests in it and is told, and so
+//! is a file without an end. No length in a file decides how much memory is spent beyond [`PAYLOAD_BYTES_MAX`].
 //!
 //! What it does not do: observe anything, or keep keys; the daemon does.
 

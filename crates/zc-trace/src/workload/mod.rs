@@ -1,19 +1,22 @@
-//! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of snapshots,
-//! a database, a mail server's files, a file server.
+//! Made-up workloads, for what no trace at hand shows: skewed access, a file server's mix, scans, restores of
+//! snapshots, a database, a mail server's files, a file server.
 //!
 //! # What they are
-//! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by side
+//! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by
+//!   side
 //!   (the form of YCSB, Cooper et al., SoCC 2010).
-//! - *mix*: what is known of the FIU traces of Nitro's evaluation (Li et al., USENIX ATC 2014, section 5: 3.6 to 4.3 writes
-//!   per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a twelfth of the
-//!   volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, how long runs are, and the share
-//!   of writes that bring what is there already (none unless asked for).
+//! - *mix*: what is known of the FIU traces of Nitro's evaluation (Li et al., USENIX ATC 2014, section 5: 3.6 to 4.3
+//!   writes per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a
+//!   twelfth of the volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, how
+//!   long runs are, and the share of writes that bring what is there already (none unless asked for).
 //! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
-//! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a time;
+//! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a
+//!   time;
 //!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
 //! - *tpcc*: the pages of a database under TPC-C; what of it is the specification's stands in its module. How well they
 //!   compress is up to the ratio: [`ratio_of_saving`] has what "Compression and SSD: Where and How?" needs.
-//! - *postmark* and *specsfs*: the files of a mail server under PostMark, and of a file server under a load like that of
+//! - *postmark* and *specsfs*: the files of a mail server under PostMark, and of a file server under a load like that
+//!   of
 //!   SPECsfs2008; the same holds of their modules.
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
@@ -141,11 +144,11 @@ impl Kind {
 
 /// Mean and standard deviation of the compression ratio with which compression saves this share of all bytes.
 ///
-/// A database under TPC-C saves 0.82 ("HighComp"), 0.70 ("MedComp") or 0.63 ("LowComp") in "Compression and SSD: Where and
-/// How?" (section 4.1): there fields are random in part, so that the whole database compresses by that much. Sizes are the
-/// reciprocals of ratios, of which the mean is above the reciprocal of the mean: by the square of the relative deviation,
-/// in second order, which this makes up for. With a deviation of 0.5 that is good to 0.001 for savings of a half and more;
-/// below, more is saved, as no ratio is below 1.
+/// A database under TPC-C saves 0.82 ("HighComp"), 0.70 ("MedComp") or 0.63 ("LowComp") in "Compression and SSD: Where
+/// and How?" (section 4.1): there fields are random in part, so that the whole database compresses by that much. Sizes
+/// are the reciprocals of ratios, of which the mean is above the reciprocal of the mean: by the square of the relative
+/// deviation, in second order, which this makes up for. With a deviation of 0.5 that is good to 0.001 for savings of a
+/// half and more; below, more is saved, as no ratio is below 1.
 ///
 /// # Panics
 /// If not 0 <= saving < 1.

@@ -1,14 +1,14 @@
 //! Blocks that a mail server's files take and lose under PostMark.
 //!
-//! From Katcher, "PostMark: A New File System Benchmark" (Network Appliance, TR-3022, 1997): a pool of files of 500 bytes
-//! to 9.77 KiB (10,000 bytes), sizes spread evenly; transactions, each a pair: create or delete a file, and read a file
-//! whole or append to one, each as likely as the other unless asked for; an append brings less than the largest size
-//! and leaves no file larger than that. 20,000 files are those of the report's larger runs.
+//! From Katcher, "PostMark: A New File System Benchmark" (Network Appliance, TR-3022, 1997): a pool of files of 500
+//! bytes to 9.77 KiB (10,000 bytes), sizes spread evenly; transactions, each a pair: create or delete a file, and read
+//! a file whole or append to one, each as likely as the other unless asked for; an append brings less than the largest
+//! size and leaves no file larger than that. 20,000 files are those of the report's larger runs.
 //!
-//! Not from it: the pool is there when the trace begins, and stays when it ends; data reach the volume at once, metadata
-//! every 800 pairs, with which some 30 % of writes are metadata, as Lee et al. (BlueZIP, IEEE Transactions on
-//! Consumer Electronics, 2011) say of PostMark. An append reads the block that it goes on in. Other sizes are in use, too:
-//! FlaZ (Klonatos et al., section 3.2) has 150 files of 10 to 100 MB, accesses of 64 KiB and 35 % reads.
+//! Not from it: the pool is there when the trace begins, and stays when it ends; data reach the volume at once,
+//! metadata every 800 pairs, with which some 30 % of writes are metadata, as Lee et al. (BlueZIP, IEEE Transactions on
+//! Consumer Electronics, 2011) say of PostMark. An append reads the block that it goes on in. Other sizes are in use,
+//! too: FlaZ (Klonatos et al., section 3.2) has 150 files of 10 to 100 MB, accesses of 64 KiB and 35 % reads.
 //!
 //! Invariants: a pool that has no file left gets one; when there is no room for another, one goes.
 

@@ -2,9 +2,9 @@
 //!
 //! From its NFSv3 load, as Eisler's blog of April 2008 tells it: of all operations 18 % read, 10 % write, 4 % set
 //! attributes, 1 % create and 1 % remove a file; 24 % look up, 26 % get attributes, 11 % ask for access, and 5 % read
-//! links and directories or ask for free space. What is read or written at once has at most 32 KiB, the largest transfer
-//! that the benchmark asks a server for (its FAQ). From SFS 3.0 (User's Guide, table 2), as the distribution of the
-//! later one is not at hand: sizes of files, 1 KiB to 1 MiB; a tenth of the files is accessed.
+//! links and directories or ask for free space. What is read or written at once has at most 32 KiB, the largest
+//! transfer that the benchmark asks a server for (its FAQ). From SFS 3.0 (User's Guide, table 2), as the distribution
+//! of the later one is not at hand: sizes of files, 1 KiB to 1 MiB; a tenth of the files is accessed.
 //!
 //! Not from them: the server answers what concerns names and attributes from its memory, so those operations reach no
 //! block unless they change something, and that is written every 10,000 operations; files fill three quarters of the

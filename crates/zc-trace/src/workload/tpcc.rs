@@ -1,17 +1,17 @@
 //! Pages that a database accesses under TPC-C (revision 5.11).
 //!
 //! From the specification: the mix of transactions (clause 5.2.3: 43 % Payment, 4 % each of Order-Status, Delivery and
-//! Stock-Level, the rest New-Order), which rows each touches (2.4 to 2.8), the choice of customers and items that is not
-//! uniform (2.1.6, with a constant of 0), and rows of a warehouse and bytes of a row (1.2.1), which tell how many
+//! Stock-Level, the rest New-Order), which rows each touches (2.4 to 2.8), the choice of customers and items that is
+//! not uniform (2.1.6, with a constant of 0), and rows of a warehouse and bytes of a row (1.2.1), which tell how many
 //! pages of 4 KiB a table has.
 //!
 //! Not from it: pages are accessed as if the database had no buffer of its own, and a page that changes is read before;
-//! indices and the log are left out; the rows that a warehouse gains lie, in the order of their coming, in rings of pages as
-//! large as 30,000 of them fill, so that the database does not grow; districts take turns in placing orders; the three
-//! customers of a last name, of which the specification takes the middle one, lie a thousand rows apart.
+//! indices and the log are left out; the rows that a warehouse gains lie, in the order of their coming, in rings of
+//! pages as large as 30,000 of them fill, so that the database does not grow; districts take turns in placing orders;
+//! the three customers of a last name, of which the specification takes the middle one, lie a thousand rows apart.
 //!
-//! Invariants: what an order is about follows from its warehouse and number, so Stock-Level reads the stock that the last
-//! orders took, and Delivery changes the customers who placed them; memory is three counters per warehouse used.
+//! Invariants: what an order is about follows from its warehouse and number, so Stock-Level reads the stock that the
+//! last orders took, and Delivery changes the customers who placed them; memory is three counters per warehouse used.
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;

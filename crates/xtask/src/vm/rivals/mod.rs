@@ -1,4 +1,5 @@
-//! `cargo xtask bench rivals`: other caches and ours, each in the same machine, on the same disks, under the same loads.
+//! `cargo xtask bench rivals`: other caches and ours, each in the same machine, on the same disks, under the same
+//! loads.
 //!
 //! Job: for every contender and workload a machine is booted with an empty SSD and a slow disk full of data; the cache
 //! is filled while the slow disk is not slow, by a fixed number of requests, then QEMU limits the slow disk and a load
@@ -185,8 +186,8 @@ fn hardware(origin: PathBuf) -> Hardware {
     Hardware { memory_mib: MEMORY_MIB, disks, is_release: true, has_monitor: true }
 }
 
-/// A measurement that takes longer tells of a machine that stood still, not of a cache: now and then QEMU, or this host,
-/// serves nobody for more than a minute.
+/// A measurement that takes longer tells of a machine that stood still, not of a cache: now and then QEMU, or this
+/// host, serves nobody for more than a minute.
 fn longest_seconds(effort: Effort) -> f64 {
     f64::from(2 * effort.seconds + 10)
 }
