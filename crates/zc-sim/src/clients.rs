@@ -247,6 +247,13 @@ impl World {
     }
 
     pub(crate) fn write(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
+        self.fill(volume, offset, len, buf);
+        let fua = self.rng.random_bool(0.05);
+        self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
+    }
+
+    /// Makes the bytes of a write, and tells those who judge of them.
+    fn fill(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
         let extent = self.geometry.extent_bytes as usize;
         let start = self.now + 1;
         let shared = self.rng.random_bool(0.5);
@@ -270,8 +277,6 @@ impl World {
             self.judges[volume].issue(at / SECTOR, id, start);
         }
         self.bufs.insert(buf, data);
-        let fua = self.rng.random_bool(0.05);
-        self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
     }
 
     pub(crate) fn clear(&mut self, volume: usize, offset: usize, len: usize, trim: bool) {
@@ -284,6 +289,49 @@ impl World {
         let kind =
             if trim { RequestKind::Trim { fua } } else { RequestKind::WriteZeroes { no_hole: false, fua } };
         self.submit(volume, offset, len, kind, ClientKind::Clear { trim, fua });
+    }
+
+    /// One client writes and syncs, again and again, and nobody else is there. Often it is cut off.
+    pub(crate) fn sync_often(&mut self) {
+        self.drain();
+        let volume = self.rng.random_range(0..self.volumes.len());
+        self.serve_volume(volume);
+        self.coverage.note("runs of one client that syncs");
+        for _ in 0..self.rng.random_range(1..40) {
+            self.write_and_sync(volume);
+            if self.rng.random_bool(0.03) {
+                for _ in 0..self.rng.random_range(0..12) {
+                    self.step();
+                }
+                if self.rng.random_bool(0.7) {
+                    self.power_cut();
+                } else {
+                    self.kill();
+                }
+                return;
+            }
+            self.drain();
+            if self.violation.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// A small write that is durable when it ends, or one with a flush behind it.
+    fn write_and_sync(&mut self, volume: usize) {
+        let (offset, len) = self.span(volume, 8 << 10);
+        if len == 0 {
+            return;
+        }
+        self.next += 1;
+        let buf = BufId(self.next);
+        let fua = self.rng.random_bool(0.5);
+        self.fill(volume, offset, len, buf);
+        self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
+        if !fua {
+            self.drain();
+            self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
+        }
     }
 
     pub(crate) fn drain(&mut self) {

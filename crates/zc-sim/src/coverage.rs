@@ -25,6 +25,7 @@ pub const REQUIRED: &[&str] = &[
     "crashes soon after a start",
     "starts by intent log",
     "starts by summaries",
+    "runs of one client that syncs",
     "starts without trust",
     "journal wraps",
     "generation wraps",

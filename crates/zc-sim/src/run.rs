@@ -139,6 +139,7 @@ fn turn(world: &mut World) -> bool {
         948 if world.rng.random_bool(0.3) => world.clients_do_not_wait_for_weus(),
         950..985 => world.tick(),
         985..989 => world.decay(),
+        989..991 if world.syncing => world.sync_often(),
         989..991 => idle(world),
         991 => world.power_cut(),
         992 => world.kill(),

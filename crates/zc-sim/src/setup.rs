@@ -81,6 +81,8 @@ pub(crate) struct Setup {
     pub(crate) write_back: bool,
     /// Some starts are followed by a crash while they still settle what they found.
     pub(crate) hasty: bool,
+    /// At times one client syncs after each write, and nobody else is there: such commits are one write.
+    pub(crate) syncing: bool,
 }
 
 impl Setup {
@@ -89,8 +91,16 @@ impl Setup {
         let kind = if rng.random_bool(0.25) { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 };
         let config = config(rng, geometry, kind);
         let volumes = volumes(rng);
-        let mut setup =
-            Self { config, volumes, faults: Faults::random(rng), write_back: false, hasty: false };
+        let mut setup = Self {
+            config,
+            volumes,
+            faults: Faults::random(rng),
+            write_back: false,
+            hasty: false,
+            syncing: false,
+        };
+        // Not drawn: the other seeds are to stay what they were, and those that found something.
+        setup.syncing = matches!(seed % 16, 4 | 10);
         setup.write_back(seed);
         setup.replacement(seed);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
@@ -129,7 +139,7 @@ impl Setup {
             write_back: WriteBackConfig { max_dirty_age_ms: 2000, ..WriteBackConfig::default() },
             ..volumes[0].clone()
         };
-        Self { config, volumes, faults: Faults::default(), write_back, hasty: false }
+        Self { config, volumes, faults: Faults::default(), write_back, hasty: false, syncing: false }
     }
 }
 
@@ -224,11 +234,11 @@ impl Setup {
         };
     }
 
-    /// Lets half of the seeds write back. Chance is drawn apart, so that the others are what they were. Seeds that
+    /// Lets half of the seeds write back, and those that sync. Chance is drawn apart, so that the others are what they were. Seeds that
     /// write back are honest more often: where the device lies, less can be demanded of them.
     fn write_back(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5742);
-        self.write_back = rng.random_bool(0.5);
+        self.write_back = rng.random_bool(0.5) || self.syncing;
         if !self.write_back {
             return;
         }

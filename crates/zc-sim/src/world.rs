@@ -71,6 +71,8 @@ pub(crate) struct World {
     pub(crate) hasty: bool,
     /// after so many turns.
     pub(crate) crash_in: Option<u32>,
+    /// At times one client syncs after each write, and nobody else is there.
+    pub(crate) syncing: bool,
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
@@ -97,7 +99,7 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let Setup { config, volumes, faults, write_back, hasty } = setup;
+        let Setup { config, volumes, faults, write_back, hasty, syncing } = setup;
         let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
@@ -119,6 +121,7 @@ impl World {
             trouble: Trouble::default(),
             cut_start_at: None,
             hasty,
+            syncing,
             crash_in: None,
             volumes,
             pending: Vec::new(),
