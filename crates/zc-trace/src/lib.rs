@@ -16,6 +16,7 @@
 pub mod contents;
 mod distinct;
 mod error;
+mod fiu;
 mod format;
 mod info;
 mod input;

@@ -172,6 +172,9 @@ impl Reader {
                 _ => Some(record(self.format, &self.line)),
             });
         }
+        if let Some(piece) = self.parser.piece() {
+            return Ok(Some(Ok(Some(piece))));
+        }
         Ok(match next_line(&mut *self.bytes, &mut self.line)? {
             Line::End => None,
             Line::TooLong => Some(Err("a line is too long")),

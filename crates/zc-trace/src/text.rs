@@ -2,6 +2,9 @@
 //!
 //! Invariants: arithmetic on what a line says is checked; what does not fit is a bad line.
 
+use std::collections::VecDeque;
+
+use crate::fiu;
 use crate::format::Format;
 use crate::limits::ADDRESS_MAX;
 use crate::request::{Content, Op, Request};
@@ -18,6 +21,8 @@ const SECTOR: u64 = 512;
 pub(crate) struct TextParser {
     format: Format,
     lines: u64,
+    /// What is left of the request of the last line.
+    pieces: VecDeque<Request>,
 }
 
 /// Fields of a line, taken one after the other.
@@ -91,7 +96,7 @@ pub(crate) fn request(
     Ok(Request::new(time_ns, op, offset_bytes, len_bytes).on(device))
 }
 
-fn hash(text: &str) -> Result<u128, &'static str> {
+pub(crate) fn hash(text: &str) -> Result<u128, &'static str> {
     let hexadecimal = (16..=32).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let value = if hexadecimal { u128::from_str_radix(text, 16).ok() } else { None };
     value.ok_or("a fingerprint is not 16 to 32 hexadecimal digits")
@@ -115,18 +120,17 @@ fn fingerprints(fields: &mut Fields<'_>) -> Parsed {
     Ok(Some(Request { content: Some(content), ..found }))
 }
 
-fn fiu(fields: &mut Fields<'_>) -> Parsed {
+fn fiu(fields: &mut Fields<'_>) -> Result<Vec<Request>, &'static str> {
     let time = fields.number()?;
     fields.skip(2)?;
     let (lba, sectors) = (fields.number()?, fields.number()?);
     let op = op(fields.text()?)?;
     let (major, minor) = (fields.number()?, fields.number()?);
-    let fingerprint = hash(fields.text()?)?;
+    let fingerprints = fields.text()?;
     // As Linux packs them: twelve bits of major, twenty of minor.
     let device = times(major, 1 << 20)?.checked_add(minor).ok_or("a device number is out of range")?;
     let found = request(time, device, op, times(lba, SECTOR)?, times(sectors, SECTOR)?)?;
-    let content = Content { fingerprint, lz4_bytes: None, zstd1_bytes: None };
-    Ok(Some(Request { content: Some(content), ..found }))
+    fiu::pieces(found, fingerprints)
 }
 
 fn msr(fields: &mut Fields<'_>) -> Parsed {
@@ -232,7 +236,12 @@ fn blkparse(fields: &mut Fields<'_>) -> Parsed {
 
 impl TextParser {
     pub(crate) const fn new(format: Format) -> Self {
-        Self { format, lines: 0 }
+        Self { format, lines: 0, pieces: VecDeque::new() }
+    }
+
+    /// A further piece of the request of the last line, to be taken before the next line is parsed.
+    pub(crate) fn piece(&mut self) -> Option<Request> {
+        self.pieces.pop_front()
     }
 
     pub(crate) fn parse(&mut self, line: &[u8]) -> Parsed {
@@ -253,7 +262,10 @@ impl TextParser {
         }
         let found = match self.format {
             Format::Fingerprints => fingerprints(&mut space),
-            Format::Fiu => fiu(&mut space),
+            Format::Fiu => {
+                self.pieces = fiu(&mut space)?.into();
+                Ok(self.pieces.pop_front())
+            }
             Format::Msr => msr(&mut comma),
             Format::CloudPhysics => cloud_physics(&mut comma),
             Format::Spc => spc(&mut comma),
@@ -266,7 +278,7 @@ impl TextParser {
         }?;
         // SPC allows fields of the writer's own behind its five.
         if self.format != Format::Spc {
-            comma_or_space(self.format, &mut comma, &mut space)?;
+            comma_or_space(self.format, &mut comma, &mut space).inspect_err(|_| self.pieces.clear())?;
         }
         Ok(found)
     }
