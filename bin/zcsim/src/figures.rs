@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// Folder with files whose compression is measured
     #[arg(long, value_name = "DIR", default_value = "/usr")]
     files: PathBuf,
-    /// Folder with the FIU traces, names beginning with webvm, homes and mail, in the place of generated ones
+    /// Folder with the FIU traces in the place of generated ones: files or folders whose names begin with
+    /// webvm, homes and mail, or as they come from FIU (webmail+online, homes, cheetah)
     #[arg(long, value_name = "DIR")]
     fiu: Option<PathBuf>,
     /// How large the runs are

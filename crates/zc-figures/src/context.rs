@@ -38,7 +38,8 @@ pub struct Context {
     pub traces: Option<PathBuf>,
     /// Folder with files whose compression is measured; `/usr` if none is named.
     pub files: Option<PathBuf>,
-    /// Folder with the FIU traces of Nitro's evaluation: files whose names begin with `webvm`, `homes` and `mail`.
+    /// Folder with the FIU traces of Nitro's evaluation: files, or folders of them, whose names begin with
+    /// `webvm`, `homes` and `mail`, or as they came from FIU.
     pub fiu: Option<PathBuf>,
 }
 
@@ -48,35 +49,65 @@ impl Context {
     /// # Errors
     /// The folder has no such trace, or it cannot be read.
     pub fn trace(&self, prefix: &str) -> Result<Option<Trace>, FigureError> {
-        self.traces.as_deref().map(|folder| load(folder, prefix, None, usize::MAX)).transpose()
+        let all = |folder| load(folder, &[prefix], None, usize::MAX).map(|(trace, _)| trace);
+        self.traces.as_deref().map(all).transpose()
     }
 }
 
-/// Loads all files of a folder whose names begin so, in order of their names, as one trace.
+/// Loads all files of a folder whose names begin so, in order of their names and of the numbers in them, as
+/// one trace; also how many lines were bad. A folder of such a name stands for its files.
 pub(crate) fn load(
     folder: &Path,
-    prefix: &str,
+    prefixes: &[&str],
     format: Option<Format>,
     lines_max: usize,
-) -> Result<Trace, FigureError> {
-    let failed = |source| FigureError::File { path: folder.to_owned(), source };
+) -> Result<(Trace, u64), FigureError> {
     let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
-            paths.push(entry.path());
+    for path in entries(folder)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if !prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            continue;
         }
+        paths.extend(if path.is_dir() { entries(&path)? } else { vec![path] });
     }
-    paths.sort();
+    paths.sort_by_cached_key(|path| natural(&path.to_string_lossy()));
+    let none = || FigureError::NoTrace { path: folder.to_owned(), prefix: prefixes.join("\" or \"") };
     if paths.is_empty() {
-        return Err(FigureError::NoTrace { path: folder.to_owned(), prefix: prefix.to_owned() });
+        return Err(none());
     }
     let open = |path: &PathBuf| {
         Reader::open(path, Options { format, strict: false })
             .map_err(|source| FigureError::Trace { path: path.clone(), source })
     };
-    let readers = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    Ok(Trace::load(readers.into_iter().flatten().take(lines_max), Ratios::default())?)
+    let mut readers = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let lines = readers.iter_mut().flat_map(Iterator::by_ref).take(lines_max);
+    let trace = Trace::load(lines, Ratios::default())?;
+    let bad = readers.iter().map(Reader::bad_count).sum();
+    if trace.requests() == 0 {
+        return Err(FigureError::EmptyTrace { path: folder.to_owned(), prefix: prefixes.join(", "), bad });
+    }
+    Ok((trace, bad))
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
+    let failed = |source| FigureError::File { path: folder.to_owned(), source };
+    let entries = std::fs::read_dir(folder).map_err(failed)?;
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+}
+
+/// A name cut into what is no number and the number after it: "x.10" comes behind "x.9".
+fn natural(name: &str) -> Vec<(String, u64)> {
+    let mut parts = vec![(String::new(), String::new())];
+    for letter in name.chars() {
+        if let Some((text, digits)) = parts.last_mut() {
+            match (letter.is_ascii_digit(), digits.is_empty()) {
+                (true, _) => digits.push(letter),
+                (false, true) => text.push(letter),
+                (false, false) => parts.push((letter.to_string(), String::new())),
+            }
+        }
+    }
+    parts.into_iter().map(|(text, digits)| (text, digits.parse().unwrap_or(0))).collect()
 }
 
 /// Applies a function to all items on all CPUs; results in the order of the items.
@@ -122,11 +153,17 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let keep = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         let print = "0123456789abcdef0123456789abcdef";
-        keep("homes.2", &format!("3 1 p 8 8 W 6 0 {print}\n"));
-        keep("homes.1", &format!("1 1 p 0 8 R 6 0 {print}\n2 1 p 64 8 W 6 0 {print}\n"));
-        let trace = load(folder.path(), "homes", Some(Format::Fiu), usize::MAX).unwrap();
-        assert_eq!((trace.requests(), trace.footprint_bytes()), (3, 3 * 4096));
-        let error = load(folder.path(), "mail", None, 1).unwrap_err().to_string();
-        assert!(error.contains("\"mail\""), "{error}");
+        keep("homes.10", &format!("30 1 p 8 8 W 6 0 {print}\n"));
+        keep("homes.2", &format!("1 1 p 0 8 R 6 0 {print}\n2 1 p 64 8 W 6 0 {print}\nnothing\n"));
+        let homes = |lines_max| load(folder.path(), &["homes"], Some(Format::Fiu), lines_max).unwrap();
+        let (trace, bad) = homes(usize::MAX);
+        assert_eq!((trace.requests(), trace.footprint_bytes(), bad), (3, 3 * 4096, 1));
+        assert_eq!(homes(2).0.spans(), [9 * 4096], "the second file comes before the tenth");
+        std::fs::create_dir(folder.path().join("mail-01")).unwrap();
+        let error = load(folder.path(), &["mail", "cheetah"], None, 1).unwrap_err().to_string();
+        assert!(error.contains("\"mail\" or \"cheetah\""), "{error}");
+        keep("mail-01/cheetah.1", "nothing\n");
+        let error = load(folder.path(), &["mail"], Some(Format::Fiu), 9).unwrap_err().to_string();
+        assert!(error.contains("no request in mail") && error.contains("1 bad line"), "{error}");
     }
 }

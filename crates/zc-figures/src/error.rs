@@ -47,6 +47,16 @@ pub enum FigureError {
         /// What the names begin with.
         prefix: String,
     },
+    /// Files are there, and nothing is in them that can be replayed.
+    #[error("{}: there is no request in {prefix}*, but {bad} bad line{}", path.display(), if *bad == 1 { "" } else { "s" })]
+    EmptyTrace {
+        /// The folder.
+        path: PathBuf,
+        /// What the names begin with.
+        prefix: String,
+        /// Lines that are none of the format.
+        bad: u64,
+    },
     /// A simulator gave up.
     #[error("{what}")]
     Simulator {

@@ -6,12 +6,12 @@
 //! deduplication equal extents are stored once, and evicted when no use of any of them is recent; with recipes a read
 //! finds the content under whatever address it came in.
 
-use zc_cache::seam::Digest;
-use zc_core::{Map, u64_from_usize, usize_from_u32, usize_from_u64};
+use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_policy::{Kind, Policy};
 use zc_trace::Op;
 
-use crate::content::{BLOCK_BYTES, ContentId};
+use crate::content::BLOCK_BYTES;
+use crate::held::Held;
 use crate::load::{Step, Trace, block_key};
 
 /// The cache.
@@ -50,11 +50,8 @@ impl ExtentOutcome {
 
 struct Cache<'a> {
     settings: ExtentLru,
-    trace: &'a Trace,
+    held: Held<'a>,
     policy: Box<dyn Policy>,
-    /// What blocks hold where that is not what they held at the beginning.
-    held: Map<u64, ContentId>,
-    next_unique: u32,
     /// What an extent was last cached as.
     mapped: Map<u64, u64>,
     outcome: ExtentOutcome,
@@ -70,10 +67,8 @@ pub fn run(trace: &Trace, settings: ExtentLru) -> ExtentOutcome {
     let capacity = usize_from_u64(settings.capacity_bytes / u64::from(settings.extent_bytes));
     let mut cache = Cache {
         settings,
-        trace,
+        held: Held::new(trace),
         policy: Kind::Lru.build(capacity, Vec::new),
-        held: Map::default(),
-        next_unique: trace.next_unique,
         mapped: Map::default(),
         outcome: ExtentOutcome::default(),
     };
@@ -93,16 +88,7 @@ impl Cache<'_> {
         }
         let per_extent = u64::from(self.settings.extent_bytes / BLOCK_BYTES);
         let (first, end) = (step.first_block, step.first_block + u64::from(step.blocks));
-        for block in first..end {
-            let now = match step.op {
-                Op::Write => {
-                    self.trace.written[usize_from_u32(step.contents_at) + usize_from_u64(block - first)]
-                }
-                Op::Discard => ContentId::ZERO,
-                _ => break,
-            };
-            self.held.insert(block_key(step.volume, block), now);
-        }
+        self.held.take(step);
         for extent in first / per_extent..end.div_ceil(per_extent) {
             let whole = first <= extent * per_extent && (extent + 1) * per_extent <= end;
             let start = block_key(step.volume, extent * per_extent);
@@ -114,30 +100,12 @@ impl Cache<'_> {
         }
     }
 
-    fn content(&mut self, key: u64) -> ContentId {
-        if let Some(id) = self.held.get(&key).or_else(|| self.trace.initial.get(&key)) {
-            return *id;
-        }
-        let id = ContentId::unique(self.next_unique);
-        self.next_unique = self.next_unique.wrapping_add(1);
-        self.held.insert(key, id);
-        id
-    }
-
     /// What the policy knows the extent by.
     fn key(&mut self, start: u64) -> u64 {
         if !self.settings.dedup {
             return start;
         }
-        let blocks = u64::from(self.settings.extent_bytes / BLOCK_BYTES);
-        let ids: Vec<ContentId> = (start..start + blocks).map(|key| self.content(key)).collect();
-        match self.trace.contents.digest(&ids) {
-            Digest::Zero => 0,
-            Digest::Print(print) => {
-                let [a, b, c, d, e, f, g, h, ..] = print.0;
-                u64::from_le_bytes([a, b, c, d, e, f, g, h])
-            }
-        }
+        self.held.print(start, u64::from(self.settings.extent_bytes / BLOCK_BYTES))
     }
 
     fn store(&mut self, key: u64) -> bool {

@@ -21,6 +21,7 @@ mod error;
 pub mod extent_lru;
 mod extents;
 pub mod flaz;
+mod held;
 mod load;
 pub mod plain;
 mod sample;

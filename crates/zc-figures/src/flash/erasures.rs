@@ -1,10 +1,10 @@
 //! Nitro's Figure 6: SSD erasures of caches of WEUs and of extents.
 
+use zc_flash::nitro::Settings;
 use zc_flash::nitro::figure6::{Row, rows};
-use zc_flash::nitro::{Settings, accesses};
 
 use crate::context::each;
-use crate::nitro::SHAPES;
+use crate::nitro::{SHAPES, sources};
 use crate::{Axis, Chart, Context, Figure, FigureError, Outcome};
 
 /// Bytes of an extent.
@@ -29,21 +29,20 @@ pub(crate) const FIGURE_6: Figure = Figure {
 
 fn run(context: &Context) -> Result<Outcome, FigureError> {
     let mut outcome = Outcome::default();
-    outcome.remark(
-        "Always from generated workloads with the published proportions of the FIU traces, one block of the generator \
-         standing for an extent.",
-    );
-    let made = each(&SHAPES, |shape| {
-        let workload = shape.workload(context);
-        let settings = Settings::small(workload.blocks * u64::from(EXTENT_BYTES) / 50);
-        rows(&settings, || accesses(&workload, EXTENT_BYTES))
+    let sources = sources(context, &mut outcome)?;
+    let made = each(&sources, |source| {
+        let settings = Settings::small(source.flash_bytes(EXTENT_BYTES));
+        rows(&settings, || source.accesses(EXTENT_BYTES))
             .map_err(|error| FigureError::Simulator { what: error.to_string() })
     })?;
     let names = SHAPES.iter().map(|shape| shape.name.to_owned()).collect();
     let mut chart = Chart::bars("Erasures, WEU-LRU = 1", names, Axis::linear("times WEU-LRU"));
-    for (number, row) in made[0].iter().enumerate() {
-        let values: Vec<f64> = made.iter().map(|rows| rows[number].erasures).collect();
-        chart.add_bars(&row.name, &values);
+    for row in &made[0] {
+        let of =
+            |rows: &Vec<Row>| rows.iter().find(|other| other.name == row.name).map(|other| other.erasures);
+        if let Some(values) = made.iter().map(of).collect::<Option<Vec<f64>>>() {
+            chart.add_bars(&row.name, &values);
+        }
     }
     outcome.charts.push(chart);
     let mut table = Vec::new();

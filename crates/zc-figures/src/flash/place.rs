@@ -1,10 +1,10 @@
 //! Where to reduce: in the cache, inside the SSD, in both, in neither.
 
+use zc_flash::nitro::Settings;
 use zc_flash::nitro::placement::{PLACES, Row, row};
-use zc_flash::nitro::{Settings, accesses};
 
 use crate::context::each;
-use crate::nitro::SHAPES;
+use crate::nitro::{SHAPES, sources};
 use crate::{Axis, Chart, Context, Figure, FigureError, Outcome};
 
 /// Bytes of an extent.
@@ -26,12 +26,15 @@ pub(crate) const WHERE: Figure = Figure {
 
 fn run(context: &Context) -> Result<Outcome, FigureError> {
     let mut outcome = Outcome::default();
-    outcome.remark("From generated workloads with the published proportions of the FIU traces.");
-    let choices: Vec<_> = SHAPES.iter().flat_map(|shape| PLACES.map(|place| (shape, place))).collect();
-    let rows = each(&choices, |(shape, place)| {
-        let workload = shape.workload(context);
-        let settings = Settings::small(workload.blocks * u64::from(EXTENT_BYTES) / 50);
-        row(*place, &settings, accesses(&workload, EXTENT_BYTES))
+    let sources = sources(context, &mut outcome)?;
+    let choices: Vec<_> = SHAPES
+        .iter()
+        .zip(&sources)
+        .flat_map(|(shape, source)| PLACES.map(|place| (shape, source, place)))
+        .collect();
+    let rows = each(&choices, |(_, source, place)| {
+        let settings = Settings::small(source.flash_bytes(EXTENT_BYTES));
+        row(*place, &settings, source.accesses(EXTENT_BYTES))
             .map_err(|error| FigureError::Simulator { what: error.to_string() })
     })?;
     let names = || SHAPES.iter().map(|shape| shape.name.to_owned()).collect();
@@ -58,7 +61,7 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
         "map of the SSD B/page",
         "decompressed by the SSD B/hit",
     ];
-    let cells = choices.iter().zip(&rows).map(|((shape, _), row)| cells(shape.name, row));
+    let cells = choices.iter().zip(&rows).map(|((shape, ..), row)| cells(shape.name, row));
     outcome.table("Hits and wear", &columns, cells.collect());
     for (shape, rows) in SHAPES.iter().zip(rows.chunks(PLACES.len())) {
         judge(shape.name, rows, &mut outcome);

@@ -43,6 +43,9 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
     let mut outcome = Outcome::default();
     let loaded = load_all(context, &mut outcome)?;
     let reads = each(&SHAPES, |shape| shape.reads_only(context))?;
+    if context.fiu.is_some() {
+        outcome.remark("The workloads without writes (\"reads only\") are generated ones.");
+    }
     let names = loaded.iter().map(|workload| workload.name.to_owned()).collect();
     let mut chart = Chart::bars("Read hits at 2 %", names, Axis::linear("read hits, %"));
     let mut rows = Vec::new();

@@ -16,7 +16,7 @@ mod writes;
 
 use crate::Figure;
 pub(crate) use runs::percent_of;
-pub(crate) use workloads::SHAPES;
+pub(crate) use workloads::{SHAPES, sources};
 
 /// All of them.
 pub(crate) const FIGURES: [Figure; 13] = [

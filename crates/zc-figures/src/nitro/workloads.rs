@@ -8,10 +8,12 @@
 //! *homes*, whose reuse distance of fingerprints the paper calls short, and in *mail*, a tenth in *webvm*; 45 to 50 %
 //! of the rest come from a pool of contents, a sixteenth as many as there are addresses in use.
 
-use zc_replay::{Ratios, Trace};
+use zc_flash::nitro::{Access, accesses};
+use zc_replay::{REQUESTS_MAX, Ratios, Trace};
 use zc_trace::Format;
 use zc_trace::workload::{Kind, Mix, Workload};
 
+use super::runs::percent_of;
 use crate::context::{Context, load};
 use crate::error::FigureError;
 use crate::outcome::Outcome;
@@ -21,7 +23,7 @@ const NOT_FIU: &str = "The FIU traces cannot be had here: these are generated wo
                        With --fiu DIR the traces themselves are used.";
 /// Exponent of Zipf's law.
 const THETA: f64 = 1.15;
-/// Lines of an FIU trace at small scale.
+/// Lines of an FIU trace at small scale. At full scale as many as a replay holds: *mail* has more.
 const FIU_LINES_SMALL: usize = 2_000_000;
 
 /// Proportions of a trace.
@@ -29,8 +31,12 @@ const FIU_LINES_SMALL: usize = 2_000_000;
 pub(crate) struct Shape {
     /// Its name in the paper, lower case: that of the files, too.
     pub(crate) name: &'static str,
+    /// What names of the files may begin with: as in the paper, or as FIU names the machines.
+    files: [&'static str; 2],
     /// Size of the file system in GB.
     volume_gb: u64,
+    /// How much of it is accessed, in per mille.
+    accessed_permille: u64,
     writes_per_read: f64,
     /// The file system over what is accessed.
     spread: u64,
@@ -39,9 +45,36 @@ pub(crate) struct Shape {
 }
 
 pub(crate) const SHAPES: [Shape; 3] = [
-    Shape { name: "webvm", volume_gb: 70, writes_per_read: 3.6, spread: 19, repeated: 0.1, shared: 0.45 },
-    Shape { name: "homes", volume_gb: 470, writes_per_read: 4.2, spread: 17, repeated: 0.25, shared: 0.45 },
-    Shape { name: "mail", volume_gb: 500, writes_per_read: 4.3, spread: 9, repeated: 0.25, shared: 0.5 },
+    Shape {
+        name: "webvm",
+        files: ["webvm", "webmail+online"],
+        volume_gb: 70,
+        accessed_permille: 53,
+        writes_per_read: 3.6,
+        spread: 19,
+        repeated: 0.1,
+        shared: 0.45,
+    },
+    Shape {
+        name: "homes",
+        files: ["homes", "homes"],
+        volume_gb: 470,
+        accessed_permille: 58,
+        writes_per_read: 4.2,
+        spread: 17,
+        repeated: 0.25,
+        shared: 0.45,
+    },
+    Shape {
+        name: "mail",
+        files: ["mail", "cheetah"],
+        volume_gb: 500,
+        accessed_permille: 115,
+        writes_per_read: 4.3,
+        spread: 9,
+        repeated: 0.25,
+        shared: 0.5,
+    },
 ];
 
 /// A trace with its volume.
@@ -50,10 +83,39 @@ pub(crate) struct Loaded {
     pub(crate) name: &'static str,
     pub(crate) trace: Trace,
     pub(crate) volume_bytes: u64,
+    /// What has to be said of a trace that was not generated.
+    remark: Option<String>,
+}
+
+/// What a cache over a model of the SSD sees.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A workload of which each block stands for an extent.
+    Made(Workload),
+    /// A trace.
+    Traced(Box<Loaded>),
+}
+
+impl Source {
+    /// Accesses to extents of this size.
+    pub(crate) fn accesses(&self, extent_bytes: u32) -> Box<dyn Iterator<Item = Access> + '_> {
+        match self {
+            Self::Made(workload) => Box::new(accesses(workload, extent_bytes)),
+            Self::Traced(loaded) => Box::new(loaded.trace.accesses(extent_bytes)),
+        }
+    }
+
+    /// Two per cent of the volume.
+    pub(crate) fn flash_bytes(&self, extent_bytes: u32) -> u64 {
+        match self {
+            Self::Made(workload) => workload.blocks * u64::from(extent_bytes) / 50,
+            Self::Traced(loaded) => percent_of(loaded.volume_bytes, 2.0),
+        }
+    }
 }
 
 impl Shape {
-    pub(crate) fn workload(&self, context: &Context) -> Workload {
+    fn workload(&self, context: &Context) -> Workload {
         // 2 % are 80 units at either scale.
         let blocks = context.scale.pick(1_u64 << 18, 1 << 21);
         let mix = Mix {
@@ -79,23 +141,49 @@ impl Shape {
         shape.load(&Context { fiu: None, ..context.clone() })
     }
 
-    pub(crate) fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
+    /// The trace, or what stands for it; what has to be said of it goes to the outcome.
+    pub(crate) fn load_one(&self, context: &Context, outcome: &mut Outcome) -> Result<Loaded, FigureError> {
+        let loaded = self.load(context)?;
+        outcome.remark(loaded.remark.as_deref().unwrap_or(NOT_FIU));
+        Ok(loaded)
+    }
+
+    fn load(&self, context: &Context) -> Result<Loaded, FigureError> {
         let name = self.name;
         if let Some(folder) = &context.fiu {
-            let lines = context.scale.pick(FIU_LINES_SMALL, usize::MAX);
-            let trace = load(folder, name, Some(Format::Fiu), lines)?;
-            return Ok(Loaded { name, trace, volume_bytes: self.volume_gb * 1_000_000_000 });
+            let lines = context.scale.pick(FIU_LINES_SMALL, REQUESTS_MAX);
+            let (trace, bad) = load(folder, &self.files, Some(Format::Fiu), lines)?;
+            // Of a part of the trace the volume is as much less as less of it is accessed.
+            let of_part = trace.footprint_bytes() * 1000 / self.accessed_permille;
+            let volume_bytes = of_part.min(self.volume_gb * 1_000_000_000);
+            let remark = Some(format!(
+                "{name}: the FIU trace, {} requests that touch {} MiB of a volume that is taken to have {} MiB; {bad} bad \
+                 lines were passed over.",
+                trace.requests(),
+                trace.footprint_bytes() >> 20,
+                volume_bytes >> 20,
+            ));
+            return Ok(Loaded { name, trace, volume_bytes, remark });
         }
         let workload = self.workload(context);
         let trace = Trace::load(workload.generate().map(Ok), Ratios::default())?;
-        Ok(Loaded { name, trace, volume_bytes: workload.blocks * 4096 })
+        Ok(Loaded { name, trace, volume_bytes: workload.blocks * 4096, remark: None })
     }
 }
 
 /// All three.
 pub(crate) fn load_all(context: &Context, outcome: &mut Outcome) -> Result<Vec<Loaded>, FigureError> {
+    let all = crate::context::each(&SHAPES, |shape| shape.load(context))?;
+    all.iter().for_each(|loaded| outcome.remark(loaded.remark.as_deref().unwrap_or(NOT_FIU)));
+    Ok(all)
+}
+
+/// All three for caches over a model of the SSD.
+pub(crate) fn sources(context: &Context, outcome: &mut Outcome) -> Result<Vec<Source>, FigureError> {
     if context.fiu.is_none() {
         outcome.remark(NOT_FIU);
+        outcome.remark("One block of the generator stands for an extent.");
+        return Ok(SHAPES.iter().map(|shape| Source::Made(shape.workload(context))).collect());
     }
-    crate::context::each(&SHAPES, |shape| shape.load(context))
+    Ok(load_all(context, outcome)?.into_iter().map(|loaded| Source::Traced(Box::new(loaded))).collect())
 }
