@@ -58,9 +58,45 @@ fn a_volume_is_recorded_and_told() {
     assert!(told["compression_ratio"]["lz4"].as_f64() > Some(3.0), "{told}");
     let said = start(&world, &[]).expect_err("the file is there");
     assert!(said.contains("cannot make the file"), "{said}");
+    let said = world.zcctl_output(&["record", "stop", "disk"]);
+    let why = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(!said.status.success() && why.contains("is not being recorded"), "it was stopped: {why}");
+    assert!(why.contains(&trace.display().to_string()), "{why}");
+    assert_eq!(recording(&world)["ended"], json!("asked"), "status still tells of it");
     let said = world.zcctl_output(&["record", "stop", "nothing"]);
     assert!(String::from_utf8_lossy(&said.stderr).contains("there is no volume"));
     assert!(daemon.terminate().success());
+}
+
+#[test]
+fn a_recording_that_is_full_ends_by_itself_and_is_told_once() {
+    let world = World::new(16, 32);
+    let daemon = world.start();
+    assert_eq!(start(&world, &["--max-bytes", "64 KiB"]), Ok(()));
+    let mut client = world.connect("disk");
+    let mut requests = 0_u64;
+    // A request takes a few bytes: some ten thousand fill the file.
+    while recording(&world)["ended"].is_null() {
+        assert!(requests < 1_000_000, "it goes on: {}", recording(&world));
+        for number in 0..500 {
+            client.read((requests + number) * 7919 % 4096 * 4096, 4096).expect("a read");
+        }
+        requests += 500;
+    }
+    let status = recording(&world);
+    assert_eq!((&status["ended"], &status["error"]), (&json!("size"), &Value::Null), "{status}");
+    let stop = || world.zcctl_output(&["record", "stop", "disk"]);
+    let told = stop();
+    let shown = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(told.status.success() && shown.contains("the file has its size"), "{shown}");
+    assert!(!stop().status.success(), "it was told");
+    client.read(0, 4096).expect("the volume goes on");
+    assert!(daemon.terminate().success());
+    let trace = world.path("trace");
+    let bytes = std::fs::metadata(&trace).expect("the file is there").len();
+    assert!((32 << 10..=64 << 10).contains(&bytes), "{bytes}");
+    let told = info(&trace);
+    assert_eq!((&told["recorded"]["ended"], &told["bad_lines"]), (&json!("size"), &json!(0)), "{told}");
 }
 
 #[test]

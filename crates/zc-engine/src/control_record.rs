@@ -91,12 +91,21 @@ impl Shared {
         Ok(told)
     }
 
-    /// Ends a volume's recording, and waits until the file is complete.
+    /// Ends a volume's recording, and waits until the file is complete. One that ended by itself is told
+    /// once.
     pub(crate) async fn record_stop(&self, name: &str) -> Result<Value, String> {
         let config = self.volume_config(name).await?;
         let mut recordings = self.recordings.lock().await;
-        let Some(mut recorder) = recordings.remove(name) else {
-            return Err(format!("volume \"{name}\" is not being recorded"));
+        let mut recorder = match recordings.remove(name) {
+            Some(recorder) if recorder.thread.is_some() => recorder,
+            told => {
+                let mut why = format!("volume \"{name}\" is not being recorded");
+                if let Some(told) = told {
+                    why += &format!("; its last recording is {}", told.progress.path.display());
+                    recordings.insert(name.to_owned(), told);
+                }
+                return Err(why);
+            }
         };
         recorder.progress.asked.store(true, Ordering::Relaxed);
         let (reply, done) = oneshot::channel();
