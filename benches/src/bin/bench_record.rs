@@ -1,4 +1,5 @@
-//! What recording a volume costs: the same loads on one daemon, with and without a recording, run by run in turns.
+//! What recording a volume costs: the same loads on one daemon, without a recording, with one of everything
+//! and with a sample of one in sixteen, run by run in turns.
 //!
 //! `cargo run --release -p zc-bench --bin bench_record`, with `zcached` built beside it.
 #![expect(clippy::print_stdout, reason = "it is a program for people")]
@@ -12,11 +13,14 @@ use zc_bench::load::{self, Content, Durability, Load, Op, Order};
 use zc_bench::machine::{self, machine};
 use zc_bench::nbd::daemon::{Daemon, Volume, ask};
 
+/// Recordings: name, share.
+const SHARES: [(&str, Option<&str>); 3] = [("none", None), ("all", Some("1/1")), ("1/16", Some("1/16"))];
 /// The loads: name, what, requests in flight.
-const CASES: [(&str, Op, u32); 3] = [
+const CASES: [(&str, Op, u32); 4] = [
     ("4 KiB random reads, all hits, one at a time", Op::Read, 1),
     ("4 KiB random reads, all hits, 32 at a time", Op::Read, 32),
     ("4 KiB random writes of 2:1 content, 8 at a time", Op::Write(Content::Halving), 8),
+    ("4 KiB random writes of 2:1 content, 32 at a time", Op::Write(Content::Halving), 32),
 ];
 const VOLUME: Volume = Volume {
     name: "disk",
@@ -35,7 +39,7 @@ struct Args {
     /// Length of one run
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 500)]
     time: u64,
-    /// Rounds; each case runs once with and once without in each
+    /// Rounds; each case runs once with each recording in each, in another order every time
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: u64,
     /// Size of the volume
@@ -44,13 +48,20 @@ struct Args {
 }
 
 /// Runs a load; requests per second, and what the recording said at its end.
-fn measure(daemon: &Daemon, dir: &Path, load: Load, record: bool) -> anyhow::Result<(f64, Value)> {
+fn measure(
+    daemon: &Daemon,
+    dir: &Path,
+    load: Load,
+    share: Option<&'static str>,
+) -> anyhow::Result<(f64, Value)> {
     let path = dir.join("trace");
-    if record {
-        ask(daemon.control(), &json!({"cmd": "record-start", "volume": VOLUME.name, "path": path}))?;
+    if share.is_some() {
+        let start = json!({"cmd": "record-start", "volume": VOLUME.name, "path": path, "share": share});
+        let told = ask(daemon.control(), &start)?;
+        ensure!(told["ok"] == json!(true), "nothing is recorded: {told}");
     }
     let outcome = load::run(daemon.socket(), VOLUME.name, load)?;
-    if !record {
+    if share.is_none() {
         return Ok((outcome.per_second(), Value::Null));
     }
     let told = ask(daemon.control(), &json!({"cmd": "record-stop", "volume": VOLUME.name}))?;
@@ -64,9 +75,28 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
+/// What came of one kind of recording in one case.
+#[derive(Debug, Default)]
+struct Tally {
+    per_second: Vec<f64>,
+    ratios: Vec<f64>,
+    lost: u64,
+    bytes: u64,
+    requests: u64,
+}
+
+impl Tally {
+    fn add(&mut self, told: &Value) {
+        let number = |name: &str| told[name].as_u64().unwrap_or(0);
+        self.lost += number("lost");
+        self.bytes += number("bytes");
+        self.requests += number("requests");
+    }
+}
+
 fn case(daemon: &Daemon, dir: &Path, number: usize, args: &Args) -> anyhow::Result<()> {
     let (name, op, depth) = CASES[number];
-    let (mut off, mut ratios, mut lost, mut bytes, mut requests) = (Vec::new(), Vec::new(), 0, 0, 0);
+    let mut tallies = SHARES.map(|_| Tally::default());
     for round in 0..args.rounds {
         let load = Load {
             op,
@@ -79,25 +109,31 @@ fn case(daemon: &Daemon, dir: &Path, number: usize, args: &Args) -> anyhow::Resu
             once: false,
             seed: round + 1,
         };
-        let first = measure(daemon, dir, load, round % 2 == 1)?;
-        let second = measure(daemon, dir, load, round % 2 == 0)?;
-        let (without, with) = if round % 2 == 0 { (first, second) } else { (second, first) };
-        off.push(without.0);
-        ratios.push(with.0 / without.0);
-        let number = |name: &str| with.1[name].as_u64().unwrap_or(0);
-        (lost, bytes, requests) =
-            (lost + number("lost"), bytes + number("bytes"), requests + number("requests"));
+        let mut found = SHARES.map(|_| 0.0);
+        for turn in 0..SHARES.len() {
+            let which = (turn + usize::try_from(round)?) % SHARES.len();
+            let (per_second, told) = measure(daemon, dir, load, SHARES[which].1)?;
+            found[which] = per_second;
+            tallies[which].add(&told);
+        }
+        for (tally, per_second) in tallies.iter_mut().zip(found) {
+            tally.per_second.push(per_second);
+            tally.ratios.push(per_second / found[0]);
+        }
     }
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = ratios.iter().copied().fold(0.0, f64::max);
-    println!(
-        "{name}: {:.0} a second without; with over without {:.3} (median; {least:.3} to {most:.3}); {:.1} bytes a request, \
-         {lost} of {} lost",
-        median(&mut off),
-        median(&mut ratios),
-        bytes as f64 / requests.max(1) as f64,
-        requests + lost,
-    );
+    let [without, recorded @ ..] = &mut tallies;
+    println!("{name}: {:.0} a second without", median(&mut without.per_second));
+    for ((share, _), tally) in SHARES.iter().skip(1).zip(recorded) {
+        let ratio = median(&mut tally.ratios);
+        println!(
+            "  {share} recorded: {ratio:.3} of it (median; {:.3} to {:.3}); {:.1} bytes a request, {} of {} lost",
+            tally.ratios.first().copied().unwrap_or(0.0),
+            tally.ratios.last().copied().unwrap_or(0.0),
+            tally.bytes as f64 / tally.requests.max(1) as f64,
+            tally.lost,
+            tally.requests + tally.lost,
+        );
+    }
     Ok(())
 }
 
