@@ -91,6 +91,22 @@ impl Trace {
         requests: impl Iterator<Item = Result<Request, TraceError>>,
         ratios: Ratios,
     ) -> Result<Self, ReplayError> {
+        let Some(trace) = Self::load_at_most(requests, ratios, u64::MAX)? else {
+            return Err(ReplayError::Requests { max: REQUESTS_MAX });
+        };
+        Ok(trace)
+    }
+
+    /// The same, if its requests name so many blocks at most, each as often as it is named; `None` otherwise,
+    /// and no more memory was taken than for so many.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_at_most(
+        requests: impl Iterator<Item = Result<Request, TraceError>>,
+        ratios: Ratios,
+        blocks_max: u64,
+    ) -> Result<Option<Self>, ReplayError> {
         let trace = Self {
             steps: Vec::new(),
             written: Vec::new(),
@@ -104,12 +120,18 @@ impl Trace {
         let contents = Contents::new(ratios);
         let mut loader =
             Loader { trace, contents, devices: Map::default(), state: Map::default(), last_ns: None };
+        let mut blocks = 0;
         for request in requests {
-            loader.add(&request?)?;
+            let request = request?;
+            blocks += u64::from(request.len_bytes.div_ceil(BLOCK_BYTES).max(1));
+            if blocks > blocks_max {
+                return Ok(None);
+            }
+            loader.add(&request)?;
         }
         let mut trace = Self { contents: Arc::new(loader.contents), ..loader.trace };
         trace.steps.shrink_to_fit();
-        Ok(trace)
+        Ok(Some(trace))
     }
 
     /// Says that the trace has so much of the addresses: a cache of a configured size is made smaller by as much.
@@ -299,6 +321,14 @@ mod tests {
         assert_eq!(seen, [(Op::Read, 0, 2), (Op::Read, 3, 1), (Op::Read, 4, 1), (Op::Write, 5, 1)]);
         assert_eq!((trace.fitted.joined, trace.footprint_bytes()), (1, 5 * 4096));
         assert_eq!(trace.spans(), [6 * 4096]);
+    }
+
+    #[test]
+    fn more_blocks_than_allowed_are_not_loaded() {
+        let all = || (0..10).map(|number| Ok(Request::new(number, Op::Read, number * 8192, 8192)));
+        let load =
+            |max| Trace::load_at_most(all(), Ratios::default(), max).unwrap().map(|trace| trace.blocks());
+        assert_eq!((load(20), load(19)), (Some(20), None));
     }
 
     #[test]

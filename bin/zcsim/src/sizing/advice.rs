@@ -30,6 +30,10 @@ pub(super) struct Curve {
     pub(super) footprint_bytes: u64,
     pub(super) duration_ms: u64,
     pub(super) bad_lines: u64,
+    /// Share of the trace's addresses that were held in memory.
+    pub(super) held: f64,
+    /// What they took there.
+    pub(super) ram_bytes: u64,
 }
 
 fn bytes(value: f64) -> String {
@@ -90,6 +94,16 @@ impl Curve {
             self.extent_bytes / 1024,
             if self.rate < 1.0 { percent(self.rate) } else { "all".to_owned() },
         );
+        let ram = bytes(self.ram_bytes as f64);
+        if self.held < 1.0 {
+            text.push_str(&format!(
+                "To keep within {ram} of memory, requests for {} of the addresses were held; such a part finds fewer \
+                 duplicates than there are. With a larger --hold it is more of them.\n",
+                percent(self.held),
+            ));
+        } else {
+            text.push_str(&format!("In memory it takes {ram}.\n"));
+        }
         if self.bad_lines > 0 {
             text.push_str(&format!("{} bad lines were passed over.\n", self.bad_lines));
         }
@@ -161,8 +175,9 @@ impl Curve {
         }
         match verified {
             Some([reduced, plain]) => text.push_str(&format!(
-                "The whole trace at this size: {} of the reads and {} written, {} and {} without reduction; the estimates are \
+                "{} at this size: {} of the reads and {} written, {} and {} without reduction; the estimates are \
                  off by {:+.1} and {:+.1} points, and by {:+.0} % and {:+.0} % of what is written.\n",
+                if self.held < 1.0 { "All that was held" } else { "The whole trace" },
                 percent(reduced.read_hit_ratio),
                 bytes(reduced.written_bytes),
                 percent(plain.read_hit_ratio),
@@ -201,6 +216,8 @@ mod tests {
             footprint_bytes: 10_000_000_000,
             duration_ms: 3_600_000,
             bad_lines: 0,
+            held: 1.0,
+            ram_bytes: 12_000_000,
         }
     }
 
@@ -216,6 +233,16 @@ mod tests {
         let text = curve.advice(Some(whole));
         assert!(text.contains("off by +1.0 and -1.0 points, and by +100 % and +100 %"), "{text}");
         assert!(curve.table().contains("    2.0 GB       20 % |     46.0 %"), "{}", curve.table());
+    }
+
+    #[test]
+    fn what_was_held_of_a_long_trace_is_told() {
+        let whole = curve(&[(0.4, 0.3)]);
+        assert!(whole.table().contains("it takes 12.0 MB"), "{}", whole.table());
+        let part = Curve { held: 0.125, ..whole };
+        assert!(part.table().contains("within 12.0 MB of memory") && part.table().contains("12.5 %"));
+        let verified = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
+        assert!(part.advice(Some(verified)).contains("All that was held at this size"));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! `zcsim size`: how large a cache should be for what a trace does, with and without data reduction.
 
 mod advice;
+mod bounded;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,11 +14,12 @@ use serde_json::json;
 use zc_config::Config;
 use zc_replay::sizing::{Estimate, Reduction, estimate, simulate};
 use zc_replay::{Sample, Trace};
-use zc_trace::{Format, Options, Reader};
+use zc_trace::Format;
 
 use crate::settings::{self, RatioArgs, Setting};
 use crate::size::Share;
 use advice::{Curve, Point};
+use bounded::Held;
 
 /// The configuration if none is given: every key that has a default at its default.
 const DEFAULTS: &str = "[cache]\npath = \"cache\"\nstate_dir = \"state\"\nsize = \"10 %\"\n\
@@ -48,6 +50,10 @@ pub(crate) struct Args {
     /// Extents that are simulated; the whole trace is if it touches no more
     #[arg(long, value_name = "N", default_value_t = 32_768)]
     sample: u64,
+    /// Requests are held in memory that name so many blocks of 4 KiB at most, some 100 bytes for each; of a
+    /// longer trace those for an even part of the addresses
+    #[arg(long, value_name = "N", default_value_t = 1 << 24)]
+    hold: u64,
     /// Do not simulate the whole trace at the recommended size to tell how far off the estimate is
     #[arg(long)]
     no_verify: bool,
@@ -75,8 +81,8 @@ fn size(args: &Args) -> anyhow::Result<()> {
     };
     let config = settings::with_settings(&text, &file, &args.set)?;
     let shown = || args.trace.display().to_string();
-    let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
-    let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
+    let Held { trace, share, recorded, bad_lines } =
+        bounded::load(&args.trace, args.format, args.ratios.ratios(), args.hold).with_context(shown)?;
     let sample = trace.sample(config.cache.extent_bytes, args.sample.max(1));
     let mut shares: Vec<f64> = args.shares.iter().map(|share| share.0).collect();
     shares.sort_by(f64::total_cmp);
@@ -89,7 +95,9 @@ fn size(args: &Args) -> anyhow::Result<()> {
         extent_bytes: config.cache.extent_bytes,
         footprint_bytes: trace.footprint_bytes(),
         duration_ms: trace.duration_ms(),
-        bad_lines: reader.bad_count(),
+        bad_lines,
+        held: share.rate(),
+        ram_bytes: trace.ram_bytes(),
     };
     let chosen = curve.recommended();
     let verified = match chosen {
@@ -98,7 +106,7 @@ fn size(args: &Args) -> anyhow::Result<()> {
         }
         _ => None,
     };
-    let (curve, verified) = curve.of_whole(reader.sample_rate(), verified);
+    let (curve, verified) = curve.of_whole(recorded * share.rate(), verified);
     if args.json {
         println!("{:#}", to_json(&curve, verified));
     } else {
@@ -169,6 +177,8 @@ fn to_json(curve: &Curve, verified: Option<[Estimate; 2]>) -> serde_json::Value 
         "sample_rate": curve.rate,
         "duration_ms": curve.duration_ms,
         "bad_lines": curve.bad_lines,
+        "held_rate": curve.held,
+        "trace_ram_bytes": curve.ram_bytes,
         "curve": points,
         "recommended_unit_bytes": curve.recommended().map(|point| point.unit_bytes),
         "advice": curve.advice(verified),
