@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use zc_bench::load::{self, Content, Durability, Load, Op, Order};
 use zc_bench::machine::{self, machine};
 use zc_bench::nbd::daemon::{Daemon, Volume, ask};
+use zc_bench::nbd::usage::cpu_ns;
 
 /// Recordings: name, share.
 const SHARES: [(&str, Option<&str>); 3] = [("none", None), ("all", Some("1/1")), ("1/16", Some("1/16"))];
@@ -47,27 +48,35 @@ struct Args {
     size: u64,
 }
 
-/// Runs a load; requests per second, and what the recording said at its end.
-fn measure(
-    daemon: &Daemon,
-    dir: &Path,
-    load: Load,
-    share: Option<&'static str>,
-) -> anyhow::Result<(f64, Value)> {
+/// A run.
+#[derive(Debug)]
+struct Run {
+    per_second: f64,
+    requests: u64,
+    /// CPU time of the daemon, the recorder's thread and the end of its file included.
+    cpu_ns: u64,
+    /// What the recording said at its end.
+    told: Value,
+}
+
+/// Runs a load.
+fn measure(daemon: &Daemon, dir: &Path, load: Load, share: Option<&'static str>) -> anyhow::Result<Run> {
     let path = dir.join("trace");
+    let before_ns = cpu_ns(daemon.pid())?;
     if share.is_some() {
         let start = json!({"cmd": "record-start", "volume": VOLUME.name, "path": path, "share": share});
         let told = ask(daemon.control(), &start)?;
         ensure!(told["ok"] == json!(true), "nothing is recorded: {told}");
     }
     let outcome = load::run(daemon.socket(), VOLUME.name, load)?;
-    if share.is_none() {
-        return Ok((outcome.per_second(), Value::Null));
+    let mut told = Value::Null;
+    if share.is_some() {
+        told = ask(daemon.control(), &json!({"cmd": "record-stop", "volume": VOLUME.name}))?;
+        std::fs::remove_file(&path)?;
+        ensure!(told["ok"] == json!(true), "the recording failed: {told}");
     }
-    let told = ask(daemon.control(), &json!({"cmd": "record-stop", "volume": VOLUME.name}))?;
-    std::fs::remove_file(&path)?;
-    ensure!(told["ok"] == json!(true), "the recording failed: {told}");
-    Ok((outcome.per_second(), told))
+    let cpu_ns = cpu_ns(daemon.pid())?.saturating_sub(before_ns);
+    Ok(Run { per_second: outcome.per_second(), requests: outcome.requests, cpu_ns, told })
 }
 
 fn median(values: &mut [f64]) -> f64 {
@@ -80,17 +89,26 @@ fn median(values: &mut [f64]) -> f64 {
 struct Tally {
     per_second: Vec<f64>,
     ratios: Vec<f64>,
+    requests: u64,
+    cpu_ns: u64,
     lost: u64,
     bytes: u64,
-    requests: u64,
+    recorded: u64,
 }
 
 impl Tally {
-    fn add(&mut self, told: &Value) {
-        let number = |name: &str| told[name].as_u64().unwrap_or(0);
+    fn add(&mut self, run: &Run) {
+        let number = |name: &str| run.told[name].as_u64().unwrap_or(0);
         self.lost += number("lost");
         self.bytes += number("bytes");
-        self.requests += number("requests");
+        self.recorded += number("requests");
+        self.requests += run.requests;
+        self.cpu_ns += run.cpu_ns;
+    }
+
+    /// CPU time of the daemon for each request, in microseconds.
+    fn cpu_us(&self) -> f64 {
+        self.cpu_ns as f64 / 1000.0 / self.requests.max(1) as f64
     }
 }
 
@@ -112,9 +130,9 @@ fn case(daemon: &Daemon, dir: &Path, number: usize, args: &Args) -> anyhow::Resu
         let mut found = SHARES.map(|_| 0.0);
         for turn in 0..SHARES.len() {
             let which = (turn + usize::try_from(round)?) % SHARES.len();
-            let (per_second, told) = measure(daemon, dir, load, SHARES[which].1)?;
-            found[which] = per_second;
-            tallies[which].add(&told);
+            let run = measure(daemon, dir, load, SHARES[which].1)?;
+            found[which] = run.per_second;
+            tallies[which].add(&run);
         }
         for (tally, per_second) in tallies.iter_mut().zip(found) {
             tally.per_second.push(per_second);
@@ -122,16 +140,22 @@ fn case(daemon: &Daemon, dir: &Path, number: usize, args: &Args) -> anyhow::Resu
         }
     }
     let [without, recorded @ ..] = &mut tallies;
-    println!("{name}: {:.0} a second without", median(&mut without.per_second));
+    let cpu_us = without.cpu_us();
+    println!(
+        "{name}: {:.0} a second without, {cpu_us:.2} us of CPU time each",
+        median(&mut without.per_second)
+    );
     for ((share, _), tally) in SHARES.iter().skip(1).zip(recorded) {
         let ratio = median(&mut tally.ratios);
         println!(
-            "  {share} recorded: {ratio:.3} of it (median; {:.3} to {:.3}); {:.1} bytes a request, {} of {} lost",
+            "  {share} recorded: {ratio:.3} as many (median; {:.3} to {:.3}), {:.3} times the CPU time; {:.1} bytes for each \
+             that is recorded, {} of {} lost",
             tally.ratios.first().copied().unwrap_or(0.0),
             tally.ratios.last().copied().unwrap_or(0.0),
-            tally.bytes as f64 / tally.requests.max(1) as f64,
+            tally.cpu_us() / cpu_us,
+            tally.bytes as f64 / tally.recorded.max(1) as f64,
             tally.lost,
-            tally.requests + tally.lost,
+            tally.recorded + tally.lost,
         );
     }
     Ok(())
