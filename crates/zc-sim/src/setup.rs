@@ -234,8 +234,9 @@ impl Setup {
         };
     }
 
-    /// Lets half of the seeds write back, and those that sync. Chance is drawn apart, so that the others are what they were. Seeds that
-    /// write back are honest more often: where the device lies, less can be demanded of them.
+    /// Lets half of the seeds write back, and those that sync. Chance is drawn apart, so that the others are
+    /// what they were. Seeds that write back are honest more often: where the device lies, less can be demanded
+    /// of them.
     fn write_back(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5742);
         self.write_back = rng.random_bool(0.5) || self.syncing;
