@@ -57,6 +57,7 @@ impl Driver {
             journal_delay_ms: 50,
             prefetch_threshold_bytes: 1 << 30,
             prefetch_max_bytes: 0,
+            learned_recipes_bytes: 0,
             regions_active_max: 128,
             discard: false,
             replacement: Replacement::Lru,

@@ -227,6 +227,7 @@ fn config(geometry: &Geometry) -> ManagerConfig {
         journal_delay_ms: 50,
         prefetch_threshold_bytes: 256 << 10,
         prefetch_max_bytes: 128 << 10,
+        learned_recipes_bytes: 0,
         regions_active_max: 128,
         discard: false,
         replacement: Replacement::Lru,

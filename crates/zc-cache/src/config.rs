@@ -30,6 +30,9 @@ pub struct ManagerConfig {
     pub prefetch_threshold_bytes: u32,
     /// Largest read-ahead (0 = none).
     pub prefetch_max_bytes: u32,
+    /// Memory for fingerprints of extents whose data was evicted, in bytes (0 = none are kept). Of use with a
+    /// collision-resistant fingerprint, for volumes with `dedup` whose origin has no recipes of its own.
+    pub learned_recipes_bytes: u64,
     /// Regions that may be active at once.
     pub regions_active_max: u32,
     /// Discard slots before reuse.

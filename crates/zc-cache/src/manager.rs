@@ -290,7 +290,7 @@ impl CacheManager {
             write_streams: streams(),
             filter: CompressionFilter::default(),
             seen: SeenFilter::new(SEEN_MAX),
-            recipes: Recipes::default(),
+            recipes: Recipes::new(config.learned_recipes_bytes),
             reads: Map::default(),
             hits: Map::default(),
             fetching: Map::default(),

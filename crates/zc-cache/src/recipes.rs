@@ -7,6 +7,10 @@
 //!
 //! A run is kept and forgotten as a whole. It is asked for again when a miss meets what a write has voided since.
 //!
+//! Origins that know no fingerprints are the rule. For their volumes recipes are *learned*, if there is memory for it:
+//! the fingerprint of an extent that is cached is kept when its data is evicted. If the content comes back by another
+//! address, the old one is a hit again without its origin.
+//!
 //! A fingerprint that arrives counts only if its extent was not written since it was asked for, and goes with the next
 //! write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared without the
 //! origin.
@@ -27,6 +31,10 @@ const RUN_EXTENTS: u64 = 128;
 const RUNS_MAX: usize = 512;
 /// Questions in flight.
 const ASKED_MAX: usize = 16;
+/// After a miss, headers that may have the contents of so many extents behind it are read: those of a request or two.
+const LEARNED_AHEAD: u64 = 16;
+/// Memory that a run of learned fingerprints takes: these, and the two tables that name it.
+const LEARNED_RUN_BYTES: u64 = RUN_EXTENTS * size_of::<Option<Fingerprint>>() as u64 + 64;
 
 /// A run of extents of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -55,6 +63,42 @@ fn index_in_run(key: ExtentKey) -> usize {
     usize_from_u64(key.extent.0 % RUN_EXTENTS)
 }
 
+/// Fingerprints of extents that are or were cached, in runs; the run that was begun first goes first.
+#[derive(Debug, Default)]
+struct Learned {
+    runs: Map<Run, Vec<Option<Fingerprint>>>,
+    order: VecDeque<Run>,
+    runs_max: usize,
+}
+
+impl Learned {
+    fn get(&self, key: ExtentKey) -> Option<Fingerprint> {
+        *self.runs.get(&Run::of(key))?.get(index_in_run(key))?
+    }
+
+    fn remove(&mut self, key: ExtentKey) {
+        if let Some(known) = self.runs.get_mut(&Run::of(key)).and_then(|run| run.get_mut(index_in_run(key))) {
+            *known = None;
+        }
+    }
+
+    fn insert(&mut self, key: ExtentKey, print: Fingerprint) {
+        let run = Run::of(key);
+        if !self.runs.contains_key(&run) {
+            self.order.push_back(run);
+            if self.order.len() > self.runs_max
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.runs.remove(&oldest);
+            }
+        }
+        let prints = self.runs.entry(run).or_insert_with(|| vec![None; usize_from_u64(RUN_EXTENTS)]);
+        if let Some(known) = prints.get_mut(index_in_run(key)) {
+            *known = Some(print);
+        }
+    }
+}
+
 /// Known fingerprints of extents that are not cached.
 #[derive(Debug, Default)]
 pub(crate) struct Recipes {
@@ -64,14 +108,29 @@ pub(crate) struct Recipes {
     asked: Map<u64, (Run, Vec<Option<Guard>>)>,
     /// The run of each volume's last miss.
     last: Map<VolumeId, u64>,
+    learned: Learned,
 }
 
 impl Recipes {
+    /// Learned ones take so many bytes at most.
+    pub(crate) fn new(learned_bytes: u64) -> Self {
+        let runs_max = usize_from_u64(learned_bytes / LEARNED_RUN_BYTES);
+        Self { learned: Learned { runs_max, ..Learned::default() }, ..Self::default() }
+    }
+
+    fn print(&self, key: ExtentKey) -> Option<Fingerprint> {
+        match self.get(key) {
+            Some(Recipe::Print(print)) => Some(print),
+            Some(Recipe::None | Recipe::Void) | None => self.learned.get(key),
+        }
+    }
+
     fn get(&self, key: ExtentKey) -> Option<Recipe> {
         self.runs.get(&Run::of(key))?.get(index_in_run(key)).copied()
     }
 
     pub(crate) fn remove(&mut self, key: &ExtentKey) {
+        self.learned.remove(*key);
         let known = self.runs.get_mut(&Run::of(*key)).and_then(|run| run.get_mut(index_in_run(*key)));
         if let Some(known) = known {
             *known = Recipe::Void;
@@ -95,22 +154,47 @@ impl Recipes {
 }
 
 impl CacheManager {
-    fn has_recipes(&self, volume: VolumeId) -> bool {
+    /// Whether recipes of the volume are of use, its origin's or learned ones.
+    fn uses_recipes(&self, volume: VolumeId) -> bool {
         self.health == Health::Good
             && self.cfg.fingerprint.is_collision_resistant()
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.recipes && volume.cfg.dedup)
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
+    }
+
+    /// The extent is cached, and this is what it holds.
+    pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint) {
+        let told = self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
+        if self.recipes.learned.runs_max > 0 && !told && self.uses_recipes(key.volume) {
+            self.recipes.learned.insert(key, print);
+        }
+    }
+
+    /// A miss: what is read next may be known too.
+    fn expect_learned(&mut self, key: ExtentKey) {
+        if self.recipes.learned.runs.is_empty() {
+            return;
+        }
+        for ahead in 1..=LEARNED_AHEAD {
+            let next = ExtentKey { extent: ExtentNo(key.extent.0.saturating_add(ahead)), ..key };
+            if let Some(print) = self.recipes.learned.get(next)
+                && !self.is_mapped(next)
+            {
+                self.expect_print(&print);
+            }
+        }
     }
 
     /// Turns a miss into a duplicate hit if the extent's content is known and cached.
     pub(crate) fn find_by_recipe(&mut self, key: ExtentKey) -> Option<(Mapping, Place)> {
-        if !self.has_recipes(key.volume) || self.tracks.is_written(&key) || self.staging.get(&key).is_some() {
+        if !self.uses_recipes(key.volume) || self.tracks.is_written(&key) || self.staging.get(&key).is_some()
+        {
             return None;
         }
         if self.is_mapped(key) {
             // Its volume's sample has not been seen yet.
             return None;
         }
-        let Some(Recipe::Print(print)) = self.recipes.get(key) else { return None };
+        let print = self.recipes.print(key)?;
         let (slot, generation, stored) = self.found_since(&print)?;
         let place = self.place(slot, generation, stored);
         self.stats.recipe_hits += 1;
@@ -123,7 +207,11 @@ impl CacheManager {
     /// Asks for the fingerprints around a miss of the cache, and for the next ones if the miss before was in the run
     /// before.
     pub(crate) fn want_recipe(&mut self, key: ExtentKey) {
-        if !self.has_recipes(key.volume) || self.stopping {
+        if !self.uses_recipes(key.volume) || self.stopping {
+            return;
+        }
+        if !self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
+            self.expect_learned(key);
             return;
         }
         let run = Run::of(key);

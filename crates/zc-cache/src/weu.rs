@@ -106,6 +106,7 @@ impl CacheManager {
         self.stats.insert_duplicates += 1;
         if let Some(print) = print {
             self.prints.touch(&print, slot);
+            self.learn(key, print);
         }
         self.policy.shared(slot);
         self.map_extent(key, Mapping::Duplicate(place));
@@ -159,6 +160,7 @@ impl CacheManager {
             self.prints.insert(&print, slot);
         }
         let place = self.place(slot, generation, stored);
+        self.learn(key, print);
         self.map_extent(key, Mapping::Base(place));
         Placed::Done
     }

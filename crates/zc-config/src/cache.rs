@@ -51,6 +51,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         ),
         prefetch_max_bytes: section.size_u32("prefetch_max", 128 << 10, &limits::PREFETCH_BYTES),
         read_buffer_bytes: section.size_u32("read_buffer", 4 * MIB, &limits::BUFFER_BYTES),
+        learned_recipes_bytes: section.size("learned_recipes", &limits::LEARNED_BYTES).unwrap_or(0),
         staging_bytes: section.size_u32("staging", 8 * MIB, &limits::BUFFER_BYTES),
         insert_bytes_max: section.size_u32("insert_max", 32 * MIB, &limits::INSERT_BYTES),
         regions_active_max: section.count(

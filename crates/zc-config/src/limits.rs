@@ -35,6 +35,8 @@ pub(crate) const PREFETCH_THRESHOLD_BYTES: RangeInclusive<u64> = 0..=1 << 30;
 pub(crate) const PREFETCH_BYTES: RangeInclusive<u64> = 0..=1 << 20;
 /// Read buffer and staging area; 0 = off.
 pub(crate) const BUFFER_BYTES: RangeInclusive<u64> = 0..=1 << 30;
+/// Fingerprints of what was evicted; 0 = off.
+pub(crate) const LEARNED_BYTES: RangeInclusive<u64> = 0..=1 << 40;
 /// Bytes on their way into the cache: at least the largest extent, or nothing would ever be inserted.
 pub(crate) const INSERT_BYTES: RangeInclusive<u64> = 128 << 10..=2 << 30;
 /// Active regions. The upper half of what the map can hold is for volumes that come with marks from before a crash.

@@ -231,6 +231,8 @@ pub struct CacheConfig {
     pub prefetch_max_bytes: u32,
     /// Read buffer; 0 = off.
     pub read_buffer_bytes: u32,
+    /// Memory for fingerprints of what was evicted; 0 = off.
+    pub learned_recipes_bytes: u64,
     /// Partly written extents kept.
     pub staging_bytes: u32,
     /// Bytes that may be on their way into the cache.

@@ -61,6 +61,7 @@ impl Config {
             ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),
             ("prefetch_max", size(cache.prefetch_max_bytes.into())),
             ("read_buffer", size(cache.read_buffer_bytes.into())),
+            ("learned_recipes", size(cache.learned_recipes_bytes)),
             ("staging", size(cache.staging_bytes.into())),
             ("insert_max", size(cache.insert_bytes_max.into())),
             ("regions_active_max", cache.regions_active_max.to_string()),

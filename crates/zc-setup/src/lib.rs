@@ -30,7 +30,7 @@ const REGION_BYTES_MIN: u64 = 1 << 20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
     "max_ram of {max_ram_bytes} bytes is too little for a cache of {slots} write units: {fixed_bytes} bytes go to \
-     tables per unit alone"
+     tables per unit and to learned recipes alone"
 )]
 pub struct TooLittleRam {
     /// The setting.
@@ -178,6 +178,7 @@ pub fn manager_config(
         journal_delay_ms: JOURNAL_DELAY_MS,
         prefetch_threshold_bytes: config.prefetch_threshold_bytes,
         prefetch_max_bytes: config.prefetch_max_bytes,
+        learned_recipes_bytes: config.learned_recipes_bytes,
         regions_active_max: config.regions_active_max,
         discard: config.discard.unwrap_or(on_block_device),
         replacement: replacement(config.policy),
@@ -193,7 +194,7 @@ pub fn manager_config(
 }
 
 fn index_entries(config: &CacheConfig, geometry: &Geometry) -> Result<(u64, u64), TooLittleRam> {
-    let fixed = u64::from(geometry.slots) * RAM_PER_SLOT;
+    let fixed = u64::from(geometry.slots) * RAM_PER_SLOT + config.learned_recipes_bytes;
     let room = config.max_ram_bytes.saturating_sub(fixed);
     let prints_of = |files: u64| files * u64::from(config.fingerprint_index_percent) / 100;
     let shape = IndexShape {

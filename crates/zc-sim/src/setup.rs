@@ -101,6 +101,9 @@ impl Setup {
         };
         // Not drawn: the other seeds are to stay what they were, and those that found something.
         setup.syncing = matches!(seed % 16, 4 | 10);
+        if matches!(seed % 32, 4 | 26) {
+            setup.learn();
+        }
         setup.write_back(seed);
         setup.replacement(seed);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
@@ -171,6 +174,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         journal_delay_ms: 30,
         prefetch_threshold_bytes: 16 << 10,
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
+        learned_recipes_bytes: 0,
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
         replacement: Replacement::Lru,
@@ -223,6 +227,12 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
 }
 
 impl Setup {
+    /// What was evicted is remembered by its fingerprint, for a few runs of extents.
+    fn learn(&mut self) {
+        self.config.learned_recipes_bytes = 32 << 10;
+        self.volumes.iter_mut().for_each(|volume| volume.recipes = false);
+    }
+
     /// Draws the replacement policy, also apart.
     fn replacement(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5250);

@@ -328,6 +328,64 @@ fn a_recipe_turns_a_miss_into_a_hit_without_the_origin() {
     world.stop();
 }
 
+/// The second volume has read `image`, its data has been evicted, and the first one has the same contents since.
+fn learned(image: &[u8]) -> World {
+    let mut world = World::new(Shape { learned_recipes_bytes: 64 << 10, ..Shape::default() });
+    world.configure(VolumeConfig { recipes: false, ..volume(V, 4 << 20) });
+    world.configure(VolumeConfig { recipes: false, mode: Mode::WriteAround, ..volume(W, 4 << 20) });
+    world.origins.get_mut(&W).unwrap()[..image.len()].copy_from_slice(image);
+    world.read(W, 0, image.len() as u64);
+    world.tick(2000);
+    for round in 0..4 {
+        for at in 0..64 {
+            let other: Vec<u8> =
+                (0..8).flat_map(|n| half(10_000 + round * 1000 + at * 8 + n, 8192)).collect();
+            world.write(V, at * 8 * EXTENT, &other);
+        }
+        world.tick(2000);
+    }
+    world.write(V, 1 << 20, image);
+    world.tick(2000);
+    world.origin_reads.clear();
+    world
+}
+
+#[test]
+fn a_learned_recipe_makes_a_hit_of_what_was_evicted_and_came_back_elsewhere() {
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    let mut world = learned(&image);
+    world.read(W, 0, 64 * EXTENT);
+    assert!(world.origin_reads.is_empty(), "{:?}", world.origin_reads);
+    assert_eq!((world.stat("recipe_hits"), world.stat("recipes_wanted")), (64, 0));
+    world.stop();
+}
+
+#[test]
+fn a_learned_recipe_goes_with_the_next_write() {
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    let mut world = learned(&image);
+    world.write(W, 2 * EXTENT + 512, &half(7, 512));
+    world.submit(W, 5 * EXTENT, EXTENT, RequestKind::Trim { fua: false });
+    world.read(W, 0, 8 * EXTENT);
+    assert_eq!(world.stat("recipe_hits"), 6);
+    world.stop();
+}
+
+#[test]
+fn learned_recipes_keep_to_their_memory() {
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    let mut world = learned(&image);
+    // Fifteen runs of 128 extents have room; these are sixteen times eight extents of other runs.
+    world.configure(VolumeConfig { recipes: false, ..volume(W, 32 << 20) });
+    world.origins.get_mut(&W).unwrap().resize(32 << 20, 1);
+    for run in 1..=16 {
+        world.read(W, run * 128 * EXTENT, 8 * EXTENT);
+        world.tick(2000);
+    }
+    world.read(W, 0, 8 * EXTENT);
+    assert_eq!(world.stat("recipe_hits"), 0);
+}
+
 #[test]
 fn who_reads_on_finds_the_next_recipes_there() {
     let mut world = World::new(Shape::default());

@@ -120,6 +120,7 @@ pub(crate) struct Shape {
     pub(crate) prefetch_max_bytes: u32,
     pub(crate) insert_bytes_max: u32,
     pub(crate) destage_bytes_per_s: u64,
+    pub(crate) learned_recipes_bytes: u64,
 }
 
 impl Default for Shape {
@@ -134,6 +135,7 @@ impl Default for Shape {
             prefetch_max_bytes: 0,
             insert_bytes_max: 8 << 20,
             destage_bytes_per_s: 0,
+            learned_recipes_bytes: 0,
         }
     }
 }
@@ -171,6 +173,7 @@ impl World {
             journal_delay_ms: 50,
             prefetch_threshold_bytes: 64 << 10,
             prefetch_max_bytes: shape.prefetch_max_bytes,
+            learned_recipes_bytes: shape.learned_recipes_bytes,
             regions_active_max: 16,
             discard: false,
             replacement: Replacement::Lru,
