@@ -2,7 +2,7 @@
 //! manager's own work and memory.
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Mode, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
 use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, ReqId, VolumeId};
@@ -61,6 +61,7 @@ impl Driver {
             regions_active_max: 128,
             discard: false,
             replacement: Replacement::Lru,
+            packer: Packer::Append,
             dirty: zc_cache::config::DirtyConfig::default(),
         };
         let start = StartState::fresh();

@@ -25,7 +25,7 @@ const REQUESTS: u64 = 700;
 const PAUSE_NS: u64 = 200_000_000;
 
 /// Counters that have to be equal.
-const COUNTERS: [&str; 21] = [
+const COUNTERS: [&str; 22] = [
     "reads",
     "read_hits",
     "read_misses",
@@ -45,6 +45,7 @@ const COUNTERS: [&str; 21] = [
     "compress_tried",
     "weu_writes",
     "weu_bytes_written",
+    "weu_bytes_padding",
     "evictions",
     "file_index_len",
 ];
@@ -190,4 +191,9 @@ fn with_deduplication_and_compression() {
 #[test]
 fn with_neither() {
     agree("dedup = false\ncompression = \"none\"\n");
+}
+
+#[test]
+fn with_extents_packed_by_best_fit() {
+    agree("packer = \"best-fit\"\n");
 }

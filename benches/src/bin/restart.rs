@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Mode, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, FormatOptions, Media};
 use zc_core::{
@@ -231,6 +231,7 @@ fn config(geometry: &Geometry) -> ManagerConfig {
         regions_active_max: 128,
         discard: false,
         replacement: Replacement::Lru,
+        packer: Packer::Append,
         dirty: zc_cache::config::DirtyConfig::default(),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use zc_config::Policy;
+use zc_config::{Packer, Policy};
 use zc_sim::{CANARIES, Canary, Coverage, Options, SeedReport, Turns, run_seed, run_turns, shrink};
 
 /// Seeds within which each canary must be found.
@@ -40,7 +40,10 @@ pub(crate) struct Args {
     canary: Option<String>,
     /// The replacement policy (lru, fifo-reinsert, s3-fifo, shared-lru); default: each seed draws one.
     #[arg(long)]
-    policy: Option<Word>,
+    policy: Option<Word<Policy>>,
+    /// The packer (append, first-fit, best-fit); default: each seed draws one, most of them append.
+    #[arg(long)]
+    packer: Option<Word<Packer>>,
     /// Check that each deliberate bug is found.
     #[arg(long)]
     canaries: bool,
@@ -58,17 +61,29 @@ pub(crate) struct Args {
     trace: bool,
 }
 
-/// A replacement policy by its word in the configuration.
+/// A choice by its word in the configuration.
 #[derive(Debug, Clone, Copy)]
-struct Word(Policy);
+struct Word<T>(T);
 
-impl FromStr for Word {
+fn parse_word<T: Copy>(words: &[(&str, T)], word: &str) -> Result<Word<T>, String> {
+    let known = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
+    let found = words.iter().find(|(known, _)| *known == word);
+    found.map(|(_, value)| Word(*value)).ok_or_else(|| format!("there are {}", known()))
+}
+
+impl FromStr for Word<Policy> {
     type Err = String;
 
     fn from_str(word: &str) -> Result<Self, String> {
-        let known = || Policy::WORDS.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-        let found = Policy::WORDS.iter().find(|(known, _)| *known == word);
-        found.map(|(_, policy)| Self(*policy)).ok_or_else(|| format!("there are {}", known()))
+        parse_word(Policy::WORDS, word)
+    }
+}
+
+impl FromStr for Word<Packer> {
+    type Err = String;
+
+    fn from_str(word: &str) -> Result<Self, String> {
+        parse_word(Packer::WORDS, word)
     }
 }
 
@@ -106,12 +121,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn options(args: &Args, canary: Option<Canary>) -> Options {
     let replacement = args.policy.map(|Word(policy)| zc_setup::replacement(policy));
-    Options { ops: args.ops, canary, replacement, trace: None }
+    let packer = args.packer.map(|Word(packer)| zc_setup::packer(packer));
+    Options { ops: args.ops, canary, replacement, packer, trace: None }
 }
 
-/// As it was given.
-fn policy_flag(args: &Args) -> String {
-    args.policy.map_or_else(String::new, |Word(policy)| format!(" --policy {}", policy.word()))
+/// Policy and packer as they were given.
+fn flags(args: &Args) -> String {
+    let policy = args.policy.map(|Word(policy)| format!(" --policy {}", policy.word()));
+    let packer = args.packer.map(|Word(packer)| format!(" --packer {}", packer.word()));
+    policy.into_iter().chain(packer).collect()
 }
 
 /// Runs a seed; a panic of the manager is a finding like any other.
@@ -144,8 +162,8 @@ fn run_shrink(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
         shrunk.runs
     );
     let canary = args.canary.as_ref().map_or_else(String::new, |name| format!(" --canary {name}"));
-    let policy = policy_flag(args);
-    println!("  replay: zcsim fuzz --seed {seed}{canary}{policy} --trace --turns {}", shrunk.turns);
+    let flags = flags(args);
+    println!("  replay: zcsim fuzz --seed {seed}{canary}{flags} --trace --turns {}", shrunk.turns);
     ExitCode::FAILURE
 }
 
@@ -243,7 +261,7 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
         println!(
             "  replay: zcsim fuzz --seed {seed} --ops {}{} --trace (or --shrink)",
             args.ops,
-            policy_flag(args)
+            flags(args)
         );
     }
     let clean = totals.seeds - count(&totals.failures);

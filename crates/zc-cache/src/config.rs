@@ -39,6 +39,8 @@ pub struct ManagerConfig {
     pub discard: bool,
     /// Which WEU goes when a slot is needed.
     pub replacement: Replacement,
+    /// Where extents go in a WEU.
+    pub packer: Packer,
     /// Write-back, as far as it concerns the cache as a whole.
     pub dirty: DirtyConfig,
 }
@@ -86,6 +88,18 @@ pub enum Replacement {
     S3Fifo,
     /// The least recently used one, unless many addresses share its content.
     SharedLru,
+}
+
+/// Where extents go in a WEU. See the documentation of module `packer`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Packer {
+    /// Behind the last one.
+    #[default]
+    Append,
+    /// So that they touch the fewest pages of 4 KiB: into the first gap that has room.
+    FirstFit,
+    /// So that they touch the fewest pages of 4 KiB: into the smallest gap that has room.
+    BestFit,
 }
 
 /// How a volume treats writes and lookups.

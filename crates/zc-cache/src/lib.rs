@@ -42,6 +42,7 @@ mod learned;
 mod load;
 mod manager;
 mod overlay;
+mod packer;
 mod persist;
 mod policy;
 mod probe;

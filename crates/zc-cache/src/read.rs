@@ -359,6 +359,7 @@ impl CacheManager {
         if source == Source::Device {
             self.stats.device_reads += 1;
             self.stats.device_read_bytes += u64::from(len_bytes);
+            self.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
         }
         let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
         self.out.push(Action::ReadExtents {

@@ -49,6 +49,8 @@ stats! {
     device_reads,
     /// Bytes of device reads for hits.
     device_read_bytes,
+    /// Extents that those reads brought.
+    device_read_extents,
     /// Write requests, trims and zeroes included.
     writes,
     /// Bytes of write requests.
@@ -151,6 +153,8 @@ stats! {
     weu_bytes_written,
     /// Bytes in WEUs not used by extents or header when written.
     weu_bytes_unused,
+    /// Those of them that lie between extents.
+    weu_bytes_padding,
     /// Bytes written to the device for the journal.
     journal_bytes_written,
     /// Bytes written to the device for checkpoints.

@@ -1,12 +1,14 @@
-//! The open WEU: placement of finished runs, and the writes of full WEUs.
+//! The open WEU: placement of finished runs, and the writes of full WEUs. Where extents go is `packer`'s
+//! matter; the entries of a header are by offset whatever the order of placement was.
 
-use zc_core::{BufId, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
 
 use crate::dirty_unit::SealedUnit;
 use crate::file_index::Mapping;
 use crate::insert::{Outcome, stored_of};
 use crate::manager::{CacheManager, OpKind};
+use crate::packer::{Layout, Spot};
 use crate::persist::Health;
 use crate::seam::{Action, Note, Purpose};
 use crate::slots::SlotState;
@@ -22,7 +24,7 @@ pub(crate) struct OpenWeu {
     pub(crate) buf: BufId,
     generation: Generation,
     weu_seq: WeuSeq,
-    fill_bytes: u32,
+    layout: Layout,
     entries: Vec<WeuEntry>,
     opened_ms: u64,
 }
@@ -48,9 +50,10 @@ impl CacheManager {
     pub(crate) fn pump_placement(&mut self) {
         while let Some(run) = self.inserts.ready.front().copied() {
             let jobs = core::mem::take(&mut self.inserts.runs.get_mut(&run).expect_held().jobs);
+            let together = jobs.len() > 1;
             let mut jobs = jobs.into_iter();
             while let Some(job) = jobs.next() {
-                if self.place_job(job) == Placed::NeedsSlot {
+                if self.place_job(job, together) == Placed::NeedsSlot {
                     let rest = core::iter::once(job).chain(jobs).collect();
                     self.inserts.runs.get_mut(&run).expect_held().jobs = rest;
                     return;
@@ -62,7 +65,8 @@ impl CacheManager {
         }
     }
 
-    fn place_job(&mut self, id: u64) -> Placed {
+    /// Places an extent; `together`: it came with others.
+    fn place_job(&mut self, id: u64, together: bool) -> Placed {
         let job = self.inserts.jobs.get(&id).expect_held();
         let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
         let key = guard.key;
@@ -89,7 +93,7 @@ impl CacheManager {
                         self.stats.insert_dropped += 1;
                     }
                 }
-                Outcome::Store { .. } => return self.store(id),
+                Outcome::Store { .. } => return self.store(id, together),
                 Outcome::OnceOnly => self.stats.insert_once_only += 1,
             }
         }
@@ -112,7 +116,7 @@ impl CacheManager {
         self.map_extent(key, Mapping::Duplicate(place));
     }
 
-    fn store(&mut self, id: u64) -> Placed {
+    fn store(&mut self, id: u64, together: bool) -> Placed {
         let job = self.inserts.jobs.get(&id).expect_held();
         let (key, print) = (job.guard.key, job.print.expect_held());
         let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
@@ -124,11 +128,10 @@ impl CacheManager {
             self.share(key, Some(print), slot, place);
             return Placed::Done;
         }
-        if !self.ensure_room(payload.len_bytes) {
+        let Some(offset_bytes) = self.make_room(payload.len_bytes, together) else {
             return Placed::NeedsSlot;
-        }
+        };
         let open = self.open.as_mut().expect_held();
-        let offset_bytes = open.fill_bytes;
         let header = ExtentHeader {
             slot: open.slot,
             generation: open.generation,
@@ -148,7 +151,6 @@ impl CacheManager {
             fingerprint: print,
             dirty: None,
         });
-        open.fill_bytes += placed_bytes(payload.len_bytes);
         let (slot, generation, buf) = (open.slot, open.generation, open.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
         self.out.push(Action::Place { weu: buf, offset_bytes, header, payload });
@@ -165,16 +167,40 @@ impl CacheManager {
         Placed::Done
     }
 
-    /// Makes sure the open WEU has room for one more extent: seals a full one, opens the next.
-    fn ensure_room(&mut self, stored_bytes: u32) -> bool {
-        if let Some(open) = &self.open {
-            let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
-            let need = open.fill_bytes + placed_bytes(stored_bytes) + WeuHeader::encoded_bytes(entries);
-            if need <= self.cfg.geometry.weu_bytes {
-                return true;
+    /// Finds a place for one more extent in the open WEU: seals a full one, opens the next.
+    fn make_room(&mut self, stored_bytes: u32, together: bool) -> Option<u32> {
+        if self.open.is_some() {
+            let offset_bytes = self.place_in_open(stored_bytes, together);
+            if offset_bytes.is_some() {
+                return offset_bytes;
             }
             self.seal();
         }
+        if self.open_next() { self.place_in_open(stored_bytes, together) } else { None }
+    }
+
+    fn place_in_open(&mut self, stored_bytes: u32, together: bool) -> Option<u32> {
+        let open = self.open.as_mut().expect_held();
+        let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
+        let limit_bytes = self.cfg.geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
+        let bytes = placed_bytes(stored_bytes);
+        let spot = if together {
+            open.layout.append(bytes, limit_bytes)
+        } else {
+            open.layout.pack(bytes, limit_bytes)
+        };
+        let Spot { offset_bytes, skipped } = spot?;
+        if !skipped.is_empty() {
+            // What the buffer held before does not go to the device.
+            let len_bytes = skipped.end - skipped.start;
+            let dest = BufSlice { buf: open.buf, start_bytes: skipped.start, len_bytes };
+            self.out.push(Action::Zero { dest });
+        }
+        Some(offset_bytes)
+    }
+
+    /// Opens a WEU, if a slot is free and not too many are on their way to the device.
+    fn open_next(&mut self) -> bool {
         if self.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return false;
         }
@@ -196,7 +222,7 @@ impl CacheManager {
             buf,
             generation,
             weu_seq,
-            fill_bytes: 0,
+            layout: Layout::new(self.cfg.packer),
             entries: Vec::new(),
             opened_ms: self.now_ms,
         });
@@ -207,7 +233,9 @@ impl CacheManager {
     /// Writes the open WEU.
     pub(crate) fn seal(&mut self) {
         let Some(open) = self.open.take() else { return };
-        let OpenWeu { slot, buf, generation, weu_seq, fill_bytes, entries, .. } = open;
+        let OpenWeu { slot, buf, generation, weu_seq, layout, mut entries, .. } = open;
+        entries.sort_unstable_by_key(|entry| entry.offset_bytes);
+        let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
         let keys = entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
         let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
         let entry = self.slots.get_mut(slot);
@@ -216,8 +244,9 @@ impl CacheManager {
         let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
         self.stats.weu_writes += 1;
         self.stats.weu_bytes_written += u64::from(written.min(self.cfg.geometry.weu_bytes));
-        self.stats.weu_bytes_unused +=
-            u64::from(self.cfg.geometry.weu_bytes.saturating_sub(fill_bytes + header_bytes));
+        let used_bytes = fill_bytes - padding_bytes + header_bytes;
+        self.stats.weu_bytes_unused += u64::from(self.cfg.geometry.weu_bytes.saturating_sub(used_bytes));
+        self.stats.weu_bytes_padding += u64::from(padding_bytes);
         self.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
         let op = self.op(OpKind::WeuWrite(slot));

@@ -8,7 +8,7 @@ use zc_core::limits::{
 };
 
 use crate::limits;
-use crate::model::{CacheConfig, Compression, Fingerprint, Policy, RegionSize};
+use crate::model::{CacheConfig, Compression, Fingerprint, Packer, Policy, RegionSize};
 use crate::section::{Section, shown, whole};
 use crate::units::{ByteSize, Percent};
 
@@ -61,6 +61,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         ),
         region_size: region_size(&mut section),
         policy: section.word("policy", Policy::WORDS, Policy::Lru),
+        packer: section.word("packer", Packer::WORDS, Packer::Append),
         dirty_high_percent,
         dirty_low_percent,
         dirty_memory_bytes: section

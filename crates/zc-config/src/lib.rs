@@ -31,7 +31,7 @@ pub use conflicts::{Conflict, canonical_conflicts};
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
     Ack, Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
-    OnCacheLoss, Policy, RegionSize, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
+    OnCacheLoss, Packer, Policy, RegionSize, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
 pub use units::{ByteSize, Micros, Millis, Percent, SizeOrShare};

@@ -133,6 +133,18 @@ words! {
 }
 
 words! {
+    /// Where extents go in a WEU.
+    Packer {
+        /// Behind the last one.
+        Append = "append",
+        /// In the fewest pages: the first gap that has room.
+        FirstFit = "first-fit",
+        /// In the fewest pages: the smallest gap that has room.
+        BestFit = "best-fit",
+    }
+}
+
+words! {
     /// Whether the NBD server offers TLS.
     Tls {
         /// No.
@@ -243,6 +255,8 @@ pub struct CacheConfig {
     pub region_size: RegionSize,
     /// Replacement policy.
     pub policy: Policy,
+    /// Where extents go in a WEU.
+    pub packer: Packer,
     /// Share of the slots that may hold dirty extents, in per cent.
     pub dirty_high_percent: u8,
     /// Share of the slots from which on destaging runs without a pause, in per cent; not more than the above.

@@ -67,6 +67,7 @@ impl Config {
             ("regions_active_max", cache.regions_active_max.to_string()),
             ("region_size", region),
             ("policy", text(cache.policy.word())),
+            ("packer", text(cache.packer.word())),
             ("dirty_high", percent(cache.dirty_high_percent)),
             ("dirty_low", percent(cache.dirty_low_percent)),
             ("dirty_memory", size(cache.dirty_memory_bytes)),

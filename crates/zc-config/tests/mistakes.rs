@@ -124,6 +124,10 @@ fn mistakes_in_words_and_keys_of_the_cache() {
             "policy = \"belady\"",
             "3: cache.policy: \"belady\" is not one of lru, fifo-reinsert, s3-fifo, shared-lru",
         ),
+        (
+            "packer = \"worst-fit\"",
+            "3: cache.packer: \"worst-fit\" is not one of append, first-fit, best-fit",
+        ),
         ("colour = 3", "3: cache.colour: there is no such key"),
         ("extend_size = 3", "3: cache.extend_size: there is no such key; did you mean \"extent_size\"?"),
         (

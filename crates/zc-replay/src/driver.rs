@@ -528,7 +528,8 @@ impl<'a> Driver<'a> {
         }
         let lengths = (u32::try_from(slot.ids.len()), u32::try_from(ids.len()));
         let (Ok(at), Ok(len)) = lengths else { unreachable!("a unit has at most a thousand blocks") };
-        slot.extents.push((offset_bytes, at, len));
+        let place = slot.extents.partition_point(|(offset, ..)| *offset < offset_bytes);
+        slot.extents.insert(place, (offset_bytes, at, len));
         slot.ids.extend_from_slice(ids);
     }
 

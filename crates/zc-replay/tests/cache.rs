@@ -17,9 +17,11 @@ struct Choice {
     mode: &'static str,
     prefetch_kib: u32,
     policy: &'static str,
+    packer: &'static str,
 }
 
 const POLICIES: [&str; 4] = ["lru", "fifo-reinsert", "s3-fifo", "shared-lru"];
+const PACKERS: [&str; 3] = ["append", "first-fit", "best-fit"];
 const PLAIN: Choice = Choice {
     extent_kib: 4,
     dedup: true,
@@ -27,15 +29,16 @@ const PLAIN: Choice = Choice {
     mode: "write-through",
     prefetch_kib: 0,
     policy: "lru",
+    packer: "append",
 };
 
 fn config(choice: Choice) -> Config {
-    let Choice { extent_kib, dedup, codec, mode, prefetch_kib, policy } = choice;
+    let Choice { extent_kib, dedup, codec, mode, prefetch_kib, policy, packer } = choice;
     let text = format!(
         "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"8 MiB\"\nweu_size = \"256 KiB\"\n\
          extent_size = \"{extent_kib} KiB\"\ndedup = {dedup}\ncompression = \"{codec}\"\n\
          prefetch_max = \"{prefetch_kib} KiB\"\nprefetch_threshold = \"64 KiB\"\n\
-         policy = \"{policy}\"\n\
+         policy = \"{policy}\"\npacker = \"{packer}\"\n\
          [[volume]]\nname = \"v\"\norigin = \"o\"\nmode = \"{mode}\"\n"
     );
     Config::parse(&text, "test").unwrap()
@@ -77,7 +80,9 @@ fn check_books(report: &Report) -> Result<(), TestCaseError> {
     let places = (stats.insert_stored + stats.dirty_stored) * 400;
     let pages = (stats.weu_writes + stats.epochs_committed + stats.flushes + 1) * 16384;
     prop_assert!(stats.weu_bytes_written + open >= stats.stored_bytes);
-    prop_assert!(stats.weu_bytes_written <= stats.stored_bytes + places + pages);
+    let padding = stats.weu_bytes_padding;
+    prop_assert!(padding <= stats.weu_bytes_unused);
+    prop_assert!(stats.weu_bytes_written <= stats.stored_bytes + padding + places + pages);
     prop_assert_eq!(stats.evictions_headerless, 0);
     prop_assert_eq!(stats.failed_hits, 0);
     Ok(())
@@ -88,14 +93,16 @@ fn choices() -> impl Strategy<Value = Choice> {
     let codecs = prop::sample::select(vec!["none", "lz4", "zstd"]);
     let sizes = prop::sample::select(vec![4_u32, 8, 32]);
     let ahead = prop::sample::select(vec![0_u32, 128]);
-    (sizes, any::<bool>(), codecs, modes, ahead, prop::sample::select(&POLICIES[..])).prop_map(
-        |(extent_kib, dedup, codec, mode, prefetch_kib, policy)| Choice {
+    let unit = (prop::sample::select(&POLICIES[..]), prop::sample::select(&PACKERS[..]));
+    (sizes, any::<bool>(), codecs, modes, ahead, unit).prop_map(
+        |(extent_kib, dedup, codec, mode, prefetch_kib, (policy, packer))| Choice {
             extent_kib,
             dedup,
             codec,
             mode,
             prefetch_kib,
             policy,
+            packer,
         },
     )
 }

@@ -9,7 +9,7 @@
 use zc_cache::config as cache;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
-    Ack, Admission, CacheConfig, Compression, Fingerprint, Mode, OnCacheLoss, Policy, RegionSize,
+    Ack, Admission, CacheConfig, Compression, Fingerprint, Mode, OnCacheLoss, Packer, Policy, RegionSize,
     VolumeConfig,
 };
 use zc_core::{Codec, FingerprintKind, VolumeId, limits};
@@ -99,6 +99,16 @@ pub const fn replacement(policy: Policy) -> cache::Replacement {
     }
 }
 
+/// Where extents go in a WEU.
+#[must_use]
+pub const fn packer(packer: Packer) -> cache::Packer {
+    match packer {
+        Packer::Append => cache::Packer::Append,
+        Packer::FirstFit => cache::Packer::FirstFit,
+        Packer::BestFit => cache::Packer::BestFit,
+    }
+}
+
 const fn admission(admission: Admission) -> cache::Admission {
     match admission {
         Admission::Always => cache::Admission::Always,
@@ -182,6 +192,7 @@ pub fn manager_config(
         regions_active_max: config.regions_active_max,
         discard: config.discard.unwrap_or(on_block_device),
         replacement: replacement(config.policy),
+        packer: packer(config.packer),
         dirty: cache::DirtyConfig {
             high_percent: config.dirty_high_percent,
             low_percent: config.dirty_low_percent,

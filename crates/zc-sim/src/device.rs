@@ -6,8 +6,8 @@
 use rand::RngExt as _;
 use zc_cache::config::Canary;
 use zc_cache::seam::{Action, Event, ExtentRead, Source};
-use zc_core::{BufId, ErrorKind, OpId, WeuSlot};
-use zc_format::{ExtentError, ExtentHeader, WeuHeader};
+use zc_core::{BufId, ErrorKind, OpId, WeuSlot, limits};
+use zc_format::{EXTENT_HEADER_BYTES, ExtentError, ExtentHeader, WeuHeader};
 
 use crate::disk::PAGE;
 use crate::world::{SECTOR, World};
@@ -268,6 +268,7 @@ impl World {
         let mut bytes = self.bufs[&weu].clone();
         let tail = bytes.len() - WeuHeader::encoded_bytes(header.entries.len() as u32) as usize;
         assert!(data as usize <= tail, "extents and header overlap");
+        check_gaps(&bytes, header);
         header.encode_into(&mut bytes[tail..]);
         bytes
     }
@@ -378,5 +379,20 @@ impl World {
             }
             _ => {}
         }
+    }
+}
+
+/// Nothing that the buffer held before is written between the extents of a clean unit.
+fn check_gaps(bytes: &[u8], header: &WeuHeader) {
+    if header.entries.iter().any(|entry| entry.dirty.is_some()) {
+        return;
+    }
+    let mut end = 0;
+    for entry in &header.entries {
+        let (gap, place) = (end, entry.offset_bytes as usize);
+        assert!(gap <= place, "extents overlap");
+        assert!(bytes[gap..place].iter().all(|byte| *byte == 0), "an old byte between extents");
+        let len = (EXTENT_HEADER_BYTES + entry.stored_bytes).next_multiple_of(limits::PLACE_ALIGN_BYTES);
+        end = place + len as usize;
     }
 }

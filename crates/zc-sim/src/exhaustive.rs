@@ -75,7 +75,7 @@ impl ExhaustiveReport {
 /// The first violation; its `seed` is the crash point.
 pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violation> {
     let rng = Pcg64Mcg::seed_from_u64(1);
-    let plain = Options { ops: options.ops, canary: None, replacement: None, trace: None };
+    let plain = Options { ops: options.ops, canary: None, replacement: None, packer: None, trace: None };
     let mut world = World::build(1, rng, Setup::small(options.write_back), &plain);
     let mut report = ExhaustiveReport::default();
     let (mut turn, mut point, mut written) = (0, 0, written_by(&world));

@@ -86,4 +86,4 @@ pub use coverage::{Coverage, REQUIRED};
 pub use exhaustive::{Exhaustive, ExhaustiveReport, run_exhaustive};
 pub use run::{CANARIES, Options, SeedReport, Violation, run_seed, run_turns};
 pub use shrink::{Shrunk, Turns, TurnsError, shrink};
-pub use zc_cache::config::{Canary, Replacement};
+pub use zc_cache::config::{Canary, Packer, Replacement};

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use std::hash::{Hash as _, Hasher as _};
 
 use rand::RngExt as _;
-use zc_cache::config::{Canary, Replacement};
+use zc_cache::config::{Canary, Packer, Replacement};
 
 use crate::coverage::Coverage;
 use crate::shrink::Turns;
@@ -32,6 +32,8 @@ pub struct Options {
     pub canary: Option<Canary>,
     /// The replacement policy; `None`: the seed decides.
     pub replacement: Option<Replacement>,
+    /// Where extents go in a WEU; `None`: the seed decides.
+    pub packer: Option<Packer>,
     /// Where every event and action goes, for people.
     pub trace: Option<fn(&str)>,
 }
@@ -188,7 +190,7 @@ fn end(world: &mut World) {
 mod tests {
     use super::*;
 
-    const OPTIONS: Options = Options { ops: 400, canary: None, replacement: None, trace: None };
+    const OPTIONS: Options = Options { ops: 400, canary: None, replacement: None, packer: None, trace: None };
 
     #[test]
     fn the_same_seed_gives_the_same_digest() {

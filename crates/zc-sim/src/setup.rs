@@ -4,7 +4,8 @@ use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{
-    Ack, Admission, DirtyConfig, ManagerConfig, Mode, OnLoss, Replacement, VolumeConfig, WriteBackConfig,
+    Ack, Admission, DirtyConfig, ManagerConfig, Mode, OnLoss, Packer, Replacement, VolumeConfig,
+    WriteBackConfig,
 };
 use zc_core::{Codec, FingerprintKind, VolumeId};
 use zc_format::{Geometry, PlanOptions};
@@ -106,6 +107,7 @@ impl Setup {
         }
         setup.write_back(seed);
         setup.replacement(seed);
+        setup.packer(seed);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
         setup
     }
@@ -178,6 +180,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
         replacement: Replacement::Lru,
+        packer: Packer::Append,
         dirty: DirtyConfig::default(),
     }
 }
@@ -241,6 +244,16 @@ impl Setup {
             4..6 => Replacement::FifoReinsert,
             6..8 => Replacement::S3Fifo,
             _ => Replacement::SharedLru,
+        };
+    }
+
+    /// Draws the packer, also apart: three seeds in four append.
+    fn packer(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x504b);
+        self.config.packer = match rng.random_range(0..8) {
+            0..6 => Packer::Append,
+            6 => Packer::FirstFit,
+            _ => Packer::BestFit,
         };
     }
 

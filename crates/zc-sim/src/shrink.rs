@@ -173,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_failing_run_becomes_short_and_still_fails() {
-        let options = Options { ops: 500, canary: Some(CANARIES[2].1), replacement: None, trace: None };
+        let options =
+            Options { ops: 500, canary: Some(CANARIES[2].1), replacement: None, packer: None, trace: None };
         let seed = (1..50).find(|seed| crate::run_seed(*seed, &options).is_err()).unwrap();
         let shrunk = shrink(seed, &options, 200).unwrap();
         assert!(shrunk.turns.len() as u64 * 4 < shrunk.whole, "{} of {}", shrunk.turns.len(), shrunk.whole);

@@ -94,6 +94,9 @@ impl World {
         if let Some(replacement) = options.replacement {
             setup.config.replacement = replacement;
         }
+        if let Some(packer) = options.packer {
+            setup.config.packer = packer;
+        }
         Self::build(seed, rng, setup, options)
     }
 

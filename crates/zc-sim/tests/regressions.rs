@@ -3,18 +3,24 @@
 //! A seed is a schedule: a change of the simulator or of what the manager does gives it another, and it becomes one
 //! seed among many. Where a fault can be told in a few steps, a test of the manager holds it as well.
 
-use zc_sim::{Options, Replacement, run_seed};
+use zc_sim::{Options, Packer, Replacement, run_seed};
 
 /// Requests of each run.
 const OPS: u64 = 2_000;
 
 fn is_clean(seeds: &[u64]) {
     for seed in seeds {
-        let options = Options { ops: OPS, canary: None, replacement: Some(Replacement::Lru), trace: None };
+        let options = Options {
+            ops: OPS,
+            canary: None,
+            replacement: Some(Replacement::Lru),
+            packer: Some(Packer::Append),
+            trace: None,
+        };
         let report = run_seed(*seed, &options);
         assert!(
             report.is_ok(),
-            "{report:?}; `zcsim fuzz --seed {seed} --ops {OPS} --policy lru --trace` tells more"
+            "{report:?}; `zcsim fuzz --seed {seed} --ops {OPS} --policy lru --packer append --trace` tells more"
         );
     }
 }

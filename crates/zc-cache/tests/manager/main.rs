@@ -4,6 +4,7 @@
 mod bounds;
 mod golden;
 mod learned;
+mod packing;
 mod summaries;
 mod world;
 mod write_back;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, Replacement, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Mode, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
@@ -121,6 +121,7 @@ pub(crate) struct Shape {
     pub(crate) insert_bytes_max: u32,
     pub(crate) destage_bytes_per_s: u64,
     pub(crate) learned_recipes_bytes: u64,
+    pub(crate) packer: Packer,
 }
 
 impl Default for Shape {
@@ -136,6 +137,7 @@ impl Default for Shape {
             insert_bytes_max: 8 << 20,
             destage_bytes_per_s: 0,
             learned_recipes_bytes: 0,
+            packer: Packer::Append,
         }
     }
 }
@@ -177,6 +179,7 @@ impl World {
             regions_active_max: 16,
             discard: false,
             replacement: Replacement::Lru,
+            packer: shape.packer,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,
                 ..zc_cache::config::DirtyConfig::default()
