@@ -160,7 +160,8 @@ fn to_text(config: &Config, report: &Report) -> String {
         ("compression ratio", format!("{:.3}", report.compression_ratio())),
         ("evictions", stats.evictions.to_string()),
         ("written to SSD", ssd),
-        ("read from SSD", format!("{} in {} reads", megabytes(stats.device_read_bytes), stats.device_reads)),
+        ("read from SSD", ssd_reads_text(report)),
+        ("padding", format!("{} in units, between extents", megabytes(stats.weu_bytes_padding))),
         ("flash", report.flash.as_ref().map(flash_text).unwrap_or_default()),
         ("origin", origin),
     ];
@@ -172,6 +173,15 @@ fn to_text(config: &Config, report: &Report) -> String {
     };
     let shown = lines.iter().filter(|(name, _)| wanted(name));
     shown.map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+fn ssd_reads_text(report: &Report) -> String {
+    format!(
+        "{} in {} reads; {:.3} pages of 4 KiB for each extent",
+        megabytes(report.stats.device_read_bytes),
+        report.stats.device_reads,
+        report.ssd_pages_per_hit(),
+    )
 }
 
 /// All figures, the manager's counters among them.
@@ -232,6 +242,7 @@ pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
         "ssd_bytes_written": report.ssd_bytes_written(),
         "dedup_ratio": report.dedup_ratio(),
         "compression_ratio": report.compression_ratio(),
+        "ssd_pages_per_hit": report.ssd_pages_per_hit(),
         "origin_reads": traffic(report.origin.reads),
         "origin_writes": traffic(report.origin.writes),
         "origin_flushes": report.origin.flushes,

@@ -104,6 +104,15 @@ impl Report {
         written(&self.stats) - written(&self.warm)
     }
 
+    /// Pages of 4 KiB read from the cache device for each extent that was read from there.
+    #[must_use]
+    pub fn ssd_pages_per_hit(&self) -> f64 {
+        let (now, warm) = (&self.stats, &self.warm);
+        let pages =
+            (now.device_read_bytes - warm.device_read_bytes) / u64::from(zc_core::limits::BLOCK_BYTES);
+        ratio(pages, now.device_read_extents - warm.device_read_extents)
+    }
+
     /// Extents that entered without being stored, as their content was known; dirty ones among them.
     #[must_use]
     pub const fn dedup_hits(&self) -> u64 {

@@ -14,7 +14,7 @@ use zc_replay::cache::Report;
 use super::plan::Point;
 
 /// Columns of results.
-const RESULTS: [&str; 18] = [
+const RESULTS: [&str; 21] = [
     "requests",
     "unit_bytes",
     "cache_percent_of_volumes",
@@ -27,7 +27,10 @@ const RESULTS: [&str; 18] = [
     "evictions",
     "ssd_bytes_written",
     "weu_bytes_written",
+    "weu_bytes_padding",
     "ssd_bytes_read",
+    "ssd_reads",
+    "ssd_pages_per_hit",
     "dedup_ratio",
     "compression_ratio",
     "origin_read_bytes",
@@ -65,7 +68,10 @@ impl Row {
             stats.evictions as f64,
             report.ssd_bytes_written() as f64,
             stats.weu_bytes_written as f64,
+            stats.weu_bytes_padding as f64,
             stats.device_read_bytes as f64,
+            stats.device_reads as f64,
+            report.ssd_pages_per_hit(),
             report.dedup_ratio(),
             report.compression_ratio(),
             report.origin.reads.bytes as f64,
