@@ -125,7 +125,7 @@ impl CacheManager {
 
     /// Goes on with all commits, and begins those that are due.
     pub(crate) fn pump_commits(&mut self) {
-        if self.health != Health::Good {
+        if self.health != Health::Good || self.wb.volumes.is_empty() {
             return;
         }
         let waiting = self.wb.is_waiting();

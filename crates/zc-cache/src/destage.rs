@@ -125,7 +125,7 @@ struct Batch {
 impl CacheManager {
     /// Goes on with the destaging of all volumes.
     pub(crate) fn pump_destage(&mut self) {
-        if self.health != Health::Good {
+        if self.health != Health::Good || self.wb.volumes.is_empty() {
             return;
         }
         for volume in self.wb.ids() {

@@ -3,7 +3,9 @@
 //! **Layout.** The table is one `Vec<u8>` of buckets with 16 entries each; an entry of N bits takes N/8 bytes, rounded
 //! up. From its lowest bit up an entry holds the remainder of the key, one bit that says which of two hash functions
 //! placed it, and the value. Values are never 0, so an all-zero entry is an empty one. Entries of a bucket are kept in
-//! order of use, the latest first, without gaps.
+//! order of use, the latest first, without gaps. The lowest bytes of a bucket's entries come first, all 16
+//! together, then the rest of each: a lookup compares the 16 at once as one number and reads an entry only where
+//! they agree.
 //!
 //! **Quotienting.** A hash function here is a permutation of the K-bit keys (odd multiplications and xor-shifts, both
 //! invertible). For B buckets, any number, the permuted key p belongs to bucket b = floor(p * B / 2^K), and its rank
@@ -24,7 +26,7 @@
 //!
 //! What it does not do: grow, iterate in order of keys, give meaning to values.
 
-use zc_core::{u64_from_usize, usize_from_u64};
+use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 
 /// Entries of a bucket.
 pub(crate) const WAYS: usize = 16;
@@ -38,6 +40,9 @@ const SWEEPS_MAX: usize = 4;
 const BUCKETS_MAX: u64 = 1 << 32;
 /// Widest entry that can be read, in bytes.
 const WINDOW_BYTES: usize = 16;
+
+/// A bucket's lowest bytes with 1 in each.
+const ONES: u128 = u128::MAX / 0xff;
 
 /// What a sweep does with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,8 +154,10 @@ pub(crate) struct Table {
     key_bits: u32,
     remainder_bits: u32,
     entry_bits: u32,
-    entry_bytes: usize,
+    entry_bytes: u32,
     buckets: u64,
+    /// What division by `buckets` is done with.
+    reciprocal: u64,
     bytes: Vec<u8>,
     len: u64,
     sweeps: Sweeps,
@@ -191,7 +198,7 @@ impl Table {
         let remainder_bits = remainder_bits(key_bits, buckets);
         let entry_bits = entry_bits(key_bits, value_bits, buckets);
         assert!(entry_bits <= u128::BITS, "index entries are at most 128 bits wide");
-        let entry_bytes = zc_core::usize_from_u32(entry_bits.div_ceil(8));
+        let entry_bytes = entry_bits.div_ceil(u8::BITS);
         Self {
             permutations: [
                 Permutation::new(
@@ -208,6 +215,7 @@ impl Table {
             entry_bits,
             entry_bytes,
             buckets,
+            reciprocal: reciprocal(buckets),
             // The last entry, too, is read through a window of 16 bytes.
             bytes: vec![0; usize_from_u64(ram_bytes(key_bits, value_bits, buckets))],
             len: 0,
@@ -236,18 +244,20 @@ impl Table {
         if self.buckets == 0 {
             return None;
         }
-        let same_tag = self.tag_mask();
         (0..2).find_map(|which| {
             let (bucket, tag) = self.locate(key, which);
-            let bytes = &self.bytes[self.offset(bucket, 0)..];
-            (0..WAYS)
-                .filter(|index| window(bytes, index * self.entry_bytes, u64::from_le_bytes) & same_tag == tag)
-                .map(|index| Spot { bucket, index })
+            let mut alike = self.alike(bucket, tag);
+            while alike != 0 {
+                let index = lowest_byte(alike);
+                alike &= alike - 1;
+                let entry = self.load(bucket, index);
                 // An empty entry looks like the tag 0; its value tells it apart.
-                .find(|spot| match self.value(*spot) {
-                    0 => false,
-                    value => wanted(value),
-                })
+                let value = self.value_of(entry);
+                if low_u64(entry) & self.tag_mask() == tag && value != 0 && wanted(value) {
+                    return Some(Spot { bucket, index });
+                }
+            }
+            None
         })
     }
 
@@ -264,16 +274,21 @@ impl Table {
 
     /// Makes an entry the most recently used of its bucket.
     pub(crate) fn touch(&mut self, spot: Spot) {
-        let start = self.offset(spot.bucket, 0);
-        let end = self.offset(spot.bucket, spot.index + 1);
-        self.bytes[start..end].rotate_right(self.entry_bytes);
+        if spot.index > 0 {
+            let entry = self.load(spot.bucket, spot.index);
+            self.put_first(spot.bucket, spot.index, entry);
+        }
     }
 
     pub(crate) fn remove(&mut self, spot: Spot) {
-        let start = self.offset(spot.bucket, spot.index);
-        let end = self.offset(spot.bucket, WAYS);
-        self.bytes[start..end].rotate_left(self.entry_bytes);
-        self.store(spot.bucket, WAYS - 1, 0);
+        let before = !(u128::MAX << (8 * spot.index));
+        let firsts = self.firsts(spot.bucket);
+        self.set_firsts(spot.bucket, (firsts & before) | ((firsts >> 8) & !before));
+        let rest = self.rest(spot.bucket, spot.index);
+        let end = self.rest(spot.bucket, WAYS);
+        let next = self.rest(spot.bucket, spot.index + 1);
+        self.bytes.copy_within(next..end, rest);
+        self.bytes[end - (next - rest)..end].fill(0);
         self.len -= 1;
     }
 
@@ -284,20 +299,18 @@ impl Table {
             return Some((key, value));
         }
         let choices = [self.locate(key, 0), self.locate(key, 1)];
-        let (used, which) = {
-            let [first, second] = choices.map(|(bucket, _)| self.used(bucket));
-            if second < first { (second, 1) } else { (first, 0) }
+        let used = choices.map(|(bucket, _)| self.used(bucket));
+        let emptier = usize::from(used[1] < used[0]);
+        let (which, others, evicted) = if used[emptier] < WAYS {
+            (emptier, used[emptier], None)
+        } else if let Some(which) = self.make_room(choices.map(|(bucket, _)| bucket)) {
+            (which, WAYS - 1, None)
+        } else {
+            (0, WAYS - 1, Some(self.evict(choices[0].0)))
         };
-        let (which, evicted) =
-            match (used < WAYS).then_some(which).or_else(|| self.make_room(choices.map(|(b, _)| b))) {
-                Some(which) => (which, None),
-                None => (0, Some(self.evict(choices[0].0))),
-            };
         let (bucket, tag) = choices[which];
-        let used = self.used(bucket);
         let entry = self.entry(tag, value);
-        self.store(bucket, used, entry);
-        self.touch(Spot { bucket, index: used });
+        self.put_first(bucket, others, entry);
         self.len += 1;
         evicted
     }
@@ -313,13 +326,13 @@ impl Table {
         self.sweeps.join(cursor);
         let end = self.buckets.min(cursor.bucket.saturating_add(u64_from_usize(steps)));
         for bucket in cursor.bucket..end {
-            let mut index = 0;
+            let (first, mut index) = (self.first_of(bucket), 0);
             while index < WAYS {
                 let entry = self.load(bucket, index);
                 if entry == 0 {
                     break;
                 }
-                let (key, _) = self.key_of(bucket, entry);
+                let (key, _) = self.key_after(first, entry);
                 match keep(key, self.value_of(entry)) {
                     Keep::Yes => index += 1,
                     Keep::No => self.remove(Spot { bucket, index }),
@@ -370,16 +383,33 @@ impl Table {
         debug_assert!(key >> self.key_bits == 0, "key wider than the table's");
         let scaled = u128::from(self.permutations[which].apply(key)) * u128::from(self.buckets);
         let bucket = low_u64(scaled >> self.key_bits);
-        let rank = (low_u64(scaled) & self.permutations[which].mask) / self.buckets;
+        let rank = self.by_buckets(low_u64(scaled) & self.permutations[which].mask);
         (bucket, rank | (u64::from(which == 1) << self.remainder_bits))
+    }
+
+    /// A number below 2^63, divided by the number of buckets.
+    fn by_buckets(&self, number: u64) -> u64 {
+        // The reciprocal is too small by less than one part in 2^64, so this is the quotient or one less.
+        let about = low_u64((u128::from(number) * u128::from(self.reciprocal)) >> 64);
+        about + u64::from(number - about * self.buckets >= self.buckets)
     }
 
     /// Key of an entry and the number of the hash function that placed it.
     fn key_of(&self, bucket: u64, entry: u128) -> (u64, usize) {
-        let rank = low_u64(entry & ((1 << self.remainder_bits) - 1));
-        let which = usize::from((entry >> self.remainder_bits) & 1 == 1);
-        let first = (u128::from(bucket) << self.key_bits).div_ceil(u128::from(self.buckets));
-        (self.permutations[which].invert(low_u64(first) + rank), which)
+        self.key_after(self.first_of(bucket), entry)
+    }
+
+    /// The same, of a bucket whose first permuted key is known.
+    const fn key_after(&self, first: u64, entry: u128) -> (u64, usize) {
+        let tag = low_u64(entry) & self.tag_mask();
+        let rank = tag & (self.tag_mask() >> 1);
+        let which = if tag == rank { 0 } else { 1 };
+        (self.permutations[which].invert(first + rank), which)
+    }
+
+    /// The first permuted key of a bucket.
+    fn first_of(&self, bucket: u64) -> u64 {
+        low_u64((u128::from(bucket) << self.key_bits).div_ceil(u128::from(self.buckets)))
     }
 
     const fn value_of(&self, entry: u128) -> u64 {
@@ -393,7 +423,7 @@ impl Table {
         entry
     }
 
-    fn entry_mask(&self) -> u128 {
+    const fn entry_mask(&self) -> u128 {
         u128::MAX >> (u128::BITS - self.entry_bits)
     }
 
@@ -403,34 +433,83 @@ impl Table {
 
     /// Entries in use of a bucket: the place of the first empty one.
     fn used(&self, bucket: u64) -> usize {
-        let (mut low, mut high) = (0, WAYS);
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if self.load(bucket, middle) == 0 { high = middle } else { low = middle + 1 }
+        let empty = self.firsts(bucket).leading_zeros() / u8::BITS;
+        let mut used = WAYS - usize_from_u32(empty);
+        // The lowest byte of an entry may be 0.
+        while used < WAYS && self.load(bucket, used) != 0 {
+            used += 1;
         }
-        low
+        used
     }
 
-    const fn offset(&self, bucket: u64, index: usize) -> usize {
-        (usize_from_u64(bucket) * WAYS + index) * self.entry_bytes
+    /// Which entries of a bucket have a lowest byte that agrees with the tag: the highest bit of their byte is
+    /// set. It may be set, too, for an entry behind one that agrees.
+    fn alike(&self, bucket: u64, tag: u64) -> u128 {
+        let differ = (self.firsts(bucket) ^ (ONES * u128::from(tag & 0xff)))
+            & (ONES * u128::from(self.tag_mask() & 0xff));
+        differ.wrapping_sub(ONES) & !differ & (ONES << 7)
+    }
+
+    /// Puts an entry before the first `count` ones of a bucket, in place of the one behind them.
+    fn put_first(&mut self, bucket: u64, count: usize, entry: u128) {
+        let moved = u128::MAX >> (8 * (WAYS - 1 - count));
+        let firsts = self.firsts(bucket);
+        self.set_firsts(bucket, (firsts & !moved) | ((firsts << 8) & moved));
+        let [start, second, end] = [0, 1, count].map(|index| self.rest(bucket, index));
+        self.bytes.copy_within(start..end, second);
+        self.store(bucket, 0, entry);
+    }
+
+    /// Where a bucket begins.
+    const fn start(&self, bucket: u64) -> usize {
+        usize_from_u64(bucket) * WAYS * usize_from_u32(self.entry_bytes)
+    }
+
+    /// Where an entry is without its lowest byte.
+    const fn rest(&self, bucket: u64, index: usize) -> usize {
+        self.start(bucket) + WAYS + index * usize_from_u32(self.entry_bytes - 1)
+    }
+
+    /// The lowest bytes of a bucket's entries, those of the first one lowest.
+    fn firsts(&self, bucket: u64) -> u128 {
+        window(&self.bytes, self.start(bucket))
+    }
+
+    fn set_firsts(&mut self, bucket: u64, firsts: u128) {
+        let start = self.start(bucket);
+        self.bytes[start..start + WAYS].copy_from_slice(&firsts.to_le_bytes());
     }
 
     fn load(&self, bucket: u64, index: usize) -> u128 {
-        window(&self.bytes, self.offset(bucket, index), u128::from_le_bytes) & self.entry_mask()
+        let first = self.bytes[self.start(bucket) + index];
+        let rest = window(&self.bytes, self.rest(bucket, index));
+        (u128::from(first) | (rest << 8)) & self.entry_mask()
     }
 
     fn store(&mut self, bucket: u64, index: usize, entry: u128) {
-        let offset = self.offset(bucket, index);
-        self.bytes[offset..offset + self.entry_bytes]
-            .copy_from_slice(&entry.to_le_bytes()[..self.entry_bytes]);
+        let [start, rest] = [self.start(bucket), self.rest(bucket, index)];
+        self.bytes[start + index] = entry.to_le_bytes()[0];
+        let others = u128::MAX << (8 * (self.entry_bytes - 1));
+        let stored = (window(&self.bytes, rest) & others) | (entry >> 8);
+        self.bytes[rest..rest + WINDOW_BYTES].copy_from_slice(&stored.to_le_bytes());
     }
 }
 
-/// The number in the `N` bytes at `offset`.
-fn window<const N: usize, T>(bytes: &[u8], offset: usize, number: fn([u8; N]) -> T) -> T {
-    let mut copy = [0; N];
-    copy.copy_from_slice(&bytes[offset..offset + N]);
-    number(copy)
+/// What [`Table::by_buckets`] multiplies with.
+const fn reciprocal(buckets: u64) -> u64 {
+    u64::MAX / if buckets == 0 { 1 } else { buckets }
+}
+
+/// The number of the lowest byte that is not 0.
+const fn lowest_byte(bytes: u128) -> usize {
+    usize_from_u32(bytes.trailing_zeros() / u8::BITS)
+}
+
+/// The number in the 16 bytes at `offset`.
+fn window(bytes: &[u8], offset: usize) -> u128 {
+    let mut copy = [0; WINDOW_BYTES];
+    copy.copy_from_slice(&bytes[offset..offset + WINDOW_BYTES]);
+    u128::from_le_bytes(copy)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]

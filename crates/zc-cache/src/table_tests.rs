@@ -31,6 +31,7 @@ fn keys_come_back_from_bucket_and_remainder() {
         // Only the arithmetic is looked at: no bytes are needed.
         let mut table = Table::new(48, 20, 1);
         table.buckets = buckets;
+        table.reciprocal = reciprocal(buckets);
         table.remainder_bits = remainder_bits(48, buckets);
         for n in 0..2000 {
             let key = mixed(n) >> 16;
@@ -40,6 +41,23 @@ fn keys_come_back_from_bucket_and_remainder() {
                 assert!(tag >> (table.remainder_bits + 1) == 0, "remainder too wide for {buckets} buckets");
                 assert_eq!(table.key_of(bucket, u128::from(tag)), (key, which));
             }
+        }
+    }
+}
+
+#[test]
+fn the_reciprocal_divides() {
+    let mut table = Table::new(48, 20, 1);
+    for buckets in [1, 2, 3, 5, 16, 1000, 657_895, (1 << 32) - 1, 1 << 32] {
+        table.buckets = buckets;
+        table.reciprocal = reciprocal(buckets);
+        let most = (1 << 63) - 1;
+        let multiples = (0..2000).map(|n| mixed(n) >> 1 >> (n % 60)).flat_map(|n| {
+            let multiple = n / buckets * buckets;
+            [multiple.saturating_sub(1), multiple, multiple + 1, n]
+        });
+        for number in multiples.chain([most]) {
+            assert_eq!(table.by_buckets(number), number / buckets, "{number} / {buckets}");
         }
     }
 }
@@ -192,6 +210,44 @@ fn step(keys: u64, values: u64) -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_bucket_is_in_order_of_use(
+        key_bits in 8u32..50,
+        value_bits in 3u32..60,
+        steps in prop::collection::vec((0u8..3, 0u64..40), 1..200),
+    ) {
+        let mut table = Table::new(key_bits, value_bits, 1);
+        let mut model: Vec<(u64, u64)> = Vec::new();
+        for (number, (what, key)) in (0..).zip(steps) {
+            let at = model.iter().position(|(held, _)| *held == key);
+            let spot = table.find(key, |_| true);
+            prop_assert_eq!(spot.map(|spot| spot.index), at);
+            match (what, spot, at) {
+                (0, Some(spot), Some(at)) => {
+                    table.remove(spot);
+                    model.remove(at);
+                }
+                (_, Some(spot), Some(at)) => {
+                    table.touch(spot);
+                    model[..=at].rotate_right(1);
+                }
+                (0, ..) => {}
+                _ => {
+                    let oldest = (model.len() == WAYS).then(|| model.pop()).flatten();
+                    let value = number % 7 + 1;
+                    prop_assert_eq!(table.insert(key, value), oldest);
+                    model.insert(0, (key, value));
+                }
+            }
+            let mut seen = Vec::new();
+            table.sweep(&mut SweepCursor::default(), 1, |key, value| {
+                seen.push((key, value));
+                Keep::Yes
+            });
+            prop_assert_eq!(&seen, &model);
+        }
+    }
 
     #[test]
     fn behaves_like_a_map(

@@ -338,6 +338,9 @@ impl CacheManager {
 
     /// Takes in waiting writes of all volumes as far as there is room.
     pub(crate) fn pump_admission(&mut self) {
+        if self.wb.volumes.is_empty() {
+            return;
+        }
         let mut ids = self.wb.ids();
         let turn = self.wb.turn;
         let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);

@@ -333,8 +333,8 @@ impl<'a> Driver<'a> {
             Action::ReadExtents { op, parts, .. } => {
                 let result = parts.iter().map(|part| {
                     let found = self.slots.get(usize_from_u32(part.expected.slot.0));
-                    let ids =
-                        found.and_then(|slot| slot.extent(part.expected.offset_bytes)).map(<[_]>::to_vec);
+                    let ids = found.and_then(|slot| slot.extent(part.expected.offset_bytes));
+                    let ids = ids.map(smallvec::SmallVec::<[ContentId; 8]>::from);
                     let Some(ids) = ids else { return self.lost(part.expected.slot) };
                     let skip = blocks(part.skip_bytes);
                     self.put(part.dest, &ids[skip..skip + blocks(part.dest.len_bytes)]);
@@ -365,7 +365,9 @@ impl<'a> Driver<'a> {
             }
             other => self.device(other),
         };
-        self.queue.extend(done);
+        if let Some(event) = done {
+            self.queue.push_back(event);
+        }
     }
 
     /// Metadata and the rest: nothing is kept but the headers of units.
