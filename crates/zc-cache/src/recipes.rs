@@ -27,8 +27,8 @@ use crate::tracks::{ExpectHeld, Guard};
 
 /// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
 const RUN_EXTENTS: u64 = 128;
-/// Runs that are kept: 3 MiB or so.
-const RUNS_MAX: usize = 512;
+/// Runs that are kept: 17 MiB or so, which tell of 4 GiB.
+const RUNS_MAX: usize = 4096;
 /// Questions in flight.
 const ASKED_MAX: usize = 16;
 /// After a miss, headers that may have the contents of so many extents behind it are read: those of a request or two.
@@ -118,10 +118,11 @@ impl Recipes {
         Self { learned: Learned { runs_max, ..Learned::default() }, ..Self::default() }
     }
 
-    fn print(&self, key: ExtentKey) -> Option<Fingerprint> {
+    /// What the extent holds, and whether that is known by learning.
+    fn print(&self, key: ExtentKey) -> Option<(Fingerprint, bool)> {
         match self.get(key) {
-            Some(Recipe::Print(print)) => Some(print),
-            Some(Recipe::None | Recipe::Void) | None => self.learned.get(key),
+            Some(Recipe::Print(print)) => Some((print, false)),
+            Some(Recipe::None | Recipe::Void) | None => self.learned.get(key).map(|print| (print, true)),
         }
     }
 
@@ -194,10 +195,11 @@ impl CacheManager {
             // Its volume's sample has not been seen yet.
             return None;
         }
-        let print = self.recipes.print(key)?;
+        let (print, learned) = self.recipes.print(key)?;
         let (slot, generation, stored) = self.found_since(&print)?;
         let place = self.place(slot, generation, stored);
         self.stats.recipe_hits += 1;
+        self.stats.recipe_hits_learned += u64::from(learned);
         self.prints.touch(&print, slot);
         let mapping = Mapping::Duplicate(place);
         self.map_extent(key, mapping);

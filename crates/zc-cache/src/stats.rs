@@ -147,6 +147,8 @@ stats! {
     recipes_wanted,
     /// Misses that a recipe turned into hits.
     recipe_hits,
+    /// Those of them by a learned one.
+    recipe_hits_learned,
     /// WEUs written.
     weu_writes,
     /// Bytes written to the device for WEUs.

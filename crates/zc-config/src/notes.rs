@@ -4,7 +4,7 @@
 //!
 //! What it does not do: look at devices.
 
-use crate::{Ack, Config, Mode};
+use crate::{Ack, Config, Fingerprint, Mode};
 
 impl Config {
     /// What is right and may still surprise.
@@ -13,24 +13,26 @@ impl Config {
         let volatile = |volume: &&crate::VolumeConfig| {
             volume.mode == Mode::WriteBack && volume.ack != Some(Ack::Durable)
         };
-        self.volumes
-            .iter()
-            .filter(volatile)
-            .map(|volume| {
-                let why = match volume.ack {
-                    Some(_) => "as asked with ack = \"volatile\"",
-                    None if self.cache.journal_path.is_some() => {
-                        "the default unless journal_path turns out to be persistent memory"
-                    }
-                    None => "the default",
-                };
-                format!(
-                    "volume \"{}\": writes are acknowledged from memory ({why}), as by a disk with a volatile write cache: \
-                     those that no flush followed are lost when the daemon is killed, and its block device is then \
-                     removed, not taken over; ack = \"durable\" waits for the cache device instead",
-                    volume.name
-                )
-            })
-            .collect()
+        let weak = self.cache.fingerprint == Fingerprint::Sha1 && self.cache.learned_recipes_bytes > 0;
+        let unused = weak.then(|| {
+            "learned_recipes does nothing with fingerprint = \"sha1\": bytes could not be compared without the origin"
+                .to_owned()
+        });
+        let in_memory = self.volumes.iter().filter(volatile).map(|volume| {
+            let why = match volume.ack {
+                Some(_) => "as asked with ack = \"volatile\"",
+                None if self.cache.journal_path.is_some() => {
+                    "the default unless journal_path turns out to be persistent memory"
+                }
+                None => "the default",
+            };
+            format!(
+                "volume \"{}\": writes are acknowledged from memory ({why}), as by a disk with a volatile write \
+                 cache: those that no flush followed are lost when the daemon is killed, and its block device is \
+                 then removed, not taken over; ack = \"durable\" waits for the cache device instead",
+                volume.name
+            )
+        });
+        unused.into_iter().chain(in_memory).collect()
     }
 }

@@ -123,7 +123,7 @@ fn the_effective_file_reads_back() {
 }
 
 #[test]
-fn volumes_that_acknowledge_from_memory_are_noted() {
+fn what_may_surprise_is_noted() {
     let with = |cache: &str, volume: &str| {
         let text =
             format!("[cache]\npath = \"/c\"\n{cache}[[volume]]\nname = \"a\"\norigin = \"/1\"\n{volume}");
@@ -136,6 +136,10 @@ fn volumes_that_acknowledge_from_memory_are_noted() {
     assert!(noted("", "").contains("volume \"a\"") && noted("", "").contains("(the default)"));
     assert!(noted("", "ack = \"volatile\"\n").contains("as asked"));
     assert!(noted("journal_path = \"/j\"\n", "").contains("persistent memory"));
+    let learned = "learned_recipes = \"4 MiB\"\n";
+    assert!(with(learned, "").is_empty());
+    let weak = with(&format!("fingerprint = \"sha1\"\n{learned}"), "").concat();
+    assert!(weak.contains("learned_recipes does nothing"), "{weak}");
 }
 
 #[test]

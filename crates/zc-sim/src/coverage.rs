@@ -12,6 +12,7 @@ pub const REQUIRED: &[&str] = &[
     "event Hashed",
     "event RecipeArrived",
     "recipe_hits",
+    "recipe_hits_learned",
     "event Compressed",
     "event Compared",
     "event Tick",

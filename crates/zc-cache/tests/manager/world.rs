@@ -46,6 +46,16 @@ type Learned = (ExtentKey, Digest, Option<(Codec, u32)>);
 /// Outcome of a request and, for reads, the bytes.
 type Answer = (Result<(), ErrorKind>, Option<Vec<u8>>);
 
+/// What a restart keeps.
+struct Kept {
+    device: Memory,
+    geometry: Geometry,
+    config: ManagerConfig,
+    volumes: Vec<VolumeConfig>,
+    origins: BTreeMap<VolumeId, Vec<u8>>,
+    kind: FingerprintKind,
+}
+
 /// The world.
 pub(crate) struct World {
     pub(crate) manager: CacheManager,
@@ -187,52 +197,30 @@ impl World {
         };
         let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();
-        Self::start(device, geometry, config, volumes, origins, shape.kind)
+        let kept = Kept { device, geometry, config, volumes, origins, kind: shape.kind };
+        Self::start(kept, &OpenOptions::default())
     }
 
     /// The process dies: no region is distrusted, the open WEU is lost.
     pub(crate) fn restart_killed(self) -> Self {
-        let session = self.superblock.session;
+        let intent_session = Some(self.superblock.session);
+        Self::start(self.kept(), &OpenOptions { intent_session, ..OpenOptions::default() })
+    }
+
+    fn kept(self) -> Kept {
         let Self { device, geometry, config, volumes, origins, kind, .. } = self;
-        let options = OpenOptions { intent_session: Some(session), ..OpenOptions::default() };
-        Self::start_with(device, geometry, config, volumes, origins, kind, &options)
+        Kept { device, geometry, config, volumes, origins, kind }
     }
 
-    fn start(
-        device: Memory,
-        geometry: Geometry,
-        config: ManagerConfig,
-        volumes: Vec<VolumeConfig>,
-        origins: BTreeMap<VolumeId, Vec<u8>>,
-        kind: FingerprintKind,
-    ) -> Self {
-        Self::start_with(device, geometry, config, volumes, origins, kind, &OpenOptions::default())
-    }
-
-    fn start_with(
-        device: Memory,
-        geometry: Geometry,
-        config: ManagerConfig,
-        volumes: Vec<VolumeConfig>,
-        origins: BTreeMap<VolumeId, Vec<u8>>,
-        kind: FingerprintKind,
-        options: &OpenOptions,
-    ) -> Self {
-        let (mut world, actions) = Self::begun(device, geometry, config, volumes, origins, kind, options);
+    fn start(kept: Kept, options: &OpenOptions) -> Self {
+        let (mut world, actions) = Self::begun(kept, options);
         world.run(actions);
         world
     }
 
     /// A world whose manager has begun, and what it wants done first.
-    fn begun(
-        mut device: Memory,
-        geometry: Geometry,
-        config: ManagerConfig,
-        volumes: Vec<VolumeConfig>,
-        origins: BTreeMap<VolumeId, Vec<u8>>,
-        kind: FingerprintKind,
-        options: &OpenOptions,
-    ) -> (Self, Vec<Action>) {
+    fn begun(kept: Kept, options: &OpenOptions) -> (Self, Vec<Action>) {
+        let Kept { mut device, geometry, config, volumes, origins, kind } = kept;
         let mut records = Vec::new();
         let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
         let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
@@ -274,19 +262,17 @@ impl World {
     }
 
     /// Starts again with the same device and origins.
-    pub(crate) fn restart(self, clean: bool) -> Self {
-        let Self { mut device, geometry, config, volumes, origins, kind, superblock, manager, .. } = self;
+    pub(crate) fn restart(mut self, clean: bool) -> Self {
         if clean {
-            startup::mark_clean(&mut device, &superblock, manager.journal_next()).unwrap();
+            let next = self.manager.journal_next();
+            startup::mark_clean(&mut self.device, &self.superblock, next).unwrap();
         }
-        Self::start(device, geometry, config, volumes, origins, kind)
+        Self::start(self.kept(), &OpenOptions::default())
     }
 
     /// The same after a power cut, but writes of the journal do not end.
     pub(crate) fn restart_hanging(self) -> Self {
-        let Self { device, geometry, config, volumes, origins, kind, .. } = self;
-        let options = OpenOptions::default();
-        let (mut world, actions) = Self::begun(device, geometry, config, volumes, origins, kind, &options);
+        let (mut world, actions) = Self::begun(self.kept(), &OpenOptions::default());
         world.journal_hangs = true;
         world.run(actions);
         world
@@ -362,17 +348,16 @@ impl World {
     }
 
     /// Makes a new cache over the old one, of the same layout.
-    pub(crate) fn reformat(self) -> Self {
-        let Self { mut device, geometry, config, volumes, origins, kind, .. } = self;
+    pub(crate) fn reformat(mut self) -> Self {
         let options = FormatOptions {
-            geometry: geometry.clone(),
+            geometry: self.geometry.clone(),
             uuid: [2; 16],
-            fingerprint_kind: kind,
+            fingerprint_kind: self.kind,
             label: String::new(),
             now_unix_s: 0,
         };
-        startup::format(&mut device, &options).unwrap();
-        Self::start(device, geometry, config, volumes, origins, kind)
+        startup::format(&mut self.device, &options).unwrap();
+        Self::start(self.kept(), &OpenOptions::default())
     }
 
     pub(crate) fn submit(
