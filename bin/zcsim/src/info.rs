@@ -212,7 +212,7 @@ mod tests {
             "reads             20 of 0.1 MB\n",
             "duration          1.0 s\n",
             "footprint         0.0 MB in 2 blocks of 4 KiB, 21 named\n",
-            "read dedup        20.000x\n",
+            "read dedup        1.000x\n",
             "duplicate writes  100.0 %\n",
             "compression       LZ4 2.00x, Zstandard 4.00x\n",
             "bad lines         1, passed over; first: 22 (a field is not a whole number)\n",

@@ -48,8 +48,8 @@ enum Command {
     Size(sizing::Args),
     /// Make the figures of the papers that zcached builds on, ours beside theirs.
     Figures(figures::Args),
-    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, a database under TPC-C, the
-    /// files of servers.
+    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, databases, the files of servers,
+    /// boot storms, or several traces as one.
     Generate(generate::Args),
     /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),

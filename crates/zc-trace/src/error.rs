@@ -68,4 +68,7 @@ pub enum TraceError {
     /// A template without a single read or write.
     #[error("the trace has no reads or writes with fingerprints to make contents from")]
     NoContents,
+    /// Traces that do not fit one volume side by side.
+    #[error("the traces together reach farther than a volume can: beyond 4 EiB")]
+    OutOfRange,
 }

@@ -3,7 +3,7 @@
 //! Invariants: memory is bounded by [`Distinct`]; figures that had to be estimated are marked ([`Info::is_exact`]).
 //! Bytes are those of whole requests; addresses are counted in blocks of 4 KiB, every block that a request touches.
 
-use crate::distinct::Distinct;
+use crate::distinct::{Distinct, mix};
 use crate::request::{Op, Request};
 
 /// Unit of addresses.
@@ -79,8 +79,8 @@ pub struct Info {
     end_bytes: Option<(u32, u64)>,
     all: Reduced,
     read: Reduced,
-    /// Reads with contents, and those of them in the sample.
-    reads_sampled: u64,
+    /// Addresses that were read, each once for every content that it had.
+    read_places: Distinct,
     /// Writes with contents in the sample, and those whose contents had been read or written before.
     writes_sampled: u64,
     writes_seen_before: u64,
@@ -116,13 +116,21 @@ impl Info {
     fn add_content(&mut self, request: &Request) {
         let new = self.all.add(request);
         match (request.op, new) {
-            (Op::Read, _) => self.reads_sampled += u64::from(self.read.add(request).is_some()),
+            (Op::Read, _) => self.add_read(request),
             (Op::Write, Some(new)) => {
                 self.writes_sampled += 1;
                 self.writes_seen_before += u64::from(!new);
             }
             _ => {}
         }
+    }
+
+    fn add_read(&mut self, request: &Request) {
+        let Some(content) = request.content else { return };
+        let _known = self.read.add(request);
+        let address = u128::from(request.offset_bytes) | u128::from(request.device) << 64;
+        let place = u128::from(mix(address)) << 64 | u128::from(mix(content.fingerprint));
+        let _known = self.read_places.add(place, 0);
     }
 
     /// All requests.
@@ -167,12 +175,11 @@ impl Info {
         (count > 0).then_some(count)
     }
 
-    /// Reads with contents over distinct contents read.
+    /// What lay at the addresses that were read, over distinct contents of it. What is read twice counts once.
     #[must_use]
     pub fn read_dedup_ratio(&self) -> Option<f64> {
         let held = self.read.contents.count();
-        // Both are of the same sample only while nothing was sampled away.
-        (held > 0 && self.read.contents.is_exact()).then(|| self.reads_sampled as f64 / held as f64)
+        (held > 0).then(|| self.read_places.count() as f64 / held as f64)
     }
 
     /// Share of writes whose contents had been read or written before.
@@ -196,7 +203,7 @@ impl Info {
     /// Whether footprint and contents were counted rather than estimated.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
-        self.footprint.is_exact() && self.all.contents.is_exact()
+        self.footprint.is_exact() && self.all.contents.is_exact() && self.read_places.is_exact()
     }
 }
 
@@ -218,6 +225,7 @@ mod tests {
             request(Op::Read, 0, 1),
             request(Op::Read, 1, 2),
             request(Op::Read, 2, 1),
+            request(Op::Read, 2, 1),
             request(Op::Write, 9, 1),
             request(Op::Write, 10, 3),
             request(Op::Write, 9, 3),
@@ -226,14 +234,14 @@ mod tests {
             info.add(&request);
         }
         info.add(&Request { op: Op::Flush, len_bytes: 0, content: None, ..all[0] });
-        assert_eq!((info.requests(), info.flushes, info.devices()), (7, 1, 1));
-        assert_eq!(info.reads, Tally { requests: 3, bytes: 3 * 4096 });
-        assert_eq!((info.footprint_bytes(), info.blocks(), info.duration_ns), (5 * 4096, 6, 10));
+        assert_eq!((info.requests(), info.flushes, info.devices()), (8, 1, 1));
+        assert_eq!(info.reads, Tally { requests: 4, bytes: 4 * 4096 });
+        assert_eq!((info.footprint_bytes(), info.blocks(), info.duration_ns), (5 * 4096, 7, 10));
         assert_eq!(info.unique_contents(), Some(3));
         assert_eq!(info.read_dedup_ratio(), Some(1.5));
         // Contents 1 and the second 3 were there before.
         assert!((info.duplicate_write_share().unwrap() - 2.0 / 3.0).abs() < 1e-9);
-        assert_eq!(info.sequential_share(), Some(3.0 / 5.0));
+        assert_eq!(info.sequential_share(), Some(3.0 / 6.0));
         assert_eq!(info.compression_ratios(), (Some(4.0), Some(8.0)));
         assert!(info.is_exact());
     }

@@ -1,8 +1,9 @@
 //! Block traces: what a machine read and wrote, and when.
 //!
 //! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in one
-//! ([`Info`]); write and read what the daemon records ([`recording`]); make new ones from a template ([`storm`]) or
-//! from nothing ([`workload`]); turn fingerprints back into bytes that compress as the originals did ([`contents`]).
+//! ([`Info`]); write and read what the daemon records ([`recording`]); make new ones from a template ([`storm`]), from
+//! nothing ([`workload`]) or of several ([`compose`]); turn fingerprints back into bytes that compress as the originals
+//! did ([`contents`]).
 //!
 //! Invariants: no byte of a trace makes it panic or decides how much memory is spent: lines, decoders' windows and
 //! counters are bounded ([`limits`]), what exceeds them is a bad line or an error. The same seed gives the same trace
@@ -13,6 +14,7 @@
 //! Times are relative to the first request. Offsets and lengths are in bytes, whatever the format counts in.
 #![forbid(unsafe_code)]
 
+pub mod compose;
 pub mod contents;
 mod distinct;
 mod error;

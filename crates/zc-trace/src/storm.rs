@@ -31,6 +31,8 @@ pub const BLOCK_BYTES: u32 = 4096;
 /// What is unique to a clone or not, and what addresses are shifted by multiples of.
 pub const UNIT_BYTES: u32 = 8192;
 const UNIT_BLOCKS: u32 = UNIT_BYTES / BLOCK_BYTES;
+/// Between the last request of a boot and the first of the next.
+const PAUSE_NS: u64 = 1_000_000_000;
 
 /// A request of a machine that boots, in blocks of its small address space.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -225,6 +227,84 @@ impl Template {
     }
 }
 
+/// Machines that boot at the same time, their volumes one behind the other.
+#[derive(Debug)]
+pub struct Storm<'a> {
+    machines: Vec<(Machine<'a>, Map<u32, Content>)>,
+    template: &'a Template,
+    /// Boots, turns of all machines in them, and machines that have been.
+    next: (u32, usize, usize),
+    boots: u32,
+    last_ns: u64,
+    /// Blocks of the request under way.
+    pending: std::vec::IntoIter<Request>,
+}
+
+impl<'a> Storm<'a> {
+    /// So many machines, each of which boots so often; a boot begins when the one before has ended everywhere.
+    #[must_use]
+    pub fn new(template: &'a Template, machines: u32, boots: u32, shape: Shape) -> Self {
+        let machines =
+            (0..machines).map(|number| (template.machine(number, shape), Map::default())).collect();
+        Self { machines, template, next: (0, 0, 0), boots, last_ns: 0, pending: Vec::new().into_iter() }
+    }
+
+    /// What the volumes hold before the first boot, block by block.
+    pub fn image(&self) -> impl Iterator<Item = Content> + '_ {
+        self.machines.iter().flat_map(|(machine, _)| machine.image()).map(|(content, _)| content)
+    }
+
+    /// When a boot begins, if the first one does at 0.
+    fn boot_ns(&self, boot: u32) -> u64 {
+        let one = self.template.ios.last().map_or(0, |io| io.time_ns).saturating_add(PAUSE_NS);
+        one.saturating_mul(u64::from(boot))
+    }
+}
+
+impl Storm<'_> {
+    /// The next machine's next request.
+    fn request(&mut self) -> Option<Vec<Request>> {
+        let (boot, turn, number) = self.next;
+        if boot == self.boots || self.machines.is_empty() || self.template.ios.is_empty() {
+            return None;
+        }
+        self.next = match (turn + 1 == self.template.ios.len(), number + 1 == self.machines.len()) {
+            (true, true) => (boot + 1, 0, 0),
+            (false, true) => (boot, turn + 1, 0),
+            (_, false) => (boot, turn, number + 1),
+        };
+        let io = &self.template.ios[turn];
+        let due_ns = self.boot_ns(boot).saturating_add(io.time_ns);
+        let base = u64_from_usize(number) * self.template.bytes();
+        let (machine, written) = &mut self.machines[number];
+        let mut lines = Vec::with_capacity(usize_from_u32(io.blocks));
+        for part in machine.moved(io) {
+            self.last_ns = due_ns.max(self.last_ns + 1);
+            let op = if part.written.is_empty() { Op::Read } else { Op::Write };
+            written.extend((part.block..).zip(part.written.iter().copied()));
+            lines.extend((part.block..part.block + part.blocks).map(|block| {
+                let content = written.get(&block).copied().unwrap_or_else(|| machine.at_first(block));
+                let offset_bytes = base + u64::from(block) * u64::from(BLOCK_BYTES);
+                Request::new(self.last_ns, op, offset_bytes, BLOCK_BYTES).of(content)
+            }));
+        }
+        Some(lines)
+    }
+}
+
+/// Requests of all machines, in turns, one block of 4 KiB each. Blocks of one request have the same time, and every
+/// request has a time of its own.
+impl Iterator for Storm<'_> {
+    type Item = Request;
+
+    fn next(&mut self) -> Option<Request> {
+        if self.pending.as_slice().is_empty() {
+            self.pending = self.request()?.into_iter();
+        }
+        self.pending.next()
+    }
+}
+
 impl Machine<'_> {
     /// Whether a unit of the template is this clone's own.
     fn is_own(&self, unit: u32) -> bool {
@@ -240,12 +320,22 @@ impl Machine<'_> {
     /// What the volume holds before the boot, block by block, and which block of the template it is, unless it is the
     /// clone's own.
     pub fn image(&self) -> impl Iterator<Item = (Content, Option<u32>)> + '_ {
-        let count = self.template.blocks();
-        (0..count).map(move |at| {
-            let block = (at + count - self.shift) % count;
-            let content = self.template.blocks[usize_from_u32(block)];
-            (self.content(block, content), (!self.is_own(block / UNIT_BLOCKS)).then_some(block))
+        (0..self.template.blocks()).map(|at| {
+            let block = self.of_template(at);
+            (self.at_first(at), (!self.is_own(block / UNIT_BLOCKS)).then_some(block))
         })
+    }
+
+    /// The block of the template that lies there.
+    fn of_template(&self, at: u32) -> u32 {
+        let count = self.template.blocks();
+        (at + count - self.shift) % count
+    }
+
+    /// What a block holds before the boot.
+    fn at_first(&self, at: u32) -> Content {
+        let block = self.of_template(at);
+        self.content(block, self.template.blocks[usize_from_u32(block)])
     }
 
     /// What the machine does; a request across the end of the address space becomes two.
@@ -336,6 +426,35 @@ mod tests {
             .map(|(content, _)| content.fingerprint)
             .collect();
         assert!(other.image().all(|(content, _)| !mine.contains(&content.fingerprint)));
+    }
+
+    #[test]
+    fn in_a_storm_all_machines_take_turns_and_read_what_they_have() {
+        let template = template();
+        let storm = Storm::new(&template, 5, 2, Shape { shift_max: 1.0, ..Shape::default() });
+        let mut disk: Vec<Content> = storm.image().collect();
+        assert_eq!(disk.len(), 5 * 8);
+        let (mut lines, mut written, mut times) = (0, 0, std::collections::BTreeSet::new());
+        let mut first = Vec::new();
+        for line in storm {
+            let held = &mut disk[usize::try_from(line.offset_bytes / 4096).unwrap()];
+            written += u32::from(line.op == Op::Write);
+            match line.op {
+                Op::Read => assert_eq!(line.content, Some(*held)),
+                _ => *held = line.content.unwrap(),
+            }
+            assert!(times.last().is_none_or(|last| *last <= line.time_ns), "time goes on");
+            times.insert(line.time_ns);
+            if line.offset_bytes < template.bytes() {
+                first.push(line.content.unwrap().fingerprint);
+            }
+            lines += 1;
+        }
+        assert!(times.len() >= 5 * 2 * 4, "every request has a time of its own");
+        // The second boot finds what the first has left.
+        assert_eq!(first, [1, 2, 3, 4, 4, 1, 2, 3, 4, 4]);
+        // Five machines, two boots, five blocks, one of which is written.
+        assert_eq!((lines, written), (5 * 2 * 5, 5 * 2));
     }
 
     proptest! {

@@ -1,9 +1,7 @@
 //! Figure 7: response time over the size of the working set and the deduplication ratio.
 
-use rand::{RngExt as _, SeedableRng as _};
-use rand_pcg::Pcg64Mcg;
 use zc_replay::{Ratios, Trace};
-use zc_trace::{Content, Op, Request};
+use zc_trace::workload::{Kind, Workload};
 
 use super::hits::weu_kib;
 use super::runs::Variant;
@@ -32,19 +30,16 @@ const DISK_MS: f64 = 8.5 + 4.17;
 
 /// Random reads of 8 KiB.
 fn reads(extents: u64, dedup: u64, requests: u64) -> Result<Trace, FigureError> {
-    let mut rng = Pcg64Mcg::seed_from_u64(extents << 8 | dedup);
-    let distinct = (extents / dedup).max(1);
-    let lines = (0..requests).flat_map(|number| {
-        let extent = rng.random_range(0..extents);
-        (0..2_u64).map(move |half| {
-            let print = u128::from((extent % distinct) * 2 + half + 1) << 64 | 0x5eed;
-            let content =
-                Some(Content { fingerprint: print, lz4_bytes: Some(2048), zstd1_bytes: Some(1600) });
-            let (time_ns, offset_bytes) = (number * 1_000_000, (extent * 2 + half) * 4096);
-            Ok(Request::new(time_ns, Op::Read, offset_bytes, 4096).of(content))
-        })
-    });
-    Ok(Trace::load(lines, Ratios::default())?)
+    let workload = Workload {
+        kind: Kind::Sensitivity { dedup },
+        blocks: extents * 2,
+        requests,
+        reads: 1.0,
+        shared: 0.0,
+        ratio: (2.0, 0.0),
+        seed: extents << 8 | dedup,
+    };
+    Ok(Trace::load(workload.generate().map(Ok), Ratios::default())?)
 }
 
 fn run(context: &Context) -> Result<Outcome, FigureError> {

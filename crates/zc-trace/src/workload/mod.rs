@@ -9,6 +9,8 @@
 //!   writes per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a
 //!   twelfth of the volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, how
 //!   long runs are, and the share of writes that bring what is there already (none unless asked for).
+//! - *sensitivity*: random reads of 8 KiB all over the volume, whose contents repeat so many times as is asked (Nitro's
+//!   Figure 7, section 6.2: working sets of 1 to 10 caches, deduplicated 1 to 10 times).
 //! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
 //! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a
 //!   time;
@@ -102,6 +104,11 @@ pub enum Kind {
     },
     /// A file server's mix.
     Mix(Mix),
+    /// Random reads of 8 KiB.
+    Sensitivity {
+        /// How often a content lies in the volume, at least 1.
+        dedup: u64,
+    },
     /// From front to back.
     Scan,
     /// Copies day by day.
@@ -128,7 +135,11 @@ impl Kind {
                 let least = postmark::blocks_min(postmark);
                 if least > 1024 { least } else { 1024 }
             }
-            Self::Zipf { .. } | Self::Mix(_) | Self::Scan | Self::Snapshots { .. } => 1024,
+            Self::Zipf { .. }
+            | Self::Mix(_)
+            | Self::Sensitivity { .. }
+            | Self::Scan
+            | Self::Snapshots { .. } => 1024,
         }
     }
 
@@ -137,7 +148,12 @@ impl Kind {
     pub const fn blocks_max(&self) -> u64 {
         match self {
             Self::Postmark(_) | Self::Specsfs => crate::limits::FILES_VOLUME_BLOCKS_MAX,
-            Self::Zipf { .. } | Self::Mix(_) | Self::Scan | Self::Snapshots { .. } | Self::Tpcc => 1 << 40,
+            Self::Zipf { .. }
+            | Self::Mix(_)
+            | Self::Sensitivity { .. }
+            | Self::Scan
+            | Self::Snapshots { .. }
+            | Self::Tpcc => 1 << 40,
         }
     }
 }
@@ -209,7 +225,7 @@ impl Workload {
         let mut rng = Pcg64Mcg::seed_from_u64(self.seed);
         let theta = match self.kind {
             Kind::Zipf { theta } | Kind::Mix(Mix { theta, .. }) => theta,
-            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 1.0,
+            _ => 1.0,
         };
         Requests {
             workload: *self,
@@ -230,7 +246,11 @@ impl Workload {
             Kind::Tpcc => Some(Box::new(tpcc::Tpcc::new(self.blocks, self.seed))),
             Kind::Postmark(postmark) => Some(Box::new(postmark::Pool::new(postmark, self.blocks, rng))),
             Kind::Specsfs => Some(Box::new(specsfs::Server::new(self.blocks, rng))),
-            Kind::Zipf { .. } | Kind::Mix(_) | Kind::Scan | Kind::Snapshots { .. } => None,
+            Kind::Zipf { .. }
+            | Kind::Mix(_)
+            | Kind::Sensitivity { .. }
+            | Kind::Scan
+            | Kind::Snapshots { .. } => None,
         }
     }
 
@@ -256,7 +276,7 @@ impl Workload {
     const fn request_blocks(&self) -> u64 {
         match self.kind {
             Kind::Zipf { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 1,
-            Kind::Mix(_) => 2,
+            Kind::Mix(_) | Kind::Sensitivity { .. } => 2,
             Kind::Scan => 32,
             Kind::Snapshots { .. } => 128,
         }
@@ -266,7 +286,12 @@ impl Workload {
         match self.kind {
             Kind::Zipf { .. } => self.reads.clamp(0.0, 1.0),
             Kind::Mix(mix) => 1.0 / (1.0 + mix.writes_per_read.max(0.0)),
-            Kind::Scan | Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 1.0,
+            Kind::Sensitivity { .. }
+            | Kind::Scan
+            | Kind::Snapshots { .. }
+            | Kind::Tpcc
+            | Kind::Postmark(_)
+            | Kind::Specsfs => 1.0,
         }
     }
 
@@ -278,11 +303,15 @@ impl Workload {
     fn content(&self, block: u64, version: u64) -> Content {
         // What is written at once is shared as a whole.
         let run = match self.kind {
-            Kind::Mix(_) => self.request_blocks(),
+            Kind::Mix(_) | Kind::Sensitivity { .. } => self.request_blocks(),
             Kind::Snapshots { .. } => CHANGED_BLOCKS,
             _ => 1,
         };
-        let own = self.hash(1 + version, block / run);
+        let place = match self.kind {
+            Kind::Sensitivity { dedup } => block / run % (self.blocks / run / dedup.max(1)).max(1),
+            _ => block / run,
+        };
+        let own = self.hash(1 + version, place);
         let id = if uniform(self.hash(2, own)) < self.shared {
             self.hash(3, own % (self.in_use() / run / POOL_DIVISOR))
         } else {
@@ -298,6 +327,27 @@ impl Workload {
         // Between the two as on root file systems of Debian 12 and 13.
         let zstd = if size >= BLOCK_BYTES { size } else { size * 79 / 100 };
         Content { fingerprint: u128::from(id), lz4_bytes: Some(size), zstd1_bytes: Some(zstd) }
+    }
+
+    /// What the volume holds before the first request, block by block; for snapshots, the days that are read.
+    pub fn image(&self) -> impl Iterator<Item = Content> + '_ {
+        (0..self.image_blocks()).map(|block| self.at_first(block))
+    }
+
+    /// Blocks of the image.
+    #[must_use]
+    pub fn image_blocks(&self) -> u64 {
+        match self.kind {
+            Kind::Snapshots { .. } => self.requests.saturating_mul(self.request_blocks()),
+            _ => self.blocks,
+        }
+    }
+
+    fn at_first(&self, block: u64) -> Content {
+        let Kind::Snapshots { changed } = self.kind else { return self.content(block, 0) };
+        let whole = self.blocks / 128 * 128;
+        let (day, block) = (block / whole, block % whole);
+        self.content(block, self.version_on(block, day, changed))
     }
 
     /// How often a block had changed by that day.
@@ -334,6 +384,7 @@ impl Requests {
         let pieces = (workload.in_use() / len).max(1);
         let piece = match workload.kind {
             Kind::Zipf { .. } | Kind::Mix(_) => workload.hash(7, self.zipf.draw(&mut self.rng)) % pieces,
+            Kind::Sensitivity { .. } => self.rng.random_range(0..pieces),
             Kind::Scan => self.next % pieces,
             Kind::Snapshots { .. } | Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => self.next,
         };
@@ -355,10 +406,8 @@ impl Requests {
     }
 
     fn content(&mut self, block: u64) -> Content {
-        if let Kind::Snapshots { changed } = self.workload.kind {
-            let whole = self.workload.blocks / 128 * 128;
-            let (day, block) = (block / whole, block % whole);
-            return self.workload.content(block, self.workload.version_on(block, day, changed));
+        if let Kind::Snapshots { .. } = self.workload.kind {
+            return self.workload.at_first(block);
         }
         let version = match self.op {
             Op::Write if !self.repeats => {
@@ -421,15 +470,35 @@ mod tests {
     }
 
     #[test]
-    fn reads_see_what_was_written_last() {
+    fn reads_see_what_was_written_last_or_the_image() {
         let postmark = Kind::Postmark(Postmark::default());
         let plain = [Kind::Zipf { theta: 1.2 }, Kind::Mix(Mix::default()), Kind::Scan];
-        for kind in plain.into_iter().chain([Kind::Tpcc, postmark, Kind::Specsfs]) {
-            let mut disk = Map::default();
-            for request in workload(kind, 20_000).generate() {
-                let before = disk.insert(request.offset_bytes, request.content);
-                assert!(request.op == Op::Write || before.is_none_or(|before| before == request.content));
+        let reads = [Kind::Sensitivity { dedup: 4 }, Kind::Snapshots { changed: 0.1 }];
+        for kind in plain.into_iter().chain(reads).chain([Kind::Tpcc, postmark, Kind::Specsfs]) {
+            let requests = if matches!(kind, Kind::Snapshots { .. }) { 3 << 11 } else { 20_000 };
+            let made = workload(kind, requests);
+            let mut disk: Vec<Content> = made.image().collect();
+            for request in made.generate() {
+                let held = &mut disk[usize::try_from(request.offset_bytes / 4096).unwrap()];
+                let content = request.content.unwrap();
+                assert!(request.op == Op::Write || *held == content);
+                *held = content;
             }
+        }
+    }
+
+    #[test]
+    fn sensitivity_repeats_contents_as_often_as_asked() {
+        for dedup in [1, 2, 10] {
+            let made = Workload { shared: 0.0, ..workload(Kind::Sensitivity { dedup }, 1000) };
+            let distinct: std::collections::BTreeSet<u128> =
+                made.image().map(|content| content.fingerprint).collect();
+            let times = made.blocks as f64 / distinct.len() as f64;
+            assert!((times / dedup as f64 - 1.0).abs() < 0.001, "{times}");
+            let mut requests = made.generate();
+            let (first, second) = (requests.next().unwrap(), requests.next().unwrap());
+            assert!(first.op == Op::Read && first.offset_bytes.is_multiple_of(8192));
+            assert_eq!(second.offset_bytes, first.end_bytes());
         }
     }
 

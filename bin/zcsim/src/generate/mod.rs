@@ -1,0 +1,330 @@
+//! `zcsim generate`: a made-up trace, in the format with fingerprints and compressed sizes, and the bytes that its volume
+//! begins with.
+
+mod output;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::Subcommand;
+use zc_trace::compose::{Composed, Ends, Order};
+use zc_trace::storm::{Shape, Storm, Template};
+use zc_trace::workload::{self, Kind, Postmark, Workload};
+use zc_trace::{Boot, Format, Op, Options, Reader, Request, TraceError, boot};
+
+use crate::settings::ratio;
+use crate::size::Size;
+use output::{Image, Output};
+
+/// Machines of a storm.
+const MACHINES_MAX: u32 = 10_000;
+
+/// What to make.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    kind: KindArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum KindArgs {
+    /// Addresses by Zipf's law, scrambled, 4 KiB at a time (the form of YCSB)
+    Zipf(ZipfArgs),
+    /// Four writes per read in a twelfth of the volume, 8 KiB at a time (as far as the FIU traces are known)
+    Mix(Drawn),
+    /// Random reads of 8 KiB whose contents repeat (a point of Nitro's grid of working sets and deduplication ratios)
+    Sensitivity(SensitivityArgs),
+    /// The volume from front to back, over and over, 128 KiB at a time
+    Scan(Drawn),
+    /// Copies of the volume day by day, read from front to back, 512 KiB at a time
+    Snapshots(SnapshotsArgs),
+    /// Pages of a database under TPC-C, of as many warehouses as fit the volume (69 MiB each)
+    Tpcc(TpccArgs),
+    /// A mail server's files that come, grow, are read and go (PostMark)
+    Postmark(PostmarkArgs),
+    /// A file server's files, a tenth of which are read and written (like SPECsfs2008)
+    Specsfs(Drawn),
+    /// Many machines that boot from clones of one image, side by side (Nitro's boot storm)
+    Storm(StormArgs),
+    /// Several traces as one volume's: side by side or on the same addresses, at once or in turn
+    Compose(ComposeArgs),
+}
+
+/// What is common to workloads whose contents are drawn.
+#[derive(Debug, clap::Args)]
+struct Drawn {
+    /// Size of the volume
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    size: Size,
+    /// Requests
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    requests: u64,
+    /// Share of contents that come from a pool, and come again; 0 for tpcc, postmark and specsfs, 0.4 for the others
+    /// unless given
+    #[arg(long, value_parser = share)]
+    shared: Option<f64>,
+    /// Mean of the compression ratio
+    #[arg(long, default_value_t = 2.0, value_parser = ratio)]
+    ratio_mean: f64,
+    /// Standard deviation of the compression ratio
+    #[arg(long, default_value_t = 0.5, value_parser = ratio)]
+    ratio_deviation: f64,
+    /// Tells one trace from another
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    image: Image,
+}
+
+#[derive(Debug, clap::Args)]
+struct ZipfArgs {
+    /// The exponent, above 0 and at most 10
+    #[arg(long, default_value_t = 0.99)]
+    theta: f64,
+    /// Share of requests that read
+    #[arg(long, default_value_t = 0.7, value_parser = share)]
+    reads: f64,
+    #[command(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(Debug, clap::Args)]
+struct SensitivityArgs {
+    /// How often each content lies in the volume; --size is the working set, and --shared is not used
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    dedup: u64,
+    #[command(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(Debug, clap::Args)]
+struct SnapshotsArgs {
+    /// Share of the volume that changes in a day
+    #[arg(long, default_value_t = 0.023, value_parser = share)]
+    changed: f64,
+    #[command(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(Debug, clap::Args)]
+struct TpccArgs {
+    /// Share of all bytes that compression saves, in place of --ratio-mean (below a half, a little more is saved than
+    /// asked for); 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where and How?"
+    #[arg(long, default_value_t = 0.70)]
+    saving: f64,
+    #[command(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(Debug, clap::Args)]
+struct PostmarkArgs {
+    /// Share of reads among reads and appends
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    reads: f64,
+    /// Files at first
+    #[arg(long, default_value_t = 20_000)]
+    files: u64,
+    /// Bytes of the smallest file (FlaZ: 10M, with 150 files, --access 64K, --reads 0.35, --size 16G)
+    #[arg(long, value_name = "SIZE", default_value = "500")]
+    file_min: Size,
+    /// Bytes of the largest file (FlaZ: 100M)
+    #[arg(long, value_name = "SIZE", default_value = "10000")]
+    file_max: Size,
+    /// Bytes that are read or written at once
+    #[arg(long, value_name = "SIZE", default_value = "4K")]
+    access: Size,
+    #[command(flatten)]
+    drawn: Drawn,
+}
+
+#[derive(Debug, clap::Args)]
+struct StormArgs {
+    /// A trace of one boot, with fingerprints; default: one is made up (18 MB, 99 % reads, 14 % of them random)
+    #[arg(value_name = "TRACE")]
+    template: Option<PathBuf>,
+    /// Its format, if it cannot be told
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Machines; the first is the template itself
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=i64::from(MACHINES_MAX)))]
+    machines: u32,
+    /// How often each boots
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    boots: u32,
+    /// Share of contents that a clone has in common with the template
+    #[arg(long, default_value_t = 0.9, value_parser = share)]
+    overlap: f64,
+    /// Most that a clone's addresses are shifted by, as a share of the image
+    #[arg(long, default_value_t = 0.15, value_parser = share)]
+    shift: f64,
+    /// Tells one storm from another
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    image: Image,
+}
+
+#[derive(Debug, clap::Args)]
+struct ComposeArgs {
+    /// Traces with fingerprints, of any format; each is read twice
+    #[arg(value_name = "TRACE", required = true, num_args = 1..)]
+    traces: Vec<PathBuf>,
+    /// All on the same addresses, not side by side
+    #[arg(long)]
+    same_volume: bool,
+    /// One after the other, not all at once
+    #[arg(long)]
+    in_turn: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| (0.0..=1.0).contains(number));
+    number.ok_or_else(|| "a share is a number from 0 to 1".to_owned())
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    match generate(&args.kind) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zcsim: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn generate(kind: &KindArgs) -> anyhow::Result<()> {
+    match kind {
+        KindArgs::Zipf(args) => {
+            if !(args.theta > 0.0 && args.theta <= 10.0) {
+                bail!("--theta is above 0 and at most 10");
+            }
+            let made = args.drawn.workload(Kind::Zipf { theta: args.theta })?;
+            args.drawn.write(&Workload { reads: args.reads, ..made })
+        }
+        KindArgs::Mix(drawn) => drawn.write(&drawn.workload(Kind::Mix(workload::Mix::default()))?),
+        KindArgs::Sensitivity(args) => {
+            let made = args.drawn.workload(Kind::Sensitivity { dedup: args.dedup })?;
+            args.drawn.write(&Workload { shared: 0.0, ..made })
+        }
+        KindArgs::Scan(drawn) => drawn.write(&drawn.workload(Kind::Scan)?),
+        KindArgs::Snapshots(args) => {
+            args.drawn.write(&args.drawn.workload(Kind::Snapshots { changed: args.changed })?)
+        }
+        KindArgs::Tpcc(args) => {
+            if !(0.0..1.0).contains(&args.saving) {
+                bail!("--saving is a share, from 0 to below 1");
+            }
+            let made = args.drawn.workload(Kind::Tpcc)?;
+            let ratio = workload::ratio_of_saving(args.saving, args.drawn.ratio_deviation);
+            args.drawn.write(&Workload { ratio, ..made })
+        }
+        KindArgs::Postmark(args) => args.drawn.write(&args.drawn.workload(Kind::Postmark(args.pool()?))?),
+        KindArgs::Specsfs(drawn) => drawn.write(&drawn.workload(Kind::Specsfs)?),
+        KindArgs::Storm(args) => storm(args),
+        KindArgs::Compose(args) => compose(args),
+    }
+}
+
+impl Drawn {
+    fn workload(&self, kind: Kind) -> anyhow::Result<Workload> {
+        let (blocks, sizes) = (self.size.0 / 4096, kind.blocks_min()..=kind.blocks_max());
+        if !sizes.contains(&blocks) {
+            let mib = |blocks: u64| blocks.div_ceil(256);
+            bail!("a volume of this kind has {} to {} MiB", mib(*sizes.start()), mib(*sizes.end()));
+        }
+        let shared = match kind {
+            Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 0.0,
+            _ => 0.4,
+        };
+        Ok(Workload {
+            kind,
+            blocks,
+            requests: self.requests,
+            reads: 1.0,
+            shared: self.shared.unwrap_or(shared),
+            ratio: (self.ratio_mean, self.ratio_deviation),
+            seed: self.seed,
+        })
+    }
+
+    fn write(&self, made: &Workload) -> anyhow::Result<()> {
+        self.image.write(made.image_blocks(), made.image())?;
+        self.output.write_made(made.generate())
+    }
+}
+
+impl PostmarkArgs {
+    fn pool(&self) -> anyhow::Result<Postmark> {
+        let bytes = (self.file_min.0, self.file_max.0);
+        if bytes.0 == 0 || bytes.0 > bytes.1 {
+            bail!("--file-min is above 0 and at most --file-max");
+        }
+        if self.files == 0 || self.access.0 == 0 {
+            bail!("--files and --access are above 0");
+        }
+        let (files, access_bytes, reads) = (self.files, self.access.0, self.reads);
+        Ok(Postmark { files, bytes, access_bytes, reads, ..Postmark::default() })
+    }
+}
+
+fn storm(args: &StormArgs) -> anyhow::Result<()> {
+    let template = if let Some(path) = &args.template {
+        let shown = || path.display().to_string();
+        let options = Options { format: args.format, ..Options::default() };
+        Template::new(Reader::open(path, options).with_context(shown)?).with_context(shown)?
+    } else {
+        Template::new(boot(Boot { seed: args.seed, ..Boot::default() }).into_iter().map(Ok))?
+    };
+    let shape = Shape { overlap: args.overlap, shift_max: args.shift, seed: args.seed };
+    let storm = Storm::new(&template, args.machines, args.boots, shape);
+    let blocks = u64::from(args.machines) * u64::from(template.blocks());
+    args.image.write(blocks, storm.image())?;
+    args.output.write_made(storm)
+}
+
+/// Requests that the format can tell: reads and writes with a fingerprint, and flushes.
+fn told(request: Result<Request, TraceError>) -> Option<Result<Request, TraceError>> {
+    match request {
+        Ok(request) if request.op == Op::Flush => Some(Ok(request)),
+        Ok(request) if !matches!(request.op, Op::Read | Op::Write) => None,
+        Ok(request) if request.content.is_none() => Some(Err(TraceError::NoContents)),
+        other => Some(other),
+    }
+}
+
+fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
+    let open = |path: &PathBuf| {
+        let shown = || path.display().to_string();
+        Reader::open(path, Options::default()).with_context(shown)
+    };
+    let (mut parts, mut at) = (Vec::new(), 0_u64);
+    for path in &args.traces {
+        let mut ends = Ends::default();
+        let mut left_out = 0_u64;
+        for request in open(path)? {
+            let request = request.with_context(|| path.display().to_string())?;
+            match told(Ok(request)) {
+                Some(told) => ends.add(&told.with_context(|| path.display().to_string())?),
+                None => left_out += 1,
+            }
+        }
+        if left_out > 0 {
+            eprintln!(
+                "zcsim: {}: {left_out} requests that neither read, write nor flush are left out",
+                path.display()
+            );
+        }
+        let base = if args.same_volume { 0 } else { at };
+        at = at.saturating_add(ends.bytes());
+        parts.push((open(path)?.filter_map(told as fn(_) -> _), ends, base));
+    }
+    let order = if args.in_turn { Order::InTurn } else { Order::AtOnce };
+    args.output.write(Composed::new(parts, order))
+}

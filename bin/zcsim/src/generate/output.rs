@@ -1,0 +1,113 @@
+//! Where a made-up trace goes, and the bytes that its volume begins with.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use indicatif::{ProgressBar, ProgressStyle};
+use zc_trace::{Content, Request, contents, workload};
+
+/// A block of a trace.
+const BLOCK_BYTES: usize = 4096;
+
+/// Where the trace goes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Output {
+    /// Where the trace goes; default: standard output
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Where the bytes go.
+#[derive(Debug, clap::Args)]
+pub(super) struct Image {
+    /// Also write what the volume holds before the first request, byte by byte: an origin on which the trace can be
+    /// replayed
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+}
+
+impl Output {
+    /// Writes the trace; standard output may be closed before its end.
+    pub(super) fn write<E>(&self, requests: impl Iterator<Item = Result<Request, E>>) -> anyhow::Result<()>
+    where
+        anyhow::Error: From<E>,
+    {
+        let Some(path) = &self.out else {
+            let mut failed = None;
+            return match lines(requests, &mut failed, io::stdout().lock()) {
+                // Whoever reads has seen enough.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                other => failed.map_or_else(|| Ok(other?), Err),
+            };
+        };
+        let shown = || path.display().to_string();
+        let mut failed = None;
+        lines(requests, &mut failed, File::create(path).with_context(shown)?).with_context(shown)?;
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Writes a trace that cannot fail.
+    pub(super) fn write_made(&self, requests: impl Iterator<Item = Request>) -> anyhow::Result<()> {
+        self.write(requests.map(Ok::<_, io::Error>))
+    }
+}
+
+/// Writes requests up to the first that failed.
+fn lines<E>(
+    requests: impl Iterator<Item = Result<Request, E>>,
+    failed: &mut Option<anyhow::Error>,
+    out: impl Write,
+) -> io::Result<()>
+where
+    anyhow::Error: From<E>,
+{
+    let mut out = BufWriter::new(out);
+    let made = requests.map_while(|request| request.map_err(|error| *failed = Some(error.into())).ok());
+    workload::lines(made, &mut out)?;
+    out.flush()
+}
+
+impl Image {
+    /// Writes so many blocks of these contents, if that was asked for.
+    pub(super) fn write(&self, blocks: u64, image: impl Iterator<Item = Content>) -> anyhow::Result<()> {
+        let mut block = vec![0; BLOCK_BYTES];
+        self.write_with(blocks, |file| {
+            for content in image {
+                contents::fill(&content, &mut block);
+                file.write_all(&block)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Has an image of so many blocks written, if that was asked for.
+    pub(super) fn write_with(
+        &self,
+        blocks: u64,
+        write: impl FnOnce(&mut dyn Write) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let Some(path) = &self.image else { return Ok(()) };
+        let shown = || path.display().to_string();
+        let bytes = blocks * zc_core::u64_from_usize(BLOCK_BYTES);
+        let bar = ProgressBar::new(bytes);
+        bar.set_style(ProgressStyle::with_template(
+            "{bar:40} {bytes} of {total_bytes} of the image [{elapsed} < {eta}]",
+        )?);
+        let file = sized(path, bytes).with_context(shown)?;
+        let mut out = BufWriter::with_capacity(1 << 20, bar.wrap_write(file));
+        write(&mut out).with_context(shown)?;
+        out.flush().with_context(shown)?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// A new file that the bytes fit, which is found out before they are made.
+fn sized(path: &Path, bytes: u64) -> io::Result<File> {
+    let mut file = File::create(path)?;
+    file.set_len(bytes)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
+}
