@@ -71,4 +71,20 @@ pub enum TraceError {
     /// Traces that do not fit one volume side by side.
     #[error("the traces together reach farther than a volume can: beyond 4 EiB")]
     OutOfRange,
+    /// A database of a size that there is none of.
+    #[error("a database has {min} to {max} bytes, not {bytes}")]
+    Database {
+        /// What was asked for.
+        bytes: u64,
+        /// The smallest.
+        min: u64,
+        /// The largest.
+        max: u64,
+    },
+    /// A database cannot be made.
+    #[error("cannot make the database")]
+    Generate {
+        /// Why.
+        source: io::Error,
+    },
 }

@@ -1,9 +1,9 @@
 //! Block traces: what a machine read and wrote, and when.
 //!
-//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in one
-//! ([`Info`]); write and read what the daemon records ([`recording`]); make new ones from a template ([`storm`]), from
-//! nothing ([`workload`]) or of several ([`compose`]); turn fingerprints back into bytes that compress as the originals
-//! did ([`contents`]).
+//! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in
+//! one ([`Info`]); write and read what the daemon records ([`recording`]); make new ones from a template
+//! ([`storm`]), from nothing ([`workload`]), of several ([`compose`]) or of a database that has real bytes
+//! too ([`tpch`]); turn fingerprints back into bytes that compress as the originals did ([`contents`]).
 //!
 //! Invariants: no byte of a trace makes it panic or decides how much memory is spent: lines, decoders' windows and
 //! counters are bounded ([`limits`]), what exceeds them is a bad line or an error. The same seed gives the same trace
@@ -31,6 +31,7 @@ mod request;
 pub mod storm;
 mod synthetic;
 mod text;
+pub mod tpch;
 pub mod workload;
 
 pub use distinct::Distinct;

@@ -27,3 +27,9 @@ pub const TEMPLATE_REQUESTS_MAX: usize = 1 << 20;
 /// Blocks of 4 KiB of a volume whose files a generator keeps books of: 64 GiB. A bitmap of them takes 2 MiB; files of
 /// one block, of which 14 million fit, some 120 bytes each: 1.6 GiB in all.
 pub const FILES_VOLUME_BLOCKS_MAX: u64 = 1 << 24;
+/// Smallest database of TPC-H, in bytes: below, nations have no three suppliers, and next to nothing is read
+/// of them.
+pub const DATABASE_BYTES_MIN: u64 = 16 << 20;
+/// Largest database of TPC-H, in bytes: the positions of rows in a table have 32 bits, and the largest table
+/// has 0.43 of all bytes. It takes 2.1 GB of memory to make.
+pub const DATABASE_BYTES_MAX: u64 = 8 << 30;
