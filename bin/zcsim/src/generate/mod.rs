@@ -10,6 +10,7 @@ use anyhow::{Context as _, bail};
 use clap::Subcommand;
 use zc_trace::compose::{Composed, Ends, Order};
 use zc_trace::storm::{Shape, Storm, Template};
+use zc_trace::tpch::{Database, Run};
 use zc_trace::workload::{self, Kind, Postmark, Workload};
 use zc_trace::{Boot, Format, Op, Options, Reader, Request, TraceError, boot};
 
@@ -45,6 +46,8 @@ enum KindArgs {
     Postmark(PostmarkArgs),
     /// A file server's files, a tenth of which are read and written (like SPECsfs2008)
     Specsfs(Drawn),
+    /// A database under TPC-H, of real bytes, as queries 3, 11 and 14 read it
+    Tpch(TpchArgs),
     /// Many machines that boot from clones of one image, side by side (Nitro's boot storm)
     Storm(StormArgs),
     /// Several traces as one volume's: side by side or on the same addresses, at once or in turn
@@ -141,6 +144,26 @@ struct PostmarkArgs {
 }
 
 #[derive(Debug, clap::Args)]
+struct TpchArgs {
+    /// Size of the database: tables, and indices of 0.62 of their size
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    size: Size,
+    /// How often the three queries run, with other parameters each time
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    passes: u32,
+    /// Memory that the database has for its blocks, as a share of its size
+    #[arg(long, value_name = "SHARE", default_value_t = Run::default().pool, value_parser = share)]
+    pool: f64,
+    /// Tells one run's parameters from another's
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    image: Image,
+}
+
+#[derive(Debug, clap::Args)]
 struct StormArgs {
     /// A trace of one boot, with fingerprints; default: one is made up (18 MB, 99 % reads, 14 % of them random)
     #[arg(value_name = "TRACE")]
@@ -227,6 +250,7 @@ fn generate(kind: &KindArgs) -> anyhow::Result<()> {
         }
         KindArgs::Postmark(args) => args.drawn.write(&args.drawn.workload(Kind::Postmark(args.pool()?))?),
         KindArgs::Specsfs(drawn) => drawn.write(&drawn.workload(Kind::Specsfs)?),
+        KindArgs::Tpch(args) => tpch(args),
         KindArgs::Storm(args) => storm(args),
         KindArgs::Compose(args) => compose(args),
     }
@@ -272,6 +296,13 @@ impl PostmarkArgs {
         let (files, access_bytes, reads) = (self.files, self.access.0, self.reads);
         Ok(Postmark { files, bytes, access_bytes, reads, ..Postmark::default() })
     }
+}
+
+fn tpch(args: &TpchArgs) -> anyhow::Result<()> {
+    let database = Database::new(args.size.0)?;
+    args.image.write_with(database.blocks(), |mut out| Ok(database.image(&mut out)?))?;
+    let run = Run { passes: args.passes, pool: args.pool, seed: args.seed, ..Run::default() };
+    args.output.write_made(database.requests(&run))
 }
 
 fn storm(args: &StormArgs) -> anyhow::Result<()> {
