@@ -17,7 +17,8 @@ const NEW: u64 = 2 * MIB + 512;
 fn world(lines: &str) -> World {
     let mut world = World::new(32, 0);
     world.cache.push_str("weu_size = \"256 KiB\"\nread_buffer = 0\nprefetch_max = 0\n");
-    // Nothing goes to the origin by itself, as long as there are fewer versions than half of what such a small cache keeps.
+    // Nothing goes to the origin by itself, as long as there are fewer versions than half of what such a small cache
+    // keeps.
     world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
     world.volumes = vec![("disk".to_owned(), OLD, lines.to_owned())];
     world
