@@ -4,7 +4,7 @@
 //! recently used first to go. Streams of duplicates find their originals in few WEUs, so one header read of some
 //! 30 KiB serves hundreds of them.
 
-use zc_core::{Fingerprint, FixedHasher, Generation, Map, WeuSlot};
+use zc_core::{Fingerprint, Generation, Map, WeuSlot};
 
 /// Where an extent is stored in a WEU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,24 +28,17 @@ pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
     max: usize,
     clock: u64,
-    /// Entries of the WEU that was last to be full: what the next one will have, about.
-    usual_entries: usize,
 }
 
 impl HeaderCache {
     pub(crate) fn new(max: usize) -> Self {
-        Self { headers: Map::default(), max, clock: 0, usual_entries: 0 }
+        Self { headers: Map::default(), max, clock: 0 }
     }
 
     /// Begins the header of a WEU that opens.
     pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
-        let prints = Map::with_capacity_and_hasher(self.usual_entries, FixedHasher::default());
-        self.headers.insert(slot, Header { generation, prints, resident: true, used: self.clock });
-    }
-
-    /// How many entries a WEU that opens will have, as far as the last one tells.
-    pub(crate) const fn usual_entries(&self) -> usize {
-        self.usual_entries
+        self.headers
+            .insert(slot, Header { generation, prints: Map::default(), resident: true, used: self.clock });
     }
 
     /// Adds an extent to a WEU's header.
@@ -59,7 +52,6 @@ impl HeaderCache {
     pub(crate) fn settle(&mut self, slot: WeuSlot) {
         if let Some(header) = self.headers.get_mut(&slot) {
             header.resident = false;
-            self.usual_entries = header.prints.len();
         }
         self.shrink();
     }

@@ -223,7 +223,7 @@ impl CacheManager {
             generation,
             weu_seq,
             layout: Layout::new(self.cfg.packer),
-            entries: Vec::with_capacity(self.headers.usual_entries()),
+            entries: Vec::new(),
             opened_ms: self.now_ms,
         });
         self.sweep_share();

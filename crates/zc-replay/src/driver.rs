@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_core::{
-    BufId, BufSlice, ErrorKind, ExtentNo, Fingerprint, FixedHasher, Generation, Map, ReqId, VolumeId, WeuSeq,
-    WeuSlot, u64_from_usize, usize_from_u32,
+    BufId, BufSlice, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId, WeuSeq, WeuSlot,
+    u64_from_usize, usize_from_u32,
 };
 use zc_format::{ExtentHeader, Geometry, WeuHeader};
 use zc_trace::Op;
@@ -123,13 +123,12 @@ impl<'a> Driver<'a> {
         geometry: &Geometry,
         ssd: Option<Watcher>,
     ) -> Self {
-        let changed_most = trace.written.len().min(trace.initial.len());
         let mut actions = Vec::new();
         manager.begin(0, &mut actions);
         let mut driver = Self {
             trace,
             manager,
-            changed: Map::with_capacity_and_hasher(changed_most, FixedHasher::default()),
+            changed: Map::default(),
             next_unique: trace.next_unique,
             bufs: Map::default(),
             spare: Vec::new(),
