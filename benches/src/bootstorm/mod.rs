@@ -13,24 +13,23 @@
 //! comes from the SSD, every miss from the origin. At 100 % boots are read until nothing is missed before anything is
 //! measured.
 //!
-//! What a run said (`benches/bootstorm.md`; 20 clones of a Debian 12 boot, two cores and an SSD that a dozen compilers
-//! and fuzzers used too, so means and their quartiles tell of those; of medians something can be said). Median read
+//! What a run said (`benches/bootstorm.md`; 60 clones of a Debian 12 boot, two cores, nothing else at work). Median read
 //! latency to pass-through, all reads, reads up to 32 KiB, longer ones:
 //!
 //! | cache | ND,NC | ND,C | D,NC | D,C | goal |
 //! |---|---|---|---|---|---|
-//! | 0 % | 1.53; 1.30; 1.77 | 1.50; 1.47; 2.20 | 1.30; 1.17; 1.51 | 1.34; 1.27; 1.68 | 1.02 |
-//! | 100 % | 1.23; 1.24; 1.37 | 1.55; 1.32; 1.67 | 1.15; 1.17; 1.20 | 1.78; 1.64; 2.42 | 1.05 |
+//! | 0 % | 1.41; 1.32; 1.64 | 1.89; 1.59; 2.71 | 1.41; 1.33; 1.63 | 1.35; 1.30; 1.68 | 1.02 |
+//! | 100 % | 1.25; 1.24; 1.33 | 1.31; 1.28; 1.48 | 1.42; 1.37; 1.66 | 1.42; 1.32; 1.63 | 1.05 |
 //!
 //! Every goal is missed, and by more than the paper's figures. 100 % of reads hit where they should, with 1.2 SSD reads
-//! a hit without and 1.5 with deduplication (a clone's own units lie elsewhere); contents shrink by 6.9 times by
-//! deduplication and 1.9 times by LZ4, the SSD is written 959 MB, 512 MB, 138 MB and 74 MB.
+//! a hit without and 1.6 to 1.8 with deduplication (a clone's own units lie elsewhere); contents shrink by 8.7 times by
+//! deduplication and 1.9 times by LZ4, the SSD is written 2877 MB, 1535 MB, 329 MB and 176 MB.
 //!
-//! What bounds it (`benches/bootstorm-profile.txt`): the daemon takes 50 us of CPU for a request in pass-through, 66 to
-//! 70 us for a hit, 100 us with LZ4, 110 to 200 us for a miss that is inserted. Hits: LZ4 is a fifth of the samples,
-//! half of it on the workers, which long reads wait for; uncompressed extents of long reads are copied and checked
-//! there, too. Misses: hashing and LZ4 on the workers take a quarter, on the two cores that the shard and the client
-//! need. The disk's and the scheduler's calls make up most of the rest.
+//! What bounds it (`benches/bootstorm-profile.txt`): the daemon takes 79 to 92 us of CPU for a request in pass-through,
+//! 113 to 126 us for a hit, 158 us with LZ4, 153 to 271 us for a miss that is inserted, on two cores that the clients
+//! need, too. Hits: LZ4 is a fifth of the samples, two thirds of it on the workers, which long reads wait for;
+//! uncompressed extents of long reads are copied and checked there, too. Misses: hashing and LZ4 on the workers take a
+//! sixth. The disk's and the scheduler's calls make up most of the rest.
 //!
 //! What was tried: 12 slices instead of 60 (quartiles of ratios as wide, medians less stable); the cache at 0 % on the
 //! SSD of the origins (median ratios 0.6 to 3.3: its writes and the origins' reads queue behind each other) and on
