@@ -72,7 +72,7 @@ pub enum TraceError {
     #[error("the traces together reach farther than a volume can: beyond 4 EiB")]
     OutOfRange,
     /// A database of a size that there is none of.
-    #[error("a database has {min} to {max} bytes, not {bytes}")]
+    #[error("a database has {} to {} MiB, not {bytes} bytes", min >> 20, max >> 20)]
     Database {
         /// What was asked for.
         bytes: u64,

@@ -259,9 +259,7 @@ impl<'a> Storm<'a> {
         let one = self.template.ios.last().map_or(0, |io| io.time_ns).saturating_add(PAUSE_NS);
         one.saturating_mul(u64::from(boot))
     }
-}
 
-impl Storm<'_> {
     /// The next machine's next request.
     fn request(&mut self) -> Option<Vec<Request>> {
         let (boot, turn, number) = self.next;

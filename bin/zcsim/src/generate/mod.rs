@@ -2,6 +2,8 @@
 //! begins with.
 
 mod output;
+#[cfg(test)]
+mod tests;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -16,7 +18,7 @@ use zc_trace::{Boot, Format, Op, Options, Reader, Request, TraceError, boot};
 
 use crate::settings::ratio;
 use crate::size::Size;
-use output::{Image, Output};
+use output::{Made, Output};
 
 /// Machines of a storm.
 const MACHINES_MAX: u32 = 10_000;
@@ -56,30 +58,46 @@ enum KindArgs {
 
 /// What is common to workloads whose contents are drawn.
 #[derive(Debug, clap::Args)]
-struct Drawn {
+struct Volume {
     /// Size of the volume
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     size: Size,
     /// Requests
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     requests: u64,
+    /// Standard deviation of the compression ratio
+    #[arg(long, default_value_t = 0.5, value_parser = ratio)]
+    ratio_deviation: f64,
+    #[command(flatten)]
+    made: Made,
+}
+
+/// How many contents come again.
+#[derive(Debug, clap::Args)]
+struct Shared {
     /// Share of contents that come from a pool, and come again; 0 for tpcc, postmark and specsfs, 0.4 for the others
     /// unless given
     #[arg(long, value_parser = share)]
     shared: Option<f64>,
+}
+
+/// How well contents compress.
+#[derive(Debug, clap::Args)]
+struct RatioMean {
     /// Mean of the compression ratio
     #[arg(long, default_value_t = 2.0, value_parser = ratio)]
     ratio_mean: f64,
-    /// Standard deviation of the compression ratio
-    #[arg(long, default_value_t = 0.5, value_parser = ratio)]
-    ratio_deviation: f64,
-    /// Tells one trace from another
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
+}
+
+/// A workload that takes all of that.
+#[derive(Debug, clap::Args)]
+struct Drawn {
     #[command(flatten)]
-    output: Output,
+    volume: Volume,
     #[command(flatten)]
-    image: Image,
+    shared: Shared,
+    #[command(flatten)]
+    mean: RatioMean,
 }
 
 #[derive(Debug, clap::Args)]
@@ -96,11 +114,13 @@ struct ZipfArgs {
 
 #[derive(Debug, clap::Args)]
 struct SensitivityArgs {
-    /// How often each content lies in the volume; --size is the working set, and --shared is not used
+    /// How often each content lies in the volume; --size is the working set
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     dedup: u64,
     #[command(flatten)]
-    drawn: Drawn,
+    volume: Volume,
+    #[command(flatten)]
+    mean: RatioMean,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,12 +134,14 @@ struct SnapshotsArgs {
 
 #[derive(Debug, clap::Args)]
 struct TpccArgs {
-    /// Share of all bytes that compression saves, in place of --ratio-mean (below a half, a little more is saved than
-    /// asked for); 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where and How?"
+    /// Share of all bytes that compression saves (below a half, a little more is saved than asked for); 0.82, 0.70
+    /// and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where and How?"
     #[arg(long, default_value_t = 0.70)]
     saving: f64,
     #[command(flatten)]
-    drawn: Drawn,
+    volume: Volume,
+    #[command(flatten)]
+    shared: Shared,
 }
 
 #[derive(Debug, clap::Args)]
@@ -149,23 +171,19 @@ struct TpchArgs {
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     size: Size,
     /// How often the three queries run, with other parameters each time
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     passes: u32,
     /// Memory that the database has for its blocks, as a share of its size
     #[arg(long, value_name = "SHARE", default_value_t = Run::default().pool, value_parser = share)]
     pool: f64,
-    /// Tells one run's parameters from another's
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    image: Image,
+    made: Made,
 }
 
 #[derive(Debug, clap::Args)]
 struct StormArgs {
-    /// A trace of one boot, with fingerprints; default: one is made up (18 MB, 99 % reads, 14 % of them random)
+    /// A trace of one boot, with fingerprints and compressed sizes; default: one is made up (18 MB, 99 % reads, 14 %
+    /// of them random)
     #[arg(value_name = "TRACE")]
     template: Option<PathBuf>,
     /// Its format, if it cannot be told
@@ -175,7 +193,7 @@ struct StormArgs {
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=i64::from(MACHINES_MAX)))]
     machines: u32,
     /// How often each boots
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     boots: u32,
     /// Share of contents that a clone has in common with the template
     #[arg(long, default_value_t = 0.9, value_parser = share)]
@@ -183,18 +201,13 @@ struct StormArgs {
     /// Most that a clone's addresses are shifted by, as a share of the image
     #[arg(long, default_value_t = 0.15, value_parser = share)]
     shift: f64,
-    /// Tells one storm from another
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
     #[command(flatten)]
-    output: Output,
-    #[command(flatten)]
-    image: Image,
+    made: Made,
 }
 
 #[derive(Debug, clap::Args)]
 struct ComposeArgs {
-    /// Traces with fingerprints, of any format; each is read twice
+    /// Traces with fingerprints and compressed sizes; each is read twice
     #[arg(value_name = "TRACE", required = true, num_args = 1..)]
     traces: Vec<PathBuf>,
     /// All on the same addresses, not side by side
@@ -229,58 +242,60 @@ fn generate(kind: &KindArgs) -> anyhow::Result<()> {
                 bail!("--theta is above 0 and at most 10");
             }
             let made = args.drawn.workload(Kind::Zipf { theta: args.theta })?;
-            args.drawn.write(&Workload { reads: args.reads, ..made })
+            args.drawn.volume.write(&Workload { reads: args.reads, ..made })
         }
-        KindArgs::Mix(drawn) => drawn.write(&drawn.workload(Kind::Mix(workload::Mix::default()))?),
+        KindArgs::Mix(drawn) => drawn.generate(Kind::Mix(workload::Mix::default())),
         KindArgs::Sensitivity(args) => {
-            let made = args.drawn.workload(Kind::Sensitivity { dedup: args.dedup })?;
-            args.drawn.write(&Workload { shared: 0.0, ..made })
+            let kind = Kind::Sensitivity { dedup: args.dedup };
+            let ratio = (args.mean.ratio_mean, args.volume.ratio_deviation);
+            args.volume.write(&args.volume.workload(kind, Some(0.0), ratio)?)
         }
-        KindArgs::Scan(drawn) => drawn.write(&drawn.workload(Kind::Scan)?),
-        KindArgs::Snapshots(args) => {
-            args.drawn.write(&args.drawn.workload(Kind::Snapshots { changed: args.changed })?)
-        }
+        KindArgs::Scan(drawn) => drawn.generate(Kind::Scan),
+        KindArgs::Snapshots(args) => args.drawn.generate(Kind::Snapshots { changed: args.changed }),
         KindArgs::Tpcc(args) => {
             if !(0.0..1.0).contains(&args.saving) {
                 bail!("--saving is a share, from 0 to below 1");
             }
-            let made = args.drawn.workload(Kind::Tpcc)?;
-            let ratio = workload::ratio_of_saving(args.saving, args.drawn.ratio_deviation);
-            args.drawn.write(&Workload { ratio, ..made })
+            let ratio = workload::ratio_of_saving(args.saving, args.volume.ratio_deviation);
+            args.volume.write(&args.volume.workload(Kind::Tpcc, args.shared.shared, ratio)?)
         }
-        KindArgs::Postmark(args) => args.drawn.write(&args.drawn.workload(Kind::Postmark(args.pool()?))?),
-        KindArgs::Specsfs(drawn) => drawn.write(&drawn.workload(Kind::Specsfs)?),
+        KindArgs::Postmark(args) => args.drawn.generate(Kind::Postmark(args.pool()?)),
+        KindArgs::Specsfs(drawn) => drawn.generate(Kind::Specsfs),
         KindArgs::Tpch(args) => tpch(args),
         KindArgs::Storm(args) => storm(args),
         KindArgs::Compose(args) => compose(args),
     }
 }
 
-impl Drawn {
-    fn workload(&self, kind: Kind) -> anyhow::Result<Workload> {
+impl Volume {
+    fn workload(&self, kind: Kind, shared: Option<f64>, ratio: (f64, f64)) -> anyhow::Result<Workload> {
         let (blocks, sizes) = (self.size.0 / 4096, kind.blocks_min()..=kind.blocks_max());
         if !sizes.contains(&blocks) {
             let mib = |blocks: u64| blocks.div_ceil(256);
             bail!("a volume of this kind has {} to {} MiB", mib(*sizes.start()), mib(*sizes.end()));
         }
-        let shared = match kind {
+        let usual = match kind {
             Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 0.0,
             _ => 0.4,
         };
-        Ok(Workload {
-            kind,
-            blocks,
-            requests: self.requests,
-            reads: 1.0,
-            shared: self.shared.unwrap_or(shared),
-            ratio: (self.ratio_mean, self.ratio_deviation),
-            seed: self.seed,
-        })
+        let (requests, seed) = (self.requests, self.made.seed);
+        Ok(Workload { kind, blocks, requests, reads: 1.0, shared: shared.unwrap_or(usual), ratio, seed })
     }
 
     fn write(&self, made: &Workload) -> anyhow::Result<()> {
-        self.image.write(made.image_blocks(), made.image())?;
-        self.output.write_made(made.generate())
+        self.made.image.write(made.image_blocks(), made.image())?;
+        self.made.output.write(made.generate().map(Ok))
+    }
+}
+
+impl Drawn {
+    fn workload(&self, kind: Kind) -> anyhow::Result<Workload> {
+        let ratio = (self.mean.ratio_mean, self.volume.ratio_deviation);
+        self.volume.workload(kind, self.shared.shared, ratio)
+    }
+
+    fn generate(&self, kind: Kind) -> anyhow::Result<()> {
+        self.volume.write(&self.workload(kind)?)
     }
 }
 
@@ -300,9 +315,9 @@ impl PostmarkArgs {
 
 fn tpch(args: &TpchArgs) -> anyhow::Result<()> {
     let database = Database::new(args.size.0)?;
-    args.image.write_with(database.blocks(), |mut out| Ok(database.image(&mut out)?))?;
-    let run = Run { passes: args.passes, pool: args.pool, seed: args.seed, ..Run::default() };
-    args.output.write_made(database.requests(&run))
+    args.made.image.write_with(database.blocks(), |mut out| Ok(database.image(&mut out)?))?;
+    let run = Run { passes: args.passes, pool: args.pool, seed: args.made.seed, ..Run::default() };
+    args.made.output.write(database.requests(&run).map(Ok))
 }
 
 fn storm(args: &StormArgs) -> anyhow::Result<()> {
@@ -311,13 +326,13 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
         let options = Options { format: args.format, ..Options::default() };
         Template::new(Reader::open(path, options).with_context(shown)?).with_context(shown)?
     } else {
-        Template::new(boot(Boot { seed: args.seed, ..Boot::default() }).into_iter().map(Ok))?
+        Template::new(boot(Boot { seed: args.made.seed, ..Boot::default() }).into_iter().map(Ok))?
     };
-    let shape = Shape { overlap: args.overlap, shift_max: args.shift, seed: args.seed };
+    let shape = Shape { overlap: args.overlap, shift_max: args.shift, seed: args.made.seed };
     let storm = Storm::new(&template, args.machines, args.boots, shape);
     let blocks = u64::from(args.machines) * u64::from(template.blocks());
-    args.image.write(blocks, storm.image())?;
-    args.output.write_made(storm)
+    args.made.image.write(blocks, storm.image())?;
+    args.made.output.write(storm.map(Ok))
 }
 
 /// Requests that the format can tell: reads and writes with a fingerprint, and flushes.
@@ -346,6 +361,9 @@ fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
                 None => left_out += 1,
             }
         }
+        if ends.bytes() == 0 {
+            bail!("{}: no request says whether it reads or writes", path.display());
+        }
         if left_out > 0 {
             eprintln!(
                 "zcsim: {}: {left_out} requests that neither read, write nor flush are left out",
@@ -357,5 +375,5 @@ fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
         parts.push((open(path)?.filter_map(told as fn(_) -> _), ends, base));
     }
     let order = if args.in_turn { Order::InTurn } else { Order::AtOnce };
-    args.output.write(Composed::new(parts, order))
+    args.output.write(Composed::new(parts, order).map(|request| request.map_err(anyhow::Error::from)))
 }

@@ -4,12 +4,24 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use zc_trace::{Content, Request, contents, workload};
 
 /// A block of a trace.
 const BLOCK_BYTES: usize = 4096;
+
+/// What is common to everything that is made up.
+#[derive(Debug, clap::Args)]
+pub(super) struct Made {
+    /// Tells one trace from another
+    #[arg(long, default_value_t = 1)]
+    pub(super) seed: u64,
+    #[command(flatten)]
+    pub(super) output: Output,
+    #[command(flatten)]
+    pub(super) image: Image,
+}
 
 /// Where the trace goes.
 #[derive(Debug, clap::Args)]
@@ -30,43 +42,33 @@ pub(super) struct Image {
 
 impl Output {
     /// Writes the trace; standard output may be closed before its end.
-    pub(super) fn write<E>(&self, requests: impl Iterator<Item = Result<Request, E>>) -> anyhow::Result<()>
-    where
-        anyhow::Error: From<E>,
-    {
-        let Some(path) = &self.out else {
-            let mut failed = None;
-            return match lines(requests, &mut failed, io::stdout().lock()) {
-                // Whoever reads has seen enough.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-                other => failed.map_or_else(|| Ok(other?), Err),
-            };
-        };
+    pub(super) fn write(
+        &self,
+        requests: impl Iterator<Item = anyhow::Result<Request>>,
+    ) -> anyhow::Result<()> {
+        let Some(path) = &self.out else { return lines(requests, io::stdout().lock()) };
         let shown = || path.display().to_string();
-        let mut failed = None;
-        lines(requests, &mut failed, File::create(path).with_context(shown)?).with_context(shown)?;
-        failed.map_or(Ok(()), Err)
-    }
-
-    /// Writes a trace that cannot fail.
-    pub(super) fn write_made(&self, requests: impl Iterator<Item = Request>) -> anyhow::Result<()> {
-        self.write(requests.map(Ok::<_, io::Error>))
+        lines(requests, File::create(path).with_context(shown)?).with_context(shown)
     }
 }
 
+/// A request that the format can tell: it has no word for a size that is not known.
+fn tellable(request: anyhow::Result<Request>) -> anyhow::Result<Request> {
+    let request = request?;
+    let unsized_content = request.content.is_some_and(|content| content.lz4_bytes.is_none());
+    ensure!(!unsized_content, "the trace has fingerprints, but does not tell how well contents compress");
+    Ok(request)
+}
+
 /// Writes requests up to the first that failed.
-fn lines<E>(
-    requests: impl Iterator<Item = Result<Request, E>>,
-    failed: &mut Option<anyhow::Error>,
-    out: impl Write,
-) -> io::Result<()>
-where
-    anyhow::Error: From<E>,
-{
-    let mut out = BufWriter::new(out);
-    let made = requests.map_while(|request| request.map_err(|error| *failed = Some(error.into())).ok());
-    workload::lines(made, &mut out)?;
-    out.flush()
+fn lines(requests: impl Iterator<Item = anyhow::Result<Request>>, out: impl Write) -> anyhow::Result<()> {
+    let (mut out, mut failed) = (BufWriter::new(out), Ok(()));
+    let told = requests.map_while(|request| tellable(request).map_err(|error| failed = Err(error)).ok());
+    match workload::lines(told, &mut out).and_then(|()| out.flush()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(anyhow::Error::from).and(failed),
+    }
 }
 
 impl Image {

@@ -1,0 +1,113 @@
+//! What the command line makes, written and read back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use clap::Parser as _;
+
+use super::*;
+
+#[derive(Debug, clap::Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
+
+fn make(words: &[&str]) -> anyhow::Result<()> {
+    let cli = Cli::try_parse_from([&["generate"], words].concat())?;
+    generate(&cli.args.kind)
+}
+
+/// What is wrong with it, in one line.
+fn refusal(words: &[&str]) -> String {
+    format!("{:#}", make(words).unwrap_err())
+}
+
+fn read(path: &Path) -> Vec<Request> {
+    let options = Options { strict: true, ..Options::default() };
+    Reader::open(path, options).unwrap().map(Result::unwrap).collect()
+}
+
+/// Reads of a trace see what was written last, or the bytes of the image.
+fn is_of_image(requests: &[Request], image: &[u8]) {
+    let mut written = BTreeMap::new();
+    let mut block = vec![0; 4096];
+    for request in requests {
+        let content = request.content.unwrap();
+        if request.op == Op::Write {
+            written.insert(request.offset_bytes, content);
+        } else if let Some(held) = written.get(&request.offset_bytes) {
+            assert_eq!(*held, content);
+        } else {
+            zc_trace::contents::fill(&content, &mut block);
+            let at = usize::try_from(request.offset_bytes).unwrap();
+            assert!(image[at..at + 4096] == block, "at {at}");
+        }
+    }
+}
+
+#[test]
+fn an_image_holds_what_is_read_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trace, image) = (folder.path().join("t"), folder.path().join("i"));
+    let (out, bytes) = (trace.to_str().unwrap(), image.to_str().unwrap());
+    let zipf = ["zipf", "--size", "8M", "--requests", "500", "--out", out, "--image", bytes];
+    make(&zipf).unwrap();
+    let held = std::fs::read(&image).unwrap();
+    assert_eq!(held.len(), 8 << 20);
+    is_of_image(&read(&trace), &held);
+    make(&["storm", "--machines", "2", "--out", out, "--image", bytes]).unwrap();
+    let (requests, held) = (read(&trace), std::fs::read(&image).unwrap());
+    assert!(requests.iter().any(|request| request.end_bytes() > held.len() as u64 / 2), "both machines read");
+    is_of_image(&requests, &held);
+}
+
+#[test]
+fn traces_are_composed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (scan, zipf, both) = (path("scan"), path("zipf"), path("both"));
+    make(&["scan", "--size", "4M", "--requests", "40", "--out", &scan]).unwrap();
+    make(&["zipf", "--size", "4M", "--requests", "300", "--out", &zipf]).unwrap();
+    let (one, two) = (read(scan.as_ref()), read(zipf.as_ref()));
+    let end = |requests: &[Request]| requests.iter().map(Request::end_bytes).max().unwrap();
+    make(&["compose", &scan, &zipf, "--out", &both]).unwrap();
+    let all = read(both.as_ref());
+    assert_eq!((all.len(), end(&all)), (one.len() + two.len(), end(&one) + end(&two)));
+    make(&["compose", &scan, &zipf, "--same-volume", "--in-turn", "--out", &both]).unwrap();
+    let all = read(both.as_ref());
+    assert_eq!((all.len(), end(&all)), (one.len() + two.len(), end(&one).max(end(&two))));
+    assert!(all[one.len()].time_ns > all[one.len() - 1].time_ns, "one after the other");
+}
+
+/// The format has no word for a size that is not known; and a key stream does not say what was read.
+#[test]
+fn what_the_format_cannot_tell_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (fiu, keys) = (folder.path().join("fiu"), folder.path().join("keys"));
+    let line = |n: u64| format!("{} 1 p {} 8 R 8 1 0123456789abcdef0123456789abcdef\n", n + 1, n * 8);
+    std::fs::write(&fiu, (0..20).map(line).collect::<String>()).unwrap();
+    std::fs::write(&keys, "7\n8\n".repeat(20)).unwrap();
+    let out = folder.path().join("out");
+    let (fiu, keys, out) = (fiu.to_str().unwrap(), keys.to_str().unwrap(), out.to_str().unwrap());
+    for words in [["compose", fiu, "--out", out], ["storm", fiu, "--out", out]] {
+        assert!(refusal(&words).contains("how well contents compress"), "{}", refusal(&words));
+    }
+    assert!(refusal(&["compose", keys]).contains("reads or writes"), "{}", refusal(&["compose", keys]));
+}
+
+#[test]
+fn options_that_a_kind_has_not_are_refused() {
+    for words in [
+        ["scan", "--theta", "1"],
+        ["sensitivity", "--shared", "0.5"],
+        ["tpcc", "--ratio-mean", "2"],
+        ["storm", "--boots", "0"],
+        ["tpch", "--passes", "0"],
+        ["zipf", "--reads", "1.5"],
+    ] {
+        assert!(make(&words).is_err(), "{words:?}");
+    }
+    assert!(refusal(&["scan", "--size", "1M"]).contains("MiB"));
+    assert!(refusal(&["tpch", "--size", "1M"]).contains("16 to 8192 MiB"));
+}
