@@ -6,7 +6,7 @@ use zc_config::Config;
 use zc_replay::Trace;
 use zc_replay::cache::{Replay, Report};
 use zc_replay::time::profile::{PROFILES, Profile};
-use zc_replay::time::{self, Arrival, Latencies, TimeReport, Timing};
+use zc_replay::time::{self, Arrival, HitReads, Latencies, TimeReport, Timing};
 
 use crate::run::Args;
 
@@ -38,7 +38,7 @@ pub(crate) fn run(
         None if (1..=CLIENTS_MAX).contains(&args.clients) => Arrival::Closed { clients: args.clients },
         None => bail!("--clients is 1 to {CLIENTS_MAX}"),
     };
-    let timing = Timing { profile, arrival, memory_scale: 1.0 };
+    let timing = Timing { profile, arrival, memory_scale: 1.0, hits: HitReads::Pieces };
     let (report, cached) = time::run(trace, config, replay, &timing)?;
     let bare = time::bare(trace, &timing, replay.warm_requests)?;
     Ok((report, Times { profile: profile.name, cached, bare }))

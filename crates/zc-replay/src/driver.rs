@@ -21,7 +21,7 @@ use crate::content::{BLOCK_BYTES, ContentId};
 use crate::error::ReplayError;
 use crate::load::{Step, Trace, block_key};
 use crate::ssd::Watcher;
-use crate::time::{Asked, Work, place};
+use crate::time::{Asked, WorkLog};
 
 /// The manager wants to be told the time this often while something happens.
 const TICK_MS: u64 = 10;
@@ -99,8 +99,8 @@ pub(crate) struct Driver<'a> {
     trouble: Option<String>,
     /// The SSD, if there is to be one.
     pub(crate) ssd: Option<Watcher>,
-    /// What was asked for since it was last taken, and the size of a unit, if time is simulated.
-    work: Option<(Vec<Asked>, u64)>,
+    /// What was asked for, if time is simulated.
+    work: Option<WorkLog>,
     /// What clients wrote last, if reads are to be checked.
     view: Option<Map<u64, ContentId>>,
 }
@@ -253,52 +253,29 @@ impl<'a> Driver<'a> {
     }
 
     /// From here on everything that takes time is kept.
-    pub(crate) fn log_work(&mut self, weu_bytes: u32) {
-        self.work = Some((Vec::new(), u64::from(weu_bytes)));
+    pub(crate) fn log_work(&mut self, log: WorkLog) {
+        self.work = Some(log);
     }
 
     /// What was asked for since the last time.
     pub(crate) fn take_work(&mut self) -> Vec<Asked> {
-        self.work.as_mut().map(|(work, _)| core::mem::take(work)).unwrap_or_default()
+        self.work.as_mut().map(WorkLog::take).unwrap_or_default()
     }
 
     fn log(&mut self, action: &Action) {
-        let Some((all, weu_bytes)) = &mut self.work else { return };
-        let (block, in_slot) = (u64::from(BLOCK_BYTES), |slot: WeuSlot| u64::from(slot.0) * *weu_bytes);
-        let work = match action {
-            Action::OriginRead { volume, offset_bytes, dest, .. } => {
-                Work::OriginRead { place: place(volume.0, *offset_bytes), bytes: u64::from(dest.len_bytes) }
+        let Some(log) = &mut self.work else { return };
+        let waited_for = self.reply.is_none();
+        match action {
+            Action::ReadExtents { source: Source::Device, slot, start_bytes, len_bytes, parts, .. } => {
+                let ends = &self.slots[usize_from_u32(slot.0)].extents;
+                let end_of = |offset_bytes: u32| {
+                    let next = ends.partition_point(|(start, ..)| *start <= offset_bytes);
+                    ends.get(next).map_or(start_bytes + len_bytes, |(start, ..)| *start)
+                };
+                log.hit(*slot, *start_bytes, *len_bytes, parts, end_of, waited_for);
             }
-            Action::OriginWrite { volume, offset_bytes, src, .. } => {
-                Work::OriginWrite { place: place(volume.0, *offset_bytes), bytes: u64::from(src.len_bytes) }
-            }
-            Action::ReadExtents { source, slot, start_bytes, len_bytes, parts, .. } => {
-                let decoded = parts.iter().map(|part| u64::from(part.expected.raw_bytes)).sum();
-                match source {
-                    Source::Device => Work::CacheRead {
-                        place: in_slot(*slot) + u64::from(*start_bytes),
-                        bytes: u64::from(*len_bytes),
-                        decoded,
-                    },
-                    _ => Work::Decompress { bytes: decoded },
-                }
-            }
-            Action::Hash { src, .. } => Work::Hash { bytes: u64::from(src.len_bytes) },
-            Action::Compress { src, .. } => Work::Compress { bytes: u64::from(src.len_bytes) },
-            Action::WriteWeu { slot, start_bytes, data_bytes, .. } => {
-                let bytes = u64::from(data_bytes.saturating_sub(*start_bytes)) + 4 * block;
-                Work::CacheWrite { place: in_slot(*slot) + u64::from(*start_bytes), bytes }
-            }
-            Action::WritePart { slot, start_bytes, len_bytes, .. } => Work::CacheWrite {
-                place: in_slot(*slot) + u64::from(*start_bytes),
-                bytes: u64::from(*len_bytes),
-            },
-            Action::WriteJournal { .. } | Action::WriteRegionMap { .. } | Action::WriteCheckpoint { .. } => {
-                Work::CacheWrite { place: 0, bytes: block }
-            }
-            _ => return,
-        };
-        all.push(Asked { work, foreground: self.reply.is_none() && work.may_be_waited_for() });
+            other => log.action(other, waited_for),
+        }
     }
 
     fn carry_out(&mut self, action: Action) {

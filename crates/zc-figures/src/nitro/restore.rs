@@ -1,7 +1,7 @@
 //! Figure 10: restores of snapshots from a cache that holds part of the primary.
 
 use zc_replay::time::profile::Profile;
-use zc_replay::time::{self, Arrival, TimeReport, Timing};
+use zc_replay::time::{self, Arrival, HitReads, TimeReport, Timing};
 use zc_replay::{Ratios, Trace};
 use zc_trace::workload::{Kind, Workload};
 use zc_trace::{Op, Request};
@@ -106,7 +106,12 @@ fn run(context: &Context) -> Result<Outcome, FigureError> {
     (profile.disk.log_reads, profile.disk.piece_bytes) = (1, PIECE_BYTES);
     let volume = volume(context);
     let memory_scale = (volume.blocks * 4096) as f64 / PAPER_BYTES;
-    let timing = Timing { profile, arrival: Arrival::Closed { clients: CLIENTS }, memory_scale };
+    let timing = Timing {
+        profile,
+        arrival: Arrival::Closed { clients: CLIENTS },
+        memory_scale,
+        hits: HitReads::Pieces,
+    };
     let days = days(context);
     let times = each(&days, |[_, day]| one_day(context, &volume, &timing, *day))?;
     let overlaps = each(&days, |[_, day]| Ok(overlap(&volume, *day)))?;

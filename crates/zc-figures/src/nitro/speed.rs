@@ -2,7 +2,7 @@
 
 use zc_replay::extent_lru::{self, ExtentLru};
 use zc_replay::time::profile::Profile;
-use zc_replay::time::{Arrival, Latencies, TimeReport, Timing};
+use zc_replay::time::{Arrival, HitReads, Latencies, TimeReport, Timing};
 
 use super::hits::weu_kib;
 use super::runs::{Variant, percent_of, warm_requests};
@@ -41,7 +41,12 @@ fn gains(context: &Context, workload: &Loaded, profile: Profile) -> Result<Gains
     let bytes = percent_of(workload.volume_bytes, 2.0);
     // The paper's volumes are hundreds of gigabytes.
     let memory_scale = workload.volume_bytes as f64 / 400e9;
-    let timing = Timing { profile, arrival: Arrival::Closed { clients: CLIENTS }, memory_scale };
+    let timing = Timing {
+        profile,
+        arrival: Arrival::Closed { clients: CLIENTS },
+        memory_scale,
+        hits: HitReads::Pieces,
+    };
     let bare = zc_replay::time::bare(&workload.trace, &timing, warm_requests(&workload.trace))?;
     let variants = Variant::four(weu_kib(context));
     let recipes = profile.disk.log_reads > 0;

@@ -17,6 +17,7 @@ mod devices;
 pub mod profile;
 mod report;
 mod server;
+mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -31,6 +32,8 @@ use crate::load::{Step, Trace};
 use devices::{Cores, Disks, Ssd};
 use profile::{CpuProfile, Profile};
 pub use report::{Latencies, TimeReport};
+use work::Work;
+pub(crate) use work::{Asked, WorkLog};
 
 /// How requests come.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -47,6 +50,18 @@ pub enum Arrival {
     },
 }
 
+/// How extents that were found are read from the cache device: as the engine does, or otherwise, to see what that does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HitReads {
+    /// Neighbours of a unit that a request wants in one piece, their headers between them.
+    #[default]
+    Pieces,
+    /// Every extent on its own, with its header.
+    Extents,
+    /// Every extent on its own, from the start of a flash page, its header elsewhere (in memory).
+    Aligned,
+}
+
 /// What a replay in time needs besides.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Timing {
@@ -57,39 +72,8 @@ pub struct Timing {
     /// How much smaller than in the profile the write memory of the array is, as the trace is smaller than what the
     /// array was bought for.
     pub memory_scale: f64,
-}
-
-/// Something that takes time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Work {
-    OriginRead { place: u64, bytes: u64 },
-    OriginWrite { place: u64, bytes: u64 },
-    CacheRead { place: u64, bytes: u64, decoded: u64 },
-    CacheWrite { place: u64, bytes: u64 },
-    Hash { bytes: u64 },
-    Compress { bytes: u64 },
-    Decompress { bytes: u64 },
-    Request,
-}
-
-impl Work {
-    /// Insertion is never waited for; all else may be.
-    pub(crate) const fn may_be_waited_for(self) -> bool {
-        matches!(
-            self,
-            Self::OriginRead { .. }
-                | Self::OriginWrite { .. }
-                | Self::CacheRead { .. }
-                | Self::Decompress { .. }
-        )
-    }
-}
-
-/// Work, and whether a client waits for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) work: Work,
-    pub(crate) foreground: bool,
+    /// How extents are read.
+    pub hits: HitReads,
 }
 
 /// Bytes between the volumes of a trace.
@@ -323,7 +307,8 @@ pub fn run(
         .first()
         .map_or(Codec::Raw, |volume| zc_setup::codec(volume.compression, volume.compression_level));
     let mut running = cache::Running::start(trace, config, replay)?;
-    running.driver.log_work(config.cache.weu_bytes);
+    let page_bytes = u64::from(timing.profile.ssd.page_bytes);
+    running.driver.log_work(WorkLog::new(u64::from(config.cache.weu_bytes), timing.hits, page_bytes));
     let report = simulate(trace, timing, codec, replay.warm_requests, |step| {
         running.step(step)?;
         Ok(running.driver.take_work())

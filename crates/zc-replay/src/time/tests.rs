@@ -30,7 +30,7 @@ fn twice() -> Trace {
 }
 
 fn timing(name: &str, arrival: Arrival) -> Timing {
-    Timing { profile: Profile::named(name).unwrap(), arrival, memory_scale: 1.0 }
+    Timing { profile: Profile::named(name).unwrap(), arrival, memory_scale: 1.0, hits: HitReads::Pieces }
 }
 
 const fn closed(clients: u32) -> Arrival {
@@ -105,4 +105,20 @@ fn long_reads_of_an_aged_log_go_to_many_places_and_short_ones_do_not() {
     let (long, short) = (iops(512 << 10, piece) / iops(512 << 10, 0), iops(4096, piece) / iops(4096, 0));
     assert!((0.1..0.4).contains(&long), "eight seeks for one, less to transfer for each: {long}");
     assert!((0.65..1.1).contains(&short), "disks by chance and not by turns: {short}");
+}
+
+#[test]
+fn extents_that_begin_at_a_page_take_fewer_than_those_behind_their_headers() {
+    let trace = twice();
+    let replay = Replay { size: CacheSize::Units(64 << 20), warm_requests: 2048, ..Replay::default() };
+    let [pieces, extents, aligned] = [HitReads::Pieces, HitReads::Extents, HitReads::Aligned].map(|hits| {
+        let timing = Timing { hits, ..timing("flaz-1d1s", closed(1)) };
+        run(&trace, &config("none"), replay, &timing).unwrap().1
+    });
+    assert_eq!((pieces.requests, extents.requests), (aligned.requests, aligned.requests));
+    assert!(aligned.reads.mean_us < extents.reads.mean_us, "{aligned:?} {extents:?}");
+    assert!(
+        (aligned.ssd_busy / extents.ssd_busy) < 0.8,
+        "two pages of three are read: {aligned:?} {extents:?}"
+    );
 }
