@@ -14,7 +14,7 @@
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
 
-use crate::dirty::{Body, EpochState};
+use crate::dirty::{Body, Ended, EpochState};
 use crate::manager::CacheManager;
 use crate::persist::Health;
 use crate::seam::Action;
@@ -84,6 +84,9 @@ impl CacheManager {
         if let Some(commit) = &mut dirty.commit {
             // With nothing written since, all that was acknowledged is in it.
             if dirty.data.open().extents.is_empty() {
+                if req.is_some() {
+                    dirty.data.flushed();
+                }
                 commit.waiters.extend(req);
             } else {
                 dirty.commit_again = true;
@@ -94,10 +97,17 @@ impl CacheManager {
         let waiters: Vec<_> = dirty.next_waiters.drain(..).chain(req).collect();
         dirty.commit_again = false;
         if dirty.data.open().extents.is_empty() {
+            if !waiters.is_empty() {
+                dirty.data.flushed();
+            }
             self.out.extend(waiters.into_iter().map(|req| Action::Reply { req, result: Ok(()) }));
             return;
         }
-        let epoch = dirty.data.close();
+        let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
+        #[cfg(feature = "canary")]
+        let ended =
+            if self.canary == Some(crate::config::Canary::ForgetFlushes) { Ended::ByItself } else { ended };
+        let epoch = dirty.data.close(ended);
         dirty.commit = Some(Commit {
             epoch,
             step: Step::Placing,

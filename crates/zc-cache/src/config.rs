@@ -216,6 +216,8 @@ pub enum Canary {
     ForgetSummaries,
     /// G6: an epoch is destaged before the one it follows is on the origin.
     EpochOrder,
+    /// G6: epochs are destaged together although a flush lies between them.
+    ForgetFlushes,
     /// G7: content is shared on 16 equal bits of the fingerprint.
     ShortFingerprint,
 }

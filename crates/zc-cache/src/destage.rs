@@ -1,24 +1,26 @@
 //! Destaging: dirty epochs go to the origin, oldest first (G6).
 //!
-//! One epoch of a volume at a time: its versions are written in the order of their addresses, neighbours in one write,
-//! by the way of a write-through write (the region is marked, what the clean layer held is void); then the origin is
-//! flushed; then `Clean` is made durable; only then is the epoch forgotten and the next one begun. So the origin alone
-//! is at every moment all epochs before some k, and a subset of k. A whole extent becomes a clean mapping where it
-//! lies.
+//! One run of epochs of a volume at a time, between which no flush lies: of each sector the newest version among them,
+//! in the order of their addresses, neighbours in one write, by the way of a write-through write (the region is marked,
+//! what the clean layer held is void); then the origin is flushed; then `Clean` is made durable; only then is the run
+//! forgotten and the next one begun. So the origin alone is at every moment all runs before some k, and a subset of k.
+//! A whole extent becomes a clean mapping where it lies.
 //!
 //! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
 //! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded
 //! (`destage_rate`), unless somebody waits for it.
 //!
-//! A refusal of the origin or an unreadable version ends the attempt; the epoch is tried again from its beginning after
-//! a growing pause, and stays dirty.
+//! A refusal of the origin or an unreadable version ends the attempt; the run is tried again from its beginning, and
+//! with what may have joined it, after a growing pause, and stays dirty.
+
+use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
 use crate::config::Mode;
-use crate::dirty::{Body, EpochState, Version};
+use crate::dirty::{Body, Version};
 use crate::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
@@ -35,6 +37,8 @@ const PAUSE_MAX_MS: u64 = 16_000;
 /// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
 /// those of the clients: bursts of flushed writes are not to meet them.
 const EPOCHS_CROWDED: usize = 4096;
+/// Epochs of a run, at most: what is written over within them is not written to the origin.
+const RUN_EPOCHS_MAX: usize = 16;
 /// So long after a commit that somebody waited for another one is expected: what is clean is recorded in its block.
 const COMMIT_NEAR_MS: u64 = 10;
 
@@ -48,28 +52,26 @@ pub(crate) struct Destaging {
     noted: bool,
     /// The last attempt failed because the cache device does not give the data back.
     stuck: bool,
+    /// Bytes of the run that were issued to the origin.
+    issued_bytes: u64,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 enum Step {
     #[default]
     Idle,
-    /// Writes of the epoch are being issued and waited for.
+    /// Writes of the run are being issued and waited for.
     Writing {
-        epoch: u64,
+        run: RangeInclusive<u64>,
         /// Sectors from here on are still to be written; none: all are issued.
         next: Option<Cursor>,
         in_flight: u32,
         failed: bool,
     },
-    Flushing {
-        epoch: u64,
-    },
+    /// The last epoch of the run.
+    Flushing { epoch: u64 },
     /// `Clean` is on its way: the journal position.
-    Recording {
-        epoch: u64,
-        position: u64,
-    },
+    Recording { epoch: u64, position: u64 },
 }
 
 impl Destaging {
@@ -143,10 +145,12 @@ impl CacheManager {
                 if self.finish_dropping(volume) {
                     return;
                 }
-                if let Some(epoch) = self.epoch_to_destage(volume) {
+                if let Some(run) = self.run_to_destage(volume) {
                     let step =
-                        Step::Writing { epoch, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
-                    self.destaging(volume).step = step;
+                        Step::Writing { run, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
+                    let destaging = self.destaging(volume);
+                    destaging.step = step;
+                    destaging.issued_bytes = 0;
                     self.issue_destage(volume);
                 }
             }
@@ -154,7 +158,7 @@ impl CacheManager {
             Step::Flushing { .. } => {}
             Step::Recording { epoch, position } => {
                 if self.is_recorded(position) {
-                    self.epoch_is_clean(volume, epoch);
+                    self.run_is_clean(volume, epoch);
                 } else if !self.is_commit_near() {
                     self.journal.want(position);
                 }
@@ -173,16 +177,17 @@ impl CacheManager {
         &mut self.wb.volumes.get_mut(&volume).expect_held().destaging
     }
 
-    fn epoch_to_destage(&self, volume: VolumeId) -> Option<u64> {
+    fn run_to_destage(&self, volume: VolumeId) -> Option<RangeInclusive<u64>> {
         let dirty = self.wb.volumes.get(&volume)?;
         let entry = self.volumes.get(&volume)?;
-        let mut epochs = dirty.data.epochs.iter();
         #[cfg(feature = "canary")]
         if self.canary == Some(crate::config::Canary::EpochOrder) {
-            let mut committed = dirty.data.epochs.iter().filter(|epoch| epoch.state == EpochState::Committed);
-            return committed.next_back().map(|epoch| epoch.number);
+            use crate::dirty::{Epoch, EpochState};
+            let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
+            let mut committed = dirty.data.epochs.iter().filter(is_committed);
+            return committed.next_back().map(|epoch| epoch.number..=epoch.number);
         }
-        let oldest = epochs.next().filter(|epoch| epoch.state == EpochState::Committed)?;
+        let oldest = dirty.data.epochs.front()?;
         let paused = self.now_ms < dirty.destaging.not_before_ms;
         if paused || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
             return None;
@@ -197,28 +202,28 @@ impl CacheManager {
         let versions = dirty.data.version_count() * 2 > self.dirty_versions_max();
         let waiting = self.wb.volumes.values().any(|dirty| !dirty.waiting.is_empty());
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
-        (dirty.draining || old || idle || crowded || waiting || many || versions).then_some(oldest.number)
+        let due = dirty.draining || old || idle || crowded || waiting || many || versions;
+        dirty.data.oldest_run(RUN_EPOCHS_MAX).filter(|_| due)
     }
 
-    /// Issues writes until enough are in flight, or all of the epoch are.
+    /// Issues writes until enough are in flight, or all of the run are.
     fn issue_destage(&mut self, volume: VolumeId) {
         loop {
             let most = self.cfg.dirty.destage_writes.max(1);
-            let Step::Writing { epoch, next, in_flight, failed } = self.destaging(volume).step.clone() else {
+            let Step::Writing { run, next, in_flight, failed } = self.destaging(volume).step.clone() else {
                 return;
             };
             if in_flight == 0 && (failed || next.is_none()) {
-                self.destage_writes_ended(volume, epoch, failed);
+                self.destage_writes_ended(volume, *run.end(), failed);
                 return;
             }
             let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
             if !self.may_write_now(volume) {
                 return;
             }
-            let (batch, next) = self.next_batch(volume, epoch, from);
+            let (batch, next) = self.next_batch(volume, &run, from);
             let issued = u32::from(batch.is_some());
-            self.destaging(volume).step =
-                Step::Writing { epoch, next, in_flight: in_flight + issued, failed };
+            self.destaging(volume).step = Step::Writing { run, next, in_flight: in_flight + issued, failed };
             if let Some(batch) = batch {
                 self.issue_batch(volume, &batch);
             }
@@ -237,16 +242,19 @@ impl CacheManager {
         urgent || self.wb.rate.allows(self.cfg.dirty.destage_bytes_per_s, self.now_ms)
     }
 
-    /// The next run of neighbouring sectors of an epoch, and where to go on.
-    fn next_batch(&self, volume: VolumeId, epoch: u64, from: Cursor) -> (Option<Batch>, Option<Cursor>) {
+    /// The next neighbouring sectors of a run, and where to go on.
+    fn next_batch(
+        &self,
+        volume: VolumeId,
+        run: &RangeInclusive<u64>,
+        from: Cursor,
+    ) -> (Option<Batch>, Option<Cursor>) {
         let Some(dirty) = self.wb.volumes.get(&volume) else { return (None, None) };
-        let Some(extents) = dirty.data.epoch(epoch).map(|e| &e.extents) else {
-            return (None, None);
-        };
         let mut batch: Option<Batch> = None;
-        for extent in extents.range(from.0..) {
-            for version in dirty.data.of_epoch(*extent, epoch) {
-                let at = (*extent, version.span.start);
+        let mut next = from.0;
+        while let Some(extent) = dirty.data.next_extent(run, next) {
+            for version in dirty.data.of_epochs(extent, run) {
+                let at = (extent, version.span.start);
                 if at < from {
                     continue;
                 }
@@ -254,10 +262,11 @@ impl CacheManager {
                     + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
                 match &mut batch {
                     Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
-                    Some(batch) => batch.join(*extent, version),
-                    None => batch = Some(Batch::of(start, *extent, version)),
+                    Some(batch) => batch.join(extent, version),
+                    None => batch = Some(Batch::of(start, extent, version)),
                 }
             }
+            next = ExtentNo(extent.0 + 1);
         }
         (batch, None)
     }
@@ -266,6 +275,7 @@ impl CacheManager {
         let Batch { offset_bytes, len_bytes, zero, .. } = *batch;
         self.stats.destaged_bytes += u64::from(len_bytes);
         self.stats.destage_writes += 1;
+        self.destaging(volume).issued_bytes += u64::from(len_bytes);
         self.wb.rate.spend(len_bytes);
         if zero {
             let kind = RequestKind::WriteZeroes { no_hole: false, fua: false };
@@ -400,12 +410,14 @@ impl CacheManager {
         self.destaging(volume).step = Step::Recording { epoch, position };
     }
 
-    fn epoch_is_clean(&mut self, volume: VolumeId, epoch: u64) {
+    fn run_is_clean(&mut self, volume: VolumeId, last: u64) {
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-        dirty.destaging = Destaging::default();
-        let bodies = dirty.data.forget_until(epoch);
+        let issued_bytes = core::mem::take(&mut dirty.destaging).issued_bytes;
+        let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
+        let bodies = dirty.data.forget_until(last);
         dirty.draining &= !dirty.data.is_empty();
-        self.stats.epochs_clean += 1;
+        self.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
+        self.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
         self.let_go(&bodies);
         self.no_victim_ms = None;
         self.pump_destage_of(volume);
@@ -414,10 +426,10 @@ impl CacheManager {
     /// A whole extent is on the origin: where it lies it is a clean copy from now on.
     pub(crate) fn promote(&mut self, key: ExtentKey) {
         let Some(dirty) = self.wb.volumes.get(&key.volume) else { return };
-        let Step::Writing { epoch, .. } = dirty.destaging.step else { return };
+        let Step::Writing { run, .. } = &dirty.destaging.step else { return };
         let whole = 0..self.extent_bytes / SECTOR_BYTES;
         let place =
-            dirty.data.of_epoch(key.extent, epoch).into_iter().find_map(|version| match version.body {
+            dirty.data.of_epochs(key.extent, run).into_iter().find_map(|version| match version.body {
                 Body::Stored { place, .. } if version.span == whole && version.stored == whole => Some(place),
                 _ => None,
             });

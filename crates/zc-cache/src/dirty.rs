@@ -11,7 +11,7 @@
 //!
 //! What it does not do: I/O, pinning, journal records, deciding when an epoch ends.
 
-use core::ops::Range;
+use core::ops::{Range, RangeInclusive};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
@@ -75,6 +75,15 @@ pub(crate) enum EpochState {
     Committed,
 }
 
+/// What ended an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// A flush, or a write with FUA: what came later may not be on the origin before it. Also if nobody knows.
+    ByFlush,
+    /// Age or size: the next one goes on where it stopped.
+    ByItself,
+}
+
 /// The writes between two commits.
 #[derive(Debug)]
 pub(crate) struct Epoch {
@@ -90,6 +99,8 @@ pub(crate) struct Epoch {
     pub(crate) writes: u64,
     /// When its first write came.
     pub(crate) began_ms: u64,
+    /// What ended it; nothing yet while it is open.
+    ended: Ended,
 }
 
 /// The dirty data of one volume.
@@ -150,12 +161,41 @@ impl DirtyVolume {
     }
 
     /// Ends the open epoch and begins the next; returns the number of the one that ended.
-    pub(crate) fn close(&mut self) -> u64 {
+    pub(crate) fn close(&mut self, ended: Ended) -> u64 {
         let open = self.open();
         open.state = EpochState::Closed;
+        open.ended = ended;
         let number = open.number;
         self.epochs.push_back(Epoch::new(number + 1));
         number
+    }
+
+    /// A flush came, and nothing was written since the last epoch ended: it is that one's end.
+    pub(crate) fn flushed(&mut self) {
+        if let Some(last) = self.epochs.iter_mut().rev().find(|epoch| epoch.state != EpochState::Open) {
+            last.ended = Ended::ByFlush;
+        }
+    }
+
+    /// The oldest epoch, if it is committed, and the committed ones behind it up to the first that a flush ended, at
+    /// most `epochs_max`: of all these the origin may have any subset of writes.
+    pub(crate) fn oldest_run(&self, epochs_max: usize) -> Option<RangeInclusive<u64>> {
+        let mut committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
+        let first = committed.next()?;
+        let mut last = first;
+        for epoch in committed.take(epochs_max - 1) {
+            if last.ended == Ended::ByFlush {
+                break;
+            }
+            last = epoch;
+        }
+        Some(first.number..=last.number)
+    }
+
+    /// The first extent from `from` on with versions of these epochs.
+    pub(crate) fn next_extent(&self, epochs: &RangeInclusive<u64>, from: ExtentNo) -> Option<ExtentNo> {
+        let own = epochs.clone().filter_map(|number| self.epoch(number));
+        own.filter_map(|epoch| epoch.extents.range(from..).next().copied()).min()
     }
 
     /// At a restart: the open epoch is to be the one with this number.
@@ -252,18 +292,21 @@ impl DirtyVolume {
         found
     }
 
-    /// The versions of an extent that belong to an epoch, in order of their sectors.
-    pub(crate) fn of_epoch(&self, extent: ExtentNo, epoch: u64) -> SmallVec<[Version; 2]> {
-        let mut versions: SmallVec<[Version; 2]> = self
-            .extents
-            .get(&extent)
-            .into_iter()
-            .flatten()
-            .filter(|version| version.epoch == epoch)
-            .cloned()
-            .collect();
-        versions.sort_unstable_by_key(|version| version.span.start);
-        versions
+    /// What these epochs leave of an extent, in order of its sectors: of each sector the newest version among theirs.
+    pub(crate) fn of_epochs(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> SmallVec<[Version; 2]> {
+        let mut left: SmallVec<[Version; 2]> = SmallVec::new();
+        let mut hidden = SectorMap::EMPTY;
+        for version in self.extents.get(&extent).into_iter().flatten().rev() {
+            if !epochs.contains(&version.epoch) {
+                continue;
+            }
+            let mut seen = SectorMap::from_range(version.span.clone());
+            hidden.runs(version.span.end, true).for_each(|run| seen.remove(run));
+            left.extend(seen.runs(version.span.end, true).map(|span| Version { span, ..version.clone() }));
+            hidden.insert(version.span.clone());
+        }
+        left.sort_unstable_by_key(|version| version.span.start);
+        left
     }
 
     /// The versions of an extent that belong to an epoch, in the order of the writes.
@@ -374,6 +417,7 @@ impl Epoch {
             bytes: 0,
             writes: 0,
             began_ms: 0,
+            ended: Ended::ByItself,
         }
     }
 }

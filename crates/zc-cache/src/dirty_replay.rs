@@ -10,7 +10,7 @@ use zc_core::VolumeId;
 use zc_format::Record;
 
 use crate::config::Mode;
-use crate::dirty::{Body, EpochState};
+use crate::dirty::{Body, Ended, EpochState};
 use crate::file_index::Place;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Note};
@@ -175,7 +175,7 @@ impl CacheManager {
         }
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         dirty.data.restore(number);
-        dirty.data.close();
+        dirty.data.close(Ended::ByFlush);
         if let Some(epoch) = dirty.data.epoch_mut(number) {
             epoch.state = EpochState::Committed;
         }

@@ -1,6 +1,6 @@
 //! The dirty list against a model that keeps, per sector, every epoch's last write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -9,6 +9,8 @@ use zc_core::{BufId, Generation, WeuSlot};
 use super::*;
 
 const SECTORS: u32 = 16;
+/// Epochs of a run.
+const RUN_MAX: usize = 3;
 
 /// A body that tells write `id`.
 fn stored(id: u16) -> Body {
@@ -26,7 +28,8 @@ fn id_of(body: &Body) -> u16 {
 #[derive(Debug, Clone)]
 enum Step {
     Write { extent: u64, span: Range<u32> },
-    Close,
+    Close(Ended),
+    Flush,
     Clean,
 }
 
@@ -36,7 +39,8 @@ fn step() -> impl Strategy<Value = Step> {
             extent,
             span: first..(first + len).min(SECTORS),
         }),
-        2 => Just(Step::Close),
+        2 => prop_oneof![Just(Ended::ByFlush), Just(Ended::ByItself)].prop_map(Step::Close),
+        1 => Just(Step::Flush),
         1 => Just(Step::Clean),
     ]
 }
@@ -48,6 +52,7 @@ proptest! {
         // Per extent and sector: epoch -> last write.
         let mut model: BTreeMap<(u64, u32), BTreeMap<u64, u16>> = BTreeMap::new();
         let (mut taken, mut returned) = (Vec::new(), Vec::new());
+        let mut flushes = BTreeSet::new();
         for (id, step) in (1_u16..).zip(steps) {
             match step {
                 Step::Write { extent, span } => {
@@ -59,14 +64,20 @@ proptest! {
                         model.entry((extent, sector)).or_default().insert(epoch, id);
                     }
                 }
-                Step::Close => {
-                    let number = data.close();
+                Step::Close(ended) => {
+                    let number = data.close(ended);
                     data.epoch_mut(number).unwrap().state = EpochState::Committed;
+                    if ended == Ended::ByFlush {
+                        flushes.insert(number);
+                    }
+                }
+                Step::Flush => {
+                    data.flushed();
+                    flushes.insert(data.open().number - 1);
                 }
                 Step::Clean => {
-                    let oldest = data.epochs.front().unwrap();
-                    if oldest.state == EpochState::Committed {
-                        let number = oldest.number;
+                    if let Some(run) = data.oldest_run(RUN_MAX) {
+                        let number = *run.end();
                         returned.extend(data.forget_until(number).iter().map(id_of));
                         model.values_mut().for_each(|epochs| epochs.retain(|epoch, _| *epoch > number));
                         model.retain(|_, epochs| !epochs.is_empty());
@@ -85,16 +96,27 @@ proptest! {
                 let newest = model.iter().filter(|((e, _), _)| *e == extent);
                 let newest = newest.map(|((_, s), epochs)| (*s, *epochs.values().last().unwrap()));
                 prop_assert_eq!(seen, newest.collect::<BTreeMap<_, _>>());
-                for epoch in &data.epochs {
+                let run = data.oldest_run(RUN_MAX);
+                for epochs in data.epochs.iter().map(|epoch| epoch.number..=epoch.number).chain(run) {
                     let owed = model.iter().filter(|((e, _), _)| *e == extent);
-                    let owed = owed.filter_map(|((_, s), epochs)| Some((*s, *epochs.get(&epoch.number)?)));
-                    let versions = data.of_epoch(ExtentNo(extent), epoch.number);
+                    let owed = owed.filter_map(|((_, s), of)| Some((*s, *of.range(epochs.clone()).last()?.1)));
+                    let versions = data.of_epochs(ExtentNo(extent), &epochs);
                     let listed = versions.iter().flat_map(|v| v.span.clone().map(|s| (s, id_of(&v.body))));
                     prop_assert_eq!(
                         listed.collect::<BTreeMap<_, _>>(),
                         owed.collect::<BTreeMap<_, _>>()
                     );
                 }
+            }
+            if let Some(run) = data.oldest_run(RUN_MAX) {
+                let (first, last) = (*run.start(), *run.end());
+                prop_assert!(last - first < RUN_MAX as u64);
+                prop_assert_eq!(first, data.epochs.front().unwrap().number);
+                prop_assert!((first..last).all(|number| !flushes.contains(&number)), "a flush lies in {run:?}");
+                let ends = flushes.contains(&last) || last - first + 1 == RUN_MAX as u64;
+                prop_assert!(ends || last + 1 == data.open().number, "{run:?} could be longer");
+                let next = model.keys().find(|key| model[key].range(run.clone()).next().is_some());
+                prop_assert_eq!(data.next_extent(&run, ExtentNo(0)), next.map(|(extent, _)| ExtentNo(*extent)));
             }
             let sectors: usize = model.values().map(BTreeMap::len).sum();
             prop_assert_eq!(data.bytes(), u64::from(SECTOR_BYTES) * sectors as u64);
@@ -117,7 +139,7 @@ fn a_job_that_ends_gives_its_place_to_both_halves_of_what_was_cut() {
     assert!(data.awaits(ExtentNo(1), 7));
     data.placed(ExtentNo(1), 7, stored(3));
     assert_eq!(data.epochs.back().unwrap().unplaced, 0);
-    let spans: Vec<_> = data.of_epoch(ExtentNo(1), 5).into_iter().map(|v| (v.span, v.body)).collect();
+    let spans: Vec<_> = data.of_epochs(ExtentNo(1), &(5..=5)).into_iter().map(|v| (v.span, v.body)).collect();
     assert_eq!(spans, vec![(0..4, stored(3)), (4..8, Body::Zero), (8..16, stored(3))]);
     data.write(ExtentNo(1), 0..4, Body::Zero, 0);
     let gone = data.write(ExtentNo(1), 8..16, Body::Memory { src, job: 8 }, 0);

@@ -87,6 +87,8 @@ stats! {
     destaged_bytes,
     /// Origin writes of destaging.
     destage_writes,
+    /// Bytes of dirty data that the origin never got, because newer ones without a flush between took their place.
+    destage_spared_bytes,
     /// Attempts of destaging that failed.
     destage_failures,
     /// Dirty extents that became clean where they lie.

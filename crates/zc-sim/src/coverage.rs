@@ -117,6 +117,7 @@ pub const REQUIRED: &[&str] = &[
     "event DropDirty",
     "changes to write-back",
     "changes from write-back while dirty",
+    "destage_spared_bytes",
     "destage_writes",
     "destaging failed",
     "dirty data given up",

@@ -20,6 +20,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g5-repeat-intents", Canary::RepeatIntents),
     ("g5-forget-summaries", Canary::ForgetSummaries),
     ("g6-epoch-order", Canary::EpochOrder),
+    ("g6-forget-flushes", Canary::ForgetFlushes),
     ("g7-short-fingerprint", Canary::ShortFingerprint),
 ];
 
