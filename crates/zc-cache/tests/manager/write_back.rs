@@ -327,32 +327,37 @@ fn an_epoch_is_not_destaged_before_the_one_it_follows() {
     t.check(0, 2 * E);
 }
 
-/// Epochs that ended by their size are one run for the origin, up to the first that a flush ended; also if nothing was
-/// written between its end and the flush.
+/// Epochs that ended by their size are one run for the origin, up to the first that ended with a flush, also if nothing
+/// was written between its end and the flush, or with a write that is durable when it is answered.
 #[test]
 fn what_is_written_over_without_a_flush_between_is_destaged_once() {
-    for write_before_the_flush in [false, true] {
+    for (write, durable_write) in [(false, false), (true, false), (false, true)] {
         let mut t = Twin::new(Shape { slots: 128, ..Shape::default() });
         let mut id = 0;
         while t.world.stat("epochs_closed") < 2 {
             id += 1;
             t.write(512 * (id % 8), &half(id, 512));
         }
-        if write_before_the_flush {
-            t.write(0, &half(7000, 512));
+        let mut newest = id - id % 8;
+        if write {
+            newest = 7000;
+            t.write(0, &half(newest, 512));
         }
-        t.flush();
-        assert_eq!(t.world.stat("epochs_closed"), if write_before_the_flush { 3 } else { 2 });
+        if durable_write {
+            let zero = RequestKind::WriteZeroes { no_hole: true, fua: true };
+            t.world.submit(V, E * 9, 512, zero);
+        } else {
+            t.flush();
+        }
+        assert_eq!(t.world.stat("epochs_closed"), if write || durable_write { 3 } else { 2 });
         t.write(0, &half(8000, 512));
         t.flush();
         assert_eq!((t.world.stat("epochs_clean"), t.world.stat("destage_writes")), (0, 0));
         t.world.origin_flushes_hang = true;
         t.world.event(Event::Destage { volume: V });
         t.world.tick(100);
-        let newest = if write_before_the_flush { 7000 } else { id - id % 8 };
-        assert!(t.world.origins[&V][..512] == half(newest, 512)[..], "not what was written after the flush");
-        t.world.origin_flushes_hang = false;
-        assert_eq!(t.world.stat("destaged_bytes"), 8 * 512, "each place once");
+        assert!(t.world.origins[&V][..512] == half(newest, 512)[..], "not what was written later");
+        assert_eq!(t.world.stat("destaged_bytes"), (8 + u64::from(durable_write)) * 512, "each place once");
     }
 }
 
