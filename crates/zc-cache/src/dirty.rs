@@ -78,7 +78,8 @@ pub(crate) enum EpochState {
 /// What ended an epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// A flush, or a write with FUA: what came later may not be on the origin before it. Also if nobody knows.
+    /// A flush, or a write that is durable when it is answered: what came later may not be on the origin before it.
+    /// Also if nobody knows.
     ByFlush,
     /// Age or size: the next one goes on where it stopped.
     ByItself,

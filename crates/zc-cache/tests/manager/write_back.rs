@@ -327,11 +327,21 @@ fn an_epoch_is_not_destaged_before_the_one_it_follows() {
     t.check(0, 2 * E);
 }
 
-/// Epochs that ended by their size are one run for the origin, up to the first that ended with a flush, also if nothing
-/// was written between its end and the flush, or with a write that is durable when it is answered.
+/// What ends the last epoch of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunEnd {
+    /// A flush behind an epoch that had ended by itself.
+    Flush,
+    WriteAndFlush,
+    Fua,
+    AckDurable,
+}
+
+/// Epochs that ended by their size are one run for the origin, up to the first that ended with a flush or with a write
+/// that is durable when it is answered.
 #[test]
 fn what_is_written_over_without_a_flush_between_is_destaged_once() {
-    for (write, durable_write) in [(false, false), (true, false), (false, true)] {
+    for end in [RunEnd::Flush, RunEnd::WriteAndFlush, RunEnd::Fua, RunEnd::AckDurable] {
         let mut t = Twin::new(Shape { slots: 128, ..Shape::default() });
         let mut id = 0;
         while t.world.stat("epochs_closed") < 2 {
@@ -339,25 +349,32 @@ fn what_is_written_over_without_a_flush_between_is_destaged_once() {
             t.write(512 * (id % 8), &half(id, 512));
         }
         let mut newest = id - id % 8;
-        if write {
-            newest = 7000;
-            t.write(0, &half(newest, 512));
+        match end {
+            RunEnd::Flush => t.flush(),
+            RunEnd::WriteAndFlush => {
+                newest = 7000;
+                t.write(0, &half(newest, 512));
+                t.flush();
+            }
+            RunEnd::Fua => {
+                t.world.submit(V, E * 9, 512, RequestKind::WriteZeroes { no_hole: true, fua: true });
+            }
+            RunEnd::AckDurable => {
+                let settings = WriteBackConfig { ack: Ack::Durable, ..write_back().write_back };
+                t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+                t.write(E * 9, &half(7001, 512));
+            }
         }
-        if durable_write {
-            let zero = RequestKind::WriteZeroes { no_hole: true, fua: true };
-            t.world.submit(V, E * 9, 512, zero);
-        } else {
-            t.flush();
-        }
-        assert_eq!(t.world.stat("epochs_closed"), if write || durable_write { 3 } else { 2 });
+        assert_eq!(t.world.stat("epochs_closed"), if end == RunEnd::Flush { 2 } else { 3 }, "{end:?}");
         t.write(0, &half(8000, 512));
         t.flush();
-        assert_eq!((t.world.stat("epochs_clean"), t.world.stat("destage_writes")), (0, 0));
+        assert_eq!((t.world.stat("epochs_clean"), t.world.stat("destage_writes")), (0, 0), "{end:?}");
         t.world.origin_flushes_hang = true;
         t.world.event(Event::Destage { volume: V });
         t.world.tick(100);
-        assert!(t.world.origins[&V][..512] == half(newest, 512)[..], "not what was written later");
-        assert_eq!(t.world.stat("destaged_bytes"), (8 + u64::from(durable_write)) * 512, "each place once");
+        assert!(t.world.origins[&V][..512] == half(newest, 512)[..], "{end:?}: not what was written later");
+        let elsewhere = u64::from(matches!(end, RunEnd::Fua | RunEnd::AckDurable));
+        assert_eq!(t.world.stat("destaged_bytes"), (8 + elsewhere) * 512, "{end:?}: each place once");
     }
 }
 

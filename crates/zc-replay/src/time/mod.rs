@@ -51,10 +51,9 @@ pub enum Arrival {
 }
 
 /// How extents that were found are read from the cache device: as the engine does, or otherwise, to see what that does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HitReads {
     /// Neighbours of a unit that a request wants in one piece, their headers between them.
-    #[default]
     Pieces,
     /// Every extent on its own, with its header.
     Extents,
