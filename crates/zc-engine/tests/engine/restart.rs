@@ -1,6 +1,6 @@
 //! Stopping, starting, pairing.
 
-use crate::rig::{Rig, content, counter, random};
+use crate::rig::{Rig, content, counter, random, wait_for_insertions};
 
 #[test]
 fn a_second_start_is_warm() {
@@ -157,9 +157,7 @@ fn a_wrong_lost_or_short_journal_is_told_apart() {
     while engine.stats().unwrap().index_loaded_ms.is_none() {}
     assert!(rig.client("v").read(0, data.len()).unwrap() == data);
     let count = |name| counter(&engine, name);
-    while count("insert_offered")
-        > count("insert_duplicates") + count("insert_skipped") + count("insert_stored")
-    {}
+    wait_for_insertions(&engine);
     assert_eq!((count("insert_stored"), count("insert_offered")), (0, count("extent_misses")));
     assert!(engine.stop().unwrap());
 

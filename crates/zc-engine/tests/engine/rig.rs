@@ -113,3 +113,17 @@ pub(crate) fn content(random: &mut impl Rng, len_bytes: usize) -> Vec<u8> {
 pub(crate) fn counter(engine: &Engine, name: &str) -> u64 {
     engine.stats().unwrap().manager[name]
 }
+
+/// Waits until every extent that was offered to the cache has been stored, found a duplicate or left out: insertion
+/// goes on behind the answers to requests.
+pub(crate) fn wait_for_insertions(engine: &Engine) {
+    let ends = ["stored", "duplicates", "zero", "skipped", "stale", "present", "once_only", "dropped"];
+    loop {
+        let counters = engine.stats().unwrap().manager;
+        if counters["insert_offered"]
+            == ends.iter().map(|end| counters[format!("insert_{end}").as_str()]).sum::<u64>()
+        {
+            return;
+        }
+    }
+}

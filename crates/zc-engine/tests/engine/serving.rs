@@ -4,7 +4,7 @@ use rand::RngExt;
 use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_engine::{NbdClient, NbdRequest};
 
-use crate::rig::{Rig, VOLUME_BYTES, content, counter, random};
+use crate::rig::{Rig, VOLUME_BYTES, content, counter, random, wait_for_insertions};
 
 #[test]
 fn bytes_come_back_from_memory_cache_and_origin() {
@@ -154,8 +154,8 @@ fn equal_content_is_stored_once_across_volumes() {
         client.write(0, &data).unwrap();
         client.flush().unwrap();
         assert_eq!(client.read(0, data.len()).unwrap(), data);
+        wait_for_insertions(&engine);
     }
-    // Insertion goes on behind the acknowledgement; the stop waits for it.
     let duplicates = counter(&engine, "insert_duplicates");
     assert!(duplicates >= 200, "{duplicates} duplicates of 256");
     assert!(engine.stop().unwrap());
