@@ -6,7 +6,7 @@ cache_mib=$(($(blockdev --getsz /dev/vdb) / 2048))
 # The working set of most workloads; a scan reads what lies behind it.
 SET_MIB=$((8 * cache_mib))
 # Whoever takes longer to fill is measured with what it has then.
-FILL_SECONDS=120
+FILL_SECONDS=300
 
 # QEMU's monitor on the third port. It greets, which the port may echo to it before it is told not to: 0xff has it forget
 # what it heard of that.
