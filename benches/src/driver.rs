@@ -58,6 +58,7 @@ impl Driver {
             prefetch_threshold_bytes: 1 << 30,
             prefetch_max_bytes: 0,
             learned_recipes_bytes: 0,
+            header_prints_max: 1 << 15,
             regions_active_max: 128,
             discard: false,
             replacement: Replacement::Lru,

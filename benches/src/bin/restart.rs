@@ -228,6 +228,7 @@ fn config(geometry: &Geometry) -> ManagerConfig {
         prefetch_threshold_bytes: 256 << 10,
         prefetch_max_bytes: 128 << 10,
         learned_recipes_bytes: 0,
+        header_prints_max: 1 << 15,
         regions_active_max: 128,
         discard: false,
         replacement: Replacement::Lru,

@@ -33,6 +33,8 @@ pub struct ManagerConfig {
     /// Memory for fingerprints of extents whose data was evicted, in bytes (0 = none are kept). Of use with a
     /// collision-resistant fingerprint, for volumes with `dedup` whose origin has no recipes of its own.
     pub learned_recipes_bytes: u64,
+    /// Fingerprints kept of the headers of WEUs that are on the device alone.
+    pub header_prints_max: u32,
     /// Regions that may be active at once.
     pub regions_active_max: u32,
     /// Discard slots before reuse.

@@ -1,8 +1,8 @@
 //! Recently used WEU headers: full fingerprints, so that a hint of the fingerprint index can be proved (G7).
 //!
-//! The headers of the open WEU and of WEUs being written are always here; of the others a bounded number, least
-//! recently used first to go. Streams of duplicates find their originals in few WEUs, so one header read of some
-//! 30 KiB serves hundreds of them.
+//! The headers of the open WEU and of WEUs being written are always here; of the others as many as have a bounded number
+//! of fingerprints together, least recently used first to go. Streams of duplicates find their originals in few WEUs, so
+//! one header read of some 30 KiB serves hundreds of them.
 
 use zc_core::{Fingerprint, Generation, Map, WeuSlot};
 
@@ -26,19 +26,22 @@ struct Header {
 #[derive(Debug)]
 pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
-    max: usize,
+    /// Fingerprints of headers that are not resident.
+    settled_prints: usize,
+    settled_prints_max: usize,
     clock: u64,
 }
 
 impl HeaderCache {
-    pub(crate) fn new(max: usize) -> Self {
-        Self { headers: Map::default(), max, clock: 0 }
+    /// Keeps so many fingerprints of WEUs that are on the device alone.
+    pub(crate) fn new(settled_prints_max: usize) -> Self {
+        Self { headers: Map::default(), settled_prints: 0, settled_prints_max, clock: 0 }
     }
 
     /// Begins the header of a WEU that opens.
     pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
-        self.headers
-            .insert(slot, Header { generation, prints: Map::default(), resident: true, used: self.clock });
+        self.clock += 1;
+        self.put(slot, Header { generation, prints: Map::default(), resident: true, used: self.clock });
     }
 
     /// Adds an extent to a WEU's header.
@@ -50,8 +53,11 @@ impl HeaderCache {
 
     /// The WEU is on the device now: its header may go when it is not used.
     pub(crate) fn settle(&mut self, slot: WeuSlot) {
-        if let Some(header) = self.headers.get_mut(&slot) {
+        if let Some(header) = self.headers.get_mut(&slot)
+            && header.resident
+        {
             header.resident = false;
+            self.settled_prints += header.prints.len();
         }
         self.shrink();
     }
@@ -59,7 +65,7 @@ impl HeaderCache {
     /// Puts in a header that was read.
     pub(crate) fn load(&mut self, slot: WeuSlot, generation: Generation, prints: Map<Fingerprint, Stored>) {
         self.clock += 1;
-        self.headers.insert(slot, Header { generation, prints, resident: false, used: self.clock });
+        self.put(slot, Header { generation, prints, resident: false, used: self.clock });
         self.shrink();
     }
 
@@ -86,16 +92,27 @@ impl HeaderCache {
     }
 
     pub(crate) fn remove(&mut self, slot: WeuSlot) {
-        self.headers.remove(&slot);
+        if let Some(header) = self.headers.remove(&slot)
+            && !header.resident
+        {
+            self.settled_prints -= header.prints.len();
+        }
     }
 
+    fn put(&mut self, slot: WeuSlot, header: Header) {
+        self.remove(slot);
+        if !header.resident {
+            self.settled_prints += header.prints.len();
+        }
+        self.headers.insert(slot, header);
+    }
+
+    /// The header used last stays however many fingerprints it has: somebody waits for it.
     fn shrink(&mut self) {
-        while self.headers.values().filter(|h| !h.resident).count() > self.max {
-            let oldest =
-                self.headers.iter().filter(|(_, h)| !h.resident).min_by_key(|(slot, h)| (h.used, **slot));
-            let Some((slot, _)) = oldest else { return };
-            let slot = *slot;
-            self.headers.remove(&slot);
+        while self.settled_prints > self.settled_prints_max {
+            let old = self.headers.iter().filter(|(_, h)| !h.resident && h.used < self.clock);
+            let Some((slot, _)) = old.min_by_key(|(slot, h)| (h.used, **slot)) else { return };
+            self.remove(*slot);
         }
     }
 
@@ -105,5 +122,48 @@ impl HeaderCache {
         let entries: usize =
             self.headers.values().map(|h| h.prints.capacity() * per_entry + size_of::<Header>()).sum();
         zc_core::u64_from_usize(entries)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(number: u8) -> Fingerprint {
+        Fingerprint([number; 32])
+    }
+
+    fn prints(numbers: core::ops::Range<u8>) -> Map<Fingerprint, Stored> {
+        numbers.map(|number| (print(number), Stored { offset_units: number.into(), pages: 1 })).collect()
+    }
+
+    #[test]
+    fn as_many_headers_stay_as_have_so_many_fingerprints_together() {
+        let mut headers = HeaderCache::new(8);
+        let generation = Generation(1);
+        for slot in 0..4 {
+            headers.load(WeuSlot(slot), generation, prints(0..2));
+        }
+        assert!(headers.find(WeuSlot(0), &print(0)).is_some(), "eight have room, and this is used");
+        // Two go for one of three.
+        headers.load(WeuSlot(4), generation, prints(0..3));
+        let here = |headers: &mut HeaderCache| {
+            (0..6).filter(|slot| headers.find(WeuSlot(*slot), &print(9)).is_some()).collect::<Vec<u32>>()
+        };
+        assert_eq!(here(&mut headers), [0, 3, 4]);
+        // What is read again, or leaves, is not counted twice.
+        headers.load(WeuSlot(4), generation, prints(0..3));
+        headers.remove(WeuSlot(3));
+        assert_eq!(headers.settled_prints, 5);
+        // What is open counts when it is on the device.
+        headers.open(WeuSlot(5), generation);
+        (0..4)
+            .for_each(|number| headers.add(WeuSlot(5), print(number), Stored { offset_units: 0, pages: 1 }));
+        assert_eq!(here(&mut headers), [0, 4, 5]);
+        headers.settle(WeuSlot(5));
+        headers.settle(WeuSlot(5));
+        assert_eq!((here(&mut headers), headers.settled_prints), (vec![4, 5], 7));
+        headers.load(WeuSlot(0), generation, prints(0..9));
+        assert_eq!(here(&mut headers), [0], "more than all may have, and alone");
     }
 }

@@ -302,10 +302,18 @@ impl CacheManager {
             return;
         }
         self.inserts.header_waits.entry(slot).or_default().push(id);
-        match self.wb.jobs.get_mut(&id) {
-            Some(job) => job.waits += 1,
-            None => self.inserts.jobs.get_mut(&id).expect_held().waits += 1,
+        *self.header_waits_of(id) += 1;
+    }
+
+    /// For how many headers a job or a miss waits.
+    fn header_waits_of(&mut self, id: u64) -> &mut u32 {
+        if let Some(job) = self.wb.jobs.get_mut(&id) {
+            return &mut job.waits;
         }
+        if let Some(miss) = self.recipes.waiting.get_mut(&id) {
+            return &mut miss.waits;
+        }
+        &mut self.inserts.jobs.get_mut(&id).expect_held().waits
     }
 
     pub(crate) fn prints_loaded(
@@ -321,16 +329,16 @@ impl CacheManager {
             self.load_prints(header);
         }
         for id in self.inserts.header_waits.remove(&slot).unwrap_or_default() {
-            if let Some(job) = self.wb.jobs.get_mut(&id) {
-                job.waits -= 1;
-                if job.waits == 0 {
-                    self.look_up_dirty(id);
-                }
+            let waits = self.header_waits_of(id);
+            *waits -= 1;
+            if *waits > 0 {
                 continue;
             }
-            let job = self.inserts.jobs.get_mut(&id).expect_held();
-            job.waits -= 1;
-            if job.waits == 0 {
+            if self.wb.jobs.contains_key(&id) {
+                self.look_up_dirty(id);
+            } else if self.recipes.waiting.contains_key(&id) {
+                self.headers_arrived(id);
+            } else {
                 self.look_up(id);
             }
         }

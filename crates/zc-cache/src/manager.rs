@@ -58,8 +58,6 @@ use crate::write_back::WriteBack;
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
-/// Headers kept besides those of resident WEUs.
-const HEADERS_MAX: usize = 64;
 /// Extents whose first miss is remembered.
 const SEEN_MAX: usize = 1 << 16;
 
@@ -275,7 +273,7 @@ impl CacheManager {
             prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
             policy: policy(config.replacement, geometry.slots),
             slots: SlotTable::new(geometry.slots, config.generation_bits),
-            headers: HeaderCache::new(HEADERS_MAX),
+            headers: HeaderCache::new(zc_core::usize_from_u32(config.header_prints_max)),
             sweep: SweepCursor::default(),
             print_sweep: SweepCursor::default(),
             sweep_urgent: false,
@@ -510,6 +508,7 @@ impl CacheManager {
             ("slots", self.slots.ram_bytes()),
             ("policy", self.policy.ram_bytes()),
             ("headers", self.headers.ram_bytes()),
+            ("learned_recipes", self.recipes.learned_ram_bytes()),
         ]
     }
 

@@ -111,6 +111,27 @@ pub(crate) struct Wanted {
     pub(crate) dirty: Option<Range<u32>>,
 }
 
+/// Where the portions of a read come from, as far as that is not memory.
+#[derive(Debug, Default)]
+struct Sorted {
+    stored: Vec<Wanted>,
+    missing: Vec<Portion>,
+    cache: bool,
+    origin: bool,
+}
+
+impl Sorted {
+    fn hit(&mut self, wanted: Wanted) {
+        self.stored.push(wanted);
+        self.cache = true;
+    }
+
+    fn miss(&mut self, portion: Portion) {
+        self.missing.push(portion);
+        self.origin = true;
+    }
+}
+
 pub(crate) enum Found {
     Copy(BufSlice),
     Zero,
@@ -172,61 +193,73 @@ impl CacheManager {
         let op = self.reads.get(&read).expect_held();
         let (volume, offset, stream) = (op.volume, op.offset_bytes, op.stream);
         let dest = BufSlice { buf: op.buf, start_bytes: 0, len_bytes: op.len_bytes };
-        let mut stored = Vec::new();
-        let mut missing = Vec::new();
-        let (mut cache, mut origin) = (false, false);
-        let overlaid = self.has_dirty(volume);
+        let mut sorted = Sorted::default();
         for portion in portions(volume, offset, dest, self.extent_bytes) {
-            if overlaid {
-                let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-                let visible = self.overlay(portion.key, &sectors);
-                if !visible.is_empty() {
-                    self.read_overlaid(read, &portion, &visible, &mut stored);
-                    cache = true;
-                    continue;
-                }
-            }
-            match self.find(&portion) {
-                Found::Copy(from) => {
-                    self.stats.extent_hits_memory += 1;
-                    self.out.push(Action::Copy { from, to: portion.dest });
-                    self.used_prefetched(portion.key);
-                    cache = true;
-                }
-                Found::Zero => {
-                    self.stats.extent_hits_zero += 1;
-                    self.out.push(Action::Zero { dest: portion.dest });
-                    cache = true;
-                }
-                Found::Stored(mapping, place) => {
-                    stored.push(Wanted { place, mapping, portion, dirty: None });
-                    cache = true;
-                }
-                Found::Filling(fill) => {
-                    self.stats.extent_joins += 1;
-                    self.reads.get_mut(&read).expect_held().pending += 1;
-                    let waiter = Waiter { read, portion };
-                    let fill = self.fills.get_mut(&fill).expect_held();
-                    fill.waiters.push((waiter, false));
-                    if fill.prefetch { cache = true } else { origin = true }
-                }
-                Found::Nothing => {
-                    self.want_recipe(portion.key);
-                    if let Some((mapping, place)) = self.find_by_recipe(portion.key) {
-                        stored.push(Wanted { place, mapping, portion, dirty: None });
-                        cache = true;
-                    } else {
-                        missing.push(portion);
-                        origin = true;
-                    }
-                }
+            if !self.sort(read, portion, &mut sorted) && !self.wait_for_headers(read, portion, stream) {
+                sorted.miss(portion);
             }
         }
+        self.read_sorted(read, sorted, stream);
+    }
+
+    /// Goes on with a portion that waited for headers. Whether it is known by now.
+    pub(crate) fn read_again(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
+        let mut sorted = Sorted::default();
+        let known = self.sort(read, portion, &mut sorted);
+        if !known {
+            sorted.miss(portion);
+        }
+        self.read_sorted(read, sorted, stream);
+        self.read_part_done(read, Ok(()));
+        known
+    }
+
+    fn read_sorted(&mut self, read: u64, sorted: Sorted, stream: Option<StreamId>) {
         let op = self.reads.get_mut(&read).expect_held();
-        op.from_cache |= cache;
-        op.from_origin |= origin;
-        self.read_stored(read, stored);
-        self.read_missing(read, &missing, stream);
+        op.from_cache |= sorted.cache;
+        op.from_origin |= sorted.origin;
+        self.read_stored(read, sorted.stored);
+        self.read_missing(read, &sorted.missing, stream);
+    }
+
+    /// Finds out where a portion comes from, and brings it from memory if it is there. Whether it is known.
+    fn sort(&mut self, read: u64, portion: Portion, sorted: &mut Sorted) -> bool {
+        if self.has_dirty(portion.key.volume) {
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let visible = self.overlay(portion.key, &sectors);
+            if !visible.is_empty() {
+                self.read_overlaid(read, &portion, &visible, &mut sorted.stored);
+                sorted.cache = true;
+                return true;
+            }
+        }
+        match self.find(&portion) {
+            Found::Copy(from) => {
+                self.stats.extent_hits_memory += 1;
+                self.out.push(Action::Copy { from, to: portion.dest });
+                self.used_prefetched(portion.key);
+                sorted.cache = true;
+            }
+            Found::Zero => {
+                self.stats.extent_hits_zero += 1;
+                self.out.push(Action::Zero { dest: portion.dest });
+                sorted.cache = true;
+            }
+            Found::Stored(mapping, place) => sorted.hit(Wanted { place, mapping, portion, dirty: None }),
+            Found::Filling(fill) => {
+                self.stats.extent_joins += 1;
+                self.reads.get_mut(&read).expect_held().pending += 1;
+                let fill = self.fills.get_mut(&fill).expect_held();
+                fill.waiters.push((Waiter { read, portion }, false));
+                if fill.prefetch { sorted.cache = true } else { sorted.origin = true }
+            }
+            Found::Nothing => {
+                self.want_recipe(portion.key);
+                let Some((mapping, place)) = self.find_by_recipe(portion.key) else { return false };
+                sorted.hit(Wanted { place, mapping, portion, dirty: None });
+            }
+        }
+        true
     }
 
     pub(crate) fn find(&mut self, portion: &Portion) -> Found {

@@ -11,18 +11,23 @@
 //! the fingerprint of an extent that is cached is kept when its data is evicted. If the content comes back by another
 //! address, the old one is a hit again without its origin.
 //!
+//! Where a content lies in its WEU is told by that WEU's header. A miss whose learned fingerprint may be in a WEU with a
+//! header that is not in memory waits for it: that is one read of the SSD, where the origin would be asked otherwise.
+//!
 //! A fingerprint that arrives counts only if its extent was not written since it was asked for, and goes with the next
 //! write: the staleness rules of data. Under a weak hash recipes are no use: bytes could not be compared without the
 //! origin.
 
 use std::collections::VecDeque;
 
-use zc_core::{ExtentKey, ExtentNo, Fingerprint, Map, VolumeId, usize_from_u64};
+use zc_core::{ExtentKey, ExtentNo, Fingerprint, Map, VolumeId, u64_from_usize, usize_from_u64};
 
 use crate::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
+use crate::read::Portion;
 use crate::seam::Action;
+use crate::streams::StreamId;
 use crate::tracks::{ExpectHeld, Guard};
 
 /// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
@@ -99,9 +104,20 @@ impl Learned {
     }
 }
 
+/// A miss that waits for headers.
+#[derive(Debug)]
+pub(crate) struct RecipeWait {
+    read: u64,
+    portion: Portion,
+    stream: Option<StreamId>,
+    /// Headers being read for it.
+    pub(crate) waits: u32,
+}
+
 /// Known fingerprints of extents that are not cached.
 #[derive(Debug, Default)]
 pub(crate) struct Recipes {
+    pub(crate) waiting: Map<u64, RecipeWait>,
     /// What is known of runs that were asked for.
     runs: Map<Run, Vec<Recipe>>,
     order: VecDeque<Run>,
@@ -124,6 +140,11 @@ impl Recipes {
             Some(Recipe::Print(print)) => Some((print, false)),
             Some(Recipe::None | Recipe::Void) | None => self.learned.get(key).map(|print| (print, true)),
         }
+    }
+
+    /// Bytes of RAM that learned ones hold, about.
+    pub(crate) fn learned_ram_bytes(&self) -> u64 {
+        u64_from_usize(self.learned.runs.len()) * LEARNED_RUN_BYTES
     }
 
     fn get(&self, key: ExtentKey) -> Option<Recipe> {
@@ -204,6 +225,38 @@ impl CacheManager {
         let mapping = Mapping::Duplicate(place);
         self.map_extent(key, mapping);
         Some((mapping, place))
+    }
+
+    /// Has a miss wait for the headers that may tell where its content is, if its fingerprint was learned. Whether it
+    /// does.
+    pub(crate) fn wait_for_headers(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
+        let key = portion.key;
+        if self.stopping || !self.uses_recipes(key.volume) || self.tracks.is_written(&key) {
+            return false;
+        }
+        let Some(print) = self.recipes.learned.get(key) else { return false };
+        if self.staging.get(&key).is_some() || self.is_mapped(key) {
+            return false;
+        }
+        let id = self.number();
+        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream, waits: 0 });
+        for slot in self.candidates(&print) {
+            self.want_header(id, slot, &print);
+        }
+        if self.recipes.waiting.get(&id).is_some_and(|wait| wait.waits == 0) {
+            self.recipes.waiting.remove(&id);
+            return false;
+        }
+        self.stats.recipe_waits += 1;
+        self.reads.get_mut(&read).expect_held().pending += 1;
+        true
+    }
+
+    /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
+    pub(crate) fn headers_arrived(&mut self, id: u64) {
+        let RecipeWait { read, portion, stream, .. } = self.recipes.waiting.remove(&id).expect_held();
+        let hit = self.read_again(read, portion, stream);
+        self.stats.recipe_waits_hit += u64::from(hit);
     }
 
     /// Asks for the fingerprints around a miss of the cache, and for the next ones if the miss before was in the run

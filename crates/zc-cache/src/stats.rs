@@ -151,6 +151,10 @@ stats! {
     recipe_hits,
     /// Those of them by a learned one.
     recipe_hits_learned,
+    /// Misses that waited for a header, as a learned recipe may make hits of them.
+    recipe_waits,
+    /// Those of them that became hits.
+    recipe_waits_hit,
     /// WEUs written.
     weu_writes,
     /// Bytes written to the device for WEUs.

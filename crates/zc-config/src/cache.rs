@@ -14,6 +14,8 @@ use crate::units::{ByteSize, Percent};
 
 const DEFAULT_STATE_DIR: &str = "/var/lib/zcached";
 const MIB: u32 = 1 << 20;
+/// The part of `max_ram` that fingerprints of evicted extents may take.
+const LEARNED_SHARE: u64 = 16;
 
 /// Reads the section.
 pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
@@ -21,6 +23,8 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
     let threads = section.count("reduce_threads", 0, &limits::REDUCE_THREADS);
     let (weu_bytes, extent_bytes) = geometry(&mut section);
     let (dirty_high_percent, dirty_low_percent) = watermarks(&mut section);
+    let fingerprint = section.word("fingerprint", Fingerprint::WORDS, Fingerprint::Blake3);
+    let max_ram_bytes = section.size("max_ram", &limits::RAM_BYTES).unwrap_or(1 << 30);
     let config = CacheConfig {
         path: section.required_path("path", "it names the file or block device of the cache"),
         size: section.size_or_share("size", &limits::CACHE_BYTES),
@@ -33,12 +37,12 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         extent_bytes,
         compression,
         compression_level: level(&mut section, compression, None),
-        fingerprint: section.word("fingerprint", Fingerprint::WORDS, Fingerprint::Blake3),
+        fingerprint,
         fingerprint_index_percent: section.percent("fingerprint_index_ratio", 100),
         dedup: section.flag("dedup").unwrap_or(true),
         discard: section.flag("discard"),
         direct: section.flag("direct").unwrap_or(true),
-        max_ram_bytes: section.size("max_ram", &limits::RAM_BYTES).unwrap_or(1 << 30),
+        max_ram_bytes,
         reduce_threads: u16::try_from(threads).unwrap_or(0),
         reduce_cpus: cpus(&mut section, "reduce_cpus"),
         shard_cpus: cpus(&mut section, "shard_cpus"),
@@ -51,7 +55,9 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         ),
         prefetch_max_bytes: section.size_u32("prefetch_max", 128 << 10, &limits::PREFETCH_BYTES),
         read_buffer_bytes: section.size_u32("read_buffer", 4 * MIB, &limits::BUFFER_BYTES),
-        learned_recipes_bytes: section.size("learned_recipes", &limits::LEARNED_BYTES).unwrap_or(0),
+        learned_recipes_bytes: section
+            .size("learned_recipes", &limits::LEARNED_BYTES)
+            .unwrap_or(if fingerprint == Fingerprint::Sha1 { 0 } else { max_ram_bytes / LEARNED_SHARE }),
         staging_bytes: section.size_u32("staging", 8 * MIB, &limits::BUFFER_BYTES),
         insert_bytes_max: section.size_u32("insert_max", 32 * MIB, &limits::INSERT_BYTES),
         regions_active_max: section.count(

@@ -143,6 +143,17 @@ fn what_may_surprise_is_noted() {
 }
 
 #[test]
+fn a_share_of_the_memory_is_for_fingerprints_of_what_was_evicted() {
+    let learned = |cache: &str| {
+        let text = format!("[cache]\npath = \"/c\"\n{cache}[[volume]]\nname = \"a\"\norigin = \"/1\"\n");
+        parse(&text).cache.learned_recipes_bytes
+    };
+    assert_eq!(learned("max_ram = \"256 MiB\"\n"), 16 << 20);
+    assert_eq!(learned("max_ram = \"256 MiB\"\nlearned_recipes = 0\n"), 0);
+    assert_eq!(learned("fingerprint = \"sha1\"\n"), 0, "of no use there");
+}
+
+#[test]
 fn volumes_inherit_from_the_cache() {
     let config = parse(
         "[cache]\npath = \"/c\"\ncompression = \"zstd\"\ncompression_level = 9\ndedup = false\n\

@@ -17,6 +17,8 @@ use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry: the full sweep that separates equal ones is 255 reuses away.
 const GENERATION_BITS: u8 = 8;
+/// Fingerprints of WEU headers in memory, besides those of WEUs that are: 2 MiB or so.
+const HEADER_PRINTS_MAX: u32 = 1 << 15;
 /// Journal records wait at most this long.
 const JOURNAL_DELAY_MS: u64 = 500;
 /// RAM of slot table, policy and header table per slot, rounded up.
@@ -189,6 +191,7 @@ pub fn manager_config(
         prefetch_threshold_bytes: config.prefetch_threshold_bytes,
         prefetch_max_bytes: config.prefetch_max_bytes,
         learned_recipes_bytes: config.learned_recipes_bytes,
+        header_prints_max: HEADER_PRINTS_MAX,
         regions_active_max: config.regions_active_max,
         discard: config.discard.unwrap_or(on_block_device),
         replacement: replacement(config.policy),

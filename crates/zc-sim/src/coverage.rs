@@ -13,6 +13,8 @@ pub const REQUIRED: &[&str] = &[
     "event RecipeArrived",
     "recipe_hits",
     "recipe_hits_learned",
+    "recipe_waits",
+    "recipe_waits_hit",
     "event Compressed",
     "event Compared",
     "event Tick",

@@ -177,6 +177,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         prefetch_threshold_bytes: 16 << 10,
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
         learned_recipes_bytes: 0,
+        header_prints_max: 1 << 15,
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
         replacement: Replacement::Lru,
@@ -230,9 +231,11 @@ pub(crate) fn reconfigure(rng: &mut Pcg64Mcg, volume: &mut VolumeConfig) {
 }
 
 impl Setup {
-    /// What was evicted is remembered by its fingerprint, for a few runs of extents.
+    /// What was evicted is remembered by its fingerprint, for a few runs of extents; headers that tell where it is
+    /// often have to be read.
     fn learn(&mut self) {
         self.config.learned_recipes_bytes = 32 << 10;
+        self.config.header_prints_max = 32;
         self.volumes.iter_mut().for_each(|volume| volume.recipes = false);
     }
 

@@ -331,7 +331,13 @@ fn a_recipe_turns_a_miss_into_a_hit_without_the_origin() {
 
 /// The second volume has read `image`, its data has been evicted, and the first one has the same contents since.
 fn learned(image: &[u8]) -> World {
-    let mut world = World::new(Shape { learned_recipes_bytes: 64 << 10, ..Shape::default() });
+    learned_with(image, Shape::default().header_prints_max)
+}
+
+/// The same, with memory for so many fingerprints of headers.
+fn learned_with(image: &[u8], header_prints_max: u32) -> World {
+    let learned_recipes_bytes = 64 << 10;
+    let mut world = World::new(Shape { learned_recipes_bytes, header_prints_max, ..Shape::default() });
     world.configure(VolumeConfig { recipes: false, ..volume(V, 4 << 20) });
     world.configure(VolumeConfig { recipes: false, mode: Mode::WriteAround, ..volume(W, 4 << 20) });
     world.origins.get_mut(&W).unwrap()[..image.len()].copy_from_slice(image);
@@ -358,6 +364,23 @@ fn a_learned_recipe_makes_a_hit_of_what_was_evicted_and_came_back_elsewhere() {
     world.read(W, 0, 64 * EXTENT);
     assert!(world.origin_reads.is_empty(), "{:?}", world.origin_reads);
     assert_eq!((world.stat("recipe_hits"), world.stat("recipes_wanted")), (64, 0));
+    world.stop();
+}
+
+#[test]
+fn a_miss_waits_for_the_headers_that_tell_where_its_content_is() {
+    let image: Vec<u8> = (0..192).flat_map(|n| half(n, 8192)).collect();
+    let mut world = learned_with(&image, 32);
+    let headers = world.stat("hint_header_reads");
+    // From unit to unit, out of order, so that nothing is known ahead.
+    for extent in (0..192).map(|n| n * 67 % 192) {
+        world.read(W, extent * EXTENT, EXTENT);
+    }
+    assert!(world.origin_reads.is_empty(), "{:?}", world.origin_reads);
+    assert!(world.stat("hint_header_reads") > headers, "not all headers stay");
+    assert_eq!(world.stat("recipe_hits"), 192);
+    assert!(world.stat("recipe_waits") > 100, "{}", world.stat("recipe_waits"));
+    assert_eq!(world.stat("recipe_waits_hit"), world.stat("recipe_waits"));
     world.stop();
 }
 

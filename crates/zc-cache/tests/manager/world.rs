@@ -131,6 +131,7 @@ pub(crate) struct Shape {
     pub(crate) insert_bytes_max: u32,
     pub(crate) destage_bytes_per_s: u64,
     pub(crate) learned_recipes_bytes: u64,
+    pub(crate) header_prints_max: u32,
     pub(crate) packer: Packer,
 }
 
@@ -147,6 +148,7 @@ impl Default for Shape {
             insert_bytes_max: 8 << 20,
             destage_bytes_per_s: 0,
             learned_recipes_bytes: 0,
+            header_prints_max: 1 << 15,
             packer: Packer::Append,
         }
     }
@@ -186,6 +188,7 @@ impl World {
             prefetch_threshold_bytes: 64 << 10,
             prefetch_max_bytes: shape.prefetch_max_bytes,
             learned_recipes_bytes: shape.learned_recipes_bytes,
+            header_prints_max: shape.header_prints_max,
             regions_active_max: 16,
             discard: false,
             replacement: Replacement::Lru,
