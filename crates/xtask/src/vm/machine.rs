@@ -27,7 +27,7 @@ const GUEST: &[(&str, &str)] = &[
 const INIT: &str = include_str!("guest/init.sh");
 /// What the processor has, and what of it not. QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange
 /// of 16 bytes, which this kernel uses only if the processor says that it has it. Strings by the byte, long vectors and
-/// the instruction for checksums cost several times what it takes to do without them: to check 4 KiB takes 51 us with
+/// the instruction for checksums cost several times what it takes to do without them: to seal 4 KiB takes 51 us with
 /// the latter and 14 us without, BLAKE3 of 8 KiB 235 us with vectors of 32 bytes and 92 us with the oldest ones.
 const PROCESSOR: &str = "max,-cx16,-erms,-fsrm,-sse4.1,-sse4.2,-avx,-avx2";
 /// Our programs: the last one is this package's own.
