@@ -11,6 +11,9 @@ use crate::setup;
 use crate::world::{PATIENCE, SECTOR, World};
 use crate::zone::Zone;
 
+/// A volume grows no further.
+const VOLUME_BYTES_MAX: usize = 1 << 20;
+
 pub(crate) struct Client {
     volume: usize,
     offset: usize,
@@ -171,6 +174,10 @@ impl World {
         if len == 0 {
             return;
         }
+        self.request(volume, offset, len);
+    }
+
+    fn request(&mut self, volume: usize, offset: usize, len: usize) {
         self.next += 1;
         let buf = BufId(self.next);
         match self.rng.random_range(0..100) {
@@ -212,6 +219,37 @@ impl World {
 
     fn configure(&mut self, config: VolumeConfig) {
         self.event(Event::Configure(Box::new(config)));
+    }
+
+    /// A volume's origin becomes longer, and then the volume, while requests are under way. Often its end cuts an extent,
+    /// before or after. Mostly somebody else used the room before.
+    pub(crate) fn grow(&mut self) {
+        let volume = self.rng.random_range(0..self.volumes.len());
+        self.serve_volume(volume);
+        let old = self.volumes[volume].size_bytes as usize;
+        let new = old + self.rng.random_range(1..64) * SECTOR;
+        if new > VOLUME_BYTES_MAX {
+            return;
+        }
+        let cut = old % self.geometry.extent_bytes as usize;
+        if cut > 0 && self.rng.random_bool(0.5) {
+            self.coverage.note("requests under way where a volume ended");
+            self.request(volume, old - cut, cut);
+        }
+        let mut rest = vec![0; new - old];
+        let was_used = self.rng.random_bool(0.7);
+        for sector in rest.chunks_mut(SECTOR) {
+            self.next_content += u64::from(was_used);
+            let value = if was_used { self.next_content } else { 0 };
+            content::fill(value, sector);
+            self.oracles[volume].grow(value);
+            self.judges[volume].grow(value);
+        }
+        self.origins[volume].grow(&rest);
+        self.volumes[volume].size_bytes = new as u64;
+        self.coverage.note("volumes grown while serving");
+        let config = self.volumes[volume].clone();
+        self.configure(config);
     }
 
     /// A volume that is not served is added.

@@ -39,6 +39,8 @@ pub const REQUIRED: &[&str] = &[
     "device rolled back",
     "origins changed while stopped",
     "volumes added while serving",
+    "volumes grown while serving",
+    "requests under way where a volume ended",
     "writes refused: read-only",
     "requests answered while WEU writes hang",
     "sessions that ended without the cache",

@@ -52,6 +52,12 @@ impl Disk {
         }
     }
 
+    /// The device becomes longer by this, which is durable.
+    pub(crate) fn grow(&mut self, rest: &[u8]) {
+        self.seen.extend_from_slice(rest);
+        self.durable.extend_from_slice(rest);
+    }
+
     /// A write of operation `owner` takes effect; [`Disk::ended`] tells when it is over.
     pub(crate) fn write(&mut self, at: usize, data: &[u8], owner: u64) {
         self.put(at, data);

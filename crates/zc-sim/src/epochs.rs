@@ -48,6 +48,11 @@ impl OriginJudge {
         Self { sectors: vec![vec![known(0)]; sectors], barrier: 0 }
     }
 
+    /// The volume becomes a sector longer, in which the origin has this.
+    pub(crate) fn grow(&mut self, value: u64) {
+        self.sectors.push(vec![known(value)]);
+    }
+
     /// A write of `value` is submitted.
     pub(crate) fn issue(&mut self, sector: usize, value: u64, now: u64) {
         let after = self.barrier;

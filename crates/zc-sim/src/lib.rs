@@ -37,6 +37,7 @@
 //! | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
 //! | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
 //! | a file written by somebody else while stopped (its change time tells) | that volume starts cold |
+//! | it grows while it is served, and the volume with it; either end may cut an extent | G1: what the origin has there is read |
 //!
 //! A flush, of either device, covers the writes that had *ended* when it was issued, and any others. In all cases: G1,
 //! G2, G3, G7 for every byte read, and G4: no request fails unless its origin failed it or its volume is read-only.

@@ -40,6 +40,13 @@ impl Oracle {
         }
     }
 
+    /// The volume becomes a sector longer, that has held this since before anybody asks.
+    pub(crate) fn grow(&mut self, value: u64) {
+        self.sectors.push(vec![known(value, 0)]);
+        self.pinned.push(None);
+        self.ever.push(vec![value]);
+    }
+
     pub(crate) fn sectors(&self) -> usize {
         self.sectors.len()
     }

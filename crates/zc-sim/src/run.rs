@@ -143,6 +143,7 @@ fn turn(world: &mut World) -> bool {
         950..985 => world.tick(),
         985..989 => world.decay(),
         989..991 if world.syncing => world.sync_often(),
+        996 if world.growing => world.grow(),
         989..991 => idle(world),
         991 => world.power_cut(),
         992 => world.kill(),

@@ -84,6 +84,8 @@ pub(crate) struct Setup {
     pub(crate) hasty: bool,
     /// At times one client syncs after each write, and nobody else is there: such commits are one write.
     pub(crate) syncing: bool,
+    /// At times a volume grows.
+    pub(crate) growing: bool,
 }
 
 impl Setup {
@@ -99,6 +101,7 @@ impl Setup {
             write_back: false,
             hasty: false,
             syncing: false,
+            growing: matches!(seed % 8, 1 | 6),
         };
         // Not drawn: the other seeds are to stay what they were, and those that found something.
         setup.syncing = matches!(seed % 16, 4 | 10);
@@ -144,7 +147,15 @@ impl Setup {
             write_back: WriteBackConfig { max_dirty_age_ms: 2000, ..WriteBackConfig::default() },
             ..volumes[0].clone()
         };
-        Self { config, volumes, faults: Faults::default(), write_back, hasty: false, syncing: false }
+        Self {
+            config,
+            volumes,
+            faults: Faults::default(),
+            write_back,
+            hasty: false,
+            syncing: false,
+            growing: false,
+        }
     }
 }
 

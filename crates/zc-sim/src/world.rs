@@ -73,6 +73,8 @@ pub(crate) struct World {
     pub(crate) crash_in: Option<u32>,
     /// At times one client syncs after each write, and nobody else is there.
     pub(crate) syncing: bool,
+    /// At times a volume grows.
+    pub(crate) growing: bool,
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
@@ -102,7 +104,7 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let Setup { config, volumes, faults, write_back, hasty, syncing } = setup;
+        let Setup { config, volumes, faults, write_back, hasty, syncing, growing } = setup;
         let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
@@ -125,6 +127,7 @@ impl World {
             cut_start_at: None,
             hasty,
             syncing,
+            growing,
             crash_in: None,
             volumes,
             pending: Vec::new(),
