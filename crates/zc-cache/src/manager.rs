@@ -119,6 +119,9 @@ pub(crate) struct Volume {
     pub(crate) direct_writes: u32,
     /// The last write of a client that ended there.
     pub(crate) direct_ended: u64,
+    /// A flush of ours failed, and with it what clients wrote may be lost: the origin says so only once, so the next
+    /// flush of a client has to.
+    pub(crate) owes_error: Option<ErrorKind>,
 }
 
 /// The cache manager. See the module documentation.
@@ -440,7 +443,9 @@ impl CacheManager {
             OpKind::Piece(write) => self.piece_done(write, result),
             OpKind::ClientFlush { req, volume, writes } => {
                 self.origin_flushed(volume, writes, result);
-                let result = if self.fence(volume).is_some() { Err(ErrorKind::Io) } else { result };
+                let owed = self.volumes.get_mut(&volume).and_then(|volume| volume.owes_error.take());
+                let fenced = self.fence(volume).map(|_| ErrorKind::Io);
+                let result = owed.or(fenced).map_or(result, Err);
                 if result.is_ok() && self.has_dirty(volume) {
                     self.request_commit(volume, Some(req));
                 } else {
@@ -448,10 +453,12 @@ impl CacheManager {
                 }
             }
             OpKind::DestageFlush { volume, writes } => {
+                self.own_flush_done(volume, result);
                 self.origin_flushed(volume, writes, result);
                 self.destage_flushed(volume, result);
             }
             OpKind::RetireFlush { volume, writes } => {
+                self.own_flush_done(volume, result);
                 self.origin_flushed(volume, writes, result);
                 self.retire_flush_done(result);
             }
@@ -612,6 +619,7 @@ impl CacheManager {
                 writes_ended: 1,
                 writes_flushed: 0,
                 direct_writes: 0,
+                owes_error: None,
                 direct_ended: 1,
             },
         );

@@ -754,7 +754,7 @@ impl CacheManager {
             self.stats.prefetched_used += 1;
             self.prefetch_bytes -= u64::from(self.extent_bytes);
         }
-        self.drop_staged_for_fill(key);
+        self.drop_idle_staged(key);
         self.retain(fill.buf);
         let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
         self.insert(run, guard, src, InsertOptions { only_if_duplicate });

@@ -73,6 +73,11 @@ impl ReadBuffer {
         self.vacate(place)
     }
 
+    /// What is held, in no order that means anything.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
+        self.places.keys().copied()
+    }
+
     /// Lets go of everything.
     pub(crate) fn drain(&mut self) -> Vec<BufId> {
         let count = u32::try_from(self.held.len()).unwrap_or(u32::MAX);

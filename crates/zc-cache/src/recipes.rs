@@ -68,6 +68,14 @@ fn index_in_run(key: ExtentKey) -> usize {
     usize_from_u64(key.extent.0 % RUN_EXTENTS)
 }
 
+/// What runs tell, extent by extent.
+fn keyed<T>(runs: &mut Map<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mut T)> {
+    runs.iter_mut().flat_map(|(run, known)| {
+        let extents = (run.number * RUN_EXTENTS..).map(ExtentNo);
+        extents.zip(known).map(|(extent, known)| (ExtentKey { volume: run.volume, extent }, known))
+    })
+}
+
 /// Fingerprints of extents that are or were cached, in runs; the run that was begun first goes first.
 #[derive(Debug, Default)]
 struct Learned {
@@ -157,6 +165,12 @@ impl Recipes {
         if let Some(known) = known {
             *known = Recipe::Void;
         }
+    }
+
+    /// These extents are not what they were.
+    pub(crate) fn remove_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
+        keyed(&mut self.learned.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = None);
+        keyed(&mut self.runs).filter(|(key, _)| which(key)).for_each(|(_, known)| *known = Recipe::Void);
     }
 
     fn insert(&mut self, run: Run, recipes: Vec<Recipe>) {

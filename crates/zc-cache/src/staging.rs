@@ -63,6 +63,11 @@ impl Staging {
         self.entries.get_mut(key)
     }
 
+    /// What is staged, in no order that means anything.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
+        self.entries.keys().copied()
+    }
+
     pub(crate) fn has_room(&self) -> bool {
         self.entries.len() < self.max
     }
@@ -117,6 +122,12 @@ impl Staged {
     pub(crate) fn write_ends(&mut self, id: u64) -> bool {
         let at = self.writers.iter().position(|writer| *writer == id);
         at.map(|at| self.writers.swap_remove(at)).is_some()
+    }
+
+    /// Neither what it has nor the old copy is what the extent holds.
+    pub(crate) fn forget(&mut self, sectors: u32) {
+        self.valid = SectorMap::EMPTY;
+        self.touched.insert(0..sectors);
     }
 
     /// Whether every sector is known.

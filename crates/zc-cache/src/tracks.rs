@@ -31,6 +31,13 @@ struct Track {
     writers: SmallVec<[Writer; 1]>,
 }
 
+impl Track {
+    fn changes(&mut self) {
+        self.version = self.version.wrapping_add(1);
+        self.writers.iter_mut().for_each(|writer| writer.unordered = true);
+    }
+}
+
 /// All tracked extents.
 #[derive(Debug, Default)]
 pub(crate) struct Tracks {
@@ -87,9 +94,13 @@ impl Tracks {
     /// The extent is not what it was, without a write: what is under way for it counts as unknown.
     pub(crate) fn changes(&mut self, key: ExtentKey) {
         if let Some(track) = self.tracks.get_mut(&key) {
-            track.version = track.version.wrapping_add(1);
-            track.writers.iter_mut().for_each(|writer| writer.unordered = true);
+            track.changes();
         }
+    }
+
+    /// These extents are not what they were, without a write.
+    pub(crate) fn change_all(&mut self, which: impl Fn(&ExtentKey) -> bool) {
+        self.tracks.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, track)| track.changes());
     }
 
     /// Whether a write of the extent is in flight.

@@ -176,6 +176,15 @@ impl CacheManager {
         self.out.push(Action::OriginFlush { op, volume: request.volume });
     }
 
+    /// A flush that no client asked for has ended.
+    pub(crate) fn own_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        if let (Some(volume), Err(error)) = (self.volumes.get_mut(&volume), result)
+            && volume.direct_ended > volume.writes_flushed
+        {
+            volume.owes_error = Some(error);
+        }
+    }
+
     pub(crate) fn origin_flushed(&mut self, volume: VolumeId, writes: u64, result: Result<(), ErrorKind>) {
         if result.is_err() {
             self.forget_unflushed(volume);
@@ -188,22 +197,41 @@ impl CacheManager {
     }
 
     /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
-    /// cache holds of it would be read now and revert with the eviction, so it goes.
+    /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
+    /// goes: mappings, learned contents, copies in memory, and what is under way.
     fn forget_unflushed(&mut self, volume: VolumeId) {
         let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
             return;
         };
         let (extent, regions) = (u64::from(self.extent_bytes), &self.regions);
-        let mut lost = Vec::new();
+        let is_lost = |key: &ExtentKey| {
+            let region = key.extent.0 * extent / region_bytes;
+            key.volume == volume && regions.is_active(&RegionKey { volume, region })
+        };
+        self.tracks.change_all(is_lost);
+        self.recipes.remove_all(is_lost);
+        let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
+        let ahead: Vec<_> = self.prefetched.keys().copied().filter(is_lost).collect();
+        let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
+        let mut mapped = Vec::new();
         let mut cursor = SweepCursor::default();
         self.files.sweep(&mut cursor, usize::MAX, |key, _| {
-            let region = key.extent.0 * extent / region_bytes;
-            if key.volume == volume && regions.is_active(&RegionKey { volume, region }) {
-                lost.push(key);
+            if is_lost(&key) {
+                mapped.push(key);
             }
             Keep::Yes
         });
-        for key in lost {
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                self.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key));
+        for key in staged {
+            self.staging.get_mut(&key).expect_held().forget(self.extent_bytes / zc_core::SECTOR_BYTES);
+            self.drop_idle_staged(key);
+        }
+        for key in mapped {
             self.forget(key);
         }
     }
@@ -476,8 +504,8 @@ impl CacheManager {
         }
     }
 
-    /// A miss fill brings the whole extent: the staged part is not needed.
-    pub(crate) fn drop_staged_for_fill(&mut self, key: ExtentKey) {
+    /// A miss fill brings the whole extent, or it is not what it was: the staged part is not needed.
+    pub(crate) fn drop_idle_staged(&mut self, key: ExtentKey) {
         if self
             .staging
             .get(&key)

@@ -39,6 +39,7 @@ pub const REQUIRED: &[&str] = &[
     "device rolled back",
     "origins changed while stopped",
     "volumes added while serving",
+    "failed flushes that lost writes",
     "volumes grown while serving",
     "requests under way where a volume ended",
     "writes refused: read-only",

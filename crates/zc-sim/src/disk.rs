@@ -162,6 +162,28 @@ impl Disk {
         possible
     }
 
+    /// A flush failed: of what had ended, each piece of these may be lost, now and for good.
+    pub(crate) fn lose_unflushed(&mut self, rng: &mut Pcg64Mcg, may_lose: impl Fn(usize) -> bool) {
+        let keep = [0.0, 0.5, 0.9][rng.random_range(0..3)];
+        for write in core::mem::take(&mut self.log) {
+            if write.owner.is_some() {
+                self.log.push(write);
+                continue;
+            }
+            for (index, piece) in write.data.chunks(PIECE).enumerate() {
+                let at = write.at + index * PIECE;
+                if rng.random_bool(keep) || !may_lose(at / PIECE) {
+                    let data = piece.to_vec();
+                    self.log.push(Unflushed { at, data, ..write });
+                }
+            }
+        }
+        self.seen.clone_from(&self.durable);
+        for write in &self.log {
+            self.seen[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+        }
+    }
+
     /// Everything becomes durable.
     pub(crate) fn settle(&mut self) {
         self.log.clear();

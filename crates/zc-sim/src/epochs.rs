@@ -85,15 +85,21 @@ impl OriginJudge {
         self.barrier = self.barrier.max(issued);
     }
 
-    /// What was not durable may be lost: nobody can miss it.
+    /// What was not durable may be lost, and what was in flight has ended: nobody can miss it.
     pub(crate) fn crashed(&mut self, now: u64) {
-        for write in self.sectors.iter_mut().flatten() {
-            if write.ended == u64::MAX {
-                write.ended = now;
-            } else if !write.durable && write.ended >= self.barrier {
-                write.owed = false;
-            }
+        self.lost();
+        for write in self.sectors.iter_mut().flatten().filter(|write| write.ended == u64::MAX) {
+            write.ended = now;
         }
+    }
+
+    /// What was answered and is not durable may be lost.
+    pub(crate) fn lost(&mut self) {
+        let barrier = self.barrier;
+        let answered = self.sectors.iter_mut().flatten().filter(|write| write.ended != u64::MAX);
+        answered
+            .filter(|write| !write.durable && write.ended >= barrier)
+            .for_each(|write| write.owed = false);
     }
 
     /// The sector is known to hold this.

@@ -36,6 +36,7 @@
 //! |---|---|
 //! | power cut: any subset of unflushed writes, torn | G2: stable after the first read |
 //! | errors; a failed write may have happened in part | G1: uncertain bytes are not cached |
+//! | a failed flush, that lost writes | G2: what is left is read, whatever the cache had (in write-through) |
 //! | a file written by somebody else while stopped (its change time tells) | that volume starts cold |
 //! | it grows while it is served, and the volume with it; either end may cut an extent | G1: what the origin has there is read |
 //!

@@ -111,6 +111,24 @@ impl Oracle {
         }
     }
 
+    /// No write of the sector is in flight.
+    pub(crate) fn is_quiet(&self, sector: usize) -> bool {
+        self.sectors[sector].iter().all(|version| version.ended != u64::MAX)
+    }
+
+    /// A flush failed: of what was answered and is not durable, anything may be left.
+    pub(crate) fn lost(&mut self, now: u64) {
+        for (versions, pinned) in self.sectors.iter_mut().zip(&mut self.pinned) {
+            let all = versions.clone();
+            if all.iter().any(|v| !v.durable && v.ended != u64::MAX) {
+                let is_left = |v: &Version| !all.iter().any(|f| f.durable && f.issued > v.ended);
+                let answered = versions.iter_mut().filter(|v| v.ended != u64::MAX && is_left(v));
+                answered.for_each(|version| version.ended = now);
+                *pinned = None;
+            }
+        }
+    }
+
     /// Values that a read between `start` and now may see.
     pub(crate) fn may_see(&self, sector: usize, start: u64, value: u64) -> bool {
         if let Some((pinned, since)) = self.pinned[sector]

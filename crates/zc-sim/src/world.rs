@@ -319,7 +319,12 @@ impl World {
         }
         let (action, issued) = self.pending.swap_remove(index);
         let event = self.perform(&action, issued);
-        if self.rng.random_bool(0.4) {
+        // What a failed flush loses is lost when it is said.
+        let lost = matches!(
+            (&action, &event),
+            (Action::OriginFlush { .. }, Event::OriginDone { result: Err(_), .. })
+        );
+        if !lost && self.rng.random_bool(0.4) {
             self.trace(|| format!("  effect of what ends as {event:?}"));
             self.unheard.push(event);
         } else {

@@ -13,7 +13,7 @@ use world::{Shape, V, W, World, half, volume};
 use zc_cache::config::{Mode, VolumeConfig};
 use zc_cache::seam::RequestKind;
 use zc_cache::{RESIDENCY_EXTENTS_MAX, Residency};
-use zc_core::{FingerprintKind, WeuSlot};
+use zc_core::{ErrorKind, FingerprintKind, WeuSlot};
 
 const EXTENT: u64 = 8 << 10;
 
@@ -392,6 +392,82 @@ fn a_learned_recipe_goes_with_the_next_write() {
     world.submit(W, 5 * EXTENT, EXTENT, RequestKind::Trim { fua: false });
     world.read(W, 0, 8 * EXTENT);
     assert_eq!(world.stat("recipe_hits"), 6);
+    world.stop();
+}
+
+/// The origin loses what was written since the last flush, which fails.
+fn lose_unflushed(world: &mut World, before: Vec<u8>) {
+    world.origin_flushes_fail = true;
+    let flush = world.submit(V, 0, 0, RequestKind::Flush);
+    assert_eq!(world.replies.remove(&flush).unwrap().0, Err(ErrorKind::Io));
+    world.origin_flushes_fail = false;
+    *world.origins.get_mut(&V).unwrap() = before;
+}
+
+#[test]
+fn a_flush_of_ours_that_failed_fails_the_next_one_of_a_client() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 8192));
+    world.origin_flushes_fail = true;
+    // Idle for long enough to retire its region.
+    world.tick(5000);
+    world.tick(5000);
+    world.origin_flushes_fail = false;
+    let flush = |world: &mut World| {
+        let flush = world.submit(V, 0, 0, RequestKind::Flush);
+        world.replies.remove(&flush).unwrap().0
+    };
+    assert_eq!((flush(&mut world), flush(&mut world)), (Err(ErrorKind::Io), Ok(())));
+    world.stop();
+}
+
+#[test]
+fn what_a_failed_flush_may_have_lost_is_not_found_again_by_its_content() {
+    let learned_recipes_bytes = 64 << 10;
+    let mut world = World::new(Shape { learned_recipes_bytes, ..Shape::default() });
+    world.configure(VolumeConfig { recipes: false, ..volume(V, 4 << 20) });
+    let before = world.origins[&V].clone();
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    world.write(V, 0, &image);
+    world.tick(100);
+    lose_unflushed(&mut world, before);
+    world.read(V, 0, 64 * EXTENT);
+    assert_eq!((world.stat("recipe_hits"), world.origin_reads.is_empty()), (0, false));
+    world.stop();
+}
+
+#[test]
+fn what_a_failed_flush_may_have_lost_is_not_read_from_memory() {
+    let mut world = World::new(Shape { read_buffer_bytes: 1 << 20, ..Shape::default() });
+    let before = world.origins[&V].clone();
+    // A part of an extent, of which the cache has nothing else; a whole extent, of which a reader took a part.
+    world.write(V, 0, &half(1, 512));
+    world.write(V, 8 * EXTENT, &half(2, 8192));
+    world.tick(100);
+    world.read(V, 8 * EXTENT, 512);
+    lose_unflushed(&mut world, before);
+    world.read(V, 0, 512);
+    world.read(V, 8 * EXTENT + 512, 512);
+    world.stop();
+}
+
+#[test]
+fn what_a_failed_flush_may_have_lost_is_not_inserted_afterwards() {
+    let mut world = World::new(Shape::default());
+    let before = world.origins[&V].clone();
+    world.write(V, 0, &half(1, 512));
+    world.origin_reads_hang = true;
+    let read = world.submit_read(V, 0, EXTENT);
+    let written = world.origins[&V].clone();
+    lose_unflushed(&mut world, before);
+    world.end_origin_reads();
+    let (result, bytes) = world.replies.remove(&read).expect("it is answered");
+    assert_eq!(
+        (result, bytes.as_deref()),
+        (Ok(()), Some(&written[..8192])),
+        "it was there when it was asked"
+    );
+    world.read(V, 0, EXTENT);
     world.stop();
 }
 

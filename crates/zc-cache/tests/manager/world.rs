@@ -85,6 +85,8 @@ pub(crate) struct World {
     pub(crate) compressions: Option<Vec<Event>>,
     /// Flushes of origins do not end.
     pub(crate) origin_flushes_hang: bool,
+    /// Flushes of origins fail.
+    pub(crate) origin_flushes_fail: bool,
     /// Reads of origins do not end; what they brought is what was there when they began.
     pub(crate) origin_reads_hang: bool,
     hanging: Vec<Event>,
@@ -244,6 +246,7 @@ impl World {
             weus_hang: false,
             journal_hangs: false,
             origin_flushes_hang: false,
+            origin_flushes_fail: false,
             origin_reads_hang: false,
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
@@ -535,6 +538,9 @@ impl World {
             }
             Action::OriginFlush { op, .. } if self.origin_flushes_hang => {
                 self.hanging.push(Event::OriginDone { op, result: ok });
+            }
+            Action::OriginFlush { op, .. } if self.origin_flushes_fail => {
+                events.push_back(Event::OriginDone { op, result: Err(ErrorKind::Io) });
             }
             Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
             Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
