@@ -1,8 +1,8 @@
 //! Recently used WEU headers: full fingerprints, so that a hint of the fingerprint index can be proved (G7).
 //!
 //! The headers of the open WEU and of WEUs being written are always here; of the others as many as have a bounded number
-//! of fingerprints together, least recently used first to go. Streams of duplicates find their originals in few WEUs, so
-//! one header read of some 30 KiB serves hundreds of them.
+//! of fingerprints together, least recently used first to go; one without any counts as one. Streams of duplicates find
+//! their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
 
 use zc_core::{Fingerprint, Generation, Map, WeuSlot};
 
@@ -17,16 +17,23 @@ pub(crate) struct Stored {
 struct Header {
     generation: Generation,
     prints: Map<Fingerprint, Stored>,
-    /// In memory because its WEU is.
-    resident: bool,
+    /// Stays while its WEU does.
+    unit_in_memory: bool,
     used: u64,
+}
+
+impl Header {
+    /// What it counts for.
+    fn weight(&self) -> usize {
+        self.prints.len().max(1)
+    }
 }
 
 /// The headers.
 #[derive(Debug)]
 pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
-    /// Fingerprints of headers that are not resident.
+    /// Weight of the headers of WEUs that are on the device alone.
     settled_prints: usize,
     settled_prints_max: usize,
     clock: u64,
@@ -41,7 +48,7 @@ impl HeaderCache {
     /// Begins the header of a WEU that opens.
     pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
         self.clock += 1;
-        self.put(slot, Header { generation, prints: Map::default(), resident: true, used: self.clock });
+        self.put(slot, Header { generation, prints: Map::default(), unit_in_memory: true, used: self.clock });
     }
 
     /// Adds an extent to a WEU's header.
@@ -53,19 +60,20 @@ impl HeaderCache {
 
     /// The WEU is on the device now: its header may go when it is not used.
     pub(crate) fn settle(&mut self, slot: WeuSlot) {
-        if let Some(header) = self.headers.get_mut(&slot)
-            && header.resident
-        {
-            header.resident = false;
-            self.settled_prints += header.prints.len();
+        let Some(header) = self.headers.get_mut(&slot).filter(|header| header.unit_in_memory) else { return };
+        if header.prints.is_empty() {
+            self.headers.remove(&slot);
+            return;
         }
+        header.unit_in_memory = false;
+        self.settled_prints += header.weight();
         self.shrink();
     }
 
     /// Puts in a header that was read.
     pub(crate) fn load(&mut self, slot: WeuSlot, generation: Generation, prints: Map<Fingerprint, Stored>) {
         self.clock += 1;
-        self.put(slot, Header { generation, prints, resident: false, used: self.clock });
+        self.put(slot, Header { generation, prints, unit_in_memory: false, used: self.clock });
         self.shrink();
     }
 
@@ -93,24 +101,24 @@ impl HeaderCache {
 
     pub(crate) fn remove(&mut self, slot: WeuSlot) {
         if let Some(header) = self.headers.remove(&slot)
-            && !header.resident
+            && !header.unit_in_memory
         {
-            self.settled_prints -= header.prints.len();
+            self.settled_prints -= header.weight();
         }
     }
 
     fn put(&mut self, slot: WeuSlot, header: Header) {
         self.remove(slot);
-        if !header.resident {
-            self.settled_prints += header.prints.len();
+        if !header.unit_in_memory {
+            self.settled_prints += header.weight();
         }
         self.headers.insert(slot, header);
     }
 
-    /// The header used last stays however many fingerprints it has: somebody waits for it.
+    /// A header that was just put in stays however many fingerprints it has: somebody waits for it.
     fn shrink(&mut self) {
         while self.settled_prints > self.settled_prints_max {
-            let old = self.headers.iter().filter(|(_, h)| !h.resident && h.used < self.clock);
+            let old = self.headers.iter().filter(|(_, h)| !h.unit_in_memory && h.used < self.clock);
             let Some((slot, _)) = old.min_by_key(|(slot, h)| (h.used, **slot)) else { return };
             self.remove(*slot);
         }
@@ -165,5 +173,21 @@ mod tests {
         assert_eq!((here(&mut headers), headers.settled_prints), (vec![4, 5], 7));
         headers.load(WeuSlot(0), generation, prints(0..9));
         assert_eq!(here(&mut headers), [0], "more than all may have, and alone");
+    }
+
+    #[test]
+    fn headers_without_fingerprints_are_bounded_too() {
+        let mut headers = HeaderCache::new(4);
+        for slot in 0..6 {
+            headers.load(WeuSlot(slot), Generation(1), prints(0..0));
+        }
+        assert_eq!(headers.headers.len(), 4);
+        headers.open(WeuSlot(6), Generation(1));
+        headers.settle(WeuSlot(6));
+        assert_eq!(
+            (headers.headers.len(), headers.settled_prints),
+            (4, 4),
+            "nobody will look for anything in it"
+        );
     }
 }

@@ -19,7 +19,7 @@ use crate::file_index::{Mapping, Place};
 use crate::headers::Stored;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, Digest};
+use crate::seam::{Action, Digest, Purpose};
 use crate::streams::StreamId;
 use crate::tracks::{ExpectHeld, Guard};
 
@@ -29,6 +29,8 @@ const RUN_BYTES_MAX: u32 = 128 << 10;
 const RUN_AGE_MS: u64 = 50;
 /// Headers being read to prove hints.
 const HINT_LOADS_MAX: usize = 16;
+/// Those of them that nobody waits for yet.
+const HINT_LOADS_AHEAD_MAX: usize = HINT_LOADS_MAX / 2;
 /// Candidate slots looked at per fingerprint.
 const CANDIDATES_MAX: usize = 4;
 /// Times a job goes back to the lookup after headers were read.
@@ -284,21 +286,22 @@ impl CacheManager {
         true
     }
 
-    /// A content will be looked for soon: headers that may have it are read now.
+    /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
     pub(crate) fn expect_print(&mut self, print: &Fingerprint) {
         for slot in self.candidates(print) {
-            if self.headers.find(slot, print).is_none() && self.slots.is_on_device(slot) {
+            let has_room = self.inserts.header_waits.len() < HINT_LOADS_AHEAD_MAX;
+            if has_room && self.headers.find(slot, print).is_none() && self.slots.is_on_device(slot) {
                 self.load_header(slot);
             }
         }
     }
 
     pub(crate) fn want_header(&mut self, id: u64, slot: WeuSlot, print: &Fingerprint) {
-        if self.headers.find(slot, print).is_some() || !self.slots.is_on_device(slot) {
+        if self.headers.find(slot, print).is_some() {
             self.stats.hint_misses += 1;
             return;
         }
-        if !self.load_header(slot) {
+        if !self.slots.is_on_device(slot) || !self.load_header(slot) {
             return;
         }
         self.inserts.header_waits.entry(slot).or_default().push(id);
@@ -322,11 +325,13 @@ impl CacheManager {
         result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
     ) {
         self.slots.unpin(slot);
-        if let Ok(Some(header)) = result
-            && self.slots.get(slot).generation == header.generation
-            && self.slots.get(slot).weu_seq == header.weu_seq
-        {
-            self.load_prints(header);
+        let (generation, weu_seq) = (self.slots.get(slot).generation, self.slots.get(slot).weu_seq);
+        match result {
+            Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
+                self.load_prints(header);
+            }
+            // What it has cannot be proved, and is not asked for again with each miss.
+            _ => self.headers.load(slot, generation, Map::default()),
         }
         for id in self.inserts.header_waits.remove(&slot).unwrap_or_default() {
             let waits = self.header_waits_of(id);
@@ -341,6 +346,10 @@ impl CacheManager {
             } else {
                 self.look_up(id);
             }
+        }
+        match *result {
+            Ok(_) => self.device_read_worked(),
+            Err(error) => self.device_read_failed(Purpose::HeaderRead, error),
         }
     }
 

@@ -193,11 +193,18 @@ impl CacheManager {
         let op = self.reads.get(&read).expect_held();
         let (volume, offset, stream) = (op.volume, op.offset_bytes, op.stream);
         let dest = BufSlice { buf: op.buf, start_bytes: 0, len_bytes: op.len_bytes };
-        let mut sorted = Sorted::default();
+        let (mut sorted, mut unknown) = (Sorted::default(), None);
         for portion in portions(volume, offset, dest, self.extent_bytes) {
-            if !self.sort(read, portion, &mut sorted) && !self.wait_for_headers(read, portion, stream) {
+            if self.sort(read, portion, &mut sorted) {
+                continue;
+            }
+            unknown = Some(portion.key);
+            if !self.wait_for_headers(read, portion, stream) {
                 sorted.miss(portion);
             }
+        }
+        if let Some(key) = unknown {
+            self.expect_learned(key);
         }
         self.read_sorted(read, sorted, stream);
     }
@@ -511,7 +518,7 @@ impl CacheManager {
                     }
                     self.refetch(&part.waiters);
                 }
-                self.device_read_failed(error);
+                self.device_read_failed(Purpose::ExtentRead, error);
             }
         }
     }
@@ -923,14 +930,14 @@ impl CacheManager {
             })
     }
 
-    fn device_read_worked(&mut self) {
+    pub(crate) fn device_read_worked(&mut self) {
         self.read_errors_in_row(false);
     }
 
-    fn device_read_failed(&mut self, error: ErrorKind) {
+    pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
         self.stats.device_read_errors += 1;
         if self.read_errors_in_row(true) {
-            self.fail_cache(Purpose::ExtentRead, error);
+            self.fail_cache(purpose, error);
         }
     }
 }

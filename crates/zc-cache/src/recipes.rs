@@ -206,8 +206,8 @@ impl CacheManager {
     }
 
     /// A miss: what is read next may be known too.
-    fn expect_learned(&mut self, key: ExtentKey) {
-        if self.recipes.learned.runs.is_empty() {
+    pub(crate) fn expect_learned(&mut self, key: ExtentKey) {
+        if self.recipes.learned.runs.is_empty() || !self.uses_recipes(key.volume) || self.stopping {
             return;
         }
         for ahead in 1..=LEARNED_AHEAD {
@@ -226,8 +226,8 @@ impl CacheManager {
         {
             return None;
         }
-        if self.is_mapped(key) {
-            // Its volume's sample has not been seen yet.
+        // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
+        if self.is_mapped(key) || self.journal_is_pressed() {
             return None;
         }
         let (print, learned) = self.recipes.print(key)?;
@@ -280,7 +280,6 @@ impl CacheManager {
             return;
         }
         if !self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
-            self.expect_learned(key);
             return;
         }
         let run = Run::of(key);

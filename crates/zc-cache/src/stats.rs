@@ -153,7 +153,7 @@ stats! {
     recipe_hits_learned,
     /// Misses that waited for a header, as a learned recipe may make hits of them.
     recipe_waits,
-    /// Those of them that became hits.
+    /// Those of them that did not ask the origin afterwards, as a rule because they were hits.
     recipe_waits_hit,
     /// WEUs written.
     weu_writes,
