@@ -476,6 +476,7 @@ impl CacheManager {
         let room = self.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
         let fitting = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(RECORDS_PER_BLOCK);
         let mut records = records;
+        self.stats.checkpoint_left_out += zc_core::u64_from_usize(records.len().saturating_sub(fitting));
         records.truncate(fitting);
         if records.is_empty() {
             return true;

@@ -167,6 +167,8 @@ stats! {
     journal_bytes_written,
     /// Bytes written to the device for checkpoints.
     checkpoint_bytes_written,
+    /// Duplicates and zero extents that checkpoints had no room for: misses after a restart.
+    checkpoint_left_out,
     /// Bytes written to the device for region maps.
     region_map_bytes_written,
     /// Checkpoints committed.
