@@ -162,7 +162,8 @@ impl CacheManager {
             return;
         };
         let writes = volume.writes_ended;
-        let settled = volume.direct_ended <= volume.writes_flushed && volume.direct_writes == 0;
+        let flushed = volume.direct_ended <= volume.writes_flushed && volume.owes_error.is_none();
+        let settled = flushed && volume.direct_writes == 0;
         if self.fence(request.volume).is_some() {
             self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
