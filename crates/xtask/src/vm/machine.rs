@@ -40,6 +40,8 @@ const SLOW_IOPS: u32 = 400;
 /// What a machine has.
 #[derive(Debug, Clone)]
 pub(crate) struct Hardware {
+    /// With more than one, every wake-up of an idle one costs dear.
+    pub(crate) processors: u32,
     pub(crate) memory_mib: u32,
     /// `vdb` and so on, in this order.
     pub(crate) disks: Vec<Disk>,
@@ -83,7 +85,7 @@ impl Hardware {
         };
         let slow = Disk { iops: Some(SLOW_IOPS), is_direct: false, ..disk(ORIGIN, 512, 4096) };
         let disks = vec![disk("ssd", 96, 512), slow, disk("small", 64, 4096)];
-        Self { memory_mib: 1024, disks, is_release: false, has_monitor: false }
+        Self { processors: 1, memory_mib: 1024, disks, is_release: false, has_monitor: false }
     }
 }
 
@@ -279,9 +281,10 @@ impl Bench {
         disk_option: &dyn Fn(&Disk) -> String,
     ) -> Command {
         let mut command = Command::new("qemu-system-x86_64");
-        // One processor: with more, every wake-up of an idle one costs dear.
-        command.args(["-accel", "tcg", "-cpu", PROCESSOR, "-smp", "1"]);
+        command.args(["-accel", "tcg", "-cpu", PROCESSOR]);
         command.args([
+            "-smp",
+            &self.hardware.processors.to_string(),
             "-m",
             &self.hardware.memory_mib.to_string(),
             "-nic",
