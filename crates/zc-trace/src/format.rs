@@ -15,7 +15,8 @@ pub enum Format {
     /// then the sizes of the block after LZ4 and Zstandard.
     Fingerprints,
     /// FIU: `ts_ns pid process lba512 nsect W|R major minor md5` (Koller and Rangaswami, FAST 2010). One MD5
-    /// for each 4 KiB or, in the traces of home directories, for each sector, without spaces between them.
+    /// for each 4 KiB or, in the traces of home directories, for each sector, without spaces between them. Lines of one
+    /// process that follow each other on the disk, within 200 us, were one request and are taken as one.
     Fiu,
     /// Microsoft Research Cambridge CSV: `filetime,host,disk,Read|Write,offset,length,response`.
     Msr,

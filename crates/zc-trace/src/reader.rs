@@ -157,11 +157,23 @@ impl Reader {
         self.lines
     }
 
-    /// What the next line says; `None` at the end.
+    /// What the next line or record says, or a further piece of the last one; `None` at the end. Counts.
     fn next_parsed(&mut self) -> std::io::Result<Option<Parsed>> {
         if let Some(recording) = &mut self.recording {
-            return recording.next(&mut *self.bytes);
+            let found = recording.next(&mut *self.bytes)?;
+            let is_piece = matches!(&found, Some(Ok(Some(request))) if request.continues);
+            self.lines += u64::from(found.is_some() && !is_piece);
+            return Ok(found);
         }
+        if let Some(piece) = self.parser.piece() {
+            return Ok(Some(Ok(Some(piece))));
+        }
+        let found = self.next_line()?;
+        self.lines += u64::from(found.is_some());
+        Ok(found)
+    }
+
+    fn next_line(&mut self) -> std::io::Result<Option<Parsed>> {
         if let Some(len) = self.format.record_bytes() {
             self.line.clear();
             let limit = u64::try_from(len).unwrap_or(u64::MAX);
@@ -171,9 +183,6 @@ impl Reader {
                 _ if got < len => Some(Err("the last record is cut")),
                 _ => Some(record(self.format, &self.line)),
             });
-        }
-        if let Some(piece) = self.parser.piece() {
-            return Ok(Some(Ok(Some(piece))));
         }
         Ok(match next_line(&mut *self.bytes, &mut self.line)? {
             Line::End => None,
@@ -187,8 +196,6 @@ impl Reader {
             let place = self.lines;
             let parsed = self.next_parsed().map_err(|source| TraceError::Read { place, source })?;
             let Some(parsed) = parsed else { return Ok(None) };
-            // A request in pieces was one record.
-            self.lines += u64::from(!matches!(&parsed, Ok(Some(request)) if request.continues));
             match parsed {
                 Ok(None) => {}
                 Ok(Some(request)) => {

@@ -23,6 +23,7 @@ pub(crate) struct TextParser {
     lines: u64,
     /// What is left of the request of the last line.
     pieces: VecDeque<Request>,
+    joiner: fiu::Joiner,
 }
 
 /// Fields of a line, taken one after the other.
@@ -120,9 +121,9 @@ fn fingerprints(fields: &mut Fields<'_>) -> Parsed {
     Ok(Some(Request { content: Some(content), ..found }))
 }
 
-fn fiu(fields: &mut Fields<'_>) -> Result<Vec<Request>, &'static str> {
-    let time = fields.number()?;
-    fields.skip(2)?;
+fn fiu(fields: &mut Fields<'_>, joiner: &mut fiu::Joiner) -> Result<VecDeque<Request>, &'static str> {
+    let (time, process) = (fields.number()?, fields.number()?);
+    fields.skip(1)?;
     let (lba, sectors) = (fields.number()?, fields.number()?);
     let op = op(fields.text()?)?;
     let (major, minor) = (fields.number()?, fields.number()?);
@@ -130,7 +131,9 @@ fn fiu(fields: &mut Fields<'_>) -> Result<Vec<Request>, &'static str> {
     // As Linux packs them: twelve bits of major, twenty of minor.
     let device = times(major, 1 << 20)?.checked_add(minor).ok_or("a device number is out of range")?;
     let found = request(time, device, op, times(lba, SECTOR)?, times(sectors, SECTOR)?)?;
-    fiu::pieces(found, fingerprints)
+    let mut pieces = fiu::pieces(found, fingerprints)?;
+    joiner.join(process, &mut pieces);
+    Ok(pieces.into())
 }
 
 fn msr(fields: &mut Fields<'_>) -> Parsed {
@@ -235,8 +238,8 @@ fn blkparse(fields: &mut Fields<'_>) -> Parsed {
 }
 
 impl TextParser {
-    pub(crate) const fn new(format: Format) -> Self {
-        Self { format, lines: 0, pieces: VecDeque::new() }
+    pub(crate) fn new(format: Format) -> Self {
+        Self { format, lines: 0, pieces: VecDeque::new(), joiner: fiu::Joiner::default() }
     }
 
     /// A further piece of the request of the last line, to be taken before the next line is parsed.
@@ -263,7 +266,7 @@ impl TextParser {
         let found = match self.format {
             Format::Fingerprints => fingerprints(&mut space),
             Format::Fiu => {
-                self.pieces = fiu(&mut space)?.into();
+                self.pieces = fiu(&mut space, &mut self.joiner)?;
                 Ok(self.pieces.pop_front())
             }
             Format::Msr => msr(&mut comma),
@@ -278,7 +281,10 @@ impl TextParser {
         }?;
         // SPC allows fields of the writer's own behind its five.
         if self.format != Format::Spc {
-            comma_or_space(self.format, &mut comma, &mut space).inspect_err(|_| self.pieces.clear())?;
+            comma_or_space(self.format, &mut comma, &mut space).inspect_err(|_| {
+                self.pieces.clear();
+                self.joiner.forget();
+            })?;
         }
         Ok(found)
     }
