@@ -13,6 +13,7 @@ use zc_format::ExtentError;
 
 use crate::dirty::Body;
 use crate::file_index::Mapping;
+use crate::header_reads::HeaderWaiter;
 use crate::headers::Stored;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
@@ -49,7 +50,6 @@ pub(crate) struct DirtyJob {
     scratch: Option<(BufId, Codec)>,
     proving: Option<Proving>,
     outcome: Option<Outcome>,
-    pub(crate) waits: u32,
     lookups: u8,
 }
 
@@ -74,7 +74,6 @@ impl CacheManager {
             scratch: None,
             proving: None,
             outcome: None,
-            waits: 0,
             lookups: 0,
         };
         self.wb.jobs.insert(id, job);
@@ -104,6 +103,7 @@ impl CacheManager {
         job.lookups += 1;
         let (print, key, first) = (job.print.expect_held(), job.key, job.lookups == 1);
         let dedup = self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
+        let waiter = HeaderWaiter::Dirty(id);
         if dedup {
             let candidates = self.candidates(&print);
             for slot in &candidates {
@@ -120,10 +120,10 @@ impl CacheManager {
                 }
             }
             if first {
-                candidates.into_iter().for_each(|slot| self.want_header(id, slot, &print));
+                candidates.into_iter().for_each(|slot| self.wait_for_header(waiter, slot, &print));
             }
         }
-        if self.wb.jobs.get(&id).expect_held().waits == 0 {
+        if !self.header_reads.is_waiting(waiter) {
             self.compress_dirty(id);
         }
     }

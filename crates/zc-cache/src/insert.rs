@@ -16,10 +16,11 @@ use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generat
 use zc_format::{ExtentError, WeuHeader};
 
 use crate::file_index::{Mapping, Place};
+use crate::header_reads::HeaderWaiter;
 use crate::headers::Stored;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
-use crate::seam::{Action, Digest, Purpose};
+use crate::seam::{Action, Digest};
 use crate::streams::StreamId;
 use crate::tracks::{ExpectHeld, Guard};
 
@@ -27,10 +28,6 @@ use crate::tracks::{ExpectHeld, Guard};
 const RUN_BYTES_MAX: u32 = 128 << 10;
 /// A stream's run is placed after this long even if it is short.
 const RUN_AGE_MS: u64 = 50;
-/// Headers being read to prove hints.
-const HINT_LOADS_MAX: usize = 16;
-/// Those of them that nobody waits for yet.
-const HINT_LOADS_AHEAD_MAX: usize = HINT_LOADS_MAX / 2;
 /// Candidate slots looked at per fingerprint.
 const CANDIDATES_MAX: usize = 4;
 /// Times a job goes back to the lookup after headers were read.
@@ -65,7 +62,6 @@ pub(crate) struct Job {
     /// How it is being compressed; the volume's setting may change meanwhile.
     codec: Codec,
     options: InsertOptions,
-    waits: u32,
     lookups: u8,
     /// Slot pinned while its extent is compared.
     comparing: Option<(WeuSlot, Generation, Stored)>,
@@ -92,7 +88,6 @@ pub(crate) struct Inserts {
     stream_runs: Map<StreamId, u64>,
     pub(crate) ready: VecDeque<u64>,
     bytes: u64,
-    header_waits: Map<WeuSlot, Vec<u64>>,
 }
 
 impl Inserts {
@@ -195,7 +190,6 @@ impl CacheManager {
             scratch: None,
             codec: Codec::Raw,
             options,
-            waits: 0,
             lookups: 0,
             comparing: None,
         };
@@ -222,10 +216,11 @@ impl CacheManager {
     }
 
     /// Step 2. Goes on at once, or when the headers of candidate slots have been read.
-    fn look_up(&mut self, id: u64) {
+    pub(crate) fn look_up(&mut self, id: u64) {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
         let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
+        let waiter = HeaderWaiter::Insert(id);
         let candidates = self.candidates(&print);
         for slot in &candidates {
             if let Some((generation, stored)) = self.find_print(*slot, &print) {
@@ -235,10 +230,10 @@ impl CacheManager {
         }
         if may_wait {
             for slot in candidates {
-                self.want_header(id, slot, &print);
+                self.wait_for_header(waiter, slot, &print);
             }
         }
-        if self.inserts.jobs.get(&id).expect_held().waits == 0 {
+        if !self.header_reads.is_waiting(waiter) {
             self.not_found(id);
         }
     }
@@ -266,90 +261,6 @@ impl CacheManager {
             generation: self.slots.short(generation),
             offset_units: stored.offset_units,
             pages: stored.pages,
-        }
-    }
-
-    /// Has a header read for its fingerprints, unless too many are. Whether it is being read.
-    fn load_header(&mut self, slot: WeuSlot) -> bool {
-        if self.inserts.header_waits.contains_key(&slot) {
-            return true;
-        }
-        if self.inserts.header_waits.len() >= HINT_LOADS_MAX {
-            return false;
-        }
-        self.inserts.header_waits.insert(slot, Vec::new());
-        self.stats.hint_header_reads += 1;
-        self.slots.pin(slot);
-        let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.op(OpKind::HeaderPrints(slot));
-        self.out.push(Action::ReadHeader { op, slot, hint_bytes });
-        true
-    }
-
-    /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
-    pub(crate) fn expect_print(&mut self, print: &Fingerprint) {
-        for slot in self.candidates(print) {
-            let has_room = self.inserts.header_waits.len() < HINT_LOADS_AHEAD_MAX;
-            if has_room && self.headers.find(slot, print).is_none() && self.slots.is_on_device(slot) {
-                self.load_header(slot);
-            }
-        }
-    }
-
-    pub(crate) fn want_header(&mut self, id: u64, slot: WeuSlot, print: &Fingerprint) {
-        if self.headers.find(slot, print).is_some() {
-            self.stats.hint_misses += 1;
-            return;
-        }
-        if !self.slots.is_on_device(slot) || !self.load_header(slot) {
-            return;
-        }
-        self.inserts.header_waits.entry(slot).or_default().push(id);
-        *self.header_waits_of(id) += 1;
-    }
-
-    /// For how many headers a job or a miss waits.
-    fn header_waits_of(&mut self, id: u64) -> &mut u32 {
-        if let Some(job) = self.wb.jobs.get_mut(&id) {
-            return &mut job.waits;
-        }
-        if let Some(miss) = self.recipes.waiting.get_mut(&id) {
-            return &mut miss.waits;
-        }
-        &mut self.inserts.jobs.get_mut(&id).expect_held().waits
-    }
-
-    pub(crate) fn prints_loaded(
-        &mut self,
-        slot: WeuSlot,
-        result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
-    ) {
-        self.slots.unpin(slot);
-        let (generation, weu_seq) = (self.slots.get(slot).generation, self.slots.get(slot).weu_seq);
-        match result {
-            Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
-                self.load_prints(header);
-            }
-            // What it has cannot be proved, and is not asked for again with each miss.
-            _ => self.headers.load(slot, generation, Map::default()),
-        }
-        for id in self.inserts.header_waits.remove(&slot).unwrap_or_default() {
-            let waits = self.header_waits_of(id);
-            *waits -= 1;
-            if *waits > 0 {
-                continue;
-            }
-            if self.wb.jobs.contains_key(&id) {
-                self.look_up_dirty(id);
-            } else if self.recipes.waiting.contains_key(&id) {
-                self.headers_arrived(id);
-            } else {
-                self.look_up(id);
-            }
-        }
-        match *result {
-            Ok(_) => self.device_read_worked(),
-            Err(error) => self.device_read_failed(Purpose::HeaderRead, error),
         }
     }
 

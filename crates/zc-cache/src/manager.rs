@@ -32,16 +32,20 @@ use crate::destage::Gather;
 use crate::dirty_replay::DirtyReplay;
 use crate::dirty_unit::Part;
 use crate::file_index::{FileIndex, IndexShape, SweepCursor};
+use crate::fill::Fill;
 use crate::fingerprint_index::FingerprintIndex;
 use crate::ghost::SeenFilter;
+use crate::header_reads::HeaderReads;
 use crate::headers::HeaderCache;
+use crate::hit::Hit;
 use crate::insert::Inserts;
 use crate::journal::Journal;
 use crate::load::Load;
 use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
 use crate::policy::{ReplacementPolicy, policy};
 use crate::probe::Probes;
-use crate::read::{Fill, Hit, Prefetched, ReadOp};
+use crate::read::ReadOp;
+use crate::read_ahead::Prefetched;
 use crate::read_buffer::ReadBuffer;
 use crate::recipes::Recipes;
 use crate::regions::Regions;
@@ -177,6 +181,7 @@ pub struct CacheManager {
     pub(crate) waiting_room: VecDeque<u64>,
     pub(crate) waiting_mark: Vec<u64>,
     pub(crate) inserts: Inserts,
+    pub(crate) header_reads: HeaderReads,
     pub(crate) wb: WriteBack,
     pub(crate) gathers: Map<u64, Gather>,
     pub(crate) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
@@ -301,6 +306,7 @@ impl CacheManager {
             waiting_room: VecDeque::new(),
             waiting_mark: Vec::new(),
             inserts: Inserts::default(),
+            header_reads: HeaderReads::default(),
             wb: WriteBack::new(start.journal_proved),
             gathers: Map::default(),
             dirty_replays: BTreeMap::new(),
@@ -391,7 +397,7 @@ impl CacheManager {
             Event::HeaderRead { op, result } => match self.take_op(op) {
                 OpKind::HeaderLoad(slot) => self.header_loaded(slot, result),
                 OpKind::HeaderEvict(slot) => self.evict_with_header(slot, result),
-                OpKind::HeaderPrints(slot) => self.prints_loaded(slot, &result),
+                OpKind::HeaderPrints(slot) => self.header_read(slot, &result),
                 other => panic!("header read for {other:?}"),
             },
             Event::Hashed { op, digest } => match self.take_op(op) {

@@ -11,8 +11,9 @@ use zc_format::ExpectedExtent;
 use crate::config::OnLoss;
 use crate::dirty::{Body, Visible};
 use crate::file_index::{Mapping, Place};
+use crate::hit::HitPart;
 use crate::manager::CacheManager;
-use crate::read::{Found, HitPart, Portion, Waiter, Wanted, portions, sector_range};
+use crate::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
 use crate::seam::{Action, Request};
 use crate::tracks::ExpectHeld;
 

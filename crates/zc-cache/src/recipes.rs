@@ -23,6 +23,7 @@ use std::collections::VecDeque;
 use zc_core::{ExtentKey, ExtentNo, Fingerprint, Map, VolumeId, u64_from_usize, usize_from_u64};
 
 use crate::file_index::{Mapping, Place};
+use crate::header_reads::HeaderWaiter;
 use crate::manager::{CacheManager, OpKind};
 use crate::persist::Health;
 use crate::read::Portion;
@@ -118,8 +119,6 @@ pub(crate) struct RecipeWait {
     read: u64,
     portion: Portion,
     stream: Option<StreamId>,
-    /// Headers being read for it.
-    pub(crate) waits: u32,
 }
 
 /// Known fingerprints of extents that are not cached.
@@ -215,7 +214,7 @@ impl CacheManager {
             if let Some(print) = self.recipes.learned.get(next)
                 && !self.is_mapped(next)
             {
-                self.expect_print(&print);
+                self.read_headers_ahead(&print);
             }
         }
     }
@@ -253,14 +252,14 @@ impl CacheManager {
             return false;
         }
         let id = self.number();
-        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream, waits: 0 });
+        let waiter = HeaderWaiter::Miss(id);
         for slot in self.candidates(&print) {
-            self.want_header(id, slot, &print);
+            self.wait_for_header(waiter, slot, &print);
         }
-        if self.recipes.waiting.get(&id).is_some_and(|wait| wait.waits == 0) {
-            self.recipes.waiting.remove(&id);
+        if !self.header_reads.is_waiting(waiter) {
             return false;
         }
+        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
         self.stats.recipe_waits += 1;
         self.reads.get_mut(&read).expect_held().pending += 1;
         true
@@ -268,7 +267,7 @@ impl CacheManager {
 
     /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
     pub(crate) fn headers_arrived(&mut self, id: u64) {
-        let RecipeWait { read, portion, stream, .. } = self.recipes.waiting.remove(&id).expect_held();
+        let RecipeWait { read, portion, stream } = self.recipes.waiting.remove(&id).expect_held();
         let hit = self.read_again(read, portion, stream);
         self.stats.recipe_waits_hit += u64::from(hit);
     }
@@ -328,7 +327,7 @@ impl CacheManager {
         let recipes: Vec<Recipe> = current.collect();
         for recipe in &recipes {
             if let Recipe::Print(print) = recipe {
-                self.expect_print(print);
+                self.read_headers_ahead(print);
             }
         }
         self.recipes.insert(run, recipes);

@@ -1,0 +1,246 @@
+//! Reads of the origin that may fill the cache.
+//!
+//! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
+//! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted.
+
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, VolumeId};
+
+use crate::config::{Admission, Mode};
+use crate::insert::InsertOptions;
+use crate::manager::{CacheManager, OpKind};
+use crate::persist::Health;
+use crate::read::{Portion, Waiter};
+use crate::read_ahead::Prefetched;
+use crate::seam::Action;
+use crate::streams::StreamId;
+use crate::tracks::{ExpectHeld, Guard};
+
+/// Largest single fill.
+pub(crate) const FILL_BYTES_MAX: u64 = 4 << 20;
+
+/// An origin read that may fill the cache.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    volume: VolumeId,
+    first: ExtentNo,
+    buf: BufId,
+    start_bytes: u32,
+    guards: Vec<Option<Guard>>,
+    admitted: Vec<bool>,
+    pub(crate) waiters: Vec<(Waiter, bool)>,
+    prefetch: bool,
+    stream: Option<StreamId>,
+}
+
+impl CacheManager {
+    /// Reads what the cache does not have, in runs of neighbouring extents.
+    pub(crate) fn read_missing(&mut self, read: u64, missing: &[Portion], stream: Option<StreamId>) {
+        let mut rest = missing;
+        while let Some(first) = rest.first() {
+            let most = usize::try_from(FILL_BYTES_MAX / u64::from(self.extent_bytes)).unwrap_or(1).max(1);
+            let run = rest
+                .iter()
+                .zip(first.key.extent.0..)
+                .take(most)
+                .take_while(|(portion, extent)| portion.key.extent.0 == *extent)
+                .count();
+            let (now, later) = rest.split_at(run);
+            self.read_run(read, now, stream);
+            rest = later;
+        }
+    }
+
+    fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<StreamId>) {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
+        self.stats.extent_misses += zc_core::u64_from_usize(run.len());
+        let admitted: Vec<bool> = run.iter().map(|portion| self.admits_read(portion.key)).collect();
+        let volume = first.key.volume;
+        let extent = self.extent_bytes;
+        if !admitted.contains(&true) {
+            let len: u32 = run.iter().map(|portion| portion.len_bytes).sum();
+            let dest = BufSlice { len_bytes: len, ..first.dest };
+            let offset = first.key.extent.0 * u64::from(extent) + u64::from(first.skip_bytes);
+            self.reads.get_mut(&read).expect_held().pending += 1;
+            self.direct_read(read, volume, offset, dest);
+            self.read_part_done(read, Ok(()));
+            return;
+        }
+        // Edges that are cut are rounded out when the extent exists in full; else the run's buffer ends there.
+        let aligned = first.skip_bytes == 0 && last.len_bytes == extent - last.skip_bytes;
+        let total = u32::try_from(run.len()).unwrap_or(u32::MAX).saturating_mul(extent);
+        let (buf, start_bytes) = if aligned {
+            self.retain(first.dest.buf);
+            (first.dest.buf, first.dest.start_bytes)
+        } else {
+            (self.alloc(total), 0)
+        };
+        let waiters = run.iter().map(|portion| (Waiter { read, portion: *portion }, aligned)).collect();
+        self.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
+        let first_extent = first.key.extent;
+        self.issue_fill(Fill {
+            volume,
+            first: first_extent,
+            buf,
+            start_bytes,
+            guards: Vec::new(),
+            admitted,
+            waiters,
+            prefetch: false,
+            stream,
+        });
+    }
+
+    /// The read under way that brings an extent as it still is.
+    pub(crate) fn filling(&self, key: ExtentKey) -> Option<u64> {
+        let id = *self.fill_of.get(&key)?;
+        let fill = self.fills.get(&id).expect_held();
+        let index = usize::try_from(key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
+        let guard = fill.guards.get(index).copied().flatten();
+        guard.is_some_and(|guard| self.tracks.holds(&guard)).then_some(id)
+    }
+
+    /// Gives what a read under way brings to somebody else, too. Whether it reads ahead.
+    pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter) -> bool {
+        let fill = self.fills.get_mut(&id).expect_held();
+        fill.waiters.push((waiter, false));
+        fill.prefetch
+    }
+
+    /// Reads extents that no client waits for; `prefetch`: ahead of a stream.
+    pub(crate) fn fill_ahead(
+        &mut self,
+        volume: VolumeId,
+        first: ExtentNo,
+        count: usize,
+        prefetch: bool,
+        stream: Option<StreamId>,
+    ) {
+        let extents = u32::try_from(count).unwrap_or(u32::MAX);
+        let buf = self.alloc(extents.saturating_mul(self.extent_bytes));
+        self.issue_fill(Fill {
+            volume,
+            first,
+            buf,
+            start_bytes: 0,
+            guards: Vec::new(),
+            admitted: vec![true; count],
+            waiters: Vec::new(),
+            prefetch,
+            stream,
+        });
+    }
+
+    fn issue_fill(&mut self, mut fill: Fill) {
+        let id = self.number();
+        for index in 0..fill.admitted.len() {
+            let key = fill_key(&fill, index);
+            let guard = self.tracks.guard(key);
+            if guard.is_some() {
+                self.fill_of.insert(key, id);
+            }
+            fill.guards.push(guard);
+        }
+        let len_bytes =
+            u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
+        let dest = BufSlice { buf: fill.buf, start_bytes: fill.start_bytes, len_bytes };
+        let offset_bytes = fill.first.0 * u64::from(self.extent_bytes);
+        let volume = fill.volume;
+        self.fills.insert(id, fill);
+        let op = self.op(OpKind::Fill(id));
+        self.out.push(Action::OriginRead { op, volume, offset_bytes, dest });
+    }
+
+    pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
+        let fill = self.fills.remove(&id).expect_held();
+        let mut used = vec![false; fill.admitted.len()];
+        for (waiter, in_place) in &fill.waiters {
+            let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
+            if let Some(flag) = used.get_mut(index) {
+                *flag = true;
+            }
+            match result {
+                Ok(()) => {
+                    if !in_place {
+                        let from = self.fill_slice(&fill, index);
+                        let from = from.part(waiter.portion.skip_bytes, waiter.portion.len_bytes);
+                        self.out.push(Action::Copy { from, to: waiter.portion.dest });
+                    }
+                    self.read_part_done(waiter.read, Ok(()));
+                }
+                Err(_) if fill.prefetch => {
+                    let Portion { key, skip_bytes, dest, .. } = waiter.portion;
+                    let offset = key.extent.0 * u64::from(self.extent_bytes) + u64::from(skip_bytes);
+                    self.direct_read(waiter.read, key.volume, offset, dest);
+                    self.read_part_done(waiter.read, Ok(()));
+                }
+                Err(error) => self.read_part_done(waiter.read, Err(error)),
+            }
+        }
+        let run = self.begin_run(fill.stream);
+        for (index, used) in used.iter().enumerate() {
+            self.fill_extent_done(id, &fill, index, *used, result.is_ok(), run);
+        }
+        self.end_run_requests(run);
+        self.release(fill.buf);
+    }
+
+    fn fill_extent_done(&mut self, id: u64, fill: &Fill, index: usize, used: bool, ok: bool, run: u64) {
+        let key = fill_key(fill, index);
+        let Some(guard) = fill.guards.get(index).copied().flatten() else {
+            if fill.prefetch {
+                self.prefetch_bytes -= u64::from(self.extent_bytes);
+            }
+            return;
+        };
+        if self.fill_of.get(&key) == Some(&id) {
+            self.fill_of.remove(&key);
+        }
+        let admitted = fill.admitted.get(index).copied().unwrap_or(false);
+        let holds = self.tracks.holds(&guard);
+        #[cfg(feature = "canary")]
+        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
+        if !ok || !holds || (!admitted && !fill.prefetch) {
+            self.stats.insert_stale += u64::from(ok && !holds);
+            self.tracks.release(&guard);
+            if fill.prefetch {
+                self.prefetch_bytes -= u64::from(self.extent_bytes);
+            }
+            return;
+        }
+        let src = self.fill_slice(fill, index);
+        if fill.prefetch && !used {
+            self.retain(fill.buf);
+            self.keep_prefetched(key, Prefetched { src, guard });
+            return;
+        }
+        if fill.prefetch {
+            self.stats.prefetched_used += 1;
+            self.prefetch_bytes -= u64::from(self.extent_bytes);
+        }
+        self.drop_idle_staged(key);
+        self.retain(fill.buf);
+        let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
+        self.insert(run, guard, src, InsertOptions { only_if_duplicate });
+    }
+
+    fn fill_slice(&self, fill: &Fill, index: usize) -> BufSlice {
+        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
+        BufSlice { buf: fill.buf, start_bytes: fill.start_bytes + skip, len_bytes: self.extent_bytes }
+    }
+
+    pub(crate) fn admits_read(&mut self, key: ExtentKey) -> bool {
+        let Some(volume) = self.volumes.get(&key.volume) else { return false };
+        if key.extent.0 >= volume.whole_extents || self.stopping || self.health != Health::Good {
+            return false;
+        }
+        match (volume.cfg.mode, volume.cfg.admission) {
+            (Mode::PassThrough, _) | (_, Admission::Never) => false,
+            (_, Admission::Always) => true,
+            (_, Admission::SecondTouch) => self.seen.seen_or_record(key),
+        }
+    }
+}
+
+fn fill_key(fill: &Fill, index: usize) -> ExtentKey {
+    ExtentKey { volume: fill.volume, extent: ExtentNo(fill.first.0 + zc_core::u64_from_usize(index)) }
+}

@@ -1,0 +1,124 @@
+//! Reads of WEU headers, which prove hints of the fingerprint index, and who waits for them.
+//!
+//! A hint names a slot that may hold a content; the full fingerprint in that slot's header tells (G7). Insertions, clean
+//! and dirty ones, wait for the headers that they need, and so do misses whose fingerprint was learned. What will be looked
+//! for soon has its headers read ahead, with half of the room at most.
+//!
+//! Invariant: whoever waits goes on when all the headers that were asked for him have arrived or have failed; a header is
+//! read once at a time, however many wait.
+
+use zc_core::{ErrorKind, Fingerprint, Map, WeuSlot};
+use zc_format::WeuHeader;
+
+use crate::manager::{CacheManager, OpKind};
+use crate::seam::{Action, Purpose};
+
+/// Headers being read.
+const HEADER_READS_MAX: usize = 16;
+/// Those of them that nobody waits for yet.
+const HEADER_READS_AHEAD_MAX: usize = HEADER_READS_MAX / 2;
+
+/// Who waits for headers, by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum HeaderWaiter {
+    /// An insertion of clean data.
+    Insert(u64),
+    /// A dirty extent that is being reduced.
+    Dirty(u64),
+    /// A portion of a client's read.
+    Miss(u64),
+}
+
+/// Headers being read.
+#[derive(Debug, Default)]
+pub(crate) struct HeaderReads {
+    /// Who waits for each.
+    waiters: Map<WeuSlot, Vec<HeaderWaiter>>,
+    /// How many each waits for.
+    pending: Map<HeaderWaiter, u32>,
+}
+
+impl HeaderReads {
+    pub(crate) fn is_waiting(&self, waiter: HeaderWaiter) -> bool {
+        self.pending.contains_key(&waiter)
+    }
+
+    fn wait(&mut self, slot: WeuSlot, waiter: HeaderWaiter) {
+        self.waiters.entry(slot).or_default().push(waiter);
+        *self.pending.entry(waiter).or_default() += 1;
+    }
+
+    /// A header is here, or will not be: those who wait for no other one now.
+    fn arrived(&mut self, slot: WeuSlot) -> Vec<HeaderWaiter> {
+        let mut waiters = self.waiters.remove(&slot).unwrap_or_default();
+        waiters.retain(|waiter| match self.pending.get_mut(waiter) {
+            Some(count) if *count > 1 => {
+                *count -= 1;
+                false
+            }
+            _ => self.pending.remove(waiter).is_some(),
+        });
+        waiters
+    }
+}
+
+impl CacheManager {
+    /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
+    pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint) {
+        for slot in self.candidates(print) {
+            let has_room = self.header_reads.waiters.len() < HEADER_READS_AHEAD_MAX;
+            if has_room && self.headers.find(slot, print).is_none() && self.slots.is_on_device(slot) {
+                self.read_header(slot);
+            }
+        }
+    }
+
+    /// Has the header of a slot read that may hold a content, unless it is here and does not, or too many are read.
+    pub(crate) fn wait_for_header(&mut self, waiter: HeaderWaiter, slot: WeuSlot, print: &Fingerprint) {
+        if self.headers.find(slot, print).is_some() {
+            self.stats.hint_misses += 1;
+        } else if self.slots.is_on_device(slot) && self.read_header(slot) {
+            self.header_reads.wait(slot, waiter);
+        }
+    }
+
+    /// Has a header read, unless too many are. Whether it is being read.
+    fn read_header(&mut self, slot: WeuSlot) -> bool {
+        if self.header_reads.waiters.contains_key(&slot) {
+            return true;
+        }
+        if self.header_reads.waiters.len() >= HEADER_READS_MAX {
+            return false;
+        }
+        self.header_reads.waiters.insert(slot, Vec::new());
+        self.stats.hint_header_reads += 1;
+        self.slots.pin(slot);
+        let hint_bytes = self.slots.get(slot).header_bytes;
+        let op = self.op(OpKind::HeaderPrints(slot));
+        self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        true
+    }
+
+    pub(crate) fn header_read(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
+        self.slots.unpin(slot);
+        let (generation, weu_seq) = (self.slots.get(slot).generation, self.slots.get(slot).weu_seq);
+        match result {
+            Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
+                self.load_prints(header);
+            }
+            // What it has cannot be proved, and is not asked for again with each miss.
+            _ => self.headers.load(slot, generation, Map::default()),
+        }
+        for waiter in self.header_reads.arrived(slot) {
+            match waiter {
+                HeaderWaiter::Insert(id) => self.look_up(id),
+                HeaderWaiter::Dirty(id) => self.look_up_dirty(id),
+                HeaderWaiter::Miss(id) => self.headers_arrived(id),
+            }
+        }
+        match *result {
+            Ok(_) => self.device_read_worked(),
+            Err(error) => self.device_read_failed(Purpose::HeaderRead, error),
+        }
+    }
+}

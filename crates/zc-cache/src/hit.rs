@@ -1,0 +1,347 @@
+//! Reads of stored extents: neighbours in one go, and what to do with those that are not what they should be.
+//!
+//! Neighbouring stored extents of one WEU are one device read. Of an extent of which a part is wanted the whole is read,
+//! for the read buffer, and who wants another part of it meanwhile joins. An extent that fails verification, or a device
+//! read that fails, turns into a miss; clients never see it (G3, G4). What only the cache has cannot be read elsewhere: see
+//! `overlay`.
+
+use core::ops::Range;
+
+use smallvec::SmallVec;
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, WeuSlot};
+use zc_format::{ExpectedExtent, ExtentError};
+
+use crate::file_index::{Mapping, Place};
+use crate::manager::{CacheManager, OpKind};
+use crate::read::{Portion, Waiter, Wanted};
+use crate::seam::{Action, ExtentRead, Note, Purpose, Source};
+use crate::tracks::{ExpectHeld, Guard};
+
+/// Largest device read for hits.
+const HIT_READ_BYTES_MAX: u32 = 512 << 10;
+/// Stored extents at most so many pages apart are read in one go.
+const HIT_GAP_PAGES_MAX: u32 = 1;
+
+/// A device (or WEU memory) read in progress.
+#[derive(Debug)]
+pub(crate) struct Hit {
+    slot: WeuSlot,
+    parts: Vec<HitPart>,
+}
+
+#[derive(Debug)]
+pub(crate) struct HitPart {
+    key: ExtentKey,
+    mapping: Mapping,
+    /// What only the cache has: nothing else can be read instead.
+    dirty: bool,
+    pub(crate) waiters: SmallVec<[Waiter; 1]>,
+    /// The whole extent is read here, for the read buffer, with the guard that says whether it may stay.
+    whole: Option<(BufId, Option<Guard>)>,
+}
+
+impl CacheManager {
+    /// Reads stored extents, neighbours together.
+    pub(crate) fn read_stored(&mut self, read: u64, mut stored: Vec<Wanted>) {
+        stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
+        let mut group: Vec<Wanted> = Vec::new();
+        let mut pages = 0..0;
+        for item in stored {
+            let extent = page_range(&item.place);
+            let fits = group.first().is_some_and(|first| first.place.slot == item.place.slot)
+                && extent.start <= pages.end + HIT_GAP_PAGES_MAX
+                && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
+            if fits {
+                pages.end = pages.end.max(extent.end);
+            } else {
+                self.issue_hit(read, core::mem::take(&mut group), &pages);
+                pages = extent;
+            }
+            group.push(item);
+        }
+        self.issue_hit(read, group, &pages);
+    }
+
+    fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>) {
+        let Some(first) = group.first() else { return };
+        let slot = first.place.slot;
+        let id = self.number();
+        let mut parts = Vec::with_capacity(group.len());
+        let mut reads = Vec::with_capacity(group.len());
+        for Wanted { place, mapping, portion, dirty } in group {
+            self.reads.get_mut(&read).expect_held().pending += 1;
+            let waiter = Waiter { read, portion };
+            let waiters = SmallVec::from_elem(waiter, 1);
+            if let Some(stored) = dirty {
+                let key = matches!(mapping, Mapping::Base(_)).then_some(portion.key);
+                reads.push(ExtentRead {
+                    expected: self.expected_dirty(&place, key, &stored),
+                    skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
+                    dest: portion.dest,
+                });
+                parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
+                continue;
+            }
+            if self.join_fetch(portion.key, waiter) {
+                continue;
+            }
+            let whole = self.fetch_whole(&portion, id);
+            let (skip_bytes, dest) = match &whole {
+                Some((buf, _)) => (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: self.extent_bytes }),
+                None => (portion.skip_bytes, portion.dest),
+            };
+            reads.push(ExtentRead {
+                expected: self.expected(&mapping, &place, portion.key),
+                skip_bytes,
+                dest,
+            });
+            parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
+        }
+        if parts.is_empty() {
+            return;
+        }
+        self.slots.pin(slot);
+        self.policy.touched(slot);
+        self.hits.insert(id, Hit { slot, parts });
+        let op = self.op(OpKind::Hit(id));
+        let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
+        let source = self.source(slot);
+        self.hold_source(op, source);
+        if source == Source::Device {
+            self.stats.device_reads += 1;
+            self.stats.device_read_bytes += u64::from(len_bytes);
+            self.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
+        }
+        let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes,
+            parts: reads,
+            urgent: true,
+        });
+    }
+
+    /// Joins a read of the whole extent that is in flight and still good.
+    fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter) -> bool {
+        let Some(hit) = self.fetching.get(&key) else { return false };
+        let Some(part) =
+            self.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
+        else {
+            return false;
+        };
+        let good = matches!(&part.whole, Some((_, Some(guard))) if self.tracks.holds(guard));
+        if good {
+            part.waiters.push(waiter);
+        }
+        good
+    }
+
+    /// For a small read: a buffer for the whole extent, to be kept in the read buffer.
+    fn fetch_whole(&mut self, portion: &Portion, hit: u64) -> Option<(BufId, Option<Guard>)> {
+        if portion.len_bytes >= self.extent_bytes
+            || self.cfg.read_buffer_bytes == 0
+            || self.staging.get(&portion.key).is_some()
+        {
+            return None;
+        }
+        let guard = self.tracks.guard(portion.key);
+        let buf = self.alloc(self.extent_bytes);
+        if guard.is_some() {
+            self.fetching.insert(portion.key, hit);
+        }
+        Some((buf, guard))
+    }
+
+    /// What the pages of a location must hold.
+    pub(crate) fn expected(&self, mapping: &Mapping, place: &Place, key: ExtentKey) -> ExpectedExtent {
+        let slot = self.slots.get(place.slot);
+        ExpectedExtent {
+            slot: place.slot,
+            generation: slot.generation,
+            weu_seq: slot.weu_seq,
+            offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
+            raw_bytes: self.extent_bytes,
+            first_sector: 0,
+            key: matches!(mapping, Mapping::Base(_)).then_some(key),
+        }
+    }
+
+    /// Reads one stored extent in the background, from where it is now.
+    pub(crate) fn read_stored_extent(
+        &mut self,
+        kind: OpKind,
+        place: &Place,
+        expected: ExpectedExtent,
+        skip_bytes: u32,
+        dest: BufSlice,
+    ) {
+        let page = zc_core::limits::BLOCK_BYTES;
+        let source = self.source(place.slot);
+        let op = self.op(kind);
+        self.hold_source(op, source);
+        self.out.push(Action::ReadExtents {
+            op,
+            source,
+            slot: place.slot,
+            start_bytes: expected.offset_bytes / page * page,
+            len_bytes: u32::from(place.pages) * page,
+            parts: vec![ExtentRead { expected, skip_bytes, dest }],
+            urgent: false,
+        });
+    }
+
+    /// Where a slot's extents are read from now.
+    pub(crate) fn source(&self, slot: WeuSlot) -> Source {
+        if let Some(open) = self.open.as_ref().filter(|open| open.slot == slot) {
+            return Source::Memory(open.buf);
+        }
+        if let Some(unit) = self.wb.unit.as_ref().filter(|unit| unit.slot == slot) {
+            return Source::Memory(unit.buf);
+        }
+        self.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
+    }
+
+    pub(crate) fn hit_done(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
+        let hit = self.hits.remove(&id).expect_held();
+        self.slots.unpin(hit.slot);
+        match result {
+            Ok(results) => {
+                assert_eq!(results.len(), hit.parts.len(), "one result per part");
+                self.device_read_worked();
+                for (part, result) in hit.parts.into_iter().zip(results) {
+                    self.hit_part_done(hit.slot, &part, result);
+                }
+            }
+            Err(error) => {
+                for part in hit.parts {
+                    self.drop_fetch(&part);
+                    if part.dirty {
+                        self.dirty_read_failed(&part);
+                        continue;
+                    }
+                    #[cfg(feature = "canary")]
+                    if self.canary == Some(crate::config::Canary::SurfaceCacheError) {
+                        part.waiters.iter().for_each(|waiter| self.read_part_done(waiter.read, Err(error)));
+                        continue;
+                    }
+                    self.refetch(&part.waiters);
+                }
+                self.device_read_failed(Purpose::ExtentRead, error);
+            }
+        }
+    }
+
+    fn hit_part_done(&mut self, slot: WeuSlot, part: &HitPart, result: Result<(), ExtentError>) {
+        if result.is_err() && part.dirty {
+            self.dirty_read_failed(part);
+            return;
+        }
+        if let Err(fault) = result {
+            self.stats.failed_hits += 1;
+            self.drop_fetch(part);
+            self.note_damaged(&part.mapping);
+            if self.files.get(part.key) == Some(part.mapping) {
+                self.forget(part.key);
+            }
+            self.out.push(Action::Note(Note::ExtentDropped { slot, fault }));
+            self.refetch(&part.waiters);
+            return;
+        }
+        self.stats.verified_hits += 1;
+        self.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
+        if !part.dirty {
+            self.count_outlived(part);
+            self.files.touch(part.key);
+        }
+        if let Some((buf, _)) = &part.whole {
+            let buf = *buf;
+            for waiter in &part.waiters {
+                let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
+                self.out.push(Action::Copy {
+                    from: BufSlice { buf, start_bytes: skip_bytes, len_bytes },
+                    to: dest,
+                });
+            }
+            self.keep_fetched(part);
+        }
+        for waiter in &part.waiters {
+            self.read_part_done(waiter.read, Ok(()));
+        }
+    }
+
+    pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
+            && self.slots.is_live(place)
+            && !self.slots.get(place.slot).damaged.contains(&place.offset_units)
+        {
+            self.slots.get_mut(place.slot).damaged.push(place.offset_units);
+        }
+    }
+
+    fn count_outlived(&mut self, part: &HitPart) {
+        if let Mapping::Duplicate(place) = part.mapping
+            && self.slots.get(place.slot).void_bases.contains(&place.offset_units)
+        {
+            self.stats.duplicate_outlived_base += 1;
+        }
+    }
+
+    fn end_fetch(&mut self, part: &HitPart) -> bool {
+        let Some((_, Some(guard))) = &part.whole else { return false };
+        let good = self.tracks.holds(guard);
+        self.tracks.release(guard);
+        self.fetching.remove(&part.key);
+        good
+    }
+
+    fn drop_fetch(&mut self, part: &HitPart) {
+        self.end_fetch(part);
+        if let Some((buf, _)) = part.whole {
+            self.release(buf);
+        }
+    }
+
+    fn keep_fetched(&mut self, part: &HitPart) {
+        let good = self.end_fetch(part);
+        let Some((buf, _)) = part.whole else { return };
+        if !good {
+            self.release(buf);
+            return;
+        }
+        for evicted in self.read_buffer.insert(part.key, buf) {
+            self.release(evicted);
+        }
+    }
+
+    /// Serves waiters of a failed hit from the origin instead.
+    fn refetch(&mut self, waiters: &[Waiter]) {
+        for waiter in waiters {
+            if let Some(op) = self.reads.get_mut(&waiter.read) {
+                op.from_origin = true;
+            }
+            self.read_missing(waiter.read, &[waiter.portion], None);
+            self.read_part_done(waiter.read, Ok(()));
+        }
+    }
+
+    pub(crate) fn device_read_worked(&mut self) {
+        self.read_errors_in_row(false);
+    }
+
+    pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
+        self.stats.device_read_errors += 1;
+        if self.read_errors_in_row(true) {
+            self.fail_cache(purpose, error);
+        }
+    }
+}
+
+/// The 4 KiB pages of a location, relative to its slot.
+fn page_range(place: &Place) -> Range<u32> {
+    let start =
+        u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES / zc_core::limits::BLOCK_BYTES;
+    start..start + u32::from(place.pages)
+}

@@ -1,0 +1,144 @@
+//! Reading ahead, for streams and on demand: fills that nobody waits for yet.
+//!
+//! What was read ahead waits in memory for its first use, in bounded room, oldest first to go. It stays in the cache if it
+//! was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
+
+use core::ops::Range;
+
+use zc_core::{BufSlice, ExtentKey, ExtentNo, VolumeId};
+
+use crate::config::{Admission, Mode};
+use crate::file_index::Mapping;
+use crate::fill::FILL_BYTES_MAX;
+use crate::insert::InsertOptions;
+use crate::manager::CacheManager;
+use crate::persist::Health;
+use crate::seam::{Action, Request};
+use crate::streams::StreamId;
+use crate::tracks::Guard;
+
+/// Bytes read ahead that may be in flight or waiting for use.
+const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
+
+/// An extent read ahead, waiting for its first use.
+#[derive(Debug)]
+pub(crate) struct Prefetched {
+    pub(crate) src: BufSlice,
+    pub(crate) guard: Guard,
+}
+
+impl CacheManager {
+    /// Reads ahead what is not at hand, one run after the other.
+    pub(crate) fn read_ahead(&mut self, volume: VolumeId, range: Range<u64>, stream: Option<StreamId>) {
+        let Some(entry) = self.volumes.get(&volume) else { return };
+        let extent = u64::from(self.extent_bytes);
+        let end = range.end.div_ceil(extent).min(entry.whole_extents);
+        self.fetch_extents(volume, range.start / extent..end, true, stream);
+    }
+
+    /// The client asked for a range to be brought into the cache.
+    pub(crate) fn submit_prefetch(&mut self, request: &Request) {
+        let extent = u64::from(self.extent_bytes);
+        if let Some(volume) = self.volumes.get(&request.volume) {
+            let len_bytes = request.len_bytes.min(PREFETCHED_BYTES_MAX);
+            let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
+            self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None);
+        }
+        self.out.push(Action::Reply { req: request.req, result: Ok(()) });
+    }
+
+    fn fetch_extents(
+        &mut self,
+        volume: VolumeId,
+        extents: Range<u64>,
+        prefetch: bool,
+        stream: Option<StreamId>,
+    ) {
+        let mut start = extents.start;
+        for extent in extents.start..=extents.end {
+            let key = ExtentKey { volume, extent: ExtentNo(extent) };
+            let wanted = extent < extents.end && self.is_absent(key) && self.admits_read_ahead(key);
+            let run = (extent - start) * u64::from(self.extent_bytes);
+            if wanted && run < FILL_BYTES_MAX {
+                continue;
+            }
+            self.issue_fetch(volume, start..extent, prefetch, stream);
+            start = if wanted { extent } else { extent + 1 };
+        }
+    }
+
+    fn issue_fetch(&mut self, volume: VolumeId, run: Range<u64>, prefetch: bool, stream: Option<StreamId>) {
+        let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
+        let bytes = zc_core::u64_from_usize(count) * u64::from(self.extent_bytes);
+        self.make_prefetch_room(bytes);
+        if count == 0 || self.prefetch_bytes + bytes > PREFETCHED_BYTES_MAX {
+            return;
+        }
+        if prefetch {
+            self.prefetch_bytes += bytes;
+            self.stats.prefetched_extents += zc_core::u64_from_usize(count);
+        }
+        self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream);
+    }
+
+    fn make_prefetch_room(&mut self, bytes: u64) {
+        while self.prefetch_bytes + bytes > PREFETCHED_BYTES_MAX {
+            let Some(key) = self.prefetched_order.pop_front() else { return };
+            self.drop_prefetched(key);
+        }
+    }
+
+    fn is_absent(&self, key: ExtentKey) -> bool {
+        let live = match self.files.get(key) {
+            Some(Mapping::Zero) => true,
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.slots.is_live(&place),
+            None => false,
+        };
+        !live
+            && !self.prefetched.contains_key(&key)
+            && !self.fill_of.contains_key(&key)
+            && self.staging.get(&key).is_none()
+            && self.inserting(key).is_none()
+            && !self.tracks.is_written(&key)
+    }
+
+    fn admits_read_ahead(&self, key: ExtentKey) -> bool {
+        self.health == Health::Good
+            && !self.stopping
+            && self.volumes.get(&key.volume).is_some_and(|volume| {
+                volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
+            })
+    }
+
+    /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
+    /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
+    pub(crate) fn used_prefetched(&mut self, key: ExtentKey) {
+        let Some(ahead) = self.prefetched.remove(&key) else { return };
+        self.prefetch_bytes -= u64::from(self.extent_bytes);
+        self.stats.prefetched_used += 1;
+        if self.files.get(key).is_some() || !self.admits_read(key) {
+            self.tracks.release(&ahead.guard);
+            self.release(ahead.src.buf);
+            return;
+        }
+        let only_if_duplicate = !self.seen.seen_or_record(key);
+        let run = self.begin_run(None);
+        self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate });
+        self.end_run_requests(run);
+    }
+
+    /// An extent was read ahead, and nobody wanted it yet.
+    pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
+        self.prefetched.insert(key, ahead);
+        self.prefetched_order.push_back(key);
+    }
+
+    /// Lets go of an extent read ahead.
+    pub(crate) fn drop_prefetched(&mut self, key: ExtentKey) {
+        if let Some(ahead) = self.prefetched.remove(&key) {
+            self.prefetch_bytes -= u64::from(self.extent_bytes);
+            self.tracks.release(&ahead.guard);
+            self.release(ahead.src.buf);
+        }
+    }
+}
