@@ -145,39 +145,53 @@ pub(crate) fn scaled(bytes: u64, rate: f64) -> u64 {
 }
 
 fn geometry(config: &Config, size: CacheSize, trace: &Trace, volumes: u64) -> Result<Geometry, ReplayError> {
-    let plan = |device_bytes: u64| {
-        Geometry::plan(&PlanOptions {
-            device_bytes,
-            weu_bytes: config.cache.weu_bytes,
-            extent_bytes: config.cache.extent_bytes,
-            align_bytes: 0,
-            journal_blocks: None,
-        })
-        .map_err(|source| ReplayError::Geometry { device_bytes, source })
-    };
-    let wanted = match size {
+    match size {
         CacheSize::Configured => {
             let whole = match config.cache.size {
                 Some(SizeOrShare::Bytes(bytes)) => bytes,
                 Some(SizeOrShare::Percent(percent)) => volumes / 100 * percent,
                 None => return Err(ReplayError::NoSize),
             };
-            return plan(scaled(whole, trace.rate));
+            plan(config, scaled(whole, trace.rate))
         }
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "positive; huge ones saturate"
         )]
-        CacheSize::OfFootprint(percent) => (trace.footprint_bytes() as f64 * percent / 100.0) as u64,
-        CacheSize::Units(bytes) => bytes,
-    };
-    // Metadata comes on top of the units: grow until they have what was asked for.
+        CacheSize::OfFootprint(percent) => {
+            with_units(config, (trace.footprint_bytes() as f64 * percent / 100.0) as u64)
+        }
+        CacheSize::Units(bytes) => with_units(config, bytes),
+    }
+}
+
+fn plan(config: &Config, device_bytes: u64) -> Result<Geometry, ReplayError> {
+    Geometry::plan(&PlanOptions {
+        device_bytes,
+        weu_bytes: config.cache.weu_bytes,
+        extent_bytes: config.cache.extent_bytes,
+        align_bytes: 0,
+        journal_blocks: None,
+    })
+    .map_err(|source| ReplayError::Geometry { device_bytes, source })
+}
+
+/// The least device that has so many bytes of units, and what zcached keeps for itself beside them.
+///
+/// # Errors
+/// No device can have them.
+pub fn device_bytes(config: &Config, unit_bytes: u64) -> Result<u64, ReplayError> {
+    with_units(config, unit_bytes).map(|geometry| geometry.device_bytes)
+}
+
+/// Metadata comes on top of the units: grows until they have what was asked for.
+fn with_units(config: &Config, wanted: u64) -> Result<Geometry, ReplayError> {
     let unit = u64::from(config.cache.weu_bytes);
     let slots = (wanted / unit).max(1);
     let mut device_bytes = slots * unit;
     loop {
-        match plan(device_bytes) {
+        match plan(config, device_bytes) {
             Ok(geometry) if u64::from(geometry.slots) >= slots => return Ok(geometry),
             Ok(geometry) => device_bytes += (slots - u64::from(geometry.slots)) * unit,
             Err(_) if device_bytes < slots * unit + (1 << 30) => device_bytes += unit,

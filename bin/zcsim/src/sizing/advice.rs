@@ -143,8 +143,9 @@ impl Curve {
         format!("{} a day", bytes(written * DAY_MS / self.duration_ms as f64))
     }
 
-    /// The recommendation in words. `verified`: the whole trace at that size, with and without reduction.
-    pub(super) fn advice(&self, verified: Option<[Estimate; 2]>) -> String {
+    /// The recommendation in words. `device_bytes`: of the least device with room for it; `verified`: the whole trace at
+    /// that size, with and without reduction.
+    pub(super) fn advice(&self, device_bytes: Option<u64>, verified: Option<[Estimate; 2]>) -> String {
         let Some(best) = self.points.last() else { return String::new() };
         let Some(point) = self.recommended() else {
             return format!(
@@ -162,6 +163,12 @@ impl Curve {
             bytes(best.unit_bytes as f64),
             percent(best.reduced.read_hit_ratio),
         );
+        if let Some(device_bytes) = device_bytes {
+            text.push_str(&format!(
+                "With what zcached keeps for itself it takes a device or a file of {}.\n",
+                bytes(device_bytes as f64)
+            ));
+        }
         text.push_str(&format!("It writes {} to the SSD, ", self.pace(point.reduced.written_bytes)));
         text.push_str(&format!("without reduction {}.\n", self.pace(point.plain.written_bytes)));
         let as_good = |other: &&Point| other.plain.read_hit_ratio >= point.reduced.read_hit_ratio;
@@ -225,12 +232,13 @@ mod tests {
     fn the_knee_is_recommended() {
         let curve = curve(&[(0.1, 0.05), (0.46, 0.2), (0.49, 0.47), (0.5, 0.5)]);
         assert_eq!(curve.recommended().map(|point| point.unit_bytes), Some(2_000_000_000));
-        let text = curve.advice(None);
+        let text = curve.advice(None, None);
         assert!(text.contains("a cache of 2.0 GB, 20 % of what is touched. It answers 46.0 %"), "{text}");
         assert!(text.contains("48.0 GB a day") && text.contains("as many hits take 3.0 GB"), "{text}");
         assert!(text.contains("was not looked at"), "{text}");
         let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
-        let text = curve.advice(Some(whole));
+        let text = curve.advice(Some(2_100_000_000), Some(whole));
+        assert!(text.contains("a device or a file of 2.1 GB"), "{text}");
         assert!(text.contains("off by +1.0 and -1.0 points, and by +100 % and +100 %"), "{text}");
         assert!(curve.table().contains("    2.0 GB       20 % |     46.0 %"), "{}", curve.table());
     }
@@ -242,7 +250,7 @@ mod tests {
         let part = Curve { held: 0.125, ..whole };
         assert!(part.table().contains("within 12.0 MB of memory") && part.table().contains("12.5 %"));
         let verified = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
-        assert!(part.advice(Some(verified)).contains("All that was held at this size"));
+        assert!(part.advice(None, Some(verified)).contains("All that was held at this size"));
     }
 
     #[test]
@@ -262,6 +270,6 @@ mod tests {
     #[test]
     fn what_nobody_reads_twice_needs_no_cache() {
         let curve = curve(&[(0.0, 0.0), (0.001, 0.0)]);
-        assert!(curve.advice(None).starts_with("No cache of any size"), "{}", curve.advice(None));
+        assert!(curve.advice(None, None).starts_with("No cache of any size"), "{}", curve.advice(None, None));
     }
 }

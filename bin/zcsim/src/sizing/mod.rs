@@ -12,10 +12,12 @@ use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use zc_config::Config;
+use zc_replay::cache::device_bytes;
 use zc_replay::sizing::{Estimate, Reduction, estimate, simulate};
 use zc_replay::{Sample, Trace};
 use zc_trace::Format;
 
+use crate::say::{self, say};
 use crate::settings::{self, RatioArgs, Setting};
 use crate::size::Share;
 use advice::{Curve, Point};
@@ -107,10 +109,12 @@ fn size(args: &Args) -> anyhow::Result<()> {
         _ => None,
     };
     let (curve, verified) = curve.of_whole(recorded * share.rate(), verified);
+    let device = curve.recommended().map(|point| device_bytes(&config, point.unit_bytes)).transpose()?;
     if args.json {
-        println!("{:#}", to_json(&curve, verified));
+        say!("{:#}", to_json(&curve, device, verified));
     } else {
-        print!("{}{}", curve.table(), curve.advice(verified));
+        say::text(curve.table());
+        say::text(curve.advice(device, verified));
     }
     Ok(())
 }
@@ -156,7 +160,7 @@ fn curve(sample: &Sample, config: &Config, footprint: u64, shares: &[f64]) -> an
     Ok(shares.iter().zip(pairs).map(point).collect())
 }
 
-fn to_json(curve: &Curve, verified: Option<[Estimate; 2]>) -> serde_json::Value {
+fn to_json(curve: &Curve, device_bytes: Option<u64>, verified: Option<[Estimate; 2]>) -> serde_json::Value {
     let found = |estimate: Estimate| json!({ "read_hit_ratio": estimate.read_hit_ratio, "written_bytes": estimate.written_bytes });
     let points: Vec<_> = curve
         .points
@@ -181,7 +185,8 @@ fn to_json(curve: &Curve, verified: Option<[Estimate; 2]>) -> serde_json::Value 
         "trace_ram_bytes": curve.ram_bytes,
         "curve": points,
         "recommended_unit_bytes": curve.recommended().map(|point| point.unit_bytes),
-        "advice": curve.advice(verified),
+        "recommended_device_bytes": device_bytes,
+        "advice": curve.advice(device_bytes, verified),
         "whole_trace": verified.map(|[reduced, plain]| json!({ "reduced": found(reduced), "plain": found(plain) })),
     })
 }
