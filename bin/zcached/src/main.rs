@@ -76,8 +76,12 @@ enum Verb {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page
-    Man,
+    /// Print the manual page, or write those of all commands into a folder
+    Man {
+        /// The folder, which must exist
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -93,9 +97,11 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Arguments::command(), "zcached", &mut std::io::stdout());
             Ok(())
         }
-        Some(Verb::Man) => clap_mangen::Man::new(Arguments::command())
-            .render(&mut std::io::stdout())
-            .context("cannot write the page"),
+        Some(Verb::Man { dir }) => match dir {
+            Some(dir) => clap_mangen::generate_to(Arguments::command(), dir),
+            None => clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout()),
+        }
+        .context("cannot write the manual"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -39,8 +39,12 @@ pub(crate) enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, in roff.
-    Man,
+    /// Print the manual page, or write those of all commands into a folder, in roff.
+    Man {
+        /// The folder, which must exist.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -21,8 +21,10 @@ mod ublk;
 mod units;
 
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
@@ -66,9 +68,15 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
             out.write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man => {
-            clap_mangen::Man::new(Cli::command()).render(&mut &mut *out)?;
-            Ok(ExitCode::SUCCESS)
-        }
+        Command::Man { dir } => manual(dir.as_deref(), out),
     }
+}
+
+fn manual(dir: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match dir {
+        Some(dir) => clap_mangen::generate_to(Cli::command(), dir)
+            .with_context(|| format!("cannot write the manual into {}", dir.display()))?,
+        None => clap_mangen::Man::new(Cli::command()).render(&mut &mut *out)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use zc_sim::{Exhaustive, ExhaustiveReport, Violation, run_exhaustive};
 
+use crate::say::say;
+
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -52,8 +54,8 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Ok(report) => print_report(*workload, &report, began),
             Err(violation) => {
                 let (name, point) = (workload.name(), violation.seed);
-                println!("{name}: crash point {point}, after {} requests: {}", violation.op, violation.text);
-                println!(
+                say!("{name}: crash point {point}, after {} requests: {}", violation.op, violation.text);
+                say!(
                     "  replay: zcsim exhaustive --workload {name} --ops {} --point {point} --trace",
                     args.ops
                 );
@@ -61,12 +63,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             }
         }
     }
-    println!("{} passed, {failed} failed", workloads.len() - failed);
+    say!("{} passed, {failed} failed", workloads.len() - failed);
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn print_report(workload: Workload, report: &ExhaustiveReport, began: Instant) {
-    println!(
+    say!(
         "{}: {} requests, {} crash points, {} crashes, {} of a recovery, 0 violations, in {} s",
         workload.name(),
         report.ops,

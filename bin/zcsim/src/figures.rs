@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use zc_figures::{Context, Figure, Outcome, Scale, paper, report};
 
+use crate::say::say;
+
 /// What to make.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -62,7 +64,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn make(args: &Args) -> anyhow::Result<usize> {
     let figures = zc_figures::named(&args.ids)?;
     if args.list {
-        figures.iter().for_each(|figure| println!("{:<18}{}; {}", figure.id, figure.title, figure.source));
+        figures.iter().for_each(|figure| say!("{:<18}{}; {}", figure.id, figure.title, figure.source));
         return Ok(0);
     }
     let scale = match args.scale {
@@ -79,7 +81,7 @@ fn make(args: &Args) -> anyhow::Result<usize> {
     for figure in figures {
         let outcome = (figure.run)(&context).map_err(|error| anyhow::anyhow!("{}: {error}", figure.id))?;
         if !args.json {
-            println!("{}", report::text(&figure, &outcome));
+            say!("{}", report::text(&figure, &outcome));
         }
         made.push((figure, outcome));
     }
@@ -88,7 +90,7 @@ fn make(args: &Args) -> anyhow::Result<usize> {
     }
     if args.json {
         let all: Vec<Value> = made.iter().map(|(figure, outcome)| to_json(figure, outcome)).collect();
-        println!("{:#}", Value::Array(all));
+        say!("{:#}", Value::Array(all));
     }
     Ok(made.iter().map(|(_, outcome)| outcome.failed()).sum())
 }

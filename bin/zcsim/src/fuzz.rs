@@ -11,6 +11,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use zc_config::{Packer, Policy};
 use zc_sim::{CANARIES, Canary, Coverage, Options, SeedReport, Turns, run_seed, run_turns, shrink};
 
+use crate::say::say;
+
 /// Seeds within which each canary must be found.
 const CANARY_SEEDS: u64 = 300;
 const COVERAGE_MISSING: u8 = 3;
@@ -152,10 +154,10 @@ fn run_shrink(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     let shrunk = shrink(seed, &options(args, canary), SHRINK_RUNS_MAX);
     std::panic::set_hook(quiet);
     let Some(shrunk) = shrunk else {
-        println!("seed {seed}: clean, there is nothing to shrink");
+        say!("seed {seed}: clean, there is nothing to shrink");
         return ExitCode::SUCCESS;
     };
-    println!(
+    say!(
         "seed {seed}: {} of {} turns are enough (found in {} runs)",
         shrunk.turns.len(),
         shrunk.whole,
@@ -163,7 +165,7 @@ fn run_shrink(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     );
     let canary = args.canary.as_ref().map_or_else(String::new, |name| format!(" --canary {name}"));
     let flags = flags(args);
-    println!("  replay: zcsim fuzz --seed {seed}{canary}{flags} --trace --turns {}", shrunk.turns);
+    say!("  replay: zcsim fuzz --seed {seed}{canary}{flags} --trace --turns {}", shrunk.turns);
     ExitCode::FAILURE
 }
 
@@ -171,11 +173,11 @@ fn run_one(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     let trace = args.trace.then_some((|line: &str| eprintln!("{line}")) as fn(&str));
     match attempt(seed, &Options { trace, ..options(args, canary) }, args.turns.as_ref()) {
         Ok(report) => {
-            println!("seed {seed}: clean, {} requests, digest {:016x}", report.ops, report.digest);
+            say!("seed {seed}: clean, {} requests, digest {:016x}", report.ops, report.digest);
             ExitCode::SUCCESS
         }
         Err(text) => {
-            println!("seed {seed}: {text}");
+            say!("seed {seed}: {text}");
             ExitCode::FAILURE
         }
     }
@@ -189,15 +191,15 @@ fn run_canaries(args: &Args) -> ExitCode {
         let found =
             (1..=CANARY_SEEDS).find(|seed| attempt(*seed, &options(args, Some(*canary)), None).is_err());
         match found {
-            Some(seed) => println!("canary {name}: found by seed {seed}"),
+            Some(seed) => say!("canary {name}: found by seed {seed}"),
             None => {
-                println!("canary {name}: NOT found in {CANARY_SEEDS} seeds");
+                say!("canary {name}: NOT found in {CANARY_SEEDS} seeds");
                 lost += 1;
             }
         }
     }
     std::panic::set_hook(quiet);
-    println!("{} passed, {lost} failed", CANARIES.len() - lost);
+    say!("{} passed, {lost} failed", CANARIES.len() - lost);
     if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -247,7 +249,7 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
 fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     let seconds = took.as_secs().max(1);
     print_coverage(&totals.coverage);
-    println!(
+    say!(
         "{} seeds in {seconds} s: {} seeds/s, {} requests/s; {} requests, {} crash points, {} violations",
         totals.seeds,
         totals.seeds / seconds,
@@ -257,21 +259,17 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
         totals.failures.len()
     );
     for (seed, text) in &totals.failures {
-        println!("seed {seed}: {text}");
-        println!(
-            "  replay: zcsim fuzz --seed {seed} --ops {}{} --trace (or --shrink)",
-            args.ops,
-            flags(args)
-        );
+        say!("seed {seed}: {text}");
+        say!("  replay: zcsim fuzz --seed {seed} --ops {}{} --trace (or --shrink)", args.ops, flags(args));
     }
     let clean = totals.seeds - count(&totals.failures);
-    println!("{clean} passed, {} failed", totals.failures.len());
+    say!("{clean} passed, {} failed", totals.failures.len());
     if !totals.failures.is_empty() {
         return ExitCode::FAILURE;
     }
     let missing = totals.coverage.missing();
     if !missing.is_empty() && totals.seeds >= 300 {
-        println!("never happened: {}", missing.join(", "));
+        say!("never happened: {}", missing.join(", "));
         return ExitCode::from(COVERAGE_MISSING);
     }
     ExitCode::SUCCESS
@@ -287,11 +285,11 @@ fn print_coverage(coverage: &Coverage) {
     };
     for (number, title) in ["Events", "Crashes and faults", "Counters of the manager"].into_iter().enumerate()
     {
-        println!("{title}");
+        say!("{title}");
         let counts: Vec<_> = coverage.iter().filter(|(name, _)| part(name) == number).collect();
         for row in counts.chunks(2) {
             let cells: Vec<_> = row.iter().map(|(name, count)| format!("{name:42} {count:>14}")).collect();
-            println!("  {}", cells.join("   "));
+            say!("  {}", cells.join("   "));
         }
     }
 }

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use zc_trace::recording::Ended;
 use zc_trace::{Format, Info, Options, Reader};
 
+use crate::say::{self, say};
+
 /// Which trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -44,9 +46,9 @@ fn print(args: &Args) -> anyhow::Result<()> {
         info.add(&request.with_context(shown)?);
     }
     if args.json {
-        println!("{:#}", to_json(&reader, &info));
+        say!("{:#}", to_json(&reader, &info));
     } else {
-        print!("{}", to_text(&reader, &info));
+        say::text(to_text(&reader, &info));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a
 //! fixed workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not
 //! found), 2 usage, 3 something that had to happen never did.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+#![expect(clippy::print_stderr, reason = "a program for people")]
 
 mod exhaustive;
 mod figures;
@@ -17,11 +17,13 @@ mod run;
 mod run_cache;
 mod run_flaz;
 mod run_time;
+mod say;
 mod settings;
 mod size;
 mod sizing;
 mod sweep;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
@@ -58,8 +60,12 @@ enum Command {
         /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
-    Man,
+    /// Print the manual page, or write those of all commands into a folder.
+    Man {
+        /// The folder, which must exist.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -76,12 +82,20 @@ fn main() -> ExitCode {
             clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());
             ExitCode::SUCCESS
         }
-        Command::Man => match clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("zcsim: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Man { dir } => manual(dir.as_deref()),
+    }
+}
+
+fn manual(dir: Option<&Path>) -> ExitCode {
+    let written = match dir {
+        Some(dir) => clap_mangen::generate_to(Cli::command(), dir),
+        None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()),
+    };
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("zcsim: cannot write the manual: {error}");
+            ExitCode::FAILURE
+        }
     }
 }

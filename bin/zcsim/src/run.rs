@@ -9,6 +9,7 @@ use zc_policy::{CAPACITY_MAX, Kind};
 use zc_replay::plain::{self, Outcome};
 use zc_trace::{Format, Options, Reader};
 
+use crate::say::{self, say};
 use crate::settings::{RatioArgs, Setting};
 use crate::size::{Share, Size};
 use crate::{run_cache, run_flaz};
@@ -160,9 +161,9 @@ fn print(args: &Args, policy: Kind) -> anyhow::Result<()> {
     let seconds = began.elapsed().as_secs_f64();
     let run = Run { capacity, extent_bytes, outcome, bad_lines: reader.bad_count(), seconds };
     if args.json {
-        println!("{:#}", to_json(args, policy, &run));
+        say!("{:#}", to_json(args, policy, &run));
     } else {
-        print!("{}", to_text(policy, &run));
+        say::text(to_text(policy, &run));
     }
     Ok(())
 }

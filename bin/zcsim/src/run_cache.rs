@@ -9,6 +9,7 @@ use zc_replay::Trace;
 use zc_replay::cache::{self, CacheSize, Replay, Report};
 
 use crate::run::{Args, Mapping, open};
+use crate::say::{self, say};
 use crate::{run_time, settings};
 
 pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
@@ -46,10 +47,10 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         if let Some(times) = &times {
             found.insert("time".to_owned(), times.to_json());
         }
-        println!("{:#}", Value::Object(found));
+        say!("{:#}", Value::Object(found));
         return Ok(());
     }
-    print!("{}", to_text(&config, &report));
+    say::text(to_text(&config, &report));
     if let Some(times) = &times {
         times.lines().iter().for_each(|(name, value)| line(name, value));
     }
@@ -93,7 +94,7 @@ fn notes(trace: &Trace, reader: &zc_trace::Reader, report: &Report) {
 }
 
 fn line(name: &str, value: &str) {
-    println!("{name:<18}{value}");
+    say!("{name:<18}{value}");
 }
 
 fn megabytes(bytes: u64) -> String {

@@ -7,6 +7,7 @@ use zc_replay::Trace;
 use zc_replay::flaz::{self, Packing, Settings};
 
 use crate::run::{Args, open};
+use crate::say::say;
 
 /// Bounds of a frame in bytes: a block and its header fit, and a device has some.
 const FRAME_BYTES: std::ops::RangeInclusive<u64> = 8 << 10..=4 << 20;
@@ -72,7 +73,7 @@ pub(crate) fn print(args: &Args) -> anyhow::Result<()> {
             "cleaner_written_bytes": frames.cleaner_written * frame,
             "bad_lines": reader.bad_count(),
         });
-        println!("{found:#}");
+        say!("{found:#}");
         return Ok(());
     }
     let megabytes = |bytes: u64| format!("{:.1} MB", bytes as f64 / 1e6);
@@ -93,7 +94,7 @@ pub(crate) fn print(args: &Args) -> anyhow::Result<()> {
         ("no room", format!("{} blocks", outcome.no_room)),
     ];
     for (name, value) in lines {
-        println!("{name:<18}{value}");
+        say!("{name:<18}{value}");
     }
     Ok(())
 }

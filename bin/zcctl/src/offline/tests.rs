@@ -20,7 +20,7 @@ use zc_format::{
 use super::check::check;
 use super::image::Image;
 use super::report::{Class, Report};
-use crate::cli::{Cli, Command};
+use crate::cli::Cli;
 
 const PAYLOAD: [u8; 100] = [0x5a; 100];
 
@@ -532,7 +532,15 @@ fn a_cache_in_use_is_refused() {
 fn completions_and_manual_are_made() {
     assert!(run(&["completions", "bash"]).1.contains("_zcctl"));
     assert!(run(&["man"]).1.contains(".TH zcctl"));
-    let Command::Man = Cli::try_parse_from(["zcctl", "man"]).unwrap().command else { panic!("man") };
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run(&["man", "--dir", dir.path().to_str().unwrap()]).0, 0);
+    for (page, told) in [("zcctl.1", "zcctl-dump(1)"), ("zcctl-dump.1", "journal"), ("zcctl-ublk-gc.1", "gc")]
+    {
+        let text = std::fs::read_to_string(dir.path().join(page)).unwrap().replace('\\', "");
+        assert!(text.contains(told), "{page}: {text}");
+    }
+    let (code, text) = run(&["man", "--dir", "/nowhere"]);
+    assert!(code == 2 && text.contains("into /nowhere"), "{text}");
 }
 
 #[test]

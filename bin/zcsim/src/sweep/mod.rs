@@ -19,6 +19,7 @@ use zc_replay::cache::{self, Replay};
 use zc_trace::{Format, Options, Reader};
 
 use crate::run::Mapping;
+use crate::say;
 use crate::settings::{self, RatioArgs};
 use plan::{Axis, Point};
 use table::{Row, Table};
@@ -116,7 +117,7 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     bar.finish_and_clear();
     let table = table.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     let rows = table.finish(&points)?;
-    print!("{}", if args.json { rows.to_json() } else { rows.to_csv() });
+    say::text(if args.json { rows.to_json() } else { rows.to_csv() });
     Ok(failed.into_inner())
 }
 
