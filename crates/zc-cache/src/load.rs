@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, WeuSeq, WeuSlot};
+use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, VolumeId, WeuSeq, WeuSlot};
 use zc_format::{Record, WeuEntry, WeuHeader};
 
 use crate::file_index::{Mapping, Place};
@@ -44,6 +44,8 @@ pub(crate) struct Load {
     in_flight: u32,
     written: Set<ExtentKey>,
     overflow: bool,
+    /// Volumes whose origins failed to flush meanwhile, and may have lost what earlier sessions wrote.
+    lost: Set<VolumeId>,
 }
 
 impl CacheManager {
@@ -221,7 +223,18 @@ impl CacheManager {
         self.mapping_trusted
             && volume.cfg.trusted
             && key.extent.0 < volume.whole_extents
-            && (self.intact || !self.regions.is_inherited(&region))
+            && !(self.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
+    }
+
+    fn doubts_inherited(&self, volume: VolumeId) -> bool {
+        !self.intact || self.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
+    }
+
+    /// An origin failed to flush: what is not loaded yet of the regions that earlier sessions wrote is distrusted.
+    pub(crate) fn doubt_inherited(&mut self, volume: VolumeId) {
+        if let Some(load) = &mut self.load {
+            load.lost.insert(volume);
+        }
     }
 
     /// An extent is being written: what a header still to be read says of it is void.

@@ -199,7 +199,8 @@ impl CacheManager {
 
     /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
     /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
-    /// goes: mappings, learned contents, copies in memory, and what is under way.
+    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an earlier
+    /// session was cut off count, too: nobody has flushed their last writes yet.
     fn forget_unflushed(&mut self, volume: VolumeId) {
         let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
             return;
@@ -207,7 +208,8 @@ impl CacheManager {
         let (extent, regions) = (u64::from(self.extent_bytes), &self.regions);
         let is_lost = |key: &ExtentKey| {
             let region = key.extent.0 * extent / region_bytes;
-            key.volume == volume && regions.is_active(&RegionKey { volume, region })
+            let region = RegionKey { volume, region };
+            key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
         };
         self.tracks.change_all(is_lost);
         self.recipes.remove_all(is_lost);
@@ -235,6 +237,7 @@ impl CacheManager {
         for key in mapped {
             self.forget(key);
         }
+        self.doubt_inherited(volume);
     }
 
     fn begin_piece(&mut self, id: u64) {

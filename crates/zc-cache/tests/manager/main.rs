@@ -452,6 +452,36 @@ fn what_a_failed_flush_may_have_lost_is_not_read_from_memory() {
 }
 
 #[test]
+fn what_a_failed_flush_may_have_lost_of_an_earlier_session_is_not_believed() {
+    let written = || {
+        let mut world = World::new(Shape::default());
+        let before = world.origins[&V].clone();
+        // Stored extents, a copy of one, and zeros.
+        world.write(V, 0, &[half(1, 8192), half(2, 8192), half(1, 8192), vec![0; 8192]].concat());
+        // The unit is written; the regions stay marked.
+        world.tick(1000);
+        world.tick(100);
+        (world, before)
+    };
+    let kept = |world: &mut World| {
+        let hits = world.stat("read_hits");
+        world.read(V, 0, 4 * EXTENT);
+        world.stat("read_hits") > hits
+    };
+    let (world, _) = written();
+    assert!(kept(&mut world.restart_killed()), "it is believed if nothing is lost");
+
+    let (world, before) = written();
+    let mut world = world.restart_killed_and(|world| lose_unflushed(world, before));
+    assert!(!kept(&mut world), "the flush failed before it was loaded");
+
+    let (world, before) = written();
+    let mut world = world.restart_killed_and(|world| world.origin_flushes_fail = true);
+    *world.origins.get_mut(&V).unwrap() = before;
+    assert!(!kept(&mut world), "the flush that ends the marks failed");
+}
+
+#[test]
 fn what_a_failed_flush_may_have_lost_is_not_inserted_afterwards() {
     let mut world = World::new(Shape::default());
     let before = world.origins[&V].clone();

@@ -208,8 +208,17 @@ impl World {
 
     /// The process dies: no region is distrusted, the open WEU is lost.
     pub(crate) fn restart_killed(self) -> Self {
+        self.restart_killed_and(|_| ())
+    }
+
+    /// The same, and something happens before anything is loaded.
+    pub(crate) fn restart_killed_and(self, meanwhile: impl FnOnce(&mut Self)) -> Self {
         let intent_session = Some(self.superblock.session);
-        Self::start(self.kept(), &OpenOptions { intent_session, ..OpenOptions::default() })
+        let options = OpenOptions { intent_session, ..OpenOptions::default() };
+        let (mut world, actions) = Self::begun(self.kept(), &options);
+        meanwhile(&mut world);
+        world.run(actions);
+        world
     }
 
     fn kept(self) -> Kept {
