@@ -23,6 +23,7 @@ use crate::config::Mode;
 use crate::dirty::{Body, Version};
 use crate::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
+use crate::origin_flush::FlushWaiter;
 use crate::persist::Health;
 use crate::seam::{Action, Note, RequestKind};
 use crate::tracks::ExpectHeld;
@@ -30,6 +31,8 @@ use crate::write_back::VolumeDirty;
 
 /// Largest origin write of destaging.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// The same of zeros, which take no memory.
+const ZERO_BYTES_MAX: u32 = 1 << 30;
 /// First pause after a failure, doubled each time.
 const PAUSE_MS: u64 = 250;
 /// Longest pause.
@@ -68,8 +71,8 @@ enum Step {
         in_flight: u32,
         failed: bool,
     },
-    /// The last epoch of the run.
-    Flushing { epoch: u64 },
+    /// The run is flushed; its last epoch. `spoiled`: another flush failed meanwhile, or what was as good as one.
+    Flushing { epoch: u64, spoiled: bool },
     /// `Clean` is on its way: the journal position.
     Recording { epoch: u64, position: u64 },
 }
@@ -373,10 +376,17 @@ impl CacheManager {
             self.destage_failed(volume);
             return;
         }
-        self.destaging(volume).step = Step::Flushing { epoch };
-        let writes = self.volumes.get(&volume).map_or(0, |entry| entry.writes_ended);
-        let op = self.op(OpKind::DestageFlush { volume, writes });
-        self.out.push(Action::OriginFlush { op, volume });
+        self.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
+        self.flush_origin(volume, FlushWaiter::Destage);
+    }
+
+    /// The origin may have lost what was written since its last flush: the run is written again.
+    pub(crate) fn spoil_run(&mut self, volume: VolumeId) {
+        match self.wb.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
+            Some(Step::Writing { failed, .. }) => *failed = true,
+            Some(Step::Flushing { spoiled, .. }) => *spoiled = true,
+            Some(Step::Idle | Step::Recording { .. }) | None => {}
+        }
     }
 
     fn destage_failed(&mut self, volume: VolumeId) {
@@ -390,8 +400,8 @@ impl CacheManager {
     }
 
     pub(crate) fn destage_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        let Step::Flushing { epoch } = self.destaging(volume).step else { return };
-        if let Err(error) = result {
+        let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
+        if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
             if !core::mem::replace(&mut self.destaging(volume).noted, true) {
                 self.out.push(Action::Note(Note::DestageFailed { volume, error }));
             }
@@ -454,7 +464,7 @@ impl Batch {
         let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
         self.offset_bytes + u64::from(self.len_bytes) == start
             && self.zero == (version.body == Body::Zero)
-            && (self.zero || self.len_bytes + len_bytes <= WRITE_BYTES_MAX)
+            && self.len_bytes + len_bytes <= if self.zero { ZERO_BYTES_MAX } else { WRITE_BYTES_MAX }
     }
 
     fn join(&mut self, extent: ExtentNo, version: Version) {

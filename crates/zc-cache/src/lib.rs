@@ -44,6 +44,7 @@ mod journal;
 mod learned;
 mod load;
 mod manager;
+mod origin_flush;
 mod overlay;
 mod packer;
 mod persist;

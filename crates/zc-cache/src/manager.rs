@@ -23,7 +23,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, OpId, ReqId, VolumeId, WeuSlot};
+use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, OpId, VolumeId, WeuSlot};
 use zc_format::Record;
 
 use crate::compressibility::CompressionFilter;
@@ -41,6 +41,7 @@ use crate::hit::Hit;
 use crate::insert::Inserts;
 use crate::journal::Journal;
 use crate::load::Load;
+use crate::origin_flush::Flushes;
 use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
 use crate::policy::{ReplacementPolicy, policy};
 use crate::probe::Probes;
@@ -71,8 +72,7 @@ pub(crate) enum OpKind {
     Fill(u64),
     DirectRead(u64),
     Piece(u64),
-    ClientFlush { req: ReqId, volume: VolumeId, writes: u64 },
-    RetireFlush { volume: VolumeId, writes: u64 },
+    OriginFlush(VolumeId),
     Hit(u64),
     Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
     DirtyHash(u64),
@@ -81,7 +81,6 @@ pub(crate) enum OpKind {
     DirtyCompare(u64),
     DirtyPart(Part),
     GatherRead { gather: u64, extent: ExtentNo },
-    DestageFlush { volume: VolumeId, writes: u64 },
     CompareRead(u64),
     Hash(u64),
     Compress(u64),
@@ -126,6 +125,7 @@ pub(crate) struct Volume {
     /// A flush of ours failed, and with it what clients wrote may be lost: the origin says so only once, so the next
     /// flush of a client has to.
     pub(crate) owes_error: Option<ErrorKind>,
+    pub(crate) flushes: Flushes,
 }
 
 /// The cache manager. See the module documentation.
@@ -447,27 +447,7 @@ impl CacheManager {
             OpKind::DirectRead(read) => self.read_part_done(read, result),
             OpKind::ProbeOrigin(id) => self.probe_read(id, result.is_ok()),
             OpKind::Piece(write) => self.piece_done(write, result),
-            OpKind::ClientFlush { req, volume, writes } => {
-                self.origin_flushed(volume, writes, result);
-                let owed = self.volumes.get_mut(&volume).and_then(|volume| volume.owes_error.take());
-                let fenced = self.fence(volume).map(|_| ErrorKind::Io);
-                let result = owed.or(fenced).map_or(result, Err);
-                if result.is_ok() && self.has_dirty(volume) {
-                    self.request_commit(volume, Some(req));
-                } else {
-                    self.out.push(Action::Reply { req, result });
-                }
-            }
-            OpKind::DestageFlush { volume, writes } => {
-                self.own_flush_done(volume, result);
-                self.origin_flushed(volume, writes, result);
-                self.destage_flushed(volume, result);
-            }
-            OpKind::RetireFlush { volume, writes } => {
-                self.own_flush_done(volume, result);
-                self.origin_flushed(volume, writes, result);
-                self.retire_flush_done(result);
-            }
+            OpKind::OriginFlush(volume) => self.origin_flushed(volume, result),
             other => panic!("origin operation for {other:?}"),
         }
     }
@@ -626,6 +606,7 @@ impl CacheManager {
                 writes_flushed: 0,
                 direct_writes: 0,
                 owes_error: None,
+                flushes: Flushes::default(),
                 direct_ended: 1,
             },
         );

@@ -22,6 +22,7 @@ use zc_format::{CheckpointHeader, JournalBlock, RECORDS_PER_BLOCK, Record, Regio
 use crate::dirty::EpochState;
 use crate::file_index::{Keep, Mapping, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
+use crate::origin_flush::FlushWaiter;
 use crate::regions::Retirement;
 use crate::seam::{Action, Note, Purpose};
 use crate::slots::SlotState;
@@ -270,9 +271,7 @@ impl CacheManager {
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
         self.retiring = Some(Retiring { candidates, flushes, journal, failed: None });
         for volume in volumes {
-            let writes = self.volumes.get(&volume).map_or(0, |entry| entry.writes_ended);
-            let op = self.op(OpKind::RetireFlush { volume, writes });
-            self.out.push(Action::OriginFlush { op, volume });
+            self.flush_origin(volume, FlushWaiter::Retire);
         }
         self.pump_journal();
     }

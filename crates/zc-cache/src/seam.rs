@@ -75,6 +75,16 @@ pub enum RequestKind {
     Prefetch,
 }
 
+impl RequestKind {
+    /// Whether it is acknowledged only when it is durable, as a change of its own.
+    pub(crate) const fn is_fua(&self) -> bool {
+        match self {
+            Self::Write { fua, .. } | Self::Trim { fua } | Self::WriteZeroes { fua, .. } => *fua,
+            Self::Read { .. } | Self::Flush | Self::Prefetch => false,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Debug)]
 pub enum Event {

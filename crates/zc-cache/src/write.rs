@@ -10,15 +10,14 @@
 use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
-use zc_core::{
-    BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, RegionKey, ReqId, SectorMap, VolumeId, WeuSlot,
-};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SectorMap, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
 use crate::config::{Ack, Admission, Mode};
-use crate::file_index::{Keep, Mapping, SweepCursor};
+use crate::file_index::Mapping;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
+use crate::origin_flush::FlushWaiter;
 use crate::persist::Health;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
@@ -161,7 +160,6 @@ impl CacheManager {
             self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
-        let writes = volume.writes_ended;
         let flushed = volume.direct_ended <= volume.writes_flushed && volume.owes_error.is_none();
         let settled = flushed && volume.direct_writes == 0;
         if self.fence(request.volume).is_some() {
@@ -173,71 +171,7 @@ impl CacheManager {
             self.request_commit(request.volume, Some(request.req));
             return;
         }
-        let op = self.op(OpKind::ClientFlush { req: request.req, volume: request.volume, writes });
-        self.out.push(Action::OriginFlush { op, volume: request.volume });
-    }
-
-    /// A flush that no client asked for has ended.
-    pub(crate) fn own_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        if let (Some(volume), Err(error)) = (self.volumes.get_mut(&volume), result)
-            && volume.direct_ended > volume.writes_flushed
-        {
-            volume.owes_error = Some(error);
-        }
-    }
-
-    pub(crate) fn origin_flushed(&mut self, volume: VolumeId, writes: u64, result: Result<(), ErrorKind>) {
-        if result.is_err() {
-            self.forget_unflushed(volume);
-        }
-        if let Some(volume) = self.volumes.get_mut(&volume)
-            && result.is_ok()
-        {
-            volume.writes_flushed = volume.writes_flushed.max(writes);
-        }
-    }
-
-    /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
-    /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
-    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an earlier
-    /// session was cut off count, too: nobody has flushed their last writes yet.
-    fn forget_unflushed(&mut self, volume: VolumeId) {
-        let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
-            return;
-        };
-        let (extent, regions) = (u64::from(self.extent_bytes), &self.regions);
-        let is_lost = |key: &ExtentKey| {
-            let region = key.extent.0 * extent / region_bytes;
-            let region = RegionKey { volume, region };
-            key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
-        };
-        self.tracks.change_all(is_lost);
-        self.recipes.remove_all(is_lost);
-        let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
-        let ahead: Vec<_> = self.prefetched.keys().copied().filter(is_lost).collect();
-        let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
-        let mut mapped = Vec::new();
-        let mut cursor = SweepCursor::default();
-        self.files.sweep(&mut cursor, usize::MAX, |key, _| {
-            if is_lost(&key) {
-                mapped.push(key);
-            }
-            Keep::Yes
-        });
-        for key in copies {
-            if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.release(buf);
-            }
-        }
-        ahead.into_iter().for_each(|key| self.drop_prefetched(key));
-        for key in staged {
-            self.staging.get_mut(&key).expect_held().forget(self.extent_bytes / zc_core::SECTOR_BYTES);
-            self.drop_idle_staged(key);
-        }
-        for key in mapped {
-            self.forget(key);
-        }
-        self.doubt_inherited(volume);
+        self.flush_origin(request.volume, FlushWaiter::Client(request.req));
     }
 
     fn begin_piece(&mut self, id: u64) {
@@ -382,6 +316,12 @@ impl CacheManager {
         }
         if let Some(regions) = regions {
             self.regions.write_ends(volume, regions, ended);
+        }
+        if let Err(error) = result
+            && kind.is_fua()
+        {
+            // It may have been a flush.
+            self.unflushed_lost(volume, Some(error));
         }
         match kind {
             RequestKind::Write { buf, .. } => {

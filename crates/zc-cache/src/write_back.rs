@@ -281,9 +281,12 @@ impl CacheManager {
         needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
     }
 
-    /// Whether requests have to wait until what the start decided is durable.
+    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it was when
+    /// somebody asked for that.
     pub(crate) fn hold(&mut self, request: &Request) -> bool {
-        let held = self.wb.held_until.is_some() && self.wb.volumes.contains_key(&request.volume);
+        let undecided = self.wb.held_until.is_some();
+        let dirty = self.wb.volumes.get(&request.volume);
+        let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
         if held {
             self.wb.held.push_back(request.clone());
         }
@@ -300,20 +303,24 @@ impl CacheManager {
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
     /// it is about are fenced.
     pub(crate) fn pump_held(&mut self) {
-        let Some(position) = self.wb.held_until else { return };
-        let good = self.health == Health::Good;
-        if good && !self.journal.is_durable(position) {
-            return;
-        }
-        self.wb.held_until = None;
-        for volume in self.wb.ids() {
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
-                self.let_go(&bodies);
+        if let Some(position) = self.wb.held_until {
+            let good = self.health == Health::Good;
+            if good && !self.journal.is_durable(position) {
+                return;
+            }
+            self.wb.held_until = None;
+            for volume in self.wb.ids() {
+                let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+                if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
+                    self.let_go(&bodies);
+                }
             }
         }
+        // Those of a volume that is still to be dropped are held again.
         for request in core::mem::take(&mut self.wb.held) {
-            self.submit(&request);
+            if !self.hold(&request) {
+                self.submit(&request);
+            }
         }
     }
 
@@ -610,6 +617,7 @@ impl CacheManager {
             let dirty = self.wb.volumes.get_mut(&volume).expect_held();
             let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
             self.refuse_waiting(volume, error);
+            self.finish_dropping(volume);
             if lost {
                 self.out.push(Action::Note(Note::Fenced { volume }));
             }

@@ -49,7 +49,7 @@ impl World {
             Action::OriginFlush { op, volume } => {
                 if !fails {
                     self.origins[usize::from(volume.0)].flush(issued, &mut self.rng);
-                } else if !self.write_back && self.rng.random_bool(0.5) {
+                } else if self.rng.random_bool(0.5) {
                     self.lose_unflushed(usize::from(volume.0));
                 }
                 *op
@@ -59,8 +59,7 @@ impl World {
         Event::OriginDone { op, result: if fails { Err(ErrorKind::Io) } else { Ok(()) } }
     }
 
-    /// A failed flush says once that writes may be lost; they are, but not parts of one that is still under way. Where
-    /// volumes write back, what is lost would be the order of epochs, too, which nobody can keep then.
+    /// A failed flush says once that writes may be lost; they are, but not parts of one that is still under way.
     fn lose_unflushed(&mut self, volume: usize) {
         self.coverage.note("failed flushes that lost writes");
         self.now += 1;

@@ -546,7 +546,8 @@ impl World {
                 events.push_back(Event::OriginDone { op, result: ok });
             }
             Action::OriginFlush { op, .. } if self.origin_flushes_hang => {
-                self.hanging.push(Event::OriginDone { op, result: ok });
+                let result = if self.origin_flushes_fail { Err(ErrorKind::Io) } else { ok };
+                self.hanging.push(Event::OriginDone { op, result });
             }
             Action::OriginFlush { op, .. } if self.origin_flushes_fail => {
                 events.push_back(Event::OriginDone { op, result: Err(ErrorKind::Io) });

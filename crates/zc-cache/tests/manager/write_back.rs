@@ -488,6 +488,48 @@ fn requests_wait_until_the_device_knows_that_dirty_data_was_dropped() {
     t.check(0, 3 * E);
 }
 
+/// A commit that hangs, and a drop that waits for its end.
+fn dropping_behind_a_commit() -> (Twin, u64) {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 1));
+    t.world.journal_hangs = true;
+    let flush = t.world.submit(V, 0, 0, RequestKind::Flush);
+    t.world.event(Event::DropDirty { volume: V, remembered: false });
+    assert!(t.world.manager.is_dropping(V) && !t.world.replies.contains_key(&flush));
+    (t, flush)
+}
+
+#[test]
+fn what_comes_after_a_drop_is_not_dropped() {
+    let (mut t, flush) = dropping_behind_a_commit();
+    let data = extents(2, 1);
+    let write = t.world.submit_write(V, E, &data);
+    let second = t.world.submit(V, 0, 0, RequestKind::Flush);
+    assert!(!t.world.replies.contains_key(&write), "it would be dropped");
+    t.world.end_journal_writes(Ok(()));
+    t.world.tick(100);
+    for req in [flush, write, second] {
+        assert_eq!(t.world.replies.remove(&req).expect("an answer").0, Ok(()));
+    }
+    t.flush();
+    t.twin.fill(0);
+    t.twin[8 << 10..16 << 10].copy_from_slice(&data);
+    t.check(0, 3 * E);
+    t.world = t.world.restart(false);
+    t.check(0, 3 * E);
+}
+
+#[test]
+fn a_drop_ends_when_the_device_fails_before_it_could_begin() {
+    let (mut t, flush) = dropping_behind_a_commit();
+    let write = t.world.submit_write(V, E, &extents(2, 1));
+    t.world.end_journal_writes(Err(ErrorKind::Io));
+    assert!(!t.world.manager.is_dropping(V) && t.world.manager.dirty(V).unwrap().fenced);
+    for req in [flush, write] {
+        assert_eq!(t.world.replies.remove(&req).expect("an answer").0, Err(ErrorKind::Io));
+    }
+}
+
 #[test]
 fn a_drop_that_the_device_never_learnt_of_leaves_the_volume_fenced() {
     let mut t = dropping();
@@ -687,4 +729,26 @@ fn dirty_data_does_not_rely_on_content_of_an_earlier_session_that_is_torn() {
     assert_eq!((t.world.stat("dirty_proofs"), t.world.stat("dirty_shared")), (1, 0));
     t.world = t.world.restart(false);
     t.check(0, 10 * E);
+}
+
+#[test]
+fn a_flush_that_fails_beside_destaging_has_the_run_written_again() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 1));
+    t.flush();
+    t.clean();
+    // The flush that ends the mark of what was just destaged hangs, and the next run is written meanwhile.
+    (t.world.origin_flushes_hang, t.world.origin_flushes_fail) = (true, true);
+    t.world.tick(2500);
+    t.world.tick(100);
+    t.write(64 * E, &extents(2, 1));
+    t.flush();
+    let before = t.world.origins[&V].clone();
+    t.world.event(Event::Destage { volume: V });
+    assert!(t.world.origins[&V] == t.twin, "the run is written");
+    *t.world.origins.get_mut(&V).unwrap() = before;
+    t.world.origin_flushes_fail = false;
+    t.world.end_origin_flushes();
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin, "the run is written again");
 }

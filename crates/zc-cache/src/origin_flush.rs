@@ -1,0 +1,147 @@
+//! Flushes of origins, and what one that fails takes along.
+//!
+//! An origin says once that writes are lost, to whoever flushes first, and not to those who flush beside him. So a volume's
+//! flushes go one after the other; who comes meanwhile waits for the next one together with all others, and if the one
+//! under way fails, his has failed, too: it would come back as if nothing had happened.
+//!
+//! A flush that fails may have lost all that was written since the last one. Clients are told, by the next flush if none
+//! waited; the cache forgets what it knows of it; a run of epochs that was being destaged is written again.
+
+use core::mem;
+
+use zc_core::{ErrorKind, ExtentKey, RegionKey, ReqId, VolumeId};
+
+use crate::file_index::{Keep, SweepCursor};
+use crate::manager::{CacheManager, OpKind};
+use crate::seam::Action;
+use crate::tracks::ExpectHeld;
+
+/// Who waits for a flush.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FlushWaiter {
+    /// A client, for his answer.
+    Client(ReqId),
+    /// Regions whose marks are to go.
+    Retire,
+    /// A run of epochs that was written.
+    Destage,
+}
+
+/// The flushes of one origin.
+#[derive(Debug, Default)]
+pub(crate) struct Flushes {
+    current: Option<Flush>,
+    /// Who waits for the one after it.
+    next: Vec<FlushWaiter>,
+}
+
+#[derive(Debug)]
+struct Flush {
+    /// The writes that it covers.
+    writes: u64,
+    waiters: Vec<FlushWaiter>,
+}
+
+impl CacheManager {
+    /// Has an origin flushed as soon as the flush under way has ended.
+    pub(crate) fn flush_origin(&mut self, volume: VolumeId, waiter: FlushWaiter) {
+        self.volumes.get_mut(&volume).expect_held().flushes.next.push(waiter);
+        self.issue_flush(volume);
+    }
+
+    fn issue_flush(&mut self, volume: VolumeId) {
+        let entry = self.volumes.get_mut(&volume).expect_held();
+        if entry.flushes.current.is_some() || entry.flushes.next.is_empty() {
+            return;
+        }
+        let waiters = mem::take(&mut entry.flushes.next);
+        entry.flushes.current = Some(Flush { writes: entry.writes_ended, waiters });
+        let op = self.op(OpKind::OriginFlush(volume));
+        self.out.push(Action::OriginFlush { op, volume });
+    }
+
+    pub(crate) fn origin_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        let entry = self.volumes.get_mut(&volume).expect_held();
+        let Flush { writes, mut waiters } = entry.flushes.current.take().expect_held();
+        let has_client =
+            |waiters: &[FlushWaiter]| waiters.iter().any(|waiter| matches!(waiter, FlushWaiter::Client(_)));
+        match result {
+            Ok(()) => entry.writes_flushed = entry.writes_flushed.max(writes),
+            Err(error) => {
+                waiters.append(&mut entry.flushes.next);
+                self.unflushed_lost(volume, (!has_client(&waiters)).then_some(error));
+            }
+        }
+        let mut for_clients = result;
+        if has_client(&waiters) {
+            let owed = self.volumes.get_mut(&volume).and_then(|volume| volume.owes_error.take());
+            let fenced = self.fence(volume).map(|_| ErrorKind::Io);
+            for_clients = owed.or(fenced).map_or(result, Err);
+        }
+        for waiter in waiters {
+            match waiter {
+                FlushWaiter::Client(req) if for_clients.is_ok() && self.has_dirty(volume) => {
+                    self.request_commit(volume, Some(req));
+                }
+                FlushWaiter::Client(req) => self.out.push(Action::Reply { req, result: for_clients }),
+                FlushWaiter::Retire => self.retire_flush_done(result),
+                FlushWaiter::Destage => self.destage_flushed(volume, result),
+            }
+        }
+        self.issue_flush(volume);
+    }
+
+    /// The origin may have lost what was written since its last flush. `owed`: the error that no client has heard of yet.
+    pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, owed: Option<ErrorKind>) {
+        if let Some(entry) = self.volumes.get_mut(&volume)
+            && entry.direct_ended > entry.writes_flushed
+        {
+            entry.owes_error = owed.or(entry.owes_error);
+        }
+        self.spoil_run(volume);
+        self.forget_unflushed(volume);
+    }
+
+    /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
+    /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
+    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an earlier
+    /// session was cut off count, too: nobody has flushed their last writes yet.
+    fn forget_unflushed(&mut self, volume: VolumeId) {
+        let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
+            return;
+        };
+        let (extent, regions) = (u64::from(self.extent_bytes), &self.regions);
+        let is_lost = |key: &ExtentKey| {
+            let region = key.extent.0 * extent / region_bytes;
+            let region = RegionKey { volume, region };
+            key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
+        };
+        self.tracks.change_all(is_lost);
+        self.recipes.remove_all(is_lost);
+        let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
+        let ahead: Vec<_> = self.prefetched.keys().copied().filter(is_lost).collect();
+        let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
+        let mut mapped = Vec::new();
+        let mut cursor = SweepCursor::default();
+        self.files.sweep(&mut cursor, usize::MAX, |key, _| {
+            if is_lost(&key) {
+                mapped.push(key);
+            }
+            Keep::Yes
+        });
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                self.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key));
+        for key in staged {
+            self.staging.get_mut(&key).expect_held().forget(self.extent_bytes / zc_core::SECTOR_BYTES);
+            self.drop_idle_staged(key);
+        }
+        for key in mapped {
+            self.forget(key);
+        }
+        self.doubt_inherited(volume);
+    }
+}
