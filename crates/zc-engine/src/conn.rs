@@ -217,9 +217,12 @@ impl Conn {
         let (Some(tls), Some(input)) = (&mut self.tls, &mut self.input) else {
             unreachable!("records are received into both buffers of a connection with TLS")
         };
-        let plain = tls.receive(&memory[..bytes], input);
+        let received = tls.receive(&memory[..bytes], input);
         self.cipher = Some(memory);
-        self.input_range = 0..plain?;
+        let received = received?;
+        self.input_range = 0..received.plain_bytes;
+        // What was asked before the goodbye is served first; whoever says more behind it is cut off.
+        self.closing |= received.is_over && received.plain_bytes == 0;
         if self.session.tls_due() && tls.is_up() {
             self.names = tls.names();
             self.session.tls_started();

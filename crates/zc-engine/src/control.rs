@@ -451,9 +451,10 @@ impl Shared {
         in_force.config.nbd = new.nbd.clone();
         in_force.config.nbd.keep_sockets(sockets);
         let front = FrontSettings::new(&in_force.config, &in_force.volumes, tls);
-        drop(in_force);
         self.mailbox.send(Command::Front(Box::new(front)));
+        // A change that comes meanwhile waits, or it would be undone.
         self.configure(configs).await?;
+        drop(in_force);
         Ok(json!({ "applied": applied, "needs_restart": later }))
     }
 }

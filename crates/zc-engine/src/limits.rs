@@ -1,7 +1,8 @@
 //! Bounds of the daemon's driver.
 
-/// Operations the shard's ring holds; more wait in the driver.
-pub(crate) const RING_OPS: usize = 16_384;
+/// Operations that the shard's ring holds at least beside those that wait for clients and for the kernel's block
+/// devices, each of which takes a place all the time; more wait in the driver.
+pub(crate) const RING_WORK_OPS: usize = 8192;
 /// Submission queue entries of the shard's ring.
 pub(crate) const RING_ENTRIES: u32 = 512;
 /// Milliseconds between ticks while something is under way.

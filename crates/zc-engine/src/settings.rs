@@ -7,11 +7,14 @@ use rustix::fs::{AtFlags, CWD, StatxFlags};
 use zc_cache::config as cache;
 use zc_config::{CacheConfig, Config, Mode, VolumeConfig};
 use zc_core::VolumeId;
+use zc_io::limits::RING_OPS_MAX;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
 pub(crate) use zc_setup::{Found, fingerprint_kind, manager_config, region_bytes, volume_config};
 
 use crate::access::{Export, Rules};
+use crate::error::EngineError;
+use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
 use crate::status::RESIDENCY_CONTEXT;
 
 /// Reduce threads at most, unless asked for.
@@ -119,6 +122,27 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
     Export { info, rules: Rules::new(&volume.nbd) }
 }
 
+/// Places of the shard's ring: one for each connection and for each request that a block device may have, which are taken
+/// also while nothing is asked, and room for work.
+///
+/// # Errors
+/// A ring does not hold those of all devices that are attached at once: work would have to wait for a place for ever.
+pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
+    let connections = zc_core::usize_from_u32(config.nbd.connections_max) + CLOSING_MAX;
+    let tags_of =
+        |volume: &VolumeConfig| usize::from(volume.ublk.queues) * usize::from(volume.ublk.queue_depth);
+    let at_once: usize = config.volumes.iter().filter(|volume| volume.ublk.attach).map(tags_of).sum();
+    if connections + at_once + RING_WORK_OPS > RING_OPS_MAX {
+        return Err(EngineError::Refused(format!(
+            "{connections} connections and {at_once} requests of block devices are more than the {} that can be served at \
+             once: lower nbd.connections_max, or ublk.queues and ublk.queue_depth of volumes",
+            RING_OPS_MAX - RING_WORK_OPS
+        )));
+    }
+    let ever: usize = config.volumes.iter().map(tags_of).sum();
+    Ok((connections + ever + RING_WORK_OPS).min(RING_OPS_MAX))
+}
+
 /// Longest look for completions: none where it would keep the only processor from bringing them.
 pub(crate) fn poll_max_us(setting_us: u32) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
@@ -130,4 +154,30 @@ pub(crate) fn reduce_threads(setting: u16) -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let auto = u32::try_from(cpus.min(REDUCE_THREADS_AUTO_MAX)).unwrap_or(1);
     if setting == 0 { auto } else { u32::from(setting) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(connections: u32, volumes: u32, ublk: &str) -> Config {
+        let mut text = format!(
+            "[cache]\npath = \"/c\"\nsize = \"1 GiB\"\n[nbd]\nlisten = [\"127.0.0.1:1\"]\nconnections_max = {connections}\n"
+        );
+        for number in 0..volumes {
+            text.push_str(&format!("[[volume]]\nname = \"v{number}\"\norigin = \"/o{number}\"\n{ublk}\n"));
+        }
+        Config::parse(&text, "test").unwrap()
+    }
+
+    #[test]
+    fn the_ring_has_a_place_for_whatever_waits_and_room_for_work() {
+        let with = |connections, volumes, ublk| ring_ops(&config(connections, volumes, ublk));
+        assert_eq!(with(100, 1, "").unwrap(), 100 + CLOSING_MAX + 128 + RING_WORK_OPS);
+        let deep = "ublk.attach = true\nublk.queues = 4\nublk.queue_depth = 1024";
+        assert_eq!(with(100, 4, deep).unwrap(), 100 + CLOSING_MAX + 4 * 4096 + RING_WORK_OPS);
+        assert!(with(100, 14, deep).unwrap_err().to_string().contains("57344 requests of block devices"));
+        assert!(with(65_536, 1, "").is_err());
+        assert_eq!(with(100, 1000, "").unwrap(), RING_OPS_MAX, "those that are not attached need not fit");
+    }
 }

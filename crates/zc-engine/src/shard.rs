@@ -32,8 +32,8 @@ use crate::extents::ExtentsRead;
 use crate::front::ClientRequest;
 use crate::intent::IntentLog;
 use crate::limits::{
-    GATHER_MAX, GATHER_OPS_MIN, GATHER_TIME_US, POOL_BYTES, RING_ENTRIES, RING_OPS, TICK_BUSY_MS,
-    TICK_IDLE_MS, TICK_JOBS_MS,
+    GATHER_MAX, GATHER_OPS_MIN, GATHER_TIME_US, POOL_BYTES, RING_ENTRIES, TICK_BUSY_MS, TICK_IDLE_MS,
+    TICK_JOBS_MS,
 };
 use crate::listen::Listener;
 use crate::locks::RangeLocks;
@@ -103,6 +103,7 @@ pub(crate) struct ShardParts {
     pub(crate) shard_cpus: Vec<usize>,
     /// Longest look for completions before sleeping; 0 = none.
     pub(crate) poll_max_us: u32,
+    pub(crate) ring_ops: usize,
     pub(crate) limits: FrontLimits,
     pub(crate) registry: Arc<Registry>,
     pub(crate) mailbox: Arc<Mailbox>,
@@ -194,7 +195,7 @@ impl Shard {
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
         let ring = Ring::new(RingOptions {
             entries: RING_ENTRIES,
-            ops_max: RING_OPS,
+            ops_max: parts.ring_ops,
             poll_max_us: parts.poll_max_us,
         })?;
         let mut volumes: Map<VolumeId, Volume> = parts.volumes.into_iter().collect();

@@ -187,6 +187,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         shard_cpus: config.cache.shard_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
         reduce_cpus: config.cache.reduce_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
         poll_max_us: settings::poll_max_us(config.cache.poll_max_us),
+        ring_ops: settings::ring_ops(config)?,
         limits: settings::front_limits(config),
         registry,
         mailbox: Arc::new(Mailbox::new(event.waker())),

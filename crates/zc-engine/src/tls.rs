@@ -95,7 +95,7 @@ impl Tls {
         let mut connection = ServerConnection::new(config).ok()?;
         // What is to be sent is bounded by the driver, like that of plain connections.
         connection.set_buffer_limit(None);
-        Some(TlsLayer { connection: Box::new(connection) })
+        Some(TlsLayer { connection: Box::new(connection), is_over: false })
     }
 }
 
@@ -103,26 +103,40 @@ impl Tls {
 #[derive(Debug)]
 pub(crate) struct TlsLayer {
     connection: Box<ServerConnection>,
+    /// The client said goodbye.
+    is_over: bool,
+}
+
+/// What came of received bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) plain_bytes: usize,
+    /// The client said goodbye: nothing will come any more.
+    pub(crate) is_over: bool,
 }
 
 /// Bytes that clients' records may decrypt to, beyond what was received at once: a record that began earlier.
 pub(crate) const RECORD_BYTES_MAX: usize = 32 << 10;
 
 impl TlsLayer {
-    /// Takes received bytes and puts what they decrypt to at the start of `plain`; tells how many bytes that is.
+    /// Takes received bytes and puts what they decrypt to at the start of `plain`. What comes behind the client's goodbye is
+    /// ignored.
     ///
     /// # Errors
     /// When they are no TLS, or the client is not who it must be. What [`Self::take_output`] gives then is an alert.
-    pub(crate) fn receive(&mut self, mut received: &[u8], plain: &mut [u8]) -> io::Result<usize> {
-        let mut filled = 0;
-        while !received.is_empty() {
+    pub(crate) fn receive(&mut self, mut received: &[u8], plain: &mut [u8]) -> io::Result<Received> {
+        let mut result = Received { plain_bytes: 0, is_over: self.is_over };
+        while !received.is_empty() && !result.is_over {
             self.connection.read_tls(&mut received)?;
-            self.connection
+            let state = self
+                .connection
                 .process_new_packets()
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
-            filled += self.drain(&mut plain[filled..])?;
+            result.plain_bytes += self.drain(&mut plain[result.plain_bytes..])?;
+            result.is_over = state.peer_has_closed();
         }
-        Ok(filled)
+        self.is_over = result.is_over;
+        Ok(result)
     }
 
     fn drain(&mut self, plain: &mut [u8]) -> io::Result<usize> {
@@ -181,5 +195,79 @@ impl TlsLayer {
             assert!(written.is_ok(), "memory takes everything: {written:?}");
         }
         output
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustls::{ClientConfig, ClientConnection};
+
+    const CERTIFICATE: &[u8] = include_bytes!("../testdata/cert.pem");
+    const KEY: &[u8] = include_bytes!("../testdata/key.pem");
+
+    /// A client and a layer that have shaken hands.
+    fn connected() -> (ClientConnection, TlsLayer) {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate.clone()], PrivateKeyDer::from_pem_slice(KEY).unwrap())
+            .unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut client = ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
+        let tls = Tls { mode: TlsMode::Allowed, config: Some(Arc::new(server)) };
+        let mut layer = tls.layer().unwrap();
+        while client.is_handshaking() || !layer.is_up() {
+            let sent = sent(&mut client);
+            assert_eq!(layer.receive(&sent, &mut [0; 64]).unwrap().plain_bytes, 0);
+            let output = layer.take_output();
+            let mut output = &output[..];
+            while !output.is_empty() {
+                client.read_tls(&mut output).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        (client, layer)
+    }
+
+    fn sent(client: &mut ClientConnection) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_comes_behind_a_goodbye_is_ignored() {
+        let mut plain = vec![0; RECORD_BYTES_MAX];
+        for (more, later) in [(0, 1), (8192, 0), (8192, 8192)] {
+            let (mut client, mut layer) = connected();
+            client.writer().write_all(b"last").unwrap();
+            client.send_close_notify();
+            let bytes = [sent(&mut client), vec![0x17; more]].concat();
+            assert_eq!(
+                layer.receive(&bytes, &mut plain).unwrap(),
+                Received { plain_bytes: 4, is_over: true }
+            );
+            assert_eq!(&plain[..4], b"last");
+            let after = layer.receive(&vec![0x17; later], &mut plain).unwrap();
+            assert_eq!(after, Received { plain_bytes: 0, is_over: true });
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_tls_are_an_error() {
+        let (_, mut layer) = connected();
+        assert!(layer.receive(&[0x47; 512], &mut [0; 64]).is_err());
     }
 }

@@ -53,6 +53,8 @@ impl Shard {
             return;
         }
         let NewDevice { mut server, volume, gone } = new;
+        // The volume may have grown since the device was planned.
+        server.grow(self.volume_mut(volume).config.size_bytes);
         let device = server.id();
         for (queue, tag) in server.tags() {
             let operation = server.fetch(queue, tag);

@@ -344,9 +344,13 @@ impl Worker {
             let attached = self.serve(plan, info)?;
             let (control, _) = self.control()?;
             control.end_recovery(info.id, std::process::id())?;
-            self.catch_up(plan, &info)?;
-            // The file may be lost; the device is not.
-            register(&self.run_dir, info.id, &plan.name)?;
+            // It is served from here on, whatever else fails.
+            if let Err(error) = self.catch_up(plan, &info) {
+                tracing::warn!("{} keeps its size: {error}", info.path());
+            }
+            if let Err(error) = register(&self.run_dir, info.id, &plan.name) {
+                tracing::warn!("{} has no stable name: {error}", info.path());
+            }
             tracing::info!("{} was taken over, its requests are issued again", info.path());
             return Ok(Some(attached));
         }

@@ -199,7 +199,10 @@ impl Origin {
         let momentary = errno == Some(Errno::INVAL) || errno == Some(Errno::BUSY);
         match job.stage {
             Stage::Read => self.after_read(job, result, operation),
-            Stage::Write { fua: true } if unsupported && self.caps.fua => {
+            // Of several at once only the first one finds the capability there.
+            Stage::Write { fua: true }
+                if unsupported && matches!(operation, Operation::Write { durable: true, .. }) =>
+            {
                 self.caps.fua = false;
                 self.write_again(job, operation)
             }

@@ -237,7 +237,10 @@ fn what_an_origin_cannot_do_is_done_another_way_and_remembered() {
     let durable = |fua| OriginRequest::Write { offset: 0, segments: Vec::new(), fua };
     let Step::Submit(job, operation) = origin.start(durable(true)) else { panic!() };
     assert!(matches!(operation, Operation::Write { durable: true, .. }));
+    let Step::Submit(beside, second) = origin.start(durable(true)) else { panic!() };
     let Step::Submit(job, operation) = origin.advance(job, Err(unsupported()), operation) else { panic!() };
+    let Step::Submit(_, second) = origin.advance(beside, Err(unsupported()), second) else { panic!() };
+    assert!(matches!(second, Operation::Write { durable: false, .. }), "the one beside it is repeated, too");
     assert!(matches!(operation, Operation::Write { durable: false, .. }));
     let Step::Submit(_, operation) = origin.advance(job, Ok(0), operation) else { panic!() };
     assert!(matches!(operation, Operation::Fsync { .. }));
