@@ -126,6 +126,8 @@ pub(crate) struct Volume {
     /// flush of a client has to.
     pub(crate) owes_error: Option<ErrorKind>,
     pub(crate) flushes: Flushes,
+    /// The last flush of the origin failed.
+    pub(crate) flush_failed: bool,
 }
 
 /// The cache manager. See the module documentation.
@@ -205,6 +207,8 @@ pub struct CacheManager {
     pub(crate) map_stale: bool,
     /// Mappings from media were voided, and no region map names the journal block that says so yet.
     pub(crate) voids_owed: bool,
+    /// The last attempt to end inherited marks failed for some volume.
+    pub(crate) inherited_failed: bool,
     pub(crate) retiring: Option<Retiring>,
     pub(crate) retire_not_before_ms: u64,
     /// When marks are looked at for their age again.
@@ -323,6 +327,7 @@ impl CacheManager {
             map_copy: start.region_map_copy,
             map_stale: false,
             voids_owed: false,
+            inherited_failed: false,
             retiring: None,
             retire_not_before_ms: 0,
             retire_aged_at_ms: 0,
@@ -607,6 +612,7 @@ impl CacheManager {
                 direct_writes: 0,
                 owes_error: None,
                 flushes: Flushes::default(),
+                flush_failed: false,
                 direct_ended: 1,
             },
         );

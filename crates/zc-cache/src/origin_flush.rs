@@ -65,6 +65,7 @@ impl CacheManager {
         let Flush { writes, mut waiters } = entry.flushes.current.take().expect_held();
         let has_client =
             |waiters: &[FlushWaiter]| waiters.iter().any(|waiter| matches!(waiter, FlushWaiter::Client(_)));
+        entry.flush_failed = result.is_err();
         match result {
             Ok(()) => entry.writes_flushed = entry.writes_flushed.max(writes),
             Err(error) => {
@@ -84,7 +85,7 @@ impl CacheManager {
                     self.request_commit(volume, Some(req));
                 }
                 FlushWaiter::Client(req) => self.out.push(Action::Reply { req, result: for_clients }),
-                FlushWaiter::Retire => self.retire_flush_done(result),
+                FlushWaiter::Retire => self.retire_flush_done(volume, result),
                 FlushWaiter::Destage => self.destage_flushed(volume, result),
             }
         }

@@ -16,7 +16,7 @@
 //! cache out of order: from then on requests go to the origin. Before a write may go there unmarked, the distrust of
 //! what the device holds is recorded outside it ([`Action::Distrust`]).
 
-use zc_core::{ErrorKind, JournalSeq, RegionKey, WeuSlot};
+use zc_core::{ErrorKind, JournalSeq, RegionKey, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, JournalBlock, RECORDS_PER_BLOCK, Record, RegionMap};
 
 use crate::dirty::EpochState;
@@ -26,6 +26,7 @@ use crate::origin_flush::FlushWaiter;
 use crate::regions::Retirement;
 use crate::seam::{Action, Note, Purpose};
 use crate::slots::SlotState;
+use crate::tracks::ExpectHeld;
 
 /// Errors in a row that put the cache out of order.
 const ERRORS_IN_ROW_MAX: u32 = 8;
@@ -70,7 +71,8 @@ pub(crate) struct Retiring {
     candidates: Option<Retirement>,
     flushes: u32,
     journal: u64,
-    failed: Option<ErrorKind>,
+    /// Volumes whose origins did not flush.
+    failed: Vec<(VolumeId, ErrorKind)>,
 }
 
 /// A checkpoint on its way.
@@ -202,29 +204,31 @@ impl CacheManager {
             self.begin_retiring();
         }
         let Some(retiring) = &self.retiring else { return };
-        if retiring.flushes > 0 || (retiring.failed.is_none() && !self.journal.is_durable(retiring.journal)) {
+        if retiring.flushes > 0 || !self.journal.is_durable(retiring.journal) {
             return;
         }
-        let Some(retiring) = self.retiring.take() else { return };
-        match (retiring.failed, retiring.candidates) {
-            (Some(error), candidates) => {
-                self.voids_owed |= candidates.is_none();
-                self.retire_not_before_ms = self.now_ms + RETIRE_BACKOFF_MS;
-                // An origin that does not flush must not keep the daemon from stopping: the marks stay.
-                self.stop_unsettled |= self.stopping;
-                self.fail_waiting_writes(error);
-            }
-            (None, Some(candidates)) => {
+        let Some(Retiring { candidates, failed, .. }) = self.retiring.take() else { return };
+        let mut gone = 0;
+        match candidates {
+            Some(candidates) => {
                 let volumes = &self.volumes;
-                let gone =
+                gone =
                     self.regions.retire(&candidates, |id| volumes.get(&id).map_or(0, |v| v.writes_flushed));
                 self.stats.regions_retired += zc_core::u64_from_usize(gone);
                 self.map_stale |= gone > 0;
             }
-            (None, None) => {
-                self.regions.drop_inherited();
+            None => {
+                self.regions.drop_inherited(|id| failed.iter().any(|(volume, _)| *volume == id));
+                self.inherited_failed = !failed.is_empty();
+                self.voids_owed |= self.inherited_failed;
                 self.map_stale = true;
             }
+        }
+        if !failed.is_empty() {
+            self.retire_not_before_ms = self.now_ms + RETIRE_BACKOFF_MS;
+            // An origin that does not flush must not keep the daemon from stopping: the marks stay.
+            self.stop_unsettled |= self.stopping;
+            self.fail_waiting_writes(&failed, gone > 0);
         }
         self.admit_waiting();
     }
@@ -237,8 +241,10 @@ impl CacheManager {
         {
             return;
         }
-        let voids_owed = core::mem::take(&mut self.voids_owed);
-        if self.regions.inherited_len() > 0 || voids_owed {
+        // Where an origin does not flush, other marks have their turn, too.
+        let others_first = core::mem::take(&mut self.inherited_failed) && self.regions.len() > 0;
+        if !others_first && (self.regions.inherited_len() > 0 || core::mem::take(&mut self.voids_owed)) {
+            self.voids_owed = false;
             let volumes: Vec<_> = self.volumes.keys().copied().collect();
             self.start_retiring(None, volumes);
             return;
@@ -257,36 +263,44 @@ impl CacheManager {
             self.retire_aged_at_ms = self.now_ms + RETIRE_AGED_EVERY_MS;
             (self.regions.len(), self.now_ms.saturating_sub(RETIRE_AGE_MS))
         };
-        if let Some(candidates) = self.regions.retirement(count.max(1), until_ms) {
+        let volumes = &self.volumes;
+        let fails = |id| volumes.get(&id).is_some_and(|volume| volume.flush_failed);
+        if let Some(candidates) = self.regions.retirement(count.max(1), until_ms, fails) {
             debug_assert!(candidates.len() <= self.regions.len());
             let volumes = self.regions.volumes(&candidates);
             self.start_retiring(Some(candidates), volumes);
         }
     }
 
-    fn start_retiring(&mut self, candidates: Option<Retirement>, mut volumes: Vec<zc_core::VolumeId>) {
+    fn start_retiring(&mut self, candidates: Option<Retirement>, mut volumes: Vec<VolumeId>) {
         volumes.retain(|id| self.volumes.contains_key(id));
         volumes.sort_unstable();
         let journal = self.journal.want_all();
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
-        self.retiring = Some(Retiring { candidates, flushes, journal, failed: None });
+        self.retiring = Some(Retiring { candidates, flushes, journal, failed: Vec::new() });
         for volume in volumes {
             self.flush_origin(volume, FlushWaiter::Retire);
         }
         self.pump_journal();
     }
 
-    pub(crate) fn retire_flush_done(&mut self, result: Result<(), ErrorKind>) {
+    pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         if let Some(retiring) = &mut self.retiring {
             retiring.flushes -= 1;
-            retiring.failed = retiring.failed.or_else(|| result.err());
+            retiring.failed.extend(result.err().map(|error| (volume, error)));
         }
     }
 
-    /// The origin does not flush: writes that need room for their marks fail with its error rather than hang.
-    fn fail_waiting_writes(&mut self, error: ErrorKind) {
+    /// Origins do not flush: writes that need room for their marks fail rather than hang. Those of other volumes wait if
+    /// some room was made.
+    fn fail_waiting_writes(&mut self, failed: &[(VolumeId, ErrorKind)], others_wait: bool) {
         for id in core::mem::take(&mut self.waiting_room) {
-            self.end_write(id, Err(error));
+            let volume = self.writes.get(&id).expect_held().volume;
+            let own = failed.iter().find(|(failed, _)| *failed == volume);
+            match own.or(failed.first().filter(|_| !others_wait)) {
+                Some((_, error)) => self.end_write(id, Err(*error)),
+                None => self.waiting_room.push_back(id),
+            }
         }
     }
 
@@ -453,7 +467,7 @@ impl CacheManager {
             _ => into.push(Record::SlotRetired { slot: id, generation }),
         }
         if !slot.retired {
-            let key = zc_core::ExtentKey { volume: zc_core::VolumeId(0), extent: zc_core::ExtentNo(0) };
+            let key = zc_core::ExtentKey { volume: VolumeId(0), extent: zc_core::ExtentNo(0) };
             into.extend(slot.void_bases.iter().map(|offset_units| Record::BaseInvalid {
                 key,
                 slot: id,

@@ -131,10 +131,18 @@ impl Regions {
     }
 
     /// Chooses regions to retire: idle ones that were last used by `until_ms`, least recently used first, at most
-    /// `count`.
-    pub(crate) fn retirement(&self, count: usize, until_ms: u64) -> Option<Retirement> {
+    /// `count`. Those of volumes whose origin `fails` to flush only if there are no others.
+    pub(crate) fn retirement(
+        &self,
+        count: usize,
+        until_ms: u64,
+        fails: impl Fn(VolumeId) -> bool,
+    ) -> Option<Retirement> {
         let is_idle = |region: &Region| region.writers == 0 && region.durable && region.used_ms <= until_ms;
         let mut idle: Vec<_> = self.active.iter().filter(|(_, region)| is_idle(region)).collect();
+        if idle.iter().any(|(key, _)| !fails(key.volume)) {
+            idle.retain(|(key, _)| !fails(key.volume));
+        }
         idle.sort_unstable_by_key(|(key, region)| (region.used, **key));
         let candidates: Vec<_> =
             idle.into_iter().take(count).map(|(key, region)| (*key, region.used)).collect();
@@ -158,9 +166,9 @@ impl Regions {
         gone
     }
 
-    /// The inherited regions need no mark any more.
-    pub(crate) fn drop_inherited(&mut self) {
-        self.inherited = Set::default();
+    /// The inherited regions need no mark any more, but those of volumes that `keep` them.
+    pub(crate) fn drop_inherited(&mut self, keep: impl Fn(VolumeId) -> bool) {
+        self.inherited.retain(|key| keep(key.volume));
     }
 
     pub(crate) fn is_inherited(&self, key: &RegionKey) -> bool {
@@ -216,10 +224,10 @@ mod tests {
         assert!(!regions.are_durable(V, 3..=4));
         regions.map_is_durable(&regions.snapshot());
         assert!(regions.are_durable(V, 3..=4));
-        assert!(regions.retirement(9, u64::MAX).is_none());
+        assert!(regions.retirement(9, u64::MAX, |_| false).is_none());
         regions.write_ends(V, 3..=4, 1);
-        assert!(regions.retirement(9, 0).is_none(), "used later");
-        let retirement = regions.retirement(9, 1).unwrap();
+        assert!(regions.retirement(9, 0, |_| false).is_none(), "used later");
+        let retirement = regions.retirement(9, 1, |_| false).unwrap();
         assert_eq!(regions.clone_for_test().retire(&retirement, |_| 0), 0);
         assert!(regions.write_begins(V, 4..=4, 2));
         regions.write_ends(V, 4..=4, 2);
@@ -234,7 +242,7 @@ mod tests {
         assert!(regions.write_begins(V, 5000..=5000, 0));
         assert!(!regions.write_begins(V, 5001..=5001, 0));
         assert_eq!(regions.snapshot().len(), MAP_MAX);
-        regions.drop_inherited();
+        regions.drop_inherited(|_| false);
         assert!(regions.write_begins(V, 5001..=5001, 0));
     }
 

@@ -452,6 +452,28 @@ fn what_a_failed_flush_may_have_lost_is_not_read_from_memory() {
 }
 
 #[test]
+fn an_origin_that_does_not_flush_leaves_others_their_room() {
+    let write_all = |world: &mut World, id: u64| {
+        for region in 0..60 {
+            world.write(V, region * (64 << 10), &half(id + region, 8192));
+            world.tick(100);
+        }
+    };
+    let mut world = World::new(Shape::default());
+    world.flushless = Some(W);
+    // Half of the sixteen marks that there may be.
+    (0..8).for_each(|region| world.write(W, region * (64 << 10), &half(region, 8192)));
+    write_all(&mut world, 100);
+    // The same with marks that were found: those of the other volume do not go.
+    let mut world = world.restart_killed_and(|world| world.flushless = Some(W));
+    write_all(&mut world, 200);
+    assert!(world.stat("regions_retired") > 40, "{}", world.stat("regions_retired"));
+    world.flushless = None;
+    world.tick(3000);
+    world.stop();
+}
+
+#[test]
 fn what_a_failed_flush_may_have_lost_of_an_earlier_session_is_not_believed() {
     let written = || {
         let mut world = World::new(Shape::default());

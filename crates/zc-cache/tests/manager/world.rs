@@ -87,6 +87,8 @@ pub(crate) struct World {
     pub(crate) origin_flushes_hang: bool,
     /// Flushes of origins fail.
     pub(crate) origin_flushes_fail: bool,
+    /// The origin of one volume does not flush.
+    pub(crate) flushless: Option<VolumeId>,
     /// Reads of origins do not end; what they brought is what was there when they began.
     pub(crate) origin_reads_hang: bool,
     hanging: Vec<Event>,
@@ -256,6 +258,7 @@ impl World {
             journal_hangs: false,
             origin_flushes_hang: false,
             origin_flushes_fail: false,
+            flushless: None,
             origin_reads_hang: false,
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
@@ -549,7 +552,9 @@ impl World {
                 let result = if self.origin_flushes_fail { Err(ErrorKind::Io) } else { ok };
                 self.hanging.push(Event::OriginDone { op, result });
             }
-            Action::OriginFlush { op, .. } if self.origin_flushes_fail => {
+            Action::OriginFlush { op, volume }
+                if self.origin_flushes_fail || self.flushless == Some(volume) =>
+            {
                 events.push_back(Event::OriginDone { op, result: Err(ErrorKind::Io) });
             }
             Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
