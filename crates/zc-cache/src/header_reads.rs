@@ -1,11 +1,11 @@
 //! Reads of WEU headers, which prove hints of the fingerprint index, and who waits for them.
 //!
-//! A hint names a slot that may hold a content; the full fingerprint in that slot's header tells (G7). Insertions, clean
-//! and dirty ones, wait for the headers that they need, and so do misses whose fingerprint was learned. What will be looked
-//! for soon has its headers read ahead, with half of the room at most.
+//! A hint names a slot that may hold a content; the full fingerprint in that slot's header tells (G7). Insertions,
+//! clean and dirty ones, wait for the headers that they need, and so do misses whose fingerprint was learned. What will
+//! be looked for soon has its headers read ahead, with half of the room at most.
 //!
-//! Invariant: whoever waits goes on when all the headers that were asked for him have arrived or have failed; a header is
-//! read once at a time, however many wait.
+//! Invariant: whoever waits goes on when all the headers that were asked for him have arrived or have failed; a header
+//! is read once at a time, however many wait.
 
 use zc_core::{ErrorKind, Fingerprint, Map, WeuSlot};
 use zc_format::WeuHeader;

@@ -1,9 +1,9 @@
 //! Reads of stored extents: neighbours in one go, and what to do with those that are not what they should be.
 //!
-//! Neighbouring stored extents of one WEU are one device read. Of an extent of which a part is wanted the whole is read,
-//! for the read buffer, and who wants another part of it meanwhile joins. An extent that fails verification, or a device
-//! read that fails, turns into a miss; clients never see it (G3, G4). What only the cache has cannot be read elsewhere: see
-//! `overlay`.
+//! Neighbouring stored extents of one WEU are one device read. Of an extent of which a part is wanted the whole is
+//! read, for the read buffer, and who wants another part of it meanwhile joins. An extent that fails verification, or a
+//! device read that fails, turns into a miss; clients never see it (G3, G4). What only the cache has cannot be read
+//! elsewhere: see `overlay`.
 
 use core::ops::Range;
 

@@ -1,11 +1,11 @@
 //! Flushes of origins, and what one that fails takes along.
 //!
-//! An origin says once that writes are lost, to whoever flushes first, and not to those who flush beside him. So a volume's
-//! flushes go one after the other; who comes meanwhile waits for the next one together with all others, and if the one
-//! under way fails, his has failed, too: it would come back as if nothing had happened.
+//! An origin says once that writes are lost, to whoever flushes first, and not to those who flush beside him. So a
+//! volume's flushes go one after the other; who comes meanwhile waits for the next one together with all others, and if
+//! the one under way fails, his has failed, too: it would come back as if nothing had happened.
 //!
-//! A flush that fails may have lost all that was written since the last one. Clients are told, by the next flush if none
-//! waited; the cache forgets what it knows of it; a run of epochs that was being destaged is written again.
+//! A flush that fails may have lost all that was written since the last one. Clients are told, by the next flush if
+//! none waited; the cache forgets what it knows of it; a run of epochs that was being destaged is written again.
 
 use core::mem;
 
@@ -92,7 +92,8 @@ impl CacheManager {
         self.issue_flush(volume);
     }
 
-    /// The origin may have lost what was written since its last flush. `owed`: the error that no client has heard of yet.
+    /// The origin may have lost what was written since its last flush. `owed`: the error that no client has heard of
+    /// yet.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, owed: Option<ErrorKind>) {
         if let Some(entry) = self.volumes.get_mut(&volume)
             && entry.direct_ended > entry.writes_flushed
@@ -105,8 +106,8 @@ impl CacheManager {
 
     /// A flush failed: the origin may have lost what was written since the last one, and says so only once. What the
     /// cache holds, is about to hold or could find again of it would be read now and revert with the eviction, so it
-    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an earlier
-    /// session was cut off count, too: nobody has flushed their last writes yet.
+    /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
+    /// earlier session was cut off count, too: nobody has flushed their last writes yet.
     fn forget_unflushed(&mut self, volume: VolumeId) {
         let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
             return;

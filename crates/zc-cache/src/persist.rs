@@ -297,7 +297,7 @@ impl CacheManager {
         for id in core::mem::take(&mut self.waiting_room) {
             let volume = self.writes.get(&id).expect_held().volume;
             let own = failed.iter().find(|(failed, _)| *failed == volume);
-            match own.or(failed.first().filter(|_| !others_wait)) {
+            match own.or_else(|| failed.first().filter(|_| !others_wait)) {
                 Some((_, error)) => self.end_write(id, Err(*error)),
                 None => self.waiting_room.push_back(id),
             }

@@ -1,9 +1,10 @@
 //! The way of a read: lookup per extent, and what becomes of each.
 //!
-//! A request is cut at extent borders. What is known is copied or read from stored extents straight into the
-//! request's buffer (`hit`); the rest goes to the origin (`fill`), and what comes next is read ahead (`read_ahead`).
+//! A request is cut at extent borders. What is known is copied or read from stored extents straight into the request's
+//! buffer (`hit`); the rest goes to the origin (`fill`), and what comes next is read ahead (`read_ahead`).
 //!
-//! Invariant: each part of a request that waits for something is counted in `pending`; the reply goes when none is left.
+//! Invariant: each part of a request that waits for something is counted in `pending`; the reply goes when none is
+//! left.
 
 use core::ops::Range;
 
@@ -178,7 +179,8 @@ impl CacheManager {
         self.read_missing(read, &sorted.missing, stream);
     }
 
-    /// Finds out where a portion comes from, dirty data first, and brings it from memory if it is there. Whether it is known.
+    /// Finds out where a portion comes from, dirty data first, and brings it from memory if it is there. Whether it is
+    /// known.
     fn sort(&mut self, read: u64, portion: Portion, sorted: &mut Sorted) -> bool {
         if self.has_dirty(portion.key.volume) {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);

@@ -1,7 +1,7 @@
 //! Reading ahead, for streams and on demand: fills that nobody waits for yet.
 //!
-//! What was read ahead waits in memory for its first use, in bounded room, oldest first to go. It stays in the cache if it
-//! was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
+//! What was read ahead waits in memory for its first use, in bounded room, oldest first to go. It stays in the cache if
+//! it was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
 
 use core::ops::Range;
 

@@ -281,8 +281,8 @@ impl CacheManager {
         needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
     }
 
-    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it was when
-    /// somebody asked for that.
+    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it
+    /// was when somebody asked for that.
     pub(crate) fn hold(&mut self, request: &Request) -> bool {
         let undecided = self.wb.held_until.is_some();
         let dirty = self.wb.volumes.get(&request.volume);

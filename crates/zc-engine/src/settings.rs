@@ -177,7 +177,7 @@ mod tests {
         let deep = "ublk.attach = true\nublk.queues = 4\nublk.queue_depth = 1024";
         assert_eq!(with(100, 4, deep).unwrap(), 100 + CLOSING_MAX + 4 * 4096 + RING_WORK_OPS);
         assert!(with(100, 14, deep).unwrap_err().to_string().contains("57344 requests of block devices"));
-        assert!(with(65_536, 1, "").is_err());
+        with(65_536, 1, "").unwrap_err();
         assert_eq!(with(100, 1000, "").unwrap(), RING_OPS_MAX, "those that are not attached need not fit");
     }
 }

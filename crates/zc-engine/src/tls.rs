@@ -119,8 +119,8 @@ pub(crate) struct Received {
 pub(crate) const RECORD_BYTES_MAX: usize = 32 << 10;
 
 impl TlsLayer {
-    /// Takes received bytes and puts what they decrypt to at the start of `plain`. What comes behind the client's goodbye is
-    /// ignored.
+    /// Takes received bytes and puts what they decrypt to at the start of `plain`. What comes behind the client's
+    /// goodbye is ignored.
     ///
     /// # Errors
     /// When they are no TLS, or the client is not who it must be. What [`Self::take_output`] gives then is an alert.
@@ -268,6 +268,6 @@ mod tests {
     #[test]
     fn bytes_that_are_no_tls_are_an_error() {
         let (_, mut layer) = connected();
-        assert!(layer.receive(&[0x47; 512], &mut [0; 64]).is_err());
+        layer.receive(&[0x47; 512], &mut [0; 64]).unwrap_err();
     }
 }

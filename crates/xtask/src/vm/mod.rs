@@ -1,8 +1,9 @@
 //! `cargo xtask vm`: a virtual machine with a kernel that has ublk, NBD and real file systems.
 //!
-//! Job: QEMU in software emulation boots Debian's kernel from backports (6.12 of bookworm, 6.16 or later of trixie) with
-//! a small Debian root, our programs, an SSD and a throttled slow disk, and runs a scenario. Kernel and root are made once
-//! from packages and kept in the user's cache directory. What a power cut is taken to do is said in `cut` and `loss`.
+//! Job: QEMU in software emulation boots Debian's kernel from backports (6.12 of bookworm, 6.16 or later of trixie)
+//! with a small Debian root, our programs, an SSD and a throttled slow disk, and runs a scenario. Kernel and root are
+//! made once from packages and kept in the user's cache directory. What a power cut is taken to do is said in `cut` and
+//! `loss`.
 //!
 //! Invariants: what a scenario reports is judged here: a check that failed, or a machine that went away before the end,
 //! fails the run, and what it wrote to its console is shown. The root disk is never changed. A machine has a time
