@@ -120,10 +120,13 @@ impl Report {
         let raw = self.one(workload, Contender::Raw);
         for figures in self.of(workload) {
             let run = figures.run();
-            let gain = raw.map_or(0.0, |raw| run.iops() / raw.run().iops() - 1.0);
+            let gain = raw.map(|raw| run.iops() / raw.run().iops() - 1.0);
             let faster = raw
                 .filter(|_| run.read.requests > 0.0)
                 .map(|raw| run.read.mean_ms / raw.run().read.mean_ms - 1.0);
+            let change = |share: Option<f64>| {
+                share.map_or_else(|| "-".to_owned(), |share| format!("{:+.0} %", share * 100.0))
+            };
             let side = |side: &super::figures::Side| match side.requests > 0.0 {
                 true => format!("{:.1}, {:.1}", side.p50_ms, side.p99_ms),
                 false => "-".to_owned(),
@@ -131,11 +134,11 @@ impl Report {
             let ram = figures.ram_mib() - raw.map_or(0.0, Figures::ram_mib);
             let _infallible = writeln!(
                 text,
-                "| {} | {:.0} | {:+.0} % | {} | {} | {} | {} | {} | {:.3} | {:.2} | {ram:.0} |",
+                "| {} | {:.0} | {} | {} | {} | {} | {} | {} | {:.3} | {:.2} | {ram:.0} |",
                 figures.contender.title(),
                 run.iops(),
-                gain * 100.0,
-                faster.map_or_else(|| "-".to_owned(), |faster| format!("{:+.0} %", faster * 100.0)),
+                change(gain),
+                change(faster),
                 hits(run),
                 side(&run.read),
                 side(&run.write),
