@@ -50,7 +50,7 @@ fn lines(seed: u64, by_sector: bool) -> Vec<String> {
         for sector in 0..if by_sector { 8_u128 } else { 1 } {
             write!(digits, "{:032x}", print << 8 | sector).unwrap();
         }
-        // Requests of two blocks are two lines, some microseconds apart.
+        // Requests of two blocks are two lines, some microseconds apart; they are one again when they are read.
         let (time, lba) = (request.time_ns + request.offset_bytes % 8192, request.offset_bytes / 512);
         format!("{time} 4253 nfsd {lba} 8 {op} 6 0 {digits}\n")
     };
@@ -82,7 +82,7 @@ fn figures_of_the_fiu_traces_take_a_folder_with_them() {
         let traces: &[&str] =
             if figure.id == "nitro-gzip" { &["homes"] } else { &["webvm", "homes", "mail"] };
         for name in traces {
-            let taken = format!("{name}: the FIU trace, 16000 requests");
+            let taken = format!("{name}: the FIU trace, 8000 requests");
             assert!(said.contains(&taken) && said.contains("0 bad lines"), "{}: {said}", figure.id);
         }
         assert!(outcome.tables.iter().all(|table| !table.rows.is_empty()), "{} is empty", figure.id);
