@@ -179,9 +179,13 @@ async fn serve(
             asked = next_signal(signals.as_mut()) => match asked {
                 Asked::Stop => shared.stop(),
                 Asked::Reload => {
-                    if let Err(error) = shared.reload().await {
-                        tracing::error!("reload: {error}");
-                    }
+                    // It may have to wait for a command, and signals may not wait for it.
+                    let shared = Arc::clone(shared);
+                    tokio::spawn(async move {
+                        if let Err(error) = shared.reload().await {
+                            tracing::error!("reload: {error}");
+                        }
+                    });
                 }
             },
             accepted = listener.accept() => match accepted {

@@ -98,3 +98,5 @@ pub(crate) const RECORDINGS_MAX: usize = 8;
 /// Smallest and default size of a recording's file in bytes.
 pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
 pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
+/// Milliseconds for which requests are held back until what is under way has ended.
+pub(crate) const PAUSE_MAX_MS: u64 = 10_000;

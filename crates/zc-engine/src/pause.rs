@@ -5,7 +5,7 @@
 //!
 //! Invariants: while requests are held back none is lost, answered or reordered; their number is bounded as that of
 //! requests in flight is. Connections, ranges and origins are the same before and after. A pause whose asker has gone
-//! ends.
+//! ends, and one in which what is under way does not end either.
 
 use std::collections::VecDeque;
 
@@ -14,6 +14,7 @@ use zc_cache::seam::{Event, RequestKind};
 use zc_core::{JournalSeq, Map, VolumeId};
 
 use crate::error::EngineError;
+use crate::limits::PAUSE_MAX_MS;
 use crate::reattach::{Looked, Replacement};
 use crate::shard::Shard;
 use crate::startup::Facing;
@@ -22,13 +23,15 @@ use crate::startup::Facing;
 #[derive(Debug)]
 pub(crate) struct Pause {
     held: VecDeque<Event>,
+    since_ms: u64,
     reply: Option<oneshot::Sender<Result<Looked, EngineError>>>,
 }
 
 impl Shard {
     pub(crate) fn look(&mut self, pause: bool, reply: oneshot::Sender<Result<Looked, EngineError>>) {
         if pause {
-            self.pause = Some(Pause { held: VecDeque::new(), reply: Some(reply) });
+            let since_ms = self.clock.now_ms();
+            self.pause = Some(Pause { held: VecDeque::new(), since_ms, reply: Some(reply) });
         } else {
             let _asker_left = reply.send(self.looked());
         }
@@ -62,6 +65,7 @@ impl Shard {
             && self.manager.is_idle()
             && self.tokens.device_ops() == 0;
         if !is_quiet {
+            self.give_up_pause();
             return;
         }
         let looked = self.looked();
@@ -70,6 +74,19 @@ impl Shard {
         {
             self.resume();
         }
+    }
+
+    /// What is under way does not end, or nobody waits for that any more: what is held back has waited long enough.
+    fn give_up_pause(&mut self) {
+        let now_ms = self.clock.now_ms();
+        let Some(pause) = &mut self.pause else { return };
+        let is_late = now_ms.saturating_sub(pause.since_ms) > PAUSE_MAX_MS;
+        let Some(reply) = pause.reply.take_if(|reply| is_late || reply.is_closed()) else { return };
+        let _asker_left = reply.send(Err(EngineError::Refused(format!(
+            "requests that are under way did not end within {} s, so that nothing was changed; an origin may hang",
+            PAUSE_MAX_MS / 1000
+        ))));
+        self.resume();
     }
 
     pub(crate) fn resume(&mut self) {
