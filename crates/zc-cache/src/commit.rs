@@ -154,7 +154,7 @@ impl CacheManager {
             return;
         };
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-        let draining = dirty.draining;
+        let draining = dirty.is_draining();
         let open = dirty.data.open();
         let due = !open.extents.is_empty()
             && (stopping
@@ -245,7 +245,7 @@ impl CacheManager {
             for version in dirty.data.in_write_order(*extent, epoch) {
                 let span = SectorSpan::new(&version.span).expect_held();
                 match version.body {
-                    Body::Zero => records.push(Record::DirtyZero { key, span }),
+                    Body::Zero { no_hole } => records.push(Record::DirtyZero { key, span, no_hole }),
                     Body::Stored { place, .. } => records.push(Record::Dirty {
                         key,
                         span: SectorSpan::new(&version.stored).expect_held(),

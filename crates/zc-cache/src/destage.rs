@@ -94,6 +94,11 @@ impl Destaging {
         self.stuck
     }
 
+    /// The last attempt failed, whoever's fault it was.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.failures > 0
+    }
+
     /// Writes of the origin are in flight: what is written past them could be overtaken.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
@@ -123,7 +128,8 @@ pub(crate) struct Gather {
 struct Batch {
     offset_bytes: u64,
     len_bytes: u32,
-    zero: bool,
+    /// It is zeros, and whether the origin has to keep room for them.
+    zero: Option<bool>,
     parts: SmallVec<[(ExtentNo, Version); 4]>,
 }
 
@@ -195,7 +201,7 @@ impl CacheManager {
         if paused || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
-        if self.stopping && dirty.waiting.is_empty() {
+        if self.stopping && !self.wb.is_waiting() {
             return None;
         }
         let old = self.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
@@ -203,9 +209,9 @@ impl CacheManager {
         let low = u64::from(self.slots.len()) * u64::from(self.cfg.dirty.low_percent) / 100;
         let crowded = zc_core::u64_from_usize(self.wb.owed_slots()) > low;
         let versions = dirty.data.version_count() * 2 > self.dirty_versions_max();
-        let waiting = self.wb.volumes.values().any(|dirty| !dirty.waiting.is_empty());
+        let waiting = self.wb.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
-        let due = dirty.draining || old || idle || crowded || waiting || many || versions;
+        let due = dirty.is_draining() || old || idle || crowded || waiting || many || versions;
         dirty.data.oldest_run(RUN_EPOCHS_MAX).filter(|_| due)
     }
 
@@ -235,10 +241,9 @@ impl CacheManager {
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
     fn may_write_now(&mut self, volume: VolumeId) -> bool {
-        let awaited = |dirty: &VolumeDirty| !dirty.waiting.is_empty();
         let urgent = self.stopping
-            || self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.draining)
-            || self.wb.volumes.values().any(awaited);
+            || self.wb.volumes.get(&volume).is_some_and(VolumeDirty::is_draining)
+            || self.wb.is_waiting();
         if urgent {
             self.wb.rate.forgive();
         }
@@ -280,8 +285,8 @@ impl CacheManager {
         self.stats.destage_writes += 1;
         self.destaging(volume).issued_bytes += u64::from(len_bytes);
         self.wb.rate.spend(len_bytes);
-        if zero {
-            let kind = RequestKind::WriteZeroes { no_hole: false, fua: false };
+        if let Some(no_hole) = zero {
+            let kind = RequestKind::WriteZeroes { no_hole, fua: false };
             self.submit_destage_write(volume, offset_bytes, len_bytes, kind);
             return;
         }
@@ -303,7 +308,7 @@ impl CacheManager {
     fn gather_part(&mut self, id: u64, key: ExtentKey, version: &Version, dest: BufSlice) {
         let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
         match version.body {
-            Body::Zero => self.out.push(Action::Zero { dest }),
+            Body::Zero { .. } => self.out.push(Action::Zero { dest }),
             Body::Memory { src, .. } => {
                 self.out.push(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
@@ -425,7 +430,7 @@ impl CacheManager {
         let issued_bytes = core::mem::take(&mut dirty.destaging).issued_bytes;
         let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
         let bodies = dirty.data.forget_until(last);
-        dirty.draining &= !dirty.data.is_empty();
+        dirty.drained();
         self.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         self.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
         self.let_go(&bodies);
@@ -455,7 +460,7 @@ impl CacheManager {
 impl Batch {
     fn of(offset_bytes: u64, extent: ExtentNo, version: Version) -> Self {
         let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
-        let zero = version.body == Body::Zero;
+        let zero = version.body.zeros();
         Self { offset_bytes, len_bytes, zero, parts: SmallVec::from_iter([(extent, version)]) }
     }
 
@@ -463,13 +468,14 @@ impl Batch {
     fn joins(&self, start: u64, version: &Version) -> bool {
         let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
         self.offset_bytes + u64::from(self.len_bytes) == start
-            && self.zero == (version.body == Body::Zero)
-            && self.len_bytes + len_bytes <= if self.zero { ZERO_BYTES_MAX } else { WRITE_BYTES_MAX }
+            && self.zero == version.body.zeros()
+            && self.len_bytes + len_bytes
+                <= if self.zero.is_some() { ZERO_BYTES_MAX } else { WRITE_BYTES_MAX }
     }
 
     fn join(&mut self, extent: ExtentNo, version: Version) {
         self.len_bytes += (version.span.end - version.span.start) * SECTOR_BYTES;
-        if !self.zero {
+        if self.zero.is_none() {
             self.parts.push((extent, version));
         }
     }

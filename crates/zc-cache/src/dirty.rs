@@ -37,7 +37,20 @@ pub(crate) enum Body {
         own: bool,
     },
     /// All zero.
-    Zero,
+    Zero {
+        /// The origin has to keep room for it: a client wrote it as data, or said so.
+        no_hole: bool,
+    },
+}
+
+impl Body {
+    /// For zeros: whether the origin has to keep room for them.
+    pub(crate) const fn zeros(&self) -> Option<bool> {
+        match self {
+            Self::Zero { no_hole } => Some(*no_hole),
+            Self::Memory { .. } | Self::Stored { .. } => None,
+        }
+    }
 }
 
 /// Sectors of an extent as one write left them.

@@ -184,11 +184,11 @@ impl CacheManager {
     }
 
     /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and it
-    /// does not push out the room that dirty data has.
+    /// does not take the room that data in memory was promised.
     fn may_owe(&self, slot: WeuSlot) -> bool {
         let ours = self.wb.unit.as_ref().is_some_and(|unit| unit.slot == slot);
-        let room =
-            self.wb.owes(slot) || zc_core::u64_from_usize(self.wb.owed_slots()) + 1 < self.high_slots();
+        let promised = zc_core::u64_from_usize(self.wb.owed_slots()) + self.units_for(self.wb.memory_bytes);
+        let room = self.wb.owes(slot) || promised < self.high_slots();
         (ours || self.slots.is_on_device(slot)) && room
     }
 
@@ -275,7 +275,7 @@ impl CacheManager {
 
     fn place_dirty(&mut self, id: u64, outcome: Outcome) -> Option<Body> {
         match outcome {
-            Outcome::Zero => Some(Body::Zero),
+            Outcome::Zero => Some(Body::Zero { no_hole: true }),
             Outcome::Shared { slot, generation, stored } => {
                 let place = self.place(slot, generation, stored);
                 let good = self.slots.get(slot).generation == generation

@@ -158,7 +158,7 @@ impl CacheManager {
         let now_ms = self.now_ms;
         for record in records {
             let (key, span, body) = match *record {
-                Record::DirtyZero { key, span } => (key, span, Body::Zero),
+                Record::DirtyZero { key, span, no_hole } => (key, span, Body::Zero { no_hole }),
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
                     let generation = self.slots.short(generation);
                     let place = Place { slot, generation, offset_units, pages };

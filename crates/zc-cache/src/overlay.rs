@@ -71,7 +71,7 @@ impl CacheManager {
             let part = part_of(portion, run.first..next);
             let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
             match run.body {
-                Body::Zero => {
+                Body::Zero { .. } => {
                     self.stats.extent_hits_zero += 1;
                     self.out.push(Action::Zero { dest: part.dest });
                 }

@@ -104,8 +104,8 @@ pub(crate) struct VolumeDirty {
     /// Writes that wait for room.
     pub(crate) waiting: VecDeque<WaitingWrite>,
     pub(crate) destaging: Destaging,
-    /// Destage without a pause until there is nothing left.
-    pub(crate) draining: bool,
+    /// Somebody asked for destaging without a pause until there is nothing left.
+    draining: bool,
     /// Settings to take on once it is clean, and since when.
     leaving: Option<(Box<VolumeConfig>, u64)>,
     /// Little is left before they can be: new writes wait.
@@ -196,7 +196,16 @@ impl VolumeDirty {
     /// Takes on other settings once nothing is dirty.
     pub(crate) fn leave(&mut self, cfg: VolumeConfig, now_ms: u64) {
         self.leaving = Some((Box::new(cfg), now_ms));
-        self.draining = true;
+    }
+
+    /// Whether it is destaged without a pause until there is nothing left.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining || self.leaving.is_some()
+    }
+
+    /// Nothing is left to be destaged: whoever asked for that has it.
+    pub(crate) fn drained(&mut self) {
+        self.draining &= !self.data.is_empty();
     }
 
     pub(crate) fn has_committed(&self) -> bool {
@@ -224,7 +233,7 @@ impl CacheManager {
             epochs: zc_core::u64_from_usize(epochs),
             oldest_age_ms: self.now_ms.saturating_sub(oldest),
             fenced: self.fence(volume).is_some(),
-            draining: dirty.draining,
+            draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
             newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),
         })
@@ -381,7 +390,7 @@ impl CacheManager {
             return Admission::Nothing;
         }
         if dirty.holding {
-            if self.is_stuck(volume) {
+            if self.is_stuck(volume) || (self.stopping && self.is_refused(volume)) {
                 self.refuse_waiting(volume, ErrorKind::Io);
             }
             return Admission::Nothing;
@@ -397,7 +406,7 @@ impl CacheManager {
         let room = !full && self.has_dirty_room(if in_memory { len_bytes } else { 0 }, len_bytes);
         if !room || (crowded && in_memory) {
             self.stats.dirty_waits += 1;
-            if self.is_stuck(volume) {
+            if self.is_stuck(volume) || self.is_shut_out() {
                 self.refuse_waiting(volume, ErrorKind::Io);
             } else if self.is_crowded_out(volume) {
                 self.refuse_waiting(volume, ErrorKind::NoSpace);
@@ -441,6 +450,23 @@ impl CacheManager {
             })
     }
 
+    /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
+    fn is_refused(&self, volume: VolumeId) -> bool {
+        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
+    }
+
+    /// Whether nobody makes room any more: the manager stops, and no dirty data gets to its origin. Who does not stop
+    /// waits for the origins to be well again.
+    fn is_shut_out(&self) -> bool {
+        let mut dirty = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        self.stopping
+            && dirty.peek().is_some()
+            && dirty.all(|(id, dirty)| {
+                let mode = self.volumes.get(id).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
+                dirty.destaging.is_refused() || mode == Mode::ReadOnly
+            })
+    }
+
     fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         for write in core::mem::take(&mut dirty.waiting) {
@@ -461,14 +487,18 @@ impl CacheManager {
             return true;
         }
         let pending = self.wb.memory_bytes + memory_bytes;
-        // At worst nothing can be compressed, each piece has its inline header, and each commit begins a page.
         let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
-        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
-        let to_come = (pending + pending / 32 + overhead).div_ceil(unit_bytes);
-        let units = zc_core::u64_from_usize(self.wb.owed_slots()) + to_come;
+        let units = zc_core::u64_from_usize(self.wb.owed_slots()) + self.units_for(pending + overhead);
         let fits_memory = self.wb.memory_bytes == 0 || pending <= self.cfg.dirty.memory_bytes;
         fits_memory && units <= self.high_slots()
+    }
+
+    /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
+    /// header, and each commit begins a page.
+    pub(crate) fn units_for(&self, memory_bytes: u64) -> u64 {
+        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
+        (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
     }
 
     /// Versions that may be kept: each takes RAM, and a record or two in each checkpoint.
@@ -496,7 +526,9 @@ impl CacheManager {
         for portion in portions(volume, request.offset_bytes + done_bytes, range, self.extent_bytes) {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let body = match src {
-                None => Body::Zero,
+                None => Body::Zero {
+                    no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
+                },
                 Some(_) => self.start_job(portion.key, &sectors, portion.dest),
             };
             let now_ms = self.now_ms;
@@ -555,7 +587,7 @@ impl CacheManager {
         if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
             return;
         }
-        dirty.draining = false;
+        dirty.drained();
         let Some((cfg, _)) = dirty.leaving.take() else { return };
         dirty.holding = false;
         let waiting = core::mem::take(&mut dirty.waiting);

@@ -313,7 +313,7 @@ fn record() -> impl Strategy<Value = Record> {
             5 => Record::BaseInvalid { key, slot, generation, offset_units },
             6 => Record::SlotDirty { slot, generation, weu_seq: WeuSeq(wide) },
             7 => Record::Dirty { key, span, slot, generation, offset_units, pages },
-            8 => Record::DirtyZero { key, span },
+            8 => Record::DirtyZero { key, span, no_hole: pages % 2 == 1 },
             9 => Record::Committed { volume: key.volume, epoch: wide },
             10 => Record::Clean { volume: key.volume, epoch: wide },
             _ => Record::DirtyReset { volume: key.volume, epoch: wide },

@@ -3,12 +3,12 @@
 
 use core::fmt::Write as _;
 
-use zc_core::{JournalSeq, WeuSlot};
+use zc_core::{ExtentKey, ExtentNo, JournalSeq, SectorSpan, VolumeId, WeuSlot};
 
 use crate::samples_tests as samples;
 use crate::{
-    CheckpointHeader, ExtentHeader, JournalBlock, RegionMap, Summary, Superblock, VolumeTable, WeuHeader,
-    decode_checkpoint_block, encode_checkpoint_block,
+    CheckpointHeader, ExtentHeader, JournalBlock, Record, RegionMap, Summary, Superblock, VolumeTable,
+    WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
 };
 
 const GOLDEN: &str = include_str!("golden.txt");
@@ -41,6 +41,18 @@ fn golden(name: &str) -> Vec<u8> {
         }
     }
     bytes
+}
+
+#[test]
+fn zeros_that_have_to_keep_their_room_differ_in_the_byte_that_was_always_zero() {
+    let zeros = |no_hole| {
+        let key = ExtentKey { volume: VolumeId(1), extent: ExtentNo(2) };
+        Record::DirtyZero { key, span: SectorSpan::from_ends(3, 4).unwrap(), no_hole }
+    };
+    let (may, must) = (zeros(false).encode(), zeros(true).encode());
+    assert_eq!((may[1], must[1]), (0, 1));
+    assert_eq!((may[0], &may[2..]), (must[0], &must[2..]));
+    assert_eq!((Record::decode(&may), Record::decode(&must)), (Ok(zeros(false)), Ok(zeros(true))));
 }
 
 /// With the feature of that name.

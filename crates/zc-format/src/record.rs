@@ -110,6 +110,8 @@ pub enum Record {
         key: ExtentKey,
         /// Which of its sectors.
         span: SectorSpan,
+        /// The origin has to keep room for them.
+        no_hole: bool,
     },
     /// The dirty records of the volume since the last such record are epoch `epoch`, complete.
     Committed {
@@ -184,7 +186,9 @@ impl Record {
                 last: span.last(),
                 ..keyed(8, key)
             },
-            Self::DirtyZero { key, span } => Raw { first: span.first(), last: span.last(), ..keyed(9, key) },
+            Self::DirtyZero { key, span, no_hole } => {
+                Raw { pages: u8::from(no_hole), first: span.first(), last: span.last(), ..keyed(9, key) }
+            }
             Self::Committed { volume, epoch } => epoch_raw(10, volume, epoch),
             Self::Clean { volume, epoch } => epoch_raw(11, volume, epoch),
             Self::DirtyReset { volume, epoch } => epoch_raw(12, volume, epoch),
@@ -220,7 +224,7 @@ impl Record {
             6 => Self::BaseInvalid { key, slot, generation, offset_units },
             7 => Self::SlotDirty { slot, generation, weu_seq: WeuSeq(raw.wide) },
             8 => Self::Dirty { key, span: span()?, slot, generation, offset_units, pages: raw.pages },
-            9 => Self::DirtyZero { key, span: span()? },
+            9 => Self::DirtyZero { key, span: span()?, no_hole: raw.pages != 0 },
             10 => Self::Committed { volume, epoch },
             11 => Self::Clean { volume, epoch },
             12 => Self::DirtyReset { volume, epoch },

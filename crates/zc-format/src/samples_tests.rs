@@ -123,7 +123,7 @@ pub(crate) fn dirty_records() -> Vec<Record> {
     vec![
         Record::SlotDirty { slot, generation, weu_seq: WeuSeq(0x4142_4344_4546_4748) },
         Record::Dirty { key, span, slot, generation, offset_units: 0x5152, pages: 0x61 },
-        Record::DirtyZero { key, span },
+        Record::DirtyZero { key, span, no_hole: false },
         Record::Committed { volume: key.volume, epoch: 0x7172_7374_7576_7778 },
         Record::Clean { volume: key.volume, epoch: 0x7172_7374_7576_7777 },
         Record::DirtyReset { volume: key.volume, epoch: 0x7172_7374_7576_7779 },

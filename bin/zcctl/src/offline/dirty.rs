@@ -100,7 +100,7 @@ fn len_bytes(record: &Record) -> u64 {
 
 fn address(record: &Record) -> String {
     match record {
-        Record::Dirty { key, span, .. } | Record::DirtyZero { key, span } => {
+        Record::Dirty { key, span, .. } | Record::DirtyZero { key, span, .. } => {
             format!("extent {}, sectors {} to {}", key.extent.0, span.first(), span.last())
         }
         other => format!("{other:?}"),

@@ -225,9 +225,9 @@ fn record(record: &Record) -> Value {
             "first_sector": span.first(), "last_sector": span.last(), "slot": slot.0,
             "generation": generation.0, "offset_units": offset_units, "pages": pages,
         }),
-        Record::DirtyZero { key, span } => json!({
+        Record::DirtyZero { key, span, no_hole } => json!({
             "kind": "dirty-zero", "volume": key.volume.0, "extent": key.extent.0,
-            "first_sector": span.first(), "last_sector": span.last(),
+            "first_sector": span.first(), "last_sector": span.last(), "no_hole": no_hole,
         }),
         Record::Committed { volume, epoch } => {
             json!({"kind": "committed", "volume": volume.0, "epoch": epoch})

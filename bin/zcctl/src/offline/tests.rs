@@ -165,7 +165,7 @@ impl Cache {
         let (volume, page) = (VolumeId(0), ordinal + 1);
         let span = SectorSpan::from_ends(0, 7).unwrap();
         let records = vec![
-            Record::DirtyZero { key: key(u64::from(page)), span },
+            Record::DirtyZero { key: key(u64::from(page)), span, no_hole: false },
             Record::Committed { volume, epoch: u64::from(page) },
         ];
         let summary = Summary {
@@ -431,11 +431,11 @@ fn dirty_data_is_counted_and_read() {
     let whole = SectorSpan::from_ends(0, 7).unwrap();
     let records = vec![
         dirty(0, whole),
-        Record::DirtyZero { key: key(6), span: whole },
+        Record::DirtyZero { key: key(6), span: whole, no_hole: false },
         Record::Committed { volume, epoch: 1 },
         dirty(1, whole),
         Record::Committed { volume, epoch: 2 },
-        Record::DirtyZero { key: key(7), span: whole },
+        Record::DirtyZero { key: key(7), span: whole, no_hole: false },
     ];
     cache.put_journal(7, 3, records);
     let report = cache.check();

@@ -1,16 +1,10 @@
 //! What is bounded, what is remembered, and what a full or stuck part of the cache means for clients: nothing.
 
-use crate::world::{Shape, V, W, World, half};
+use crate::world::{Shape, V, W, World, half, noise};
 use zc_cache::seam::RequestKind;
 use zc_core::FingerprintKind;
 
 const EXTENT: u64 = 8 << 10;
-
-/// Bytes that no codec makes shorter.
-fn noise(id: u64, len: usize) -> Vec<u8> {
-    let wide = half(id, 2 * len);
-    wide.chunks(16).flat_map(|chunk| chunk[..8].to_vec()).collect()
-}
 
 /// A cache of eight slots that hold fifteen extents of `half` each.
 fn small() -> World {

@@ -64,6 +64,8 @@ pub(crate) struct World {
     pub(crate) replies: BTreeMap<u64, Answer>,
     /// Reads of the device for hits: (slot, bytes).
     pub(crate) device_reads: Vec<(WeuSlot, u32)>,
+    /// Origins zeroed: offset, bytes, and whether no hole was to come of it.
+    pub(crate) origin_zeroed: Vec<(u64, u64, bool)>,
     /// Origin reads: (offset, bytes).
     pub(crate) origin_reads: Vec<(u64, u32)>,
     pub(crate) stopped: Option<bool>,
@@ -81,6 +83,8 @@ pub(crate) struct World {
     pub(crate) parts_vanish: bool,
     /// The last journal block that was written.
     journal_end: u64,
+    /// Ends of hashing that wait, if they do.
+    pub(crate) hashes: Option<Vec<Event>>,
     /// Ends of compressions that wait, if they do.
     pub(crate) compressions: Option<Vec<Event>>,
     /// Flushes of origins do not end.
@@ -134,6 +138,7 @@ pub(crate) struct Shape {
     pub(crate) prefetch_max_bytes: u32,
     pub(crate) insert_bytes_max: u32,
     pub(crate) destage_bytes_per_s: u64,
+    pub(crate) dirty_high_percent: u8,
     pub(crate) learned_recipes_bytes: u64,
     pub(crate) header_prints_max: u32,
     pub(crate) packer: Packer,
@@ -151,6 +156,7 @@ impl Default for Shape {
             prefetch_max_bytes: 0,
             insert_bytes_max: 8 << 20,
             destage_bytes_per_s: 0,
+            dirty_high_percent: 50,
             learned_recipes_bytes: 0,
             header_prints_max: 1 << 15,
             packer: Packer::Append,
@@ -199,6 +205,7 @@ impl World {
             packer: shape.packer,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,
+                high_percent: shape.dirty_high_percent,
                 ..zc_cache::config::DirtyConfig::default()
             },
         };
@@ -251,6 +258,7 @@ impl World {
             answered: Vec::new(),
             device_reads: Vec::new(),
             origin_reads: Vec::new(),
+            origin_zeroed: Vec::new(),
             stopped: None,
             learned: Vec::new(),
             all_differs: false,
@@ -263,6 +271,7 @@ impl World {
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
             parts_vanish: false,
+            hashes: None,
             compressions: None,
             journal_end: 0,
             geometry,
@@ -558,8 +567,12 @@ impl World {
                 events.push_back(Event::OriginDone { op, result: Err(ErrorKind::Io) });
             }
             Action::OriginFlush { op, .. } => events.push_back(Event::OriginDone { op, result: ok }),
-            Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. }
-            | Action::OriginZero { op, volume, offset_bytes, len_bytes, .. } => {
+            Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, .. } => {
+                self.origin_zeroed.push((offset_bytes, len_bytes, no_hole));
+                self.origin(volume, offset_bytes, len_bytes).fill(0);
+                events.push_back(Event::OriginDone { op, result: ok });
+            }
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, .. } => {
                 self.origin(volume, offset_bytes, len_bytes).fill(0);
                 events.push_back(Event::OriginDone { op, result: ok });
             }
@@ -610,7 +623,11 @@ impl World {
                 } else {
                     Digest::Print(zc_reduce::fingerprint(self.kind, bytes))
                 };
-                events.push_back(Event::Hashed { op, digest });
+                let event = Event::Hashed { op, digest };
+                match &mut self.hashes {
+                    Some(waiting) => waiting.push(event),
+                    None => events.push_back(event),
+                }
             }
             Action::Compress { op, src, codec, max_bytes, out } => {
                 let bytes = self.slice(src).to_vec();
@@ -704,4 +721,10 @@ pub(crate) fn half(id: u64, len: usize) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Bytes that no codec makes shorter.
+pub(crate) fn noise(id: u64, len: usize) -> Vec<u8> {
+    let wide = half(id, 2 * len);
+    wide.chunks(16).flat_map(|chunk| chunk[..8].to_vec()).collect()
 }

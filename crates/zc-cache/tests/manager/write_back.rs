@@ -5,7 +5,7 @@ use zc_cache::seam::{Event, RequestKind};
 use zc_core::{Codec, ErrorKind, FingerprintKind, Generation, WeuSeq, WeuSlot};
 use zc_format::Record;
 
-use crate::world::{Shape, V, W, World, half, volume};
+use crate::world::{Shape, V, W, World, half, noise, volume};
 
 pub(crate) const E: u64 = 8 << 10;
 
@@ -240,22 +240,29 @@ fn a_small_cache_takes_more_than_it_holds_by_waiting_for_the_origin() {
     t.world.stop();
 }
 
+/// A small world whose first volume has written so often, or until there was no room: after so many writes.
+fn filled(writes: u64) -> (World, Option<u64>) {
+    let mut world = World::new(Shape { slots: 5, weu_bytes: 64 << 10, ..Shape::default() });
+    world.configure(write_back());
+    world.configure(VolumeConfig { id: W, ..write_back() });
+    let crowded = (0..writes).find(|number| {
+        let _req = world.submit_write(V, number * E, &extents(*number, 1));
+        world.stat("dirty_waits") > 0
+    });
+    (world, crowded)
+}
+
+/// One whose first volume has taken all the room there is, in an epoch that nobody closes.
+fn full() -> World {
+    let room = filled(500).1.expect("there is room for so many writes alone");
+    let (world, crowded) = filled(room);
+    assert_eq!((crowded, world.stat("epochs_closed")), (None, 0));
+    world
+}
+
 #[test]
 fn room_that_another_volume_took_and_did_not_flush_is_made_free() {
-    let filled = |writes: u64| {
-        let mut world = World::new(Shape { slots: 5, weu_bytes: 64 << 10, ..Shape::default() });
-        world.configure(write_back());
-        world.configure(VolumeConfig { id: W, ..write_back() });
-        let crowded = (0..writes).find(|number| {
-            let _req = world.submit_write(V, number * E, &extents(*number, 1));
-            world.stat("dirty_waits") > 0
-        });
-        (world, crowded)
-    };
-    let room = filled(500).1.expect("there is room for so many writes alone");
-    // All the room there is, in an epoch that nobody closes.
-    let (mut world, crowded) = filled(room);
-    assert_eq!((crowded, world.stat("epochs_closed")), (None, 0));
+    let mut world = full();
     let req = world.submit_write(W, 0, &extents(1000, 12));
     assert!(world.stat("dirty_waits") > 0 && world.stat("epochs_closed") > 0, "room is made at once");
     (0..20).for_each(|_| world.tick(10));
@@ -751,4 +758,68 @@ fn a_flush_that_fails_beside_destaging_has_the_run_written_again() {
     t.world.end_origin_flushes();
     t.clean();
     assert!(t.world.origins[&V] == t.twin, "the run is written again");
+}
+
+#[test]
+fn zeros_keep_their_room_on_the_origin_unless_a_hole_was_allowed() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 8));
+    let mut clear = |kind, at: u64| {
+        let req = t.world.submit(V, at, E, kind);
+        assert_eq!(t.world.replies.remove(&req).unwrap().0, Ok(()));
+    };
+    clear(RequestKind::WriteZeroes { no_hole: true, fua: false }, E);
+    clear(RequestKind::WriteZeroes { no_hole: false, fua: false }, 2 * E);
+    clear(RequestKind::Trim { fua: false }, 4 * E);
+    t.write(6 * E, &[0; 8 << 10]);
+    t.flush();
+    t.world = t.world.restart(false);
+    t.clean();
+    assert_eq!(t.world.origin_zeroed, [(E, E, true), (2 * E, E, false), (4 * E, E, false), (6 * E, E, true)]);
+}
+
+#[test]
+fn stopping_waits_for_room_only_if_an_origin_can_make_some() {
+    for (refuses, expected) in [(true, Err(ErrorKind::Io)), (false, Ok(()))] {
+        let mut world = full();
+        world.origin_flushes_fail = refuses;
+        world.journal_hangs = true;
+        let ours = world.submit_write(W, 0, &extents(1000, 12));
+        assert!(!world.replies.contains_key(&ours), "there is no room");
+        world.event(Event::Stop);
+        world.end_journal_writes(Ok(()));
+        world.stop();
+        assert_eq!(world.replies.remove(&ours).expect("the write is answered").0, expected);
+    }
+}
+
+#[test]
+fn who_comes_back_to_write_back_is_not_drained_any_more() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 4));
+    t.world.origin_flushes_hang = true;
+    t.world.configure(VolumeConfig { mode: Mode::WriteThrough, ..write_back() });
+    assert!(t.world.manager.dirty(V).unwrap().draining);
+    t.world.configure(write_back());
+    assert!(!t.world.manager.dirty(V).unwrap().draining);
+    t.world.event(Event::Destage { volume: V });
+    t.world.configure(write_back());
+    assert!(t.world.manager.dirty(V).unwrap().draining, "somebody else asked for it");
+}
+
+#[test]
+fn sharing_does_not_take_the_room_of_data_that_is_taken_in() {
+    let shape = Shape { slots: 1, weu_bytes: 64 << 10, dirty_high_percent: 90, ..Shape::default() };
+    let mut t = Twin::new(shape);
+    (0..200).for_each(|number| t.world.write(W, number * E, &extents(number, 1)));
+    t.world.tick(2000);
+    t.world.hashes = Some(Vec::new());
+    // What is stored already, all over the device, and what is not: all of it is taken in.
+    (0..20).for_each(|number| t.write(number * E, &extents(199 - number * 6, 1)));
+    (0..30).for_each(|number| t.write((20 + number) * E, &noise(number, 8 << 10)));
+    t.world.hashes.take().unwrap().into_iter().for_each(|event| t.world.event(event));
+    assert!(t.world.stat("dirty_shared") > 0 && t.world.stat("dirty_waits") == 0);
+    (0..20).for_each(|_| t.world.tick(500));
+    t.flush();
+    t.clean();
 }
