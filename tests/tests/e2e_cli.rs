@@ -130,6 +130,15 @@ fn a_reload_changes_the_mode_and_names_what_it_cannot_change() {
     assert!(answer["ok"] == true && answer["needs_restart"].to_string().contains("discard"), "{answer}");
     let answer = world.control(&json!({ "cmd": "sing" }));
     assert!(answer["ok"] == false && answer["error"].is_string(), "{answer}");
+    // Connections that the data plane has no places for are refused, and nothing else is applied.
+    for (connections, mode, fits) in [(4096, "write-through", true), (4097, "write-back", false)] {
+        world.nbd = format!("connections_max = {connections}\n");
+        world.volumes[0].2 = format!("mode = \"{mode}\"\n");
+        let _config = world.configure();
+        let answer = world.control(&json!({ "cmd": "reload" }));
+        assert_eq!(answer["ok"], fits, "{answer}");
+    }
+    assert_eq!(world.status()["volumes"][0]["info"]["mode"], "write-through");
     // A reload of a file with mistakes changes nothing and says why.
     std::fs::write(world.path("zcached.toml"), "[cache]\npath = 7\n")
         .expect("cannot write the configuration");

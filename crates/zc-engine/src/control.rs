@@ -3,24 +3,26 @@
 //!
 //! The protocol is documented in `CONTROL.md` beside this file's crate: one JSON object per line in, one out.
 //!
-//! Invariants: lines and connections are bounded. Commands that change something are carried out one after the other.
+//! Invariants: lines and connections are bounded. Commands that change something are carried out one after the other;
+//! those that only look wait for none of them, and one that cannot have its turn says so in bounded time.
 //!
 //! What it does not do: authenticate; the socket's file mode (0600) is who may command.
 
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener as StdListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, Semaphore, oneshot};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, oneshot};
 use zc_cache::config::{Mode, VolumeConfig};
 use zc_config::{Config, diff_live};
-use zc_core::u64_from_usize;
+use zc_core::{VolumeId, u64_from_usize};
 
 use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
@@ -29,11 +31,13 @@ use crate::custody::Custody;
 use crate::engine::Hooks;
 use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
-use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX};
+use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
 use crate::registry::Registry;
 use crate::request::Request;
-use crate::settings::{Found, ack_name, has_durable_journal, mode_from_name, mode_name, volume_config};
+use crate::settings::{
+    Found, ack_name, connections_most, has_durable_journal, mode_from_name, mode_name, volume_config,
+};
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
 
@@ -72,7 +76,12 @@ pub(crate) struct InForce {
 }
 
 pub(crate) struct Shared {
-    pub(crate) in_force: Mutex<InForce>,
+    in_force: Mutex<InForce>,
+    /// What no command changes: the volumes that are served, in the order of the configuration, and the cache.
+    names: Vec<(String, VolumeId)>,
+    cache_path: PathBuf,
+    /// Connections that the ring has places for.
+    connections_most: u32,
     pub(crate) custody: Arc<Custody>,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) registry: Arc<Registry>,
@@ -129,17 +138,16 @@ impl ControlHandle {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
         let (listener, path) = socket;
         listener.set_nonblocking(true).map_err(fail)?;
-        if let Ok(address) = listener.local_addr()
-            && let Some(path) = address.as_pathname()
-        {
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(fail)?;
-        }
         let guard = runtime.enter();
         let listener = UnixListener::from_std(listener).map_err(fail)?;
         // Taken before the caller goes on: a signal from now on is an orderly one.
         let taken = if signals { Some(Signals::new().map_err(fail)?) } else { None };
         drop(guard);
+        let names = control.volumes.iter().map(|(name, config)| (name.clone(), config.id)).collect();
         let shared = Arc::new(Shared {
+            names,
+            cache_path: control.config.cache.path.clone(),
+            connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
             custody: control.custody,
             mailbox: control.mailbox,
@@ -204,7 +212,7 @@ async fn serve(
                 Err(error) => {
                     tracing::warn!("cannot accept on the control socket: {error}");
                     // Out of descriptors, most likely: not to be asked again at once.
-                    tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             },
         }
@@ -297,6 +305,19 @@ impl Shared {
         stats.await.map_err(|_| "the data plane is busy or has ended".to_owned())
     }
 
+    /// The settings in force, to be changed; not while another command changes them, which may wait for a device.
+    pub(crate) async fn settings(&self) -> Result<MutexGuard<'_, InForce>, String> {
+        let wait = Duration::from_millis(SETTINGS_WAIT_MS);
+        let locked = tokio::time::timeout(wait, self.in_force.lock()).await;
+        locked.map_err(|_| "another command that changes settings is still under way; try again".to_owned())
+    }
+
+    /// The volume of that name.
+    pub(crate) fn id_of(&self, name: &str) -> Result<VolumeId, String> {
+        let volume = self.names.iter().find(|(known, _)| known == name);
+        volume.map(|(_, id)| *id).ok_or_else(|| format!("there is no volume \"{name}\""))
+    }
+
     fn connections(&self) -> Vec<Value> {
         let mut list: Vec<_> =
             self.registry.connections.iter().map(|e| (*e.key(), e.value().clone())).collect();
@@ -316,22 +337,21 @@ impl Shared {
 
     async fn status(&self) -> Result<Value, String> {
         let stats = self.stats().await?;
-        let in_force = self.in_force.lock().await;
-        let volumes: Vec<Value> = in_force
-            .volumes
+        let volumes: Vec<Value> = self
+            .names
             .iter()
             .filter_map(|(name, _)| {
                 let info = self.registry.volumes.get(name)?;
                 Some(json!({ "name": name, "info": info.value(), "dirty": stats.dirty.get(name) }))
             })
             .collect();
-        let served: Vec<&str> = in_force.volumes.iter().map(|(name, _)| name.as_str()).collect();
+        let served: Vec<&str> = self.names.iter().map(|(name, _)| name.as_str()).collect();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "uptime_ms": stats.uptime_ms,
             "cache": {
-                "path": in_force.config.cache.path,
+                "path": self.cache_path,
                 "healthy": stats.cache_healthy,
                 "fault": stats.cache_fault,
                 "index_loaded_ms": stats.index_loaded_ms,
@@ -365,7 +385,7 @@ impl Shared {
         let wanted = mode_from_name(mode).ok_or_else(|| {
             format!("\"{mode}\" is none of write-through, write-around, write-back, read-only, pass-through")
         })?;
-        let mut in_force = self.in_force.lock().await;
+        let mut in_force = self.settings().await?;
         let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if needs_restart(config.mode, wanted) {
@@ -400,7 +420,13 @@ impl Shared {
         let new = read?;
         // First what can fail.
         let tls = crate::tls::load(&new.nbd).map_err(|error| error.to_string())?;
-        let mut in_force = self.in_force.lock().await;
+        if new.nbd.connections_max > self.connections_most {
+            return Err(format!(
+                "nbd.connections_max is {}, and this daemon has places for {}: more need a restart",
+                new.nbd.connections_max, self.connections_most
+            ));
+        }
+        let mut in_force = self.settings().await?;
         self.announce_write_back(&in_force, &new).await?;
         let mut applied = Vec::new();
         let mut later = Vec::new();

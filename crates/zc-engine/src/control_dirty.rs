@@ -54,7 +54,7 @@ impl Shared {
 
     /// Begins to bring a volume's dirty data to the origin, and says how much there is.
     pub(crate) async fn flush(&self, name: &str) -> Result<Value, String> {
-        let id = self.id_of(name).await?;
+        let id = self.id_of(name)?;
         self.mailbox.send(Command::Destage(id));
         let stats = self.stats().await?;
         Ok(json!({ "volume": name, "uptime_ms": stats.uptime_ms, "dirty": stats.dirty.get(name) }))
@@ -62,7 +62,7 @@ impl Shared {
 
     /// Forgets a volume's dirty data, and says how much there was.
     pub(crate) async fn drop_dirty(&self, name: &str) -> Result<Value, String> {
-        let id = self.id_of(name).await?;
+        let id = self.id_of(name)?;
         let stats = self.stats().await?;
         let remembered = !stats.cache_healthy;
         if remembered && let Some(dirty) = stats.dirty.get(name) {
@@ -86,7 +86,7 @@ impl Shared {
 
     /// Has a volume served again that is fenced because some of its dirty data was not found; says what was.
     pub(crate) async fn accept_loss(&self, name: &str) -> Result<Value, String> {
-        let id = self.id_of(name).await?;
+        let id = self.id_of(name)?;
         let stats = self.stats().await?;
         if !stats.dirty.get(name).is_some_and(|dirty| dirty.fenced) {
             return Err(format!("volume \"{name}\" is not fenced"));
@@ -115,12 +115,6 @@ impl Shared {
         }
         self.stop();
         Ok(json!({ "dirty": stats.dirty }))
-    }
-
-    async fn id_of(&self, name: &str) -> Result<zc_core::VolumeId, String> {
-        let in_force = self.in_force.lock().await;
-        let volume = in_force.volumes.iter().find(|(known, _)| known == name);
-        volume.map(|(_, config)| config.id).ok_or_else(|| format!("there is no volume \"{name}\""))
     }
 }
 

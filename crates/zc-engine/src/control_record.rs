@@ -51,7 +51,7 @@ impl Wanted {
 
 impl Shared {
     async fn volume_config(&self, name: &str) -> Result<VolumeConfig, String> {
-        let in_force = self.in_force.lock().await;
+        let in_force = self.settings().await?;
         let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         volume.map(|(_, config)| config.clone()).ok_or_else(|| format!("there is no volume \"{name}\""))
     }
@@ -94,7 +94,7 @@ impl Shared {
     /// Ends a volume's recording, and waits until the file is complete. One that ended by itself is told
     /// once.
     pub(crate) async fn record_stop(&self, name: &str) -> Result<Value, String> {
-        let config = self.volume_config(name).await?;
+        let volume = self.id_of(name)?;
         let mut recordings = self.recordings.lock().await;
         let mut recorder = match recordings.remove(name) {
             Some(recorder) if recorder.thread.is_some() => recorder,
@@ -109,7 +109,7 @@ impl Shared {
         };
         recorder.progress.asked.store(true, Ordering::Relaxed);
         let (reply, done) = oneshot::channel();
-        self.mailbox.send(Command::Record { volume: config.id, tap: None, reply });
+        self.mailbox.send(Command::Record { volume, tap: None, reply });
         let told = done.await;
         if told.is_ok() {
             let joined = tokio::task::spawn_blocking(move || {

@@ -19,6 +19,8 @@ pub(crate) const SEND_BYTES_MAX: u64 = 4 << 20;
 pub(crate) const LOOK_MS: u64 = 50;
 /// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.
 pub(crate) const BACKLOG: i32 = 4096;
+/// Connections that a ring has places for at least: so far `nbd.connections_max` can be raised without a restart.
+pub(crate) const CONNECTIONS_LIVE: usize = 4096;
 /// Sockets of closed connections that the ring has not let go, on top of the bound of connections.
 pub(crate) const CLOSING_MAX: usize = 1024;
 /// Seconds between the kernel's questions to a silent TCP client, and how many go unanswered before it is given up.
@@ -65,6 +67,8 @@ pub(crate) const COMMANDS_MAX: usize = 64;
 pub(crate) const CONTROL_LINE_BYTES_MAX: usize = 64 << 10;
 /// Control connections at a time.
 pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
+/// Milliseconds for which a command that changes settings waits for its turn.
+pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
 /// Bytes of the intent log after which what the journal has taken over is dropped from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
 /// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
@@ -83,6 +87,9 @@ pub(crate) const GATHER_TIME_US: u32 = 100;
 pub(crate) const UBLK_ORDERS_MAX: usize = 64;
 /// Milliseconds in which a stopped ublk device is let go by the data plane.
 pub(crate) const UBLK_GONE_MS: u64 = 10_000;
+/// Milliseconds in which what the kernel holds for a device is written out before it is detached. Its origin may be
+/// slow.
+pub(crate) const UBLK_CLAIM_MS: u64 = 60_000;
 /// What a recording's batches hold: notes of 64 bytes, 4 MiB in all.
 pub(crate) const RECORD_BATCH: usize = 4096;
 /// Batches that go round between the data plane and a recorder.

@@ -11,8 +11,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-use rustix::net::{SocketAddrUnix, getsockname, sockopt};
+use rustix::fs::{Mode, OFlags, fchmod, fcntl_getfl, fcntl_setfl};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zc_io::SharedFd;
 
@@ -58,15 +60,14 @@ impl Listener {
     pub(crate) fn unix(path: &Path) -> Result<Self, EngineError> {
         let (listener, guard) = bind_unix(path)?;
         let address = format!("nbd+unix:///?socket={}", path.display());
-        lengthen(&listener);
         let fd = Arc::new(OwnedFd::from(listener));
         Ok(Self { fd, is_tcp: false, address, path: Some(guard) })
     }
 }
 
 /// Gives a listening socket a longer queue: a flood of clients must not keep others from getting into it.
-fn lengthen(listener: &impl AsFd) {
-    if let Err(errno) = rustix::net::listen(listener, BACKLOG) {
+fn lengthen(socket: &impl AsFd) {
+    if let Err(errno) = listen(socket, BACKLOG) {
         tracing::debug!("the queue of a listening socket stays short: {errno}");
     }
 }
@@ -129,7 +130,7 @@ pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
     found.ok_or_else(|| EngineError::Refused(format!("nbd.unix_group: there is no group \"{group}\" here")))
 }
 
-/// Binds a Unix socket, replacing one that nobody answers on.
+/// Binds a Unix socket that only its owner may use, replacing one that nobody answers on.
 pub(crate) fn bind_unix(path: &Path) -> Result<(UnixListener, SocketPath), EngineError> {
     let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
@@ -150,8 +151,18 @@ pub(crate) fn bind_unix(path: &Path) -> Result<(UnixListener, SocketPath), Engin
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         std::fs::create_dir_all(parent).map_err(fail)?;
     }
-    let listener = UnixListener::bind(path).map_err(fail)?;
+    let listener = listen_privately(path).map_err(fail)?;
     Ok((listener, SocketPath(path.to_owned())))
+}
+
+/// Listens on a socket that nobody but its owner may connect to: from the beginning, whatever the umask. A socket's
+/// mode before it is bound is what its file gets.
+fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
+    bind(&fd, &SocketAddrUnix::new(path)?)?;
+    listen(&fd, BACKLOG)?;
+    Ok(fd.into())
 }
 
 #[cfg(test)]
@@ -193,9 +204,10 @@ mod tests {
         let path = dir.path().join("nbd.sock");
         let listener = Listener::unix(&path).unwrap();
         let own = rustix::process::getgid().as_raw();
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600, "from the beginning");
         listener.set_access(0o640, Some(own)).unwrap();
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(mode(), 0o640);
         assert_eq!((group_id("root").unwrap(), group_id("17").unwrap()), (0, 17));
         assert!(group_id("no such group").unwrap_err().is_refusal());
     }

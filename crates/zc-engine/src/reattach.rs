@@ -94,7 +94,7 @@ impl Drop for Paused {
 impl Shared {
     /// Takes the cache device up again; says what origins lack then. Settings do not change meanwhile.
     pub(crate) async fn reattach(&self) -> Result<Value, String> {
-        let mut in_force = self.in_force.lock().await;
+        let mut in_force = self.settings().await?;
         if self.stats().await?.cache_healthy {
             return Err("the cache device is in use and works".to_owned());
         }

@@ -33,7 +33,7 @@ use crate::startup::Facing;
 impl Shared {
     /// Lets a volume be as large as its origin; makes that longer first, if it is a file and asked for.
     pub(crate) async fn resize(&self, name: &str, size_bytes: Option<u64>) -> Result<Value, String> {
-        let mut in_force = self.in_force.lock().await;
+        let mut in_force = self.settings().await?;
         let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if !self.stats().await?.cache_healthy {

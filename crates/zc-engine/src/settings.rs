@@ -14,7 +14,7 @@ pub(crate) use zc_setup::{Found, fingerprint_kind, manager_config, region_bytes,
 
 use crate::access::{Export, Rules};
 use crate::error::EngineError;
-use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
+use crate::limits::{CLOSING_MAX, CONNECTIONS_LIVE, RING_WORK_OPS};
 use crate::status::RESIDENCY_CONTEXT;
 
 /// Reduce threads at most, unless asked for.
@@ -129,8 +129,6 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
 /// A ring does not hold those of all devices that are attached at once: work would have to wait for a place for ever.
 pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
     let connections = zc_core::usize_from_u32(config.nbd.connections_max) + CLOSING_MAX;
-    let tags_of =
-        |volume: &VolumeConfig| usize::from(volume.ublk.queues) * usize::from(volume.ublk.queue_depth);
     let at_once: usize = config.volumes.iter().filter(|volume| volume.ublk.attach).map(tags_of).sum();
     if connections + at_once + RING_WORK_OPS > RING_OPS_MAX {
         return Err(EngineError::Refused(format!(
@@ -140,7 +138,21 @@ pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
         )));
     }
     let ever: usize = config.volumes.iter().map(tags_of).sum();
+    let connections = connections.max(CONNECTIONS_LIVE + CLOSING_MAX);
     Ok((connections + ever + RING_WORK_OPS).min(RING_OPS_MAX))
+}
+
+/// Requests that a volume's block device may have.
+fn tags_of(volume: &VolumeConfig) -> usize {
+    usize::from(volume.ublk.queues) * usize::from(volume.ublk.queue_depth)
+}
+
+/// Connections that the ring of a daemon which began with this configuration has places for, beside all block devices.
+pub(crate) fn connections_most(config: &Config) -> u32 {
+    let ever: usize = config.volumes.iter().map(tags_of).sum();
+    let left = RING_OPS_MAX.saturating_sub(RING_WORK_OPS + CLOSING_MAX + ever);
+    let left = u32::try_from(left.min(CONNECTIONS_LIVE)).unwrap_or(u32::MAX);
+    left.max(config.nbd.connections_max)
 }
 
 /// Longest look for completions: none where it would keep the only processor from bringing them.
@@ -173,11 +185,14 @@ mod tests {
     #[test]
     fn the_ring_has_a_place_for_whatever_waits_and_room_for_work() {
         let with = |connections, volumes, ublk| ring_ops(&config(connections, volumes, ublk));
-        assert_eq!(with(100, 1, "").unwrap(), 100 + CLOSING_MAX + 128 + RING_WORK_OPS);
+        assert_eq!(with(100, 1, "").unwrap(), CONNECTIONS_LIVE + CLOSING_MAX + 128 + RING_WORK_OPS);
         let deep = "ublk.attach = true\nublk.queues = 4\nublk.queue_depth = 1024";
-        assert_eq!(with(100, 4, deep).unwrap(), 100 + CLOSING_MAX + 4 * 4096 + RING_WORK_OPS);
+        assert_eq!(with(5000, 4, deep).unwrap(), 5000 + CLOSING_MAX + 4 * 4096 + RING_WORK_OPS);
         assert!(with(100, 14, deep).unwrap_err().to_string().contains("57344 requests of block devices"));
         with(65_536, 1, "").unwrap_err();
         assert_eq!(with(100, 1000, "").unwrap(), RING_OPS_MAX, "those that are not attached need not fit");
+        let most = |connections, volumes, ublk| connections_most(&config(connections, volumes, ublk));
+        assert_eq!((most(100, 1, ""), most(5000, 1, "")), (4096, 5000));
+        assert_eq!(most(100, 1000, ""), 100, "a raise would take the places of devices");
     }
 }

@@ -115,6 +115,8 @@ pub(crate) struct ShardParts {
 /// A running shard.
 pub(crate) struct Shard {
     pub(crate) ring: Ring,
+    /// Places that it has.
+    pub(crate) ring_ops: usize,
     pub(crate) tokens: Tokens,
     /// Operations that the ring had no room for.
     pub(crate) backlog: VecDeque<(Operation, u64)>,
@@ -206,6 +208,7 @@ impl Shard {
         crate::cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
         Ok(Self {
             ring,
+            ring_ops: parts.ring_ops,
             tokens: Tokens::default(),
             backlog: VecDeque::new(),
             manager: parts.manager,

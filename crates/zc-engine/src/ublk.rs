@@ -18,6 +18,7 @@ use zc_nbd::server::Command;
 use zc_ublk::{Request, RequestOp, Server, Step};
 
 use crate::front::{Asked, Asker, Body};
+use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
 use crate::pending::Pending;
 use crate::shard::Shard;
 
@@ -34,6 +35,8 @@ pub(crate) struct Tag {
 pub(crate) struct NewDevice {
     pub(crate) server: Server,
     pub(crate) volume: VolumeId,
+    /// Takes whether it is served, or why not.
+    pub(crate) answer: mpsc::Sender<Result<(), String>>,
     /// Dropped when the device is let go.
     pub(crate) gone: mpsc::Sender<()>,
 }
@@ -49,10 +52,13 @@ pub(crate) struct UblkDevice {
 
 impl Shard {
     pub(crate) fn serve_device(&mut self, new: NewDevice) {
-        if !self.stopping.is_running() {
+        let NewDevice { mut server, volume, answer, gone } = new;
+        let refusal = self.refusal_of(&server);
+        let is_refused = refusal.is_err();
+        let _asker_left = answer.send(refusal);
+        if is_refused {
             return;
         }
-        let NewDevice { mut server, volume, gone } = new;
         // The volume may have grown since the device was planned.
         server.grow(self.volume_mut(volume).config.size_bytes);
         let device = server.id();
@@ -62,6 +68,23 @@ impl Shard {
         }
         let before = self.ublk.insert(device, UblkDevice { server, volume, gone });
         assert!(before.is_none(), "the kernel gives a number to one device at a time");
+    }
+
+    /// Why a device cannot be served, if so: each of its tags takes a place of the ring all the time.
+    fn refusal_of(&self, server: &Server) -> Result<(), String> {
+        if !self.stopping.is_running() {
+            return Err("the daemon is stopping".to_owned());
+        }
+        let served: usize = self.ublk.values().map(|device| device.server.tags().count()).sum();
+        let others = served + self.limits.connections + CLOSING_MAX + RING_WORK_OPS;
+        let (tags, left) = (server.tags().count(), self.ring_ops.saturating_sub(others));
+        if tags > left {
+            return Err(format!(
+                "its {tags} requests are more than the {left} that can still be served at once: detach other volumes, or \
+                 lower its ublk.queues and ublk.queue_depth"
+            ));
+        }
+        Ok(())
     }
 
     /// Devices of a volume that has grown take requests up to its end. The kernel makes none before it is told.

@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::mpsc::{self, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -27,7 +27,7 @@ use zc_ublk::{
 
 use crate::commands::{Command, Mailbox};
 use crate::error::EngineError;
-use crate::limits::{UBLK_GONE_MS, UBLK_ORDERS_MAX};
+use crate::limits::{UBLK_CLAIM_MS, UBLK_GONE_MS, UBLK_ORDERS_MAX};
 use crate::registry::Registry;
 use crate::ublk::NewDevice;
 
@@ -175,6 +175,15 @@ struct Attached {
     id: u32,
     /// Ends when the data plane has let it go.
     gone: mpsc::Receiver<()>,
+    /// It is served, but the kernel has not been told yet to issue requests again.
+    is_held: bool,
+}
+
+impl Attached {
+    /// Whether the kernel has taken the device away, at somebody else's command.
+    fn is_gone(&self) -> bool {
+        self.gone.try_recv() == Err(TryRecvError::Disconnected)
+    }
 }
 
 struct Worker {
@@ -194,6 +203,7 @@ fn path_of(id: u32) -> String {
 
 impl Worker {
     fn carry_out(&mut self, order: Order) {
+        self.forget_gone();
         match order {
             Order::BringUp { done } => {
                 self.bring_up();
@@ -220,6 +230,18 @@ impl Worker {
                 }
                 self.mailbox.send(Command::Stop);
             }
+        }
+    }
+
+    /// Forgets devices that another tool has removed.
+    fn forget_gone(&mut self) {
+        let gone = self.attached.iter().filter(|(_, attached)| attached.is_gone());
+        for name in gone.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            if let Some(attached) = self.attached.remove(&name) {
+                tracing::warn!("{} was removed, not by this daemon", path_of(attached.id));
+                unregister(&self.run_dir, attached.id);
+            }
+            self.publish(&name, None);
         }
     }
 
@@ -266,8 +288,11 @@ impl Worker {
     }
 
     fn attach(&mut self, name: &str) -> Answer {
-        if let Some(attached) = self.attached.get(name) {
-            return Ok(path_of(attached.id));
+        if let Some((id, is_held)) = self.attached.get(name).map(|attached| (attached.id, attached.is_held)) {
+            if is_held {
+                self.let_go_on(name, id).map_err(|error| error.to_string())?;
+            }
+            return Ok(path_of(id));
         }
         let Some(plan) = self.plans.iter().find(|plan| plan.name == name).cloned() else {
             return Err(format!("there is no volume \"{name}\""));
@@ -277,10 +302,39 @@ impl Worker {
             None => self.add(&plan),
         });
         let attached = attached.map_err(|error| error.to_string())?;
-        let path = path_of(attached.id);
+        let (id, is_held) = (attached.id, attached.is_held);
+        let path = path_of(id);
         self.attached.insert(name.to_owned(), attached);
         self.publish(name, Some(path.clone()));
+        if is_held {
+            self.let_go_on(name, id).map_err(|error| {
+                format!("{error}; requests to {path} wait until `zcctl attach {name}` succeeds or `zcctl detach --force {name}` removes it")
+            })?;
+            // It is served from here on, whatever else fails.
+            self.take_up(&plan, id);
+        }
         Ok(path)
+    }
+
+    /// A device that was taken over: its requests are issued again.
+    fn let_go_on(&mut self, name: &str, id: u32) -> Result<(), UblkError> {
+        let (control, _) = self.control()?;
+        control.end_recovery(id, std::process::id())?;
+        if let Some(attached) = self.attached.get_mut(name) {
+            attached.is_held = false;
+        }
+        tracing::info!("{} was taken over, its requests are issued again", path_of(id));
+        Ok(())
+    }
+
+    /// What a device that was taken over still lacks.
+    fn take_up(&mut self, plan: &Plan, id: u32) {
+        if let Err(error) = self.catch_up(plan, id) {
+            tracing::warn!("{} keeps its size: {error}", path_of(id));
+        }
+        if let Err(error) = register(&self.run_dir, id, &plan.name) {
+            tracing::warn!("{} has no stable name: {error}", path_of(id));
+        }
     }
 
     /// Devices of the volume have this size from now on; one that there is, too, where the kernel can.
@@ -299,8 +353,11 @@ impl Worker {
     }
 
     /// A device that was taken over has the size that it had. The volume may have grown meanwhile.
-    fn catch_up(&mut self, plan: &Plan, info: &DeviceInfo) -> Result<(), UblkError> {
+    fn catch_up(&mut self, plan: &Plan, id: u32) -> Result<(), UblkError> {
         let size_bytes = plan.options.attributes.size_bytes;
+        let (control, _) = self.control()?;
+        let listed = control.list()?;
+        let Some(info) = listed.into_iter().find(|info| info.id == id) else { return Ok(()) };
         if info.size_bytes().is_none_or(|has| has >= size_bytes) {
             return Ok(());
         }
@@ -341,18 +398,7 @@ impl Worker {
             && info.is_servable()
             && let Some(info) = control.take_over(info.id)?
         {
-            let attached = self.serve(plan, info)?;
-            let (control, _) = self.control()?;
-            control.end_recovery(info.id, std::process::id())?;
-            // It is served from here on, whatever else fails.
-            if let Err(error) = self.catch_up(plan, &info) {
-                tracing::warn!("{} keeps its size: {error}", info.path());
-            }
-            if let Err(error) = register(&self.run_dir, info.id, &plan.name) {
-                tracing::warn!("{} has no stable name: {error}", info.path());
-            }
-            tracing::info!("{} was taken over, its requests are issued again", info.path());
-            return Ok(Some(attached));
+            return self.serve(plan, info).map(|attached| Some(Attached { is_held: true, ..attached }));
         }
         // It was never started, or stopped and not removed, or is of no use.
         control.delete(info.id)?;
@@ -391,8 +437,16 @@ impl Worker {
     fn serve(&self, plan: &Plan, info: DeviceInfo) -> Result<Attached, UblkError> {
         let server = Server::new(CharDevice::open(info)?, plan.options.attributes.size_bytes);
         let (gone, wait) = mpsc::channel();
-        self.mailbox.send(Command::ServeDevice(Box::new(NewDevice { server, volume: plan.volume, gone })));
-        Ok(Attached { id: info.id, gone: wait })
+        let (answer, answered) = mpsc::channel();
+        let device = NewDevice { server, volume: plan.volume, answer, gone };
+        self.mailbox.send(Command::ServeDevice(Box::new(device)));
+        let place = path_of(info.id);
+        match answered.recv_timeout(Duration::from_millis(UBLK_GONE_MS)) {
+            Ok(Ok(())) => Ok(Attached { id: info.id, gone: wait, is_held: false }),
+            Ok(Err(reason)) => Err(UblkError::Invalid(format!("{place} cannot be served: {reason}"))),
+            // Whatever becomes of it: nobody waits for the kernel in vain.
+            Err(_) => Err(UblkError::Invalid(format!("{place} cannot be served: the data plane is busy"))),
+        }
     }
 
     /// Removes what did not become a device. Why it did not is told already.
@@ -434,7 +488,7 @@ impl Worker {
         };
         let path = path_of(attached.id);
         // Held until the device is stopped, so that nobody mounts it in between.
-        let claim = if force { None } else { Some(claim(&path)?) };
+        let claim = if force { None } else { Some(claim_in_time(&path)?) };
         let Some(attached) = self.attached.remove(name) else { unreachable!("looked up above") };
         let removed = self.remove(attached.id, Some(&attached.gone), claim);
         self.publish(name, None);
@@ -448,6 +502,21 @@ fn keeps_its_size(path: &str, volume: &str) -> String {
         "{path} keeps the size it had, because the ublk driver of this kernel cannot change it (Linux 6.16 and later \
          can): unmount it, then `zcctl detach {volume}` and `zcctl attach {volume}`"
     )
+}
+
+/// [`claim`] in bounded time: on a thread of its own, which a device that does not answer keeps.
+fn claim_in_time(path: &str) -> Result<OwnedFd, String> {
+    let (done, wait) = mpsc::channel();
+    let owned = path.to_owned();
+    let work = move || {
+        // Nobody waits any more: the device is let go.
+        let _asker_left = done.send(claim(&owned));
+    };
+    let started = std::thread::Builder::new().name("ublk-claim".to_owned()).spawn(work);
+    started.map_err(|error| format!("{path} cannot be written out: {error}"))?;
+    wait.recv_timeout(Duration::from_millis(UBLK_CLAIM_MS)).map_err(|_| {
+        format!("{path} was not written out within {} s: try again, or use --force", UBLK_CLAIM_MS / 1000)
+    })?
 }
 
 /// Opens a device exclusively and writes out what the kernel holds for it.
