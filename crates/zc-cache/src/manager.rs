@@ -216,6 +216,8 @@ pub struct CacheManager {
     pub(crate) checkpoint: Option<CheckpointRun>,
     pub(crate) checkpoint_sequence: u64,
     pub(crate) checkpoint_area: usize,
+    /// There is none on the device.
+    pub(crate) checkpoint_missing: bool,
     pub(crate) intent_trimmed: u64,
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
@@ -334,6 +336,7 @@ impl CacheManager {
             checkpoint: None,
             checkpoint_sequence: start.checkpoint_sequence,
             checkpoint_area: start.checkpoint_area,
+            checkpoint_missing: start.checkpoint_missing,
             intent_trimmed: 0,
             health: Health::Good,
             errors: ErrorRuns::default(),

@@ -315,7 +315,8 @@ impl CacheManager {
     }
 
     fn pump_checkpoint(&mut self) {
-        let due = self.journal.used_blocks() * 2 > self.journal.ring_blocks();
+        let full = self.journal.used_blocks() * 2 > self.journal.ring_blocks();
+        let due = full || (self.checkpoint_missing && self.load.is_none());
         if self.checkpoint.is_none() && due && self.wb.summary.is_none() {
             self.end_chain();
             self.checkpoint = Some(CheckpointRun {
@@ -515,6 +516,7 @@ impl CacheManager {
                 self.journal.truncate(run.journal_start);
                 self.checkpoint_sequence = run.sequence;
                 self.checkpoint_area = run.area;
+                self.checkpoint_missing = false;
                 self.checkpoint = None;
                 self.stats.checkpoints += 1;
             }

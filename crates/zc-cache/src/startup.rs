@@ -20,26 +20,21 @@
 //! What it does not do: read WEU headers (the manager does, while serving), check the pairing with origins, read the
 //! intent log.
 
-use core::ops::ControlFlow;
-
 use zc_core::{
-    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, u64_from_usize,
-    usize_from_u64,
+    ErrorKind, FingerprintKind, JournalSeq, RegionKey, VolumeId, WeuSeq, WeuSlot, limits, usize_from_u64,
 };
 use zc_format::{
-    BLOCK, CheckpointHeader, Features, FormatError, Geometry, GrowingUnit, JOURNAL_DEVICE, JournalBlock,
-    JournalLabel, REGION_MAP_BYTES, Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock,
-    VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES,
+    Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock, VolumeTable,
 };
 
 use crate::settle::{Dangling, Settled, Tail, settle};
+use found::{Found, Reader};
+
+mod found;
 
 /// Blocks zeroed at once.
 const WIPE_BLOCKS: u64 = 256;
-/// Blocks read at once.
-const READ_BLOCKS: u64 = 64;
-/// Blocks looked at behind the end of the journal.
-const GAP_BLOCKS: u64 = 64;
 const BLOCK_BYTES: u64 = limits::BLOCK_BYTES as u64;
 
 /// A cache device, for metadata at start and stop; blocking. Offsets from [`JOURNAL_DEVICE`] on are places on the
@@ -172,6 +167,8 @@ pub struct Opened {
     pub volumes: VolumeTable,
     /// Copy (0 or 1) of the volume table that holds them.
     pub volume_table_copy: usize,
+    /// The other one does, too.
+    pub volume_table_whole: bool,
     /// For the manager.
     pub start: StartState,
     /// Whether the last session ended cleanly.
@@ -231,6 +228,8 @@ pub struct StartState {
     /// Volumes of which an earlier start could not say that, and nobody has accepted it since. The device does not
     /// remember: the caller adds them.
     pub fenced: Vec<VolumeId>,
+    /// There is no valid checkpoint: until there is one, every start has to do without.
+    pub checkpoint_missing: bool,
     /// Sequence of the newest checkpoint.
     pub checkpoint_sequence: u64,
     /// Area (0 or 1) of the newest checkpoint.
@@ -262,6 +261,7 @@ impl StartState {
             dropped_commits: Vec::new(),
             dirty_complete: true,
             fenced: Vec::new(),
+            checkpoint_missing: false,
             checkpoint_sequence: 1,
             checkpoint_area: 0,
             region_map_sequence: 1,
@@ -362,13 +362,38 @@ fn is_own_journal<M: Media>(media: &mut M, superblock: &Superblock) -> Result<bo
     }
 }
 
-/// Opens a cache: reads superblock, volume table, region map, checkpoint and journal, then durably begins a session.
-/// Records of checkpoint and journal go to `sink` in the order of replay.
+/// Opens a cache: [`look`], then [`begin`].
+///
+/// # Errors
+/// Those of both.
+pub fn open<M: Media>(
+    media: &mut M,
+    options: &OpenOptions,
+    sink: &mut dyn FnMut(&Record),
+) -> Result<Opened, StartError> {
+    let opened = look(media, options, sink)?;
+    begin(media, &opened)?;
+    Ok(opened)
+}
+
+/// Durably begins the session that [`look`] has prepared. From here on the device does not tell any more what a start
+/// was missing: who has to remember it ([`StartState::dirty_complete`]) does so before.
+///
+/// # Errors
+/// When the device fails.
+pub fn begin<M: Media>(media: &mut M, opened: &Opened) -> Result<(), StartError> {
+    // After a killed daemon what was replayed may not be durable yet; the superblock says that it is.
+    flush(media)?;
+    write_superblock(media, &opened.superblock)
+}
+
+/// Reads superblock, volume table, region map, checkpoint and journal, and prepares a session. Records of checkpoint and
+/// journal go to `sink` in the order of replay. Nothing is written, but to a journal device that is not the cache's.
 ///
 /// # Errors
 /// When the device fails, is too small, or holds no cache. Damage to anything but all superblocks or both volume
 /// tables is no error: it costs trust.
-pub fn open<M: Media>(
+pub fn look<M: Media>(
     media: &mut M,
     options: &OpenOptions,
     sink: &mut dyn FnMut(&Record),
@@ -381,7 +406,7 @@ pub fn open<M: Media>(
     let geometry = previous.geometry.clone();
     let mut reader =
         Reader { media, geometry: &geometry, first_session: previous.created_unix_s, bytes_read };
-    let (volumes, volume_table_copy) = reader.volume_table()?;
+    let (volumes, volume_table_copy, volume_table_whole) = reader.volume_table()?;
     let maps = reader.region_maps();
     let mut tail = Tail::new(sink);
     let checkpoints = reader.checkpoint(&previous, &mut |record| tail.checkpointed(record));
@@ -401,14 +426,11 @@ pub fn open<M: Media>(
     let by_superblock = JournalSeq(previous.journal_next.0.saturating_sub(1));
     let required = if by_intent && !previous.clean { options.intent_journal } else { JournalSeq(0) };
     let required = required.max(by_superblock);
+    let found = Found { maps, checkpoints, journal };
     let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
-    let dirty_complete = !journal_lost
-        && !chain.broken
-        && !matches!(
-            distrust_reason(false, required, &maps, &checkpoints, &journal),
-            Some(DistrustReason::Checkpoint | DistrustReason::OldCheckpoint | DistrustReason::Journal { .. })
-        );
-    let distrust = distrust_reason(options.cold, required, &maps, &checkpoints, &journal).or(unsettled);
+    let dirty_complete = !journal_lost && !chain.broken && found.lacks(required).is_none();
+    let distrust = found.distrust_reason(options.cold, required).or(unsettled);
+    let Found { maps, checkpoints, journal } = found;
     let mut superblock = previous.clone();
     superblock.sequence += 1;
     superblock.session = previous.session.max(options.session_floor) + 1;
@@ -418,9 +440,6 @@ pub fn open<M: Media>(
     superblock.features.begin_session(&geometry);
     superblock.journal_next = journal.next;
     superblock.checkpoint = checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
-    // After a killed daemon what was replayed may not be durable yet; the superblock says that it is.
-    flush(media)?;
-    write_superblock(media, &superblock)?;
     let start = StartState {
         session: superblock.session,
         first_session: superblock.created_unix_s + 1,
@@ -440,15 +459,27 @@ pub fn open<M: Media>(
         fenced: Vec::new(),
         // Beyond any attempt of an earlier session that was cut off: its record blocks must not verify for ours.
         checkpoint_sequence: checkpoints.sequence_seen.max(superblock.session << 20),
+        checkpoint_missing: checkpoints.newest.is_none(),
         checkpoint_area: checkpoints.newest.as_ref().map_or(1, |(_, area)| *area),
         region_map_sequence: maps.mentioned().max(checkpoints.map_sequence).max(journal.map_sequence),
         region_map_copy: maps.newest.as_ref().map_or(1, |(_, copy)| *copy),
     };
     let was_clean = previous.clean;
-    Ok(Opened { superblock, volumes, volume_table_copy, start, was_clean, distrust, bytes_read, dangling })
+    Ok(Opened {
+        superblock,
+        volumes,
+        volume_table_copy,
+        volume_table_whole,
+        start,
+        was_clean,
+        distrust,
+        bytes_read,
+        dangling,
+    })
 }
 
-/// Writes a new volume table over one copy: the one that does not hold the newest, with a larger sequence.
+/// Writes a new volume table, with a larger sequence than before, over both copies, one after the other, `newest` last: it
+/// holds the table before this one for certain. A copy that is damaged later costs nothing then.
 ///
 /// # Errors
 /// When the device fails.
@@ -456,10 +487,13 @@ pub fn write_volume_table<M: Media>(
     media: &mut M,
     geometry: &Geometry,
     table: &VolumeTable,
-    copy: usize,
+    newest: usize,
 ) -> Result<(), StartError> {
-    write(media, geometry.volume_table[copy & 1], &table.encode(copy & 1))?;
-    flush(media)
+    for copy in [1 - (newest & 1), newest & 1] {
+        write(media, geometry.volume_table[copy], &table.encode(copy))?;
+        flush(media)?;
+    }
+    Ok(())
 }
 
 /// Marks the session as ended cleanly, with the journal's end ([`crate::manager::CacheManager::journal_next`]), after
@@ -528,6 +562,8 @@ fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), Start
                 continue;
             }
             match Superblock::decode(&block, copy) {
+                // What another cache left at the end of a device that has become larger is not a copy of this one.
+                Ok(found) if newest.as_ref().is_some_and(|best| found.uuid != best.uuid) => {}
                 Ok(found) if newest.as_ref().is_none_or(|best| found.sequence > best.sequence) => {
                     if found.geometry.device_bytes != size && found.geometry.device_bytes <= len {
                         sizes = vec![found.geometry.device_bytes];
@@ -555,296 +591,6 @@ fn write<M: Media>(media: &mut M, offset_bytes: u64, data: &[u8]) -> Result<(), 
 
 fn flush<M: Media>(media: &mut M) -> Result<(), StartError> {
     media.flush().map_err(|kind| StartError::Device("flushed", kind))
-}
-
-/// Region maps as found.
-struct Maps {
-    newest: Option<(RegionMap, usize)>,
-    /// A copy is neither valid nor blank.
-    damaged: bool,
-}
-
-impl Maps {
-    /// The newest sequence there may be: a damaged copy may have been one newer.
-    fn mentioned(&self) -> u64 {
-        self.newest.as_ref().map_or(0, |(map, _)| map.sequence) + u64::from(self.damaged)
-    }
-}
-
-/// Checkpoints as found.
-struct Checkpoints {
-    newest: Option<(CheckpointHeader, usize)>,
-    /// It is not the one that the last session began from or wrote: what only that one knew is lost.
-    replaced: bool,
-    /// Newest sequence there may be.
-    sequence_seen: u64,
-    map_sequence: u64,
-    /// The journal has to be complete to here: a newer checkpoint, now damaged, began there.
-    journal_needed: JournalSeq,
-}
-
-impl Checkpoints {
-    /// The session of the one that counts: blocks from its `journal_start` on are of that session or a later one. A
-    /// number that an older session had used before it was cut off may hold that session's block still.
-    fn session(&self) -> Option<u64> {
-        self.newest.as_ref().map(|(header, _)| header.session)
-    }
-
-    fn journal_start(&self) -> JournalSeq {
-        self.newest.as_ref().map_or(JournalSeq(1), |(header, _)| header.journal_start)
-    }
-}
-
-/// The journal as replayed.
-struct Journal {
-    next: JournalSeq,
-    /// Session of the last block, and the unit that grew then.
-    session: u64,
-    growing: Option<GrowingUnit>,
-    map_sequence: u64,
-    /// A block of a later round of the ring lies where the replay expected one.
-    overran: bool,
-    /// A block behind the end says that those before this one were durable.
-    vouched: JournalSeq,
-}
-
-impl Journal {
-    /// The unit that grew when the last block was written, if the layout has it.
-    fn growing_in(&self, geometry: &Geometry) -> Option<GrowingUnit> {
-        let pages = geometry.weu_bytes / limits::BLOCK_BYTES;
-        self.growing.filter(|unit| unit.slot.0 < geometry.slots && unit.page < pages)
-    }
-}
-
-fn distrust_reason(
-    cold: bool,
-    by_others: JournalSeq,
-    maps: &Maps,
-    checkpoints: &Checkpoints,
-    journal: &Journal,
-) -> Option<DistrustReason> {
-    if cold {
-        return Some(DistrustReason::Cold);
-    }
-    if checkpoints.newest.is_none() {
-        return Some(DistrustReason::Checkpoint);
-    }
-    let Some((map, _)) = &maps.newest else { return Some(DistrustReason::RegionMap) };
-    if maps.damaged {
-        return Some(DistrustReason::DamagedRegionMap);
-    }
-    let (found, mentioned) = (map.sequence, checkpoints.map_sequence.max(journal.map_sequence));
-    if mentioned > found {
-        return Some(DistrustReason::OldRegionMap { mentioned, found });
-    }
-    if journal.overran || checkpoints.replaced {
-        return Some(DistrustReason::OldCheckpoint);
-    }
-    let before_needed = JournalSeq(checkpoints.journal_needed.0.saturating_sub(1));
-    let vouched = JournalSeq(journal.vouched.0.saturating_sub(1));
-    let required = map.journal_required.max(by_others).max(before_needed).max(vouched);
-    (required >= journal.next).then_some(DistrustReason::Journal { next: journal.next, required })
-}
-
-/// Reads what a start needs; damage is absence.
-struct Reader<'a, M: Media> {
-    media: &'a mut M,
-    geometry: &'a Geometry,
-    first_session: u64,
-    bytes_read: u64,
-}
-
-impl<M: Media> Reader<'_, M> {
-    fn bytes(&mut self, offset_bytes: u64, len_bytes: u64) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; usize_from_u64(len_bytes)];
-        self.bytes_read += len_bytes;
-        self.media.read(offset_bytes, &mut bytes).ok().map(|()| bytes)
-    }
-
-    fn volume_table(&mut self) -> Result<(VolumeTable, usize), StartError> {
-        let mut newest: Option<(VolumeTable, usize)> = None;
-        let mut fault = FormatError::Truncated;
-        for (copy, offset) in self.geometry.volume_table.into_iter().enumerate() {
-            let Some(bytes) = self.bytes(offset, VOLUME_TABLE_BYTES) else { continue };
-            match VolumeTable::decode(&bytes, copy) {
-                Ok(table) if newest.as_ref().is_none_or(|(best, _)| table.sequence > best.sequence) => {
-                    newest = Some((table, copy));
-                }
-                Ok(_) => {}
-                Err(error) => fault = error,
-            }
-        }
-        newest.ok_or(StartError::Format(fault))
-    }
-
-    fn region_maps(&mut self) -> Maps {
-        let mut maps = Maps { newest: None, damaged: false };
-        let mut blank = false;
-        for (copy, offset) in self.geometry.region_map.into_iter().enumerate() {
-            let Some(bytes) = self.bytes(offset, REGION_MAP_BYTES) else {
-                maps.damaged = true;
-                continue;
-            };
-            match RegionMap::decode(&bytes, copy) {
-                Ok(map) if map.session < self.first_session => {}
-                Ok(map) if maps.newest.as_ref().is_none_or(|(best, _)| map.sequence > best.sequence) => {
-                    maps.newest = Some((map, copy));
-                }
-                Ok(_) => {}
-                Err(_) if bytes.iter().all(|byte| *byte == 0) => blank = true,
-                Err(_) => maps.damaged = true,
-            }
-        }
-        // Updates alternate: from the second map on no copy is blank.
-        maps.damaged |= blank && maps.newest.as_ref().is_some_and(|(map, _)| map.sequence > 1);
-        maps
-    }
-
-    /// Delivers the newest whole checkpoint.
-    fn checkpoint(&mut self, previous: &Superblock, sink: &mut dyn FnMut(&Record)) -> Checkpoints {
-        let mut headers = Vec::new();
-        let mut unreadable = false;
-        for (area, offset) in self.geometry.checkpoint.into_iter().enumerate() {
-            let header = self.bytes(offset, BLOCK_BYTES).and_then(|bytes| {
-                CheckpointHeader::decode(&bytes, area, self.geometry.checkpoint_blocks).ok()
-            });
-            match header {
-                Some(header) if header.session >= self.first_session => headers.push((header, area)),
-                Some(_) => {}
-                None => unreadable = true,
-            }
-        }
-        headers.sort_by_key(|(header, _)| core::cmp::Reverse(header.sequence));
-        let first = headers.first().map(|(header, _)| *header);
-        let mut found = Checkpoints {
-            newest: None,
-            replaced: false,
-            sequence_seen: first.map_or(0, |header| header.sequence) + u64::from(unreadable),
-            map_sequence: first.map_or(0, |header| header.region_map_sequence),
-            journal_needed: first.map_or(JournalSeq(0), |header| header.journal_start),
-        };
-        for (header, area) in headers {
-            if let Some(records) = self.checkpoint_records(&header, area) {
-                records.iter().for_each(sink);
-                found.replaced = !previous.goes_on_from(&header);
-                found.newest = Some((header, area));
-                break;
-            }
-        }
-        found
-    }
-
-    fn checkpoint_records(&mut self, header: &CheckpointHeader, area: usize) -> Option<Vec<Record>> {
-        let mut records = Vec::new();
-        let mut block = 0;
-        while block < header.blocks {
-            let count = READ_BLOCKS.min(header.blocks - block);
-            let offset = self.geometry.checkpoint_block_offset(area, block);
-            let bytes = self.bytes(offset, count * BLOCK_BYTES)?;
-            for bytes in bytes.chunks_exact(BLOCK) {
-                records.extend(decode_checkpoint_block(bytes, header.sequence, block).ok()?);
-                block += 1;
-            }
-        }
-        (u64_from_usize(records.len()) == header.records).then_some(records)
-    }
-
-    /// Delivers the journal from where the checkpoint leaves off to its end.
-    fn journal(&mut self, checkpoints: &Checkpoints, tail: &mut Tail<'_>) -> Journal {
-        let next = checkpoints.journal_start();
-        let mut journal = Journal {
-            next,
-            session: checkpoints.session().unwrap_or(self.first_session),
-            growing: None,
-            map_sequence: 0,
-            overran: false,
-            vouched: JournalSeq(0),
-        };
-        let ring = self.geometry.journal_blocks;
-        let mut left = ring;
-        while left > 0 {
-            let count = READ_BLOCKS.min(left).min(ring - journal.next.0 % ring);
-            let offset = self.geometry.journal_block_offset(journal.next);
-            let bytes = self.bytes(offset, count * BLOCK_BYTES).or_else(|| self.bytes(offset, BLOCK_BYTES));
-            let Some(bytes) = bytes else { break };
-            for bytes in bytes.chunks_exact(BLOCK) {
-                left -= 1;
-                if replay_block(bytes, &mut journal, tail).is_break() {
-                    self.look_behind(&mut journal);
-                    return journal;
-                }
-            }
-        }
-        journal
-    }
-
-    /// What continues the journal in the unit that its last block names.
-    fn summaries(&mut self, uuid: [u8; 16], journal: &Journal) -> SummaryChain {
-        let Some(unit) = journal.growing_in(self.geometry) else { return SummaryChain::default() };
-        let skip = u64::from(unit.page) * BLOCK_BYTES;
-        let offset = self.geometry.slot_offset(unit.slot) + skip;
-        let len = u64::from(self.geometry.weu_bytes) - skip;
-        match self.bytes(offset, len) {
-            Some(tail) => SummaryChain::follow(uuid, &unit, journal.next, journal.session, &tail),
-            None => self.readable_summaries(uuid, journal, &unit, offset),
-        }
-    }
-
-    /// The same page by page: a page that cannot be read may have held one.
-    fn readable_summaries(
-        &mut self,
-        uuid: [u8; 16],
-        journal: &Journal,
-        unit: &GrowingUnit,
-        offset: u64,
-    ) -> SummaryChain {
-        let pages = u64::from(self.geometry.weu_bytes / limits::BLOCK_BYTES - unit.page);
-        let mut tail = Vec::new();
-        let mut whole = true;
-        for page in 0..pages {
-            let bytes = self.bytes(offset + page * BLOCK_BYTES, BLOCK_BYTES);
-            whole &= bytes.is_some();
-            tail.extend(bytes.unwrap_or_else(|| vec![0; BLOCK]));
-        }
-        let chain = SummaryChain::follow(uuid, unit, journal.next, journal.session, &tail);
-        SummaryChain { broken: chain.broken || !whole, ..chain }
-    }
-
-    /// Blocks behind a gap may say that what is missing was durable once.
-    fn look_behind(&mut self, journal: &mut Journal) {
-        for sequence in (1..=GAP_BLOCKS.min(self.geometry.journal_blocks - 1)).map(|n| journal.next.0 + n) {
-            let sequence = JournalSeq(sequence);
-            let Some(bytes) = self.bytes(self.geometry.journal_block_offset(sequence), BLOCK_BYTES) else {
-                continue;
-            };
-            if let Ok(block) = JournalBlock::decode(&bytes, sequence)
-                && block.session >= journal.session
-            {
-                journal.vouched = journal.vouched.max(block.proved);
-            }
-        }
-    }
-}
-
-fn replay_block(bytes: &[u8], journal: &mut Journal, tail: &mut Tail<'_>) -> ControlFlow<()> {
-    match JournalBlock::decode(bytes, journal.next) {
-        Ok(block) if block.session >= journal.session => {
-            journal.session = block.session;
-            journal.growing = block.growing;
-            journal.map_sequence = journal.map_sequence.max(block.region_map_sequence);
-            journal.next = JournalSeq(journal.next.0 + 1);
-            tail.take(block);
-            ControlFlow::Continue(())
-        }
-        Ok(_) => ControlFlow::Break(()),
-        Err(_) => {
-            let later = JournalBlock::peek_sequence(bytes).filter(|sequence| *sequence > journal.next);
-            journal.overran = later
-                .and_then(|sequence| JournalBlock::decode(bytes, sequence).ok())
-                .is_some_and(|block| block.session >= journal.session);
-            ControlFlow::Break(())
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Tests of starting and stopping over a device in memory.
 
-use zc_core::{ExtentKey, ExtentNo, VolumeId};
-use zc_format::PlanOptions;
+use zc_core::{ExtentKey, ExtentNo, VolumeId, u64_from_usize};
+use zc_format::{JournalBlock, PlanOptions};
 
 use super::*;
 
@@ -10,6 +10,8 @@ struct Memory {
     /// The journal device.
     journal: Vec<u8>,
     bad: Vec<u64>,
+    /// Reads of these places fail, once for each time they are listed.
+    failing: Vec<u64>,
     writes_left: Option<u32>,
     /// Whether there was a flush since the last write.
     flushed: bool,
@@ -34,6 +36,10 @@ impl Media for Memory {
     fn read(&mut self, offset_bytes: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
         let range = offset_bytes..offset_bytes + u64_from_usize(buf.len());
         if self.bad.iter().any(|bad| range.contains(bad)) {
+            return Err(ErrorKind::Io);
+        }
+        if let Some(found) = self.failing.iter().position(|at| range.contains(at)) {
+            self.failing.remove(found);
             return Err(ErrorKind::Io);
         }
         let (bytes, start) = self.at(offset_bytes);
@@ -79,6 +85,7 @@ fn formatted_as(geometry: Geometry) -> (Memory, Geometry) {
         bytes: vec![0x5a; usize_from_u64(DEVICE_BYTES)],
         journal: vec![0x5a; usize_from_u64(JOURNAL_BYTES)],
         bad: Vec::new(),
+        failing: Vec::new(),
         writes_left: None,
         flushed: false,
         unordered: 0,
@@ -110,12 +117,17 @@ fn record(extent: u64) -> Record {
 }
 
 fn put_journal(memory: &mut Memory, geometry: &Geometry, sequence: u64, session: u64, map: u64) {
+    put_proof(memory, geometry, sequence, session, map, 0);
+}
+
+/// A block that says that commits before `proved` are durable.
+fn put_proof(memory: &mut Memory, geometry: &Geometry, sequence: u64, session: u64, map: u64, proved: u64) {
     let sequence = JournalSeq(sequence);
     let block = JournalBlock {
         sequence,
         session,
         region_map_sequence: map,
-        proved: JournalSeq(0),
+        proved: JournalSeq(proved),
         growing: None,
         records: vec![record(sequence.0)],
     };
@@ -268,6 +280,7 @@ fn another_device_and_a_shrunk_one_are_refused() {
         bytes: vec![0; 1 << 20],
         journal: Vec::new(),
         bad: Vec::new(),
+        failing: Vec::new(),
         writes_left: None,
         flushed: false,
         unordered: 0,
@@ -386,4 +399,101 @@ fn an_older_image_gives_no_session_twice() {
     let opened = open(&mut memory, &options, &mut |_| {}).unwrap();
     assert_eq!((opened.superblock.session, opened.start.session), (seen + 1, seen + 1));
     assert!(opened.start.weu_seq_next.0 >= (seen + 1) << 32);
+}
+
+/// With a journal of so many blocks, of which these are there; the last says that all before it are durable.
+fn with_blocks(journal_blocks: u64, there: impl IntoIterator<Item = u64>) -> (Memory, Geometry) {
+    let geometry = Geometry::plan(&PlanOptions { journal_blocks: Some(journal_blocks), ..plan() }).unwrap();
+    let (mut memory, geometry) = formatted_as(geometry);
+    for sequence in there {
+        put_proof(&mut memory, &geometry, sequence, 1001, 1, sequence);
+    }
+    (memory, geometry)
+}
+
+#[test]
+fn a_damaged_region_map_does_not_hide_that_the_journal_lacks_something() {
+    let (mut memory, geometry) = with_blocks(8, [1, 3]);
+    memory.bytes[usize_from_u64(geometry.region_map[0]) + 100] ^= 1;
+    let opened = open_it(&mut memory).0.unwrap();
+    assert_eq!(opened.distrust, Some(DistrustReason::RegionMap));
+    assert!(!opened.start.dirty_complete);
+    let (mut memory, geometry) = with_blocks(8, [1, 2, 3]);
+    memory.bytes[usize_from_u64(geometry.region_map[0]) + 100] ^= 1;
+    assert!(open_it(&mut memory).0.unwrap().start.dirty_complete, "the map says nothing of that");
+}
+
+#[test]
+fn what_cannot_be_read_or_is_damaged_far_on_is_not_taken_for_the_end_of_the_journal() {
+    let (mut memory, geometry) = with_blocks(8, [1, 2, 3]);
+    memory.bad.push(geometry.journal_block_offset(JournalSeq(2)));
+    let opened = open_it(&mut memory).0.unwrap();
+    assert_eq!((opened.start.journal_next, opened.start.dirty_complete), (JournalSeq(2), false));
+    let (mut memory, geometry) = with_blocks(8, [1]);
+    memory.bad.push(geometry.journal_block_offset(JournalSeq(2)));
+    assert!(!open_it(&mut memory).0.unwrap().start.dirty_complete, "it may have been written");
+    // Seventy blocks are gone, sixty-five behind them are there.
+    let (mut memory, _) = with_blocks(200, (1..=3).chain(74..=138));
+    assert!(!open_it(&mut memory).0.unwrap().start.dirty_complete);
+}
+
+#[test]
+fn what_can_be_read_at_a_second_attempt_is_there() {
+    let (mut memory, geometry) = with_blocks(8, [1, 2, 3]);
+    memory.failing = vec![geometry.journal_block_offset(JournalSeq(2)); 3];
+    assert_eq!(open_it(&mut memory).0.unwrap().start.journal_next, JournalSeq(4));
+    assert!(memory.failing.is_empty());
+}
+
+#[test]
+fn looking_leaves_what_tells_that_something_is_missing() {
+    let (mut memory, _) = with_blocks(8, [1, 3]);
+    let mut look_at = |memory: &mut Memory| {
+        let opened = look(memory, &OpenOptions::default(), &mut |_| ()).unwrap();
+        (opened.start.dirty_complete, opened.superblock.session)
+    };
+    let before = memory.bytes.clone();
+    assert_eq!(look_at(&mut memory), (false, 1001));
+    assert!(memory.bytes == before, "nothing is written");
+    assert_eq!(look_at(&mut memory), (false, 1001));
+}
+
+#[test]
+fn either_copy_of_the_volume_table_may_be_lost() {
+    let (mut memory, geometry) = formatted();
+    let opened = open_it(&mut memory).0.unwrap();
+    let mut newest = opened.volume_table_copy;
+    let mut table = opened.volumes;
+    for lost in [0, 1, 1, 0] {
+        table.sequence += 1;
+        write_volume_table(&mut memory, &geometry, &table, newest).unwrap();
+        assert!(open_it(&mut memory).0.unwrap().volume_table_whole);
+        memory.bytes[usize_from_u64(geometry.volume_table[lost]) + 9] ^= 1;
+        let found = open_it(&mut memory).0.unwrap();
+        assert_eq!((&found.volumes, found.volume_table_copy), (&table, 1 - lost));
+        assert!(!found.volume_table_whole);
+        newest = found.volume_table_copy;
+        // Cut off before the second copy is written: the one that was sound is untouched, or both are.
+        memory.writes_left = Some(1);
+        let next = VolumeTable { sequence: table.sequence + 1, ..table.clone() };
+        write_volume_table(&mut memory, &geometry, &next, newest).unwrap_err();
+        memory.writes_left = None;
+        memory.bytes[usize_from_u64(geometry.volume_table[lost]) + 9] ^= 1;
+        assert_eq!(open_it(&mut memory).0.unwrap().volumes, table);
+    }
+}
+
+#[test]
+fn what_another_cache_left_at_the_end_of_a_larger_device_does_not_count() {
+    let (mut memory, geometry) = formatted();
+    let ours = open_it(&mut memory).0.unwrap().superblock;
+    let larger = memory.bytes.len() + (1 << 20);
+    memory.bytes.resize(larger, 0);
+    let mut theirs = Superblock { uuid: [8; 16], sequence: ours.sequence + 100, ..ours };
+    theirs.geometry.device_bytes = u64_from_usize(larger);
+    for (copy, offset) in Superblock::offsets(u64_from_usize(larger)).into_iter().enumerate().skip(2) {
+        memory.write(offset, &theirs.encode(copy)).unwrap();
+    }
+    let found = open_it(&mut memory).0.unwrap().superblock;
+    assert_eq!((found.uuid, found.geometry), ([7; 16], geometry));
 }

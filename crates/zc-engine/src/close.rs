@@ -17,8 +17,8 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
-    /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly;
-    /// the intent log goes last.
+    /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on
+    /// the device first; the intent log goes last.
     pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {
         let mut clean = Vec::new();
         for (id, volume) in &shard.volumes {
@@ -43,12 +43,10 @@ impl Closer {
         let was_distrusted = shard.metrics.distrusts > 0;
         let stamps = self.custody.stamps();
         self.custody.state().update(|state| {
-            state.clean = true;
             for (name, mark) in marks {
                 if let Some(entry) = state.volumes.get_mut(&name) {
                     entry.origin = mark;
                     entry.settled = true;
-                    entry.given_up = 0;
                 }
             }
             for (name, stamp) in stamps {
@@ -62,6 +60,12 @@ impl Closer {
         let journal_next = shard.manager.journal_next();
         cache_startup::mark_clean(&mut media, &self.custody.superblock(), journal_next)
             .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
+        // Last: whoever is cut off before finds a session that ended in order, or one that did not, but never a device
+        // that lags behind what is remembered of it.
+        self.custody.state().update(|state| {
+            state.clean = true;
+            state.volumes.values_mut().filter(|entry| entry.settled).for_each(|entry| entry.given_up = 0);
+        })?;
         shard.intent.remove();
         Ok(())
     }

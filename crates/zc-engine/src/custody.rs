@@ -34,8 +34,10 @@ pub(crate) struct OnMedia {
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) superblock: Superblock,
     pub(crate) table: VolumeTable,
-    /// The copy that holds the newest table.
+    /// A copy on the device that holds the newest table.
     pub(crate) table_copy: usize,
+    /// Both do.
+    pub(crate) table_whole: bool,
     /// Each volume's stamp on media, for the end of the session.
     pub(crate) stamps: Vec<(String, u64)>,
 }
@@ -107,20 +109,19 @@ impl Custody {
         self.set_entries(names, false)
     }
 
-    /// Replaces the volume table, if it differs. Blocks.
+    /// Replaces the volume table, if it differs, or a copy of it does. Blocks.
     pub(crate) fn set_table(&self, change: impl FnOnce(&mut VolumeTable)) -> Result<(), EngineError> {
         let mut media = self.lock();
         let mut table = media.table.clone();
         change(&mut table);
-        if table.records == media.table.records {
+        if table.records == media.table.records && media.table_whole {
             return Ok(());
         }
         table.sequence += 1;
-        let copy = 1 - (media.table_copy & 1);
         let geometry = &media.superblock.geometry;
-        cache_startup::write_volume_table(&mut media.files(), geometry, &table, copy)
+        cache_startup::write_volume_table(&mut media.files(), geometry, &table, media.table_copy)
             .map_err(|error| media.fail(error))?;
-        (media.table, media.table_copy) = (table, copy);
+        (media.table, media.table_whole) = (table, true);
         Ok(())
     }
 

@@ -450,6 +450,7 @@ pub(crate) struct Session {
     superblock: Superblock,
     volumes: VolumeTable,
     volume_table_copy: usize,
+    volume_table_whole: bool,
     start: cache_startup::StartState,
     records: Vec<Record>,
     /// Records of the intent log that the journal lacks.
@@ -467,6 +468,7 @@ impl Session {
             superblock: self.superblock.clone(),
             table: std::mem::take(&mut self.volumes),
             table_copy: self.volume_table_copy,
+            table_whole: self.volume_table_whole,
             stamps: Vec::new(),
         }
     }
@@ -494,8 +496,14 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };
     let mut records = Vec::new();
-    let mut opened = cache_startup::open(&mut device.media(), &options, &mut |record| records.push(*record))
-        .map_err(|error| EngineError::Refused(format!("{}: {error}", file.path().display())))?;
+    let fail = |error| EngineError::Refused(format!("{}: {error}", file.path().display()));
+    let mut opened = cache_startup::look(&mut device.media(), &options, &mut |record| records.push(*record))
+        .map_err(fail)?;
+    if !opened.start.dirty_complete {
+        // First: the session makes the journal go on as if nothing were missing.
+        state.doubt_dirty()?;
+    }
+    cache_startup::begin(&mut device.media(), &opened).map_err(fail)?;
     if let Some(reason) = &opened.distrust {
         tracing::warn!(
             "the cache's mappings are not believed: {reason}; stored contents still serve to share"
@@ -511,6 +519,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         superblock: opened.superblock,
         volumes: opened.volumes,
         volume_table_copy: opened.volume_table_copy,
+        volume_table_whole: opened.volume_table_whole,
         start: opened.start,
         records,
         intents,

@@ -727,3 +727,25 @@ fn an_origin_that_was_written_elsewhere_is_noticed_and_only_its_volume_forgotten
     assert_eq!(world.read(V, 0, 512 << 10), changed);
     world.stop();
 }
+
+#[test]
+fn a_cache_whose_checkpoint_is_lost_makes_another_at_once() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 64 << 10));
+    (0..30).for_each(|_| world.tick(100));
+    world.lose_checkpoints();
+    let mut world = world.restart(false);
+    (0..30).for_each(|_| world.tick(100));
+    let mut origin_reads = |world: &mut World| {
+        let before = world.origin_reads.len();
+        assert_eq!(world.read(V, 0, EXTENT), half(1, 64 << 10)[..8192]);
+        world.origin_reads.len() - before
+    };
+    assert_eq!(origin_reads(&mut world), 1, "nothing is believed without a checkpoint");
+    (0..30).for_each(|_| world.tick(100));
+    assert_eq!(world.stat("checkpoints"), 1);
+    world.stop();
+    let mut world = world.restart(true);
+    world.tick(1);
+    assert_eq!(origin_reads(&mut world), 0, "the next start has one");
+}

@@ -480,6 +480,13 @@ impl World {
         self.device.0[usize_from_u64(start)..usize_from_u64(end)].fill(0);
     }
 
+    /// The headers of the checkpoints are gone.
+    pub(crate) fn lose_checkpoints(&mut self) {
+        for area in self.geometry.checkpoint {
+            self.device.0[usize_from_u64(area)..][..BLOCK].fill(0);
+        }
+    }
+
     /// Slots of the device.
     pub(crate) fn slots(&self) -> u32 {
         self.geometry.slots
