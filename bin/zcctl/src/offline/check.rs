@@ -80,7 +80,7 @@ pub(crate) fn check(image: &Image, data: bool) -> anyhow::Result<Report> {
     }
     slots.check(image, data, &mut report);
     if !dirty.is_empty() {
-        dirty.check(image, data, &mut report);
+        dirty.check(image, &slots, data, &mut report);
     }
     Ok(report)
 }
@@ -96,6 +96,10 @@ fn check_superblocks(image: &Image, report: &mut Report) {
         report.note(
             "the last session did not end cleanly; the next start reads the journal and goes on".to_owned(),
         );
+    }
+    if image.superblock.distrusted && !image.superblock.clean {
+        let text = "the last session believed no mapping and did not end cleanly, so the next one will not";
+        report.problem(Class::RegionMap, text.to_owned());
     }
     report.count("session", image.superblock.session);
 }
@@ -161,13 +165,17 @@ fn check_journal(
             format!("the last session began from checkpoint {}, which is lost", image.superblock.checkpoint);
         report.problem(Class::Checkpoint, text);
     }
+    if let Some((first, why, count)) = &journal.unreadable {
+        let text = format!("{count} of its blocks cannot be read, the first of them block {first}: {why}");
+        report.problem(Class::Journal, text);
+    }
     if journal.end == Some(ReplayEnd::Overrun) {
         let text =
             format!("it has run past the newest checkpoint at block {next}: a newer checkpoint was lost");
         report.problem(Class::Journal, text);
     } else if let Some(beyond) = journal.beyond {
         let text = format!("block {next} is missing or damaged, but block {beyond} is there");
-        if image.superblock.clean {
+        if image.superblock.clean || journal.proved_beyond > next {
             report.problem(Class::Journal, text);
         } else {
             report.note(format!("journal: {text} (what was being written when the session was cut off)"));

@@ -10,6 +10,7 @@ use zc_format::{ExpectedExtent, ExtentHeader, Record};
 
 use super::image::Image;
 use super::report::{Class, Report};
+use super::slots::Slots;
 
 /// One volume's epochs.
 #[derive(Debug, Default)]
@@ -63,14 +64,14 @@ impl Dirty {
     }
 
     /// Counts, and with `data` reads, what is dirty.
-    pub(crate) fn check(&self, image: &Image, data: bool, report: &mut Report) {
+    pub(crate) fn check(&self, image: &Image, slots: &Slots, data: bool, report: &mut Report) {
         let (mut epochs, mut pieces, mut bytes) = (0, 0, 0);
         for (id, volume) in &self.volumes {
             epochs += u64_from_usize(volume.epochs.len());
             for record in volume.epochs.iter().flat_map(|(_, records)| records) {
                 pieces += 1;
                 bytes += len_bytes(record);
-                if data && let Err(why) = read(image, record) {
+                if data && let Err(why) = read(image, slots, record) {
                     let at = address(record);
                     let text = format!("dirty data of volume {}, {at}, cannot be read: {why}", id.0);
                     report.problem(Class::Dirty, text);
@@ -108,7 +109,7 @@ fn address(record: &Record) -> String {
 }
 
 /// Reads and verifies what a record speaks of.
-fn read(image: &Image, record: &Record) -> Result<(), String> {
+fn read(image: &Image, slots: &Slots, record: &Record) -> Result<(), String> {
     let Record::Dirty { span, slot, generation, offset_units, pages, .. } = *record else { return Ok(()) };
     let geometry = image.geometry();
     let offset_bytes = u32::from(offset_units) * limits::PLACE_ALIGN_BYTES;
@@ -124,7 +125,10 @@ fn read(image: &Image, record: &Record) -> Result<(), String> {
     let expected = ExpectedExtent {
         slot,
         generation,
-        weu_seq: ExtentHeader::peek_weu_seq(bytes).ok_or("there is no extent")?,
+        weu_seq: slots
+            .weu_seq(slot, generation)
+            .or_else(|| ExtentHeader::peek_weu_seq(bytes))
+            .ok_or("there is no extent")?,
         offset_bytes,
         raw_bytes: span.len_bytes(),
         first_sector: span.first(),

@@ -88,6 +88,10 @@ pub(crate) struct Journal {
     pub(crate) end: Option<ReplayEnd>,
     /// A block further on that belongs to the same journal: what lies between is damaged.
     pub(crate) beyond: Option<JournalSeq>,
+    /// Commits in blocks before this one were durable, as blocks beyond the gap have it.
+    pub(crate) proved_beyond: JournalSeq,
+    /// The first block that cannot be read, why, and how many there are.
+    pub(crate) unreadable: Option<(JournalSeq, String, u64)>,
     /// What goes on behind the last block, in a unit of dirty extents.
     pub(crate) chain: SummaryChain,
 }
@@ -190,16 +194,28 @@ impl Image {
         let ring = self.geometry().journal_blocks;
         let mut replay = JournalReplay::new(start, ring, first_session);
         let mut blocks = Vec::new();
+        let mut unreadable = None;
         while let Some(wanted) = replay.wanted() {
-            let bytes = self.journal_block(wanted)?;
-            blocks.extend(replay.feed(&bytes));
+            let bytes = self.journal_block(wanted, &mut unreadable)?;
+            // What cannot be read ends the journal like what is damaged.
+            blocks.extend(replay.feed(bytes.as_deref().unwrap_or(&[0; BLOCK])));
         }
         let (next, end) = (replay.next(), replay.end());
         let session = blocks.last().map_or(first_session, |block| block.session);
-        let beyond = self.journal_beyond(start, next, session)?;
+        let (mut beyond, mut proved_beyond) = (None, JournalSeq(0));
+        for sequence in next.0.saturating_add(1)..start.0.saturating_add(ring) {
+            let sequence = JournalSeq(sequence);
+            let Some(bytes) = self.journal_block(sequence, &mut unreadable)? else { continue };
+            if let Ok(block) = JournalBlock::decode(&bytes, sequence)
+                && block.session >= session
+            {
+                beyond.get_or_insert(sequence);
+                proved_beyond = proved_beyond.max(block.proved);
+            }
+        }
         let growing = blocks.last().and_then(|block| block.growing);
         let chain = growing.map_or_else(SummaryChain::default, |unit| self.summaries(&unit, next, session));
-        Ok(Journal { blocks, next, end, beyond, chain })
+        Ok(Journal { blocks, next, end, beyond, proved_beyond, unreadable, chain })
     }
 
     /// What continues the journal in the unit that its last block names; nothing after a clean stop.
@@ -215,7 +231,12 @@ impl Image {
         }
     }
 
-    fn journal_block(&self, sequence: JournalSeq) -> anyhow::Result<AlignedBuf> {
+    /// A block of the journal; if it cannot be read that is noted.
+    fn journal_block(
+        &self,
+        sequence: JournalSeq,
+        unreadable: &mut Option<(JournalSeq, String, u64)>,
+    ) -> anyhow::Result<Option<AlignedBuf>> {
         let offset = self.geometry().journal_block_offset(sequence);
         let read = match offset.checked_sub(JOURNAL_DEVICE) {
             None => self.read(offset, BLOCK),
@@ -224,25 +245,12 @@ impl Image {
                 journal.context(JOURNAL_ELSEWHERE)?.read_blocking(offset, BLOCK)
             }
         };
-        read.with_context(|| format!("journal block {sequence}"))
-    }
-
-    /// Looks through the rest of this round of the ring for a block that continues the journal after a gap.
-    fn journal_beyond(
-        &self,
-        start: JournalSeq,
-        next: JournalSeq,
-        session: u64,
-    ) -> anyhow::Result<Option<JournalSeq>> {
-        let end = start.0.saturating_add(self.geometry().journal_blocks);
-        for sequence in next.0.saturating_add(1)..end {
-            let sequence = JournalSeq(sequence);
-            let bytes = self.journal_block(sequence)?;
-            if JournalBlock::decode(&bytes, sequence).is_ok_and(|block| block.session >= session) {
-                return Ok(Some(sequence));
-            }
-        }
-        Ok(None)
+        Ok(read
+            .inspect_err(|error| {
+                let first = || (sequence, error.to_string(), 0);
+                unreadable.get_or_insert_with(first).2 += 1;
+            })
+            .ok())
     }
 }
 

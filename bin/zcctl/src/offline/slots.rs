@@ -26,6 +26,8 @@ struct Known {
 #[derive(Debug, Default)]
 pub(crate) struct Slots {
     known: BTreeMap<WeuSlot, Known>,
+    /// The number of the newest WEU that was begun or completed in a slot.
+    numbers: BTreeMap<WeuSlot, (Generation, WeuSeq)>,
     /// Records that name a slot which the layout does not have.
     pub(crate) outside: u64,
     duplicates: u64,
@@ -36,6 +38,7 @@ impl Slots {
     /// Takes records in order of replay.
     pub(crate) fn replay<'a>(&mut self, records: impl IntoIterator<Item = &'a Record>, slots: u32) {
         for record in records {
+            self.number(record);
             let (slot, generation, sealed) = match *record {
                 // A start could not believe what was there: nothing of this generation or an older one counts.
                 Record::SlotSealed { slot, generation, header_bytes: 0, .. } => (slot, generation, None),
@@ -81,6 +84,20 @@ impl Slots {
                 self.known.insert(slot, Known { generation, sealed });
             }
         }
+    }
+
+    fn number(&mut self, record: &Record) {
+        if let Record::SlotSealed { slot, generation, weu_seq, .. }
+        | Record::SlotDirty { slot, generation, weu_seq } = *record
+            && self.numbers.get(&slot).is_none_or(|(newest, _)| generation >= *newest)
+        {
+            self.numbers.insert(slot, (generation, weu_seq));
+        }
+    }
+
+    /// The number of the WEU of this generation, if a record tells it.
+    pub(crate) fn weu_seq(&self, slot: WeuSlot, generation: Generation) -> Option<WeuSeq> {
+        self.numbers.get(&slot).filter(|(newest, _)| *newest == generation).map(|(_, weu_seq)| *weu_seq)
     }
 
     /// Looks at every slot.

@@ -135,11 +135,16 @@ impl Cache {
     }
 
     fn put_journal(&self, sequence: u64, region_map_sequence: u64, records: Vec<Record>) {
+        self.put_proof(sequence, region_map_sequence, 0, records);
+    }
+
+    /// A block that says that commits before `proved` are durable.
+    fn put_proof(&self, sequence: u64, region_map_sequence: u64, proved: u64, records: Vec<Record>) {
         let block = JournalBlock {
             sequence: JournalSeq(sequence),
             session: self.session(),
             region_map_sequence,
-            proved: JournalSeq(0),
+            proved: JournalSeq(proved),
             growing: None,
             records,
         };
@@ -544,6 +549,32 @@ fn completions_and_manual_are_made() {
 }
 
 #[test]
+fn what_a_start_would_not_believe_is_a_problem_and_not_a_note() {
+    let cache = Cache::new();
+    cache.put_superblock(false);
+    cache.put_proof(9, 3, 7, Vec::new());
+    let report = cache.check();
+    assert!(report.is_clean() && report.notes.len() == 2, "it may have been in flight: {report:?}");
+    cache.put_proof(11, 3, 8, Vec::new());
+    assert_eq!(cache.classes(), [Class::Journal], "block 7 was durable");
+    let cache = Cache::new();
+    let before = &cache.superblock;
+    let (sequence, session) = (before.sequence + 2, cache.session());
+    let distrusted = Superblock {
+        clean: false,
+        distrusted: true,
+        sequence,
+        session,
+        journal_next: JournalSeq(7),
+        ..before.clone()
+    };
+    for (copy, offset) in Superblock::offsets(1 << 20).into_iter().enumerate() {
+        cache.put(offset, &distrusted.encode(copy));
+    }
+    assert_eq!(cache.classes(), [Class::RegionMap]);
+}
+
+#[test]
 fn a_journal_elsewhere_has_to_be_named_and_has_to_be_the_right_one() {
     let dir = tempfile::tempdir().unwrap();
     let (cache, journal) = (dir.path().join("cache.img"), dir.path().join("journal.img"));
@@ -564,6 +595,11 @@ fn a_journal_elsewhere_has_to_be_named_and_has_to_be_the_right_one() {
     assert_eq!(format(&other, &[&more[..], &["--force"]].concat()).0, 0);
     let (code, text) = run(&["check", cache_name, "--journal", journal_name]);
     assert!(code == 2 && text.contains("the journal of another cache"), "{text}");
+    // A journal that does not give some of its blocks is a problem among others.
+    assert_eq!(format(&cache, &[&more[..], &["--force"]].concat()).0, 0);
+    File::options().write(true).open(&journal).unwrap().set_len(64 << 10).unwrap();
+    let (code, text) = run(&["check", cache_name, "--journal", journal_name]);
+    assert!(code == 1 && text.contains("cannot be read"), "{code} {text}");
 }
 
 #[test]
