@@ -198,7 +198,9 @@ impl CacheManager {
         }
         let oldest = dirty.data.epochs.front()?;
         let paused = self.now_ms < dirty.destaging.not_before_ms;
-        if paused || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
+        // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
+        let doubtful = dirty.is_incomplete() || !self.probes.is_open(volume);
+        if paused || doubtful || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
         if self.stopping && !self.wb.is_waiting() {

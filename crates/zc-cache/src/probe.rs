@@ -237,6 +237,10 @@ impl CacheManager {
             return;
         }
         self.out.push(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
+        if self.has_dirty(key.volume) {
+            // What only the cache has was written over another content than this.
+            self.fence_incomplete(key.volume);
+        }
         let op = self.op(OpKind::VolumeDistrust);
         self.out.push(Action::Distrust { op, volume: Some(key.volume) });
         let mut stored = Vec::new();

@@ -430,16 +430,9 @@ pub fn look<M: Media>(
     let unsettled = (previous.distrusted && !previous.clean).then_some(DistrustReason::Unsettled);
     let dirty_complete = !journal_lost && !chain.broken && found.lacks(required).is_none();
     let distrust = found.distrust_reason(options.cold, required).or(unsettled);
-    let Found { maps, checkpoints, journal } = found;
-    let mut superblock = previous.clone();
-    superblock.sequence += 1;
-    superblock.session = previous.session.max(options.session_floor) + 1;
-    superblock.clean = false;
+    let mut superblock = next_superblock(&previous, options, &found);
     superblock.distrusted = distrust.is_some();
-    superblock.boot_id = options.boot_id;
-    superblock.features.begin_session(&geometry);
-    superblock.journal_next = journal.next;
-    superblock.checkpoint = checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
+    let Found { maps, checkpoints, journal } = found;
     let start = StartState {
         session: superblock.session,
         first_session: superblock.created_unix_s + 1,
@@ -476,6 +469,20 @@ pub fn look<M: Media>(
         bytes_read,
         dangling,
     })
+}
+
+/// The superblock of the session that begins, which believes what was found.
+fn next_superblock(previous: &Superblock, options: &OpenOptions, found: &Found) -> Superblock {
+    let mut superblock = previous.clone();
+    superblock.sequence += 1;
+    superblock.session = previous.session.max(options.session_floor) + 1;
+    superblock.clean = false;
+    superblock.distrusted = false;
+    superblock.boot_id = options.boot_id;
+    superblock.features.begin_session(&previous.geometry);
+    superblock.journal_next = found.journal.next;
+    superblock.checkpoint = found.checkpoints.newest.as_ref().map_or(0, |(header, _)| header.sequence);
+    superblock
 }
 
 /// Writes a new volume table, with a larger sequence than before, over both copies, one after the other, `newest` last: it

@@ -448,7 +448,7 @@ fn what_can_be_read_at_a_second_attempt_is_there() {
 #[test]
 fn looking_leaves_what_tells_that_something_is_missing() {
     let (mut memory, _) = with_blocks(8, [1, 3]);
-    let mut look_at = |memory: &mut Memory| {
+    let look_at = |memory: &mut Memory| {
         let opened = look(memory, &OpenOptions::default(), &mut |_| ()).unwrap();
         (opened.start.dirty_complete, opened.superblock.session)
     };

@@ -208,6 +208,11 @@ impl VolumeDirty {
         self.draining &= !self.data.is_empty();
     }
 
+    /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.incomplete
+    }
+
     pub(crate) fn has_committed(&self) -> bool {
         self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
     }
@@ -440,13 +445,12 @@ impl CacheManager {
     }
 
     /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
-    /// cannot be read, their origin is missing, or they are read-only.
+    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
     fn is_crowded_out(&self, volume: VolumeId) -> bool {
         let mut others = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
             && others.all(|(id, dirty)| {
-                let mode = self.volumes.get(id).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
-                *id != volume && (dirty.destaging.is_stuck() || mode == Mode::ReadOnly)
+                *id != volume && (dirty.destaging.is_stuck() || self.is_held_back(*id, dirty))
             })
     }
 
@@ -461,10 +465,13 @@ impl CacheManager {
         let mut dirty = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         self.stopping
             && dirty.peek().is_some()
-            && dirty.all(|(id, dirty)| {
-                let mode = self.volumes.get(id).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
-                dirty.destaging.is_refused() || mode == Mode::ReadOnly
-            })
+            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || self.is_held_back(*id, dirty))
+    }
+
+    /// Whether a volume's dirty data is not to be written to its origin.
+    fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
+        let mode = self.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
+        mode == Mode::ReadOnly || dirty.incomplete
     }
 
     fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {

@@ -283,7 +283,8 @@ impl Shard {
             ),
             _ => tracing::error!(
                 "volume \"{name}\" is fenced: the cache has data that its origin lacks, and its journal may not tell \
-                 all of it. Put the undamaged cache back; `zcctl accept-loss {name}` serves what was found"
+                 all of it, or the origin is not what it was. Put back what belongs together; `zcctl accept-loss \
+                 {name}` serves what was found, `zcctl drop-dirty {name}` gives it up"
             ),
         }
     }

@@ -190,12 +190,14 @@ impl StateDir {
         })
     }
 
-    /// Bumps the stamp of a volume, or of all: what the cache device holds for it does not match any more.
+    /// Bumps the stamp of a volume, or of all: what the cache device holds for it does not match any more. Of a volume
+    /// alone it is the origin that differs: dirty data is not for that one, until an operator says so.
     pub(crate) fn distrust(&self, volume: Option<&str>) -> Result<(), EngineError> {
         self.update(|state| {
             for (name, entry) in &mut state.volumes {
                 if volume.is_none_or(|wanted| wanted == name) {
                     entry.stamp = entry.stamp.wrapping_add(1);
+                    entry.incomplete |= entry.dirty && volume.is_some();
                 }
             }
         })
@@ -273,7 +275,7 @@ mod tests {
         state
             .update(|state| {
                 for name in ["a", "b"] {
-                    state.volumes.insert(name.to_owned(), entry(name, false));
+                    state.volumes.insert(name.to_owned(), entry(name, true));
                 }
             })
             .unwrap();
@@ -281,6 +283,7 @@ mod tests {
         state.distrust(None).unwrap();
         let again = StateDir::open(dir.path(), &uuid).unwrap().snapshot();
         assert_eq!((again.volumes["a"].stamp, again.volumes["b"].stamp), (8, 9));
+        assert_eq!((again.volumes["a"].incomplete, again.volumes["b"].incomplete), (false, true));
         assert_eq!(again.volumes["a"].origin, MARK);
     }
 

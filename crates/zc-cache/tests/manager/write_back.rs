@@ -823,3 +823,30 @@ fn sharing_does_not_take_the_room_of_data_that_is_taken_in() {
     t.flush();
     t.clean();
 }
+
+#[test]
+fn dirty_data_is_not_written_to_an_origin_that_is_not_what_it_was() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 64));
+    t.clean();
+    (0..50).for_each(|_| t.world.tick(100));
+    t.write(70 * E, &extents(2, 4));
+    t.flush_into_journal();
+    let other = half(77, t.twin.len());
+    t.world.origins.insert(V, other.clone());
+    t.world = t.world.restart_killed_and(|world| world.origin_reads_hang = true);
+    t.world.event(Event::Destage { volume: V });
+    (0..50).for_each(|_| t.world.tick(100));
+    assert!(t.world.origins[&V] == other, "nothing is written there before it was looked at");
+    t.world.end_origin_reads();
+    (0..50).for_each(|_| t.world.tick(100));
+    assert!(t.world.stat("probes_differed") > 0);
+    assert!(t.world.manager.dirty(V).unwrap().fenced);
+    t.world.event(Event::Destage { volume: V });
+    (0..50).for_each(|_| t.world.tick(100));
+    assert!(t.world.origins[&V] == other, "nothing is written there unasked");
+    t.world.event(Event::AcceptLoss { volume: V });
+    (0..50).for_each(|_| t.world.tick(100));
+    let at = usize::try_from(70 * E).unwrap();
+    assert!(t.world.origins[&V][at..at + 4 * 8192] == t.twin[at..at + 4 * 8192]);
+}
