@@ -8,9 +8,9 @@
 //! when any of these hold: no valid checkpoint or region map; one copy of the region map is damaged, unreadable or
 //! blank after the first (it may have been the newer one); the journal ends before the block that map or checkpoint
 //! need, or before the end that the superblock names; the journal has run past the checkpoint (a newer checkpoint was
-//! lost); the last session neither wrote the checkpoint nor began from it; checkpoint or journal name a newer region map
-//! than was found. The checkpoint that the last session began from will do in place of one that it wrote, if the journal
-//! is still complete from its start on.
+//! lost); the last session neither wrote the checkpoint nor began from it; checkpoint or journal name a newer region
+//! map than was found. The checkpoint that the last session began from will do in place of one that it wrote, if the
+//! journal is still complete from its start on.
 //!
 //! # Order of writes
 //! Superblocks are rewritten in two halves with a flush between, so that one half is always whole. A format first
@@ -387,12 +387,13 @@ pub fn begin<M: Media>(media: &mut M, opened: &Opened) -> Result<(), StartError>
     write_superblock(media, &opened.superblock)
 }
 
-/// Reads superblock, volume table, region map, checkpoint and journal, and prepares a session. Records of checkpoint and
-/// journal go to `sink` in the order of replay. Nothing is written, but to a journal device that is not the cache's.
+/// Reads superblock, volume table, region map, checkpoint and journal, and prepares a session. Records of checkpoint
+/// and journal go to `sink` in the order of replay. Nothing is written, but to a journal device that is not the
+/// cache's.
 ///
 /// # Errors
-/// When the device fails, is too small, or holds no cache. Damage to anything but all superblocks or both volume
-/// tables is no error: it costs trust.
+/// When the device fails, is too small, or holds no cache. Damage to anything but all superblocks or both volume tables
+/// is no error: it costs trust.
 pub fn look<M: Media>(
     media: &mut M,
     options: &OpenOptions,
@@ -485,8 +486,8 @@ fn next_superblock(previous: &Superblock, options: &OpenOptions, found: &Found) 
     superblock
 }
 
-/// Writes a new volume table, with a larger sequence than before, over both copies, one after the other, `newest` last: it
-/// holds the table before this one for certain. A copy that is damaged later costs nothing then.
+/// Writes a new volume table, with a larger sequence than before, over both copies, one after the other, `newest` last:
+/// it holds the table before this one for certain. A copy that is damaged later costs nothing then.
 ///
 /// # Errors
 /// When the device fails.

@@ -736,7 +736,7 @@ fn a_cache_whose_checkpoint_is_lost_makes_another_at_once() {
     world.lose_checkpoints();
     let mut world = world.restart(false);
     (0..30).for_each(|_| world.tick(100));
-    let mut origin_reads = |world: &mut World| {
+    let origin_reads = |world: &mut World| {
         let before = world.origin_reads.len();
         assert_eq!(world.read(V, 0, EXTENT), half(1, 64 << 10)[..8192]);
         world.origin_reads.len() - before
