@@ -1,5 +1,7 @@
 //! What clients are told about cache and origin: block status, holes, prefetch, fast zeros.
 
+#![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
+
 use std::os::unix::fs::FileExt;
 
 use zc_tests::{MIB, World, bounded, python_nbd, run_ok};
@@ -76,4 +78,41 @@ fn nbdinfo_and_qemu_img_map_an_export() {
     ];
     assert_eq!(told, expected, "{map}");
     assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn acknowledged_data_that_the_origin_lacks_is_no_hole_and_is_copied() {
+    let mut world = sparse_world();
+    world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
+    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
+    let daemon = world.start();
+    let uri = world.uri("disk");
+    let mut client = world.connect("disk");
+    client.write(8 * MIB, &vec![9; 1 << 20]).unwrap();
+    client.write(31 * MIB + 7, &[8; 700]).unwrap();
+    client.flush().unwrap();
+    let hole = |at: u64| std::fs::File::open(world.origin("disk")).is_ok_and(|origin| is_hole(&origin, at));
+    let tail = 31 * MIB;
+    let expected = [
+        (0, 2 * MIB, 0),
+        (2 * MIB, 6 * MIB, 3),
+        (8 * MIB, MIB, 0),
+        (9 * MIB, 22 * MIB, 3),
+        (tail, 1024, 0),
+        (tail + 1024, MIB - 1024, 3),
+    ];
+    assert_eq!(lines(&tool("nbdinfo", &["--map", &uri])), expected);
+    let copy = world.path("copy").display().to_string();
+    tool("nbdcopy", &[&uri, &copy]);
+    assert!(hole(8 * MIB) && hole(tail), "nothing of it is on the origin yet");
+    let mut image = std::fs::read(world.origin("disk")).unwrap();
+    image[8 << 20..9 << 20].fill(9);
+    image[(31 << 20) + 7..][..700].fill(8);
+    assert!(std::fs::read(&copy).unwrap() == image, "the copy has what was acknowledged");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// Whether a file has a hole at a place.
+fn is_hole(file: &std::fs::File, at: u64) -> bool {
+    rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at)).map_or(true, |data| data > at)
 }

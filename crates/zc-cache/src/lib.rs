@@ -76,5 +76,5 @@ pub mod index {
 
 pub use dirty::DirtyState;
 pub use manager::CacheManager;
-pub use residency::{RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
+pub use residency::{Owed, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use stats::Stats;

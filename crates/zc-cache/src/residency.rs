@@ -21,6 +21,20 @@ use crate::staging::OldCopy;
 /// Extents looked at in one call; the answer covers less than was asked for when it takes more.
 pub const RESIDENCY_EXTENTS_MAX: u64 = 1 << 14;
 
+/// Runs from which on no further extent is looked at: dirty sectors may be scattered.
+const RESIDENCY_RUNS_MAX: usize = 1024;
+
+/// What the origin of a volume may lack of what was acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Owed {
+    /// It has everything.
+    Nothing,
+    /// What [`CacheManager::residency`] calls dirty.
+    Dirty,
+    /// Anything: dirty data is out of reach, not known in full, or being given up.
+    Unknown,
+}
+
 /// Where the current content of a piece of a volume can be had.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Residency {
@@ -44,9 +58,30 @@ pub struct ResidencyRun {
 }
 
 impl CacheManager {
+    /// What the origin may lack at this moment.
+    #[must_use]
+    pub fn owed(&self, volume: VolumeId) -> Owed {
+        let Some(dirty) = self.wb.volumes.get(&volume) else { return Owed::Nothing };
+        let is_undecided = dirty.dropping.is_some() || dirty.unsettled.is_some();
+        if !dirty.is_dirty() && !is_undecided {
+            Owed::Nothing
+        } else if is_undecided || self.fence(volume).is_some() || !self.is_used_by(volume) {
+            Owed::Unknown
+        } else {
+            Owed::Dirty
+        }
+    }
+
+    /// Whether the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
+    fn is_used_by(&self, volume: VolumeId) -> bool {
+        self.health == Health::Good
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough)
+    }
+
     /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
-    /// [`RESIDENCY_EXTENTS_MAX`] extents, so that the runs may cover less than was asked for, but at least one extent.
-    /// A cache that is not in use (failed, or the volume in pass-through) holds nothing.
+    /// [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, so that they may cover less than was asked for,
+    /// but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds nothing; what
+    /// it owes then, [`Self::owed`] says.
     pub fn residency(
         &self,
         volume: VolumeId,
@@ -54,9 +89,7 @@ impl CacheManager {
         len_bytes: u64,
         runs: &mut Vec<ResidencyRun>,
     ) {
-        let in_use = self.health == Health::Good
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough);
-        if !in_use {
+        if !self.is_used_by(volume) {
             push(runs, len_bytes, Residency::OriginOnly);
             return;
         }
@@ -67,6 +100,9 @@ impl CacheManager {
         // Positions only; there is no buffer behind it.
         let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
         for portion in portions(volume, offset_bytes, range, self.extent_bytes) {
+            if runs.len() >= RESIDENCY_RUNS_MAX {
+                return;
+            }
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let visible = self.overlay(portion.key, &sectors);
             if visible.is_empty() {

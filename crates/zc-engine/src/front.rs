@@ -8,6 +8,7 @@
 //!
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
+use zc_cache::ResidencyRun;
 use zc_cache::config::{Ack, Mode};
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
 use zc_core::{ErrorKind, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64};
@@ -79,8 +80,8 @@ pub(crate) enum Body {
     Read { arena: Arena, skip_bytes: usize },
     /// Flush, prefetch.
     Plain,
-    /// Block status; what the origin says of the range, once it is known.
-    Status { origin: Vec<OriginRun> },
+    /// Block status; what the cache said of the range when it was asked, and the origin, once it is known.
+    Status { cache: Vec<ResidencyRun>, origin: Vec<OriginRun> },
     /// Write, trim, zeroing; in this order: range, edges, parts.
     Change(Change),
 }
@@ -416,22 +417,15 @@ impl Shard {
         }
         match client.from {
             Asker::Nbd { conn, request } => {
-                self.answer_nbd(conn, client.volume, request, &client.body, client.error);
+                self.answer_nbd(conn, request, &client.body, client.error);
             }
             Asker::Ublk(tag) => self.answer_ublk(tag, &client.body, client.error),
         }
     }
 
-    fn answer_nbd(
-        &mut self,
-        id: u64,
-        volume: VolumeId,
-        request: Request,
-        body: &Body,
-        error: Option<ErrorKind>,
-    ) {
-        if let Body::Status { origin } = body {
-            self.answer_status(id, volume, request, origin);
+    fn answer_nbd(&mut self, id: u64, request: Request, body: &Body, error: Option<ErrorKind>) {
+        if let Body::Status { cache, origin } = body {
+            self.answer_status(id, request, cache, origin);
             return;
         }
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
@@ -452,8 +446,8 @@ impl Shard {
         self.touch(id);
     }
 
-    fn answer_status(&mut self, conn: u64, volume: VolumeId, request: Request, origin: &[OriginRun]) {
-        let mut extents = self.status_extents(conn, volume, &request, origin);
+    fn answer_status(&mut self, conn: u64, request: Request, cache: &[ResidencyRun], origin: &[OriginRun]) {
+        let mut extents = self.status_extents(conn, &request, cache, origin);
         let Some(entry) = self.conns.get_mut(&conn).filter(|conn| !conn.dead) else { return };
         let (session, head) = entry.reply();
         let of = |context: u32| {

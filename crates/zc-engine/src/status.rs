@@ -5,11 +5,13 @@
 //! what a read would be served from: 0 the origin, 1 the cache.
 //!
 //! Invariants: an answer begins at the request's offset and may end before its end, as the protocol allows. It is a
-//! moment's: it holds for ranges that nobody writes. A zero is said only where the cache or the origin vouches for it.
+//! moment's: it holds for ranges that nobody writes. A zero is said only where the cache or the origin vouches for it,
+//! and the origin vouches for nothing that it may lack (write-back): the cache is asked first, since what it brings to
+//! the origin afterwards the origin cannot have forgotten.
 //!
 //! What it does not do: ask block devices for holes.
 
-use zc_cache::{Residency, ResidencyRun};
+use zc_cache::{Owed, Residency, ResidencyRun};
 use zc_nbd::server::Request;
 use zc_nbd::wire::StatusExtent;
 
@@ -24,25 +26,25 @@ pub(crate) const RESIDENCY_CONTEXT: &str = "x-zcached:residency";
 const HOLE: u64 = 1;
 const ZERO: u64 = 2;
 
-/// `base:allocation` of a range, from what the origin (nothing known behind the end of its runs) and the cache say.
+/// `base:allocation` of a range, from what the origin (nothing known behind the end of its runs) and the cache say. The
+/// cache spoke first: what it did not call dirty was on the origin before the origin was asked.
 fn allocation(origin: &[OriginRun], cache: &[ResidencyRun]) -> Vec<StatusExtent> {
     let mut extents = Vec::new();
-    let mut cached = cache.iter().map(|run| (run.len_bytes, run.residency == Residency::Zero));
-    let (mut left, mut is_zero) = (0, false);
+    let mut cached = cache.iter().map(|run| (run.len_bytes, run.residency));
+    let (mut left, mut residency) = (0, Residency::OriginOnly);
     for run in origin {
         let mut rest = run.len_bytes;
         while rest > 0 {
             if left == 0 {
                 // Behind what the cache told, nothing is known of it.
-                (left, is_zero) = cached.next().unwrap_or((u64::MAX, false));
+                (left, residency) = cached.next().unwrap_or((u64::MAX, Residency::OriginOnly));
             }
             let length = rest.min(left);
-            let flags = if run.is_hole {
-                HOLE | ZERO
-            } else if is_zero {
-                ZERO
-            } else {
-                0
+            let flags = match residency {
+                Residency::Dirty => 0,
+                _ if run.is_hole => HOLE | ZERO,
+                Residency::Zero => ZERO,
+                Residency::Cached | Residency::OriginOnly => 0,
             };
             extents.push(StatusExtent { length, flags });
             rest -= length;
@@ -63,13 +65,21 @@ fn residency(cache: &[ResidencyRun]) -> Vec<StatusExtent> {
 impl Shard {
     /// A BLOCK_STATUS from a session.
     pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
-        let (start, end) = (request.offset(), request.offset() + request.length());
+        let (start, length) = (request.offset(), request.length());
+        let mut cache = Vec::new();
+        self.manager.residency(volume, start, length, &mut cache);
+        let asked_bytes = match self.manager.owed(volume) {
+            Owed::Nothing => length,
+            // Of what is dirty behind the end of the runs nothing is known.
+            Owed::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
+            Owed::Unknown => 0,
+        };
         let wants_origin = self.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
-        let id = self.add_status(conn, volume, request, Body::Status { origin: Vec::new() });
-        if wants_origin && self.ask_origin(volume, id, start, end) {
+        let id = self.add_status(conn, volume, request, Body::Status { cache, origin: Vec::new() });
+        if wants_origin && asked_bytes > 0 && self.ask_origin(volume, id, start, start + asked_bytes) {
             return;
         }
-        let runs = vec![OriginRun { len_bytes: end - start, is_hole: false }];
+        let runs = vec![OriginRun { len_bytes: length, is_hole: false }];
         self.origin_mapped(Mapped { client: id, runs });
     }
 
@@ -103,8 +113,9 @@ impl Shard {
 
     /// The origin's part of a status is known.
     pub(crate) fn origin_mapped(&mut self, mapped: Mapped) {
-        if let Some(client) = self.clients.get_mut(&mapped.client) {
-            client.body = Body::Status { origin: mapped.runs };
+        let client = self.clients.get_mut(&mapped.client);
+        if let Some(Body::Status { origin, .. }) = client.map(|client| &mut client.body) {
+            *origin = mapped.runs;
         }
         self.answer(mapped.client);
     }
@@ -113,16 +124,14 @@ impl Shard {
     pub(crate) fn status_extents(
         &self,
         conn: u64,
-        volume: VolumeId,
         request: &Request,
+        cache: &[ResidencyRun],
         origin: &[OriginRun],
     ) -> Vec<(u32, Vec<StatusExtent>)> {
-        let mut cache = Vec::new();
-        self.manager.residency(volume, request.offset(), request.length(), &mut cache);
         let wanted = self.wanted(conn, request).into_iter();
         wanted
             .map(|(id, is_allocation)| {
-                (id, if is_allocation { allocation(origin, &cache) } else { residency(&cache) })
+                (id, if is_allocation { allocation(origin, cache) } else { residency(cache) })
             })
             .collect()
     }
@@ -144,5 +153,15 @@ mod tests {
         assert_eq!(told, [(500, 3), (500, 0), (500, 2), (500, 3), (500, 3), (1500, 3), (100, 0)]);
         let told: Vec<_> = residency(&cache).iter().map(|extent| (extent.length, extent.flags)).collect();
         assert_eq!(told, [(1000, 1), (1000, 1), (500, 0)]);
+    }
+    #[test]
+    fn a_hole_beneath_dirty_data_is_data() {
+        let run = |len_bytes, residency| ResidencyRun { len_bytes, residency };
+        let cache =
+            [run(1000, Residency::OriginOnly), run(500, Residency::Dirty), run(500, Residency::OriginOnly)];
+        let origin = [OriginRun { len_bytes: 2000, is_hole: true }];
+        let told: Vec<_> =
+            allocation(&origin, &cache).iter().map(|extent| (extent.length, extent.flags)).collect();
+        assert_eq!(told, [(1000, 3), (500, 0), (500, 3)]);
     }
 }

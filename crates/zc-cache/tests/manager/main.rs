@@ -679,6 +679,18 @@ fn residency_tells_cached_zero_and_origin_apart() {
 }
 
 #[test]
+fn an_answer_about_scattered_extents_ends_early() {
+    let mut world = World::new(Shape { volume_bytes: 32 << 20, ..Shape::default() });
+    (0..600).for_each(|at| world.write(V, at * 2 * EXTENT, &vec![0; 8 << 10]));
+    world.tick(1000);
+    let mut runs = Vec::new();
+    world.manager.residency(V, 0, 16 << 20, &mut runs);
+    assert_eq!(runs.len(), 1024);
+    assert_eq!(runs.iter().map(|run| run.len_bytes).sum::<u64>(), 1024 * EXTENT);
+    world.stop();
+}
+
+#[test]
 fn a_restart_compares_a_sample_with_the_origin_and_serves_hits() {
     let mut world = World::new(Shape::default());
     for at in 0..8 {

@@ -2,6 +2,7 @@
 
 use zc_cache::config::{Ack, Mode, OnLoss, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
+use zc_cache::{Owed, Residency};
 use zc_core::{Codec, ErrorKind, FingerprintKind, Generation, WeuSeq, WeuSlot};
 use zc_format::Record;
 
@@ -414,6 +415,33 @@ fn a_gap_in_the_journal_fences_what_may_be_dirty_until_someone_accepts_the_loss(
     t.world = t.world.restart(false);
     assert!(!t.world.manager.dirty(V).unwrap().fenced, "the gap is behind a checkpoint or a new block");
     t.check(0, 5 * E);
+}
+
+#[test]
+fn what_the_origin_lacks_is_told_as_long_as_it_lacks_it() {
+    let mut t = Twin::new(Shape::default());
+    let told = |t: &Twin, offset, len| {
+        let mut runs = Vec::new();
+        t.world.manager.residency(V, offset, len, &mut runs);
+        runs.iter().map(|run| (run.len_bytes, run.residency)).collect::<Vec<_>>()
+    };
+    assert_eq!(t.world.manager.owed(V), Owed::Nothing);
+    t.write(E, &extents(1, 1));
+    assert_eq!(t.world.manager.owed(V), Owed::Dirty);
+    let expected = [(E, Residency::OriginOnly), (E, Residency::Dirty), (E, Residency::OriginOnly)];
+    assert_eq!(told(&t, 0, 3 * E), expected);
+    t.clean();
+    assert_eq!(t.world.manager.owed(V), Owed::Nothing);
+    assert_eq!(told(&t, E, E), [(E, Residency::Cached)]);
+    // Without its device nobody knows.
+    let (t, _flush) = dropping_behind_a_commit();
+    assert_eq!(t.world.manager.owed(V), Owed::Unknown, "it is being given up");
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 1));
+    t.world.journal_hangs = true;
+    let _flush = t.world.submit(V, 0, 0, RequestKind::Flush);
+    t.world.end_journal_writes(Err(ErrorKind::Io));
+    assert_eq!(t.world.manager.owed(V), Owed::Unknown);
 }
 
 #[test]
