@@ -109,6 +109,9 @@ fn acknowledged_data_that_the_origin_lacks_is_no_hole_and_is_copied() {
     image[8 << 20..9 << 20].fill(9);
     image[(31 << 20) + 7..][..700].fill(8);
     assert!(std::fs::read(&copy).unwrap() == image, "the copy has what was acknowledged");
+    let mut python = python_nbd();
+    python.args(["-c", include_str!("clients/odd_status.py"), &uri]);
+    assert_eq!(run_ok(&mut python).stdout, b"all of it\n");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 

@@ -21,7 +21,7 @@ use crate::origin_map::OriginRun;
 use crate::shard::Shard;
 use crate::ublk::Tag;
 
-const SECTOR: u64 = SECTOR_BYTES as u64;
+pub(crate) const SECTOR: u64 = SECTOR_BYTES as u64;
 
 /// A client request under way.
 #[derive(Debug)]
@@ -111,7 +111,8 @@ struct Edge {
     arena: Arena,
 }
 
-fn floor(bytes: u64) -> u64 {
+/// The start of the sector that a byte lies in.
+pub(crate) fn floor(bytes: u64) -> u64 {
     bytes / SECTOR * SECTOR
 }
 

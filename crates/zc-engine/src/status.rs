@@ -15,7 +15,7 @@ use zc_cache::{Owed, Residency, ResidencyRun};
 use zc_nbd::server::Request;
 use zc_nbd::wire::StatusExtent;
 
-use crate::front::Body;
+use crate::front::{Body, SECTOR, floor};
 use crate::origin_map::{Mapped, OriginMap, OriginRun, has_holes, reopen};
 use crate::shard::Shard;
 use zc_core::VolumeId;
@@ -62,10 +62,30 @@ fn residency(cache: &[ResidencyRun]) -> Vec<StatusExtent> {
     cache.iter().map(extent).collect()
 }
 
+/// The whole sectors that a request touches: neither cache nor origin knows smaller pieces.
+fn sectors(request: &Request) -> (u64, u64) {
+    let (start, end) = (request.offset(), request.offset() + request.length());
+    (floor(start), end.next_multiple_of(SECTOR))
+}
+
+/// What of `extents`, which begin at a sector, lies in the `length` bytes behind their first `skip` bytes.
+fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExtent> {
+    let (mut skip, mut left) = (skip, length);
+    let mut part = |extent: StatusExtent| {
+        let behind = extent.length - extent.length.min(skip);
+        skip -= extent.length - behind;
+        let length = behind.min(left);
+        left -= length;
+        (length > 0).then_some(StatusExtent { length, ..extent })
+    };
+    extents.into_iter().filter_map(&mut part).collect()
+}
+
 impl Shard {
     /// A BLOCK_STATUS from a session.
     pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
-        let (start, length) = (request.offset(), request.length());
+        let (start, end) = sectors(&request);
+        let length = end - start;
         let mut cache = Vec::new();
         self.manager.residency(volume, start, length, &mut cache);
         let asked_bytes = match self.manager.owed(volume) {
@@ -128,10 +148,12 @@ impl Shard {
         cache: &[ResidencyRun],
         origin: &[OriginRun],
     ) -> Vec<(u32, Vec<StatusExtent>)> {
+        let skip = request.offset() - sectors(request).0;
         let wanted = self.wanted(conn, request).into_iter();
         wanted
             .map(|(id, is_allocation)| {
-                (id, if is_allocation { allocation(origin, cache) } else { residency(cache) })
+                let extents = if is_allocation { allocation(origin, cache) } else { residency(cache) };
+                (id, part_of(extents, skip, request.length()))
             })
             .collect()
     }
@@ -163,5 +185,18 @@ mod tests {
         let told: Vec<_> =
             allocation(&origin, &cache).iter().map(|extent| (extent.length, extent.flags)).collect();
         assert_eq!(told, [(1000, 3), (500, 0), (500, 3)]);
+    }
+
+    #[test]
+    fn a_request_within_sectors_gets_its_part_of_them() {
+        let extent = |length, flags| StatusExtent { length, flags };
+        let told = |skip, length| {
+            let all = vec![extent(512, 0), extent(1024, 2), extent(512, 3)];
+            part_of(all, skip, length).iter().map(|part| (part.length, part.flags)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(100, 1900), [(412, 0), (1024, 2), (464, 3)]);
+        assert_eq!(told(100, 20), [(20, 0)]);
+        assert_eq!(told(0, 2048), [(512, 0), (1024, 2), (512, 3)]);
+        assert_eq!(told(511, 4000), [(1, 0), (1024, 2), (512, 3)], "it may end early");
     }
 }
