@@ -1,6 +1,5 @@
 //! What clients are told about cache and origin: block status, holes, prefetch, fast zeros.
 
-#![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
 use std::os::unix::fs::FileExt;
 
