@@ -1,6 +1,5 @@
 //! What clients are told about cache and origin: block status, holes, prefetch, fast zeros.
 
-
 use std::os::unix::fs::FileExt;
 
 use zc_tests::{MIB, World, bounded, python_nbd, run_ok};
