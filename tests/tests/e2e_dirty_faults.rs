@@ -105,6 +105,33 @@ fn an_origin_that_refuses_what_it_lacks_gets_it_when_it_works_again() {
 }
 
 #[test]
+fn a_stop_does_not_wait_for_an_origin_that_refuses() {
+    let mut world = World::new(16, VOLUME_MIB);
+    let behind = world.path("behind.img");
+    std::fs::write(&behind, vec![0x11; image(1).len()]).expect("cannot write the image");
+    let origin = FilteredFile::failing(&world, &behind);
+    world.volumes[0].2 = format!("mode = \"write-back\"\n{}", origin.as_origin());
+    let daemon = world.start();
+    let expected = image(1);
+    origin.fail(true);
+    write(&world, 0, &expected[..MIB_BYTES]);
+    // More than there is room for.
+    let (mut client, rest) = (world.connect("disk"), expected[MIB_BYTES..].to_vec());
+    let waiting = std::thread::spawn(move || client.write(MIB, &rest));
+    let _stats = world.stats_until("a write waits, and the origin has refused", |stats| {
+        let dirty = &stats["dirty"]["disk"];
+        dirty["waiting_writes"] == 1 && dirty["refused"].as_u64() > Some(0)
+    });
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert!(waiting.join().expect("the client").is_err(), "it was not written");
+    origin.fail(false);
+    let daemon = world.start();
+    flushed(&world);
+    is(&world, &expected[..MIB_BYTES], "what was flushed");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn a_changed_origin_gets_the_dirty_data_that_is_trusted() {
     let world = world();
     let daemon = world.start();

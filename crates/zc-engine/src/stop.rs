@@ -2,7 +2,7 @@
 //!
 //! In order: no new connections and requests; replies to requests in flight; sockets closed; the manager writes what it
 //! has in memory and makes it durable; the shard ends. Clients that do not take their replies are cut off after
-//! [`DRAIN_MS`]; devices are waited for.
+//! [`DRAIN_MS`]; devices are waited for. A write that waits for an origin that refuses is not.
 
 use zc_cache::seam::Event;
 
@@ -54,7 +54,9 @@ impl Shard {
             self.kill(id);
         }
         self.to_send.append(&mut self.touched.clone());
-        if self.conns.values().all(|conn| conn.dead) && self.clients.is_empty() {
+        // Requests that are left then wait for room that no origin makes: the manager refuses them, which it does when it
+        // knows that nothing else is to be waited for.
+        if self.conns.values().all(|conn| conn.dead) && (late || self.clients.is_empty()) {
             self.stopping = Stopping::Finishing;
             self.events.push_back(Event::Stop);
         }
