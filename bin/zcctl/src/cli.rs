@@ -186,7 +186,7 @@ pub(crate) enum Online {
     Record(Record),
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
-    /// Stop a running daemon in order. Refused while the cache has what origins lack, unless told what to do about it.
+    /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack, unless told what to do about it.
     Stop {
         /// Bring it to the origins first.
         #[arg(long, conflicts_with = "keep_dirty")]
@@ -194,6 +194,9 @@ pub(crate) enum Online {
         /// Let it stay on the cache; the origins lack it until the next start.
         #[arg(long)]
         keep_dirty: bool,
+        /// Do not wait until the daemon has ended.
+        #[arg(long)]
+        no_wait: bool,
         #[command(flatten)]
         daemon: Daemon,
     },

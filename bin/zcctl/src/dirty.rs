@@ -9,9 +9,13 @@
 //! What it does not do: carry data. A flush goes on when this program is interrupted.
 
 use std::io::{IsTerminal, Write};
+use std::os::fd::OwnedFd;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use crate::cli::Daemon;
@@ -95,7 +99,7 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     let shows = std::io::stderr().is_terminal() && !daemon.json;
     let mut now = progress.first;
     while !progress.is_done(&now) && !now.fenced {
-        rustix::event::poll(&mut [], Some(&PAUSE)).context("cannot wait")?;
+        poll(&mut [], Some(&PAUSE)).context("cannot wait")?;
         let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
         now = Look::of(&stats["uptime_ms"], &stats["dirty"][volume])?;
         if shows {
@@ -139,29 +143,52 @@ pub(crate) fn flush_if_dirty(volume: &str, daemon: &Daemon, out: &mut dyn Write)
     flush(volume, daemon, out)
 }
 
-/// Stops the daemon; with `flush`, brings everything to the origins first.
-pub(crate) fn stop(
-    flush_first: bool,
-    keep_dirty: bool,
-    daemon: &Daemon,
-    out: &mut dyn Write,
-) -> anyhow::Result<ExitCode> {
-    if flush_first {
+/// How to stop.
+pub(crate) struct Stop {
+    /// Bring everything to the origins first.
+    pub(crate) flush_first: bool,
+    /// Let it stay on the cache.
+    pub(crate) keep_dirty: bool,
+    /// Wait until the daemon has ended.
+    pub(crate) waits: bool,
+}
+
+/// Stops the daemon.
+pub(crate) fn stop(how: &Stop, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if how.flush_first {
         let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
         for volume in stats["dirty"].as_object().into_iter().flatten().map(|(name, _)| name) {
-            let code = flush(volume, daemon, out)?;
+            let code = flush_if_dirty(volume, daemon, out)?;
             if code != ExitCode::SUCCESS {
                 return Ok(code);
             }
         }
     }
-    let answer = ask(&daemon.socket, &json!({"cmd": "stop", "keep_dirty": keep_dirty}))?;
+    let process = if how.waits { process_of(daemon)? } else { None };
+    let answer = ask(&daemon.socket, &json!({"cmd": "stop", "keep_dirty": how.keep_dirty}))?;
+    let ended = process.is_some_and(|process| wait_for_end(&process).is_ok());
     if daemon.json {
         writeln!(out, "{answer:#}")?;
     } else {
-        writeln!(out, "stopping")?;
+        writeln!(out, "{}", if ended { "stopped" } else { "stopping" })?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The daemon's process; none if it is out of sight, as in a container of its own.
+fn process_of(daemon: &Daemon) -> anyhow::Result<Option<OwnedFd>> {
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    let number = status["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+    Ok(number.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()))
+}
+
+fn wait_for_end(process: &OwnedFd) -> rustix::io::Result<()> {
+    loop {
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], None) {
+            Err(Errno::INTR) => {}
+            result => return result.map(drop),
+        }
+    }
 }
 
 /// Gives up what only the cache has of a volume.

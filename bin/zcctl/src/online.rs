@@ -31,7 +31,10 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         Online::Status(daemon) => one(daemon, &json!({"cmd": "status"}), status, out)?,
         Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
         Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
-        Online::Stop { flush, keep_dirty, daemon } => return dirty::stop(*flush, *keep_dirty, daemon, out),
+        Online::Stop { flush, keep_dirty, no_wait, daemon } => {
+            let how = dirty::Stop { flush_first: *flush, keep_dirty: *keep_dirty, waits: !no_wait };
+            return dirty::stop(&how, daemon, out);
+        }
         Online::Flush { volume, daemon } => return dirty::flush(volume, daemon, out),
         Online::AcceptLoss { volume, force, daemon } => {
             return dirty::accept_loss(volume, *force, daemon, out);

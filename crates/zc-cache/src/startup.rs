@@ -72,6 +72,12 @@ pub enum StartError {
     /// There is one, but it cannot be used.
     #[error("the cache cannot be opened: {0}")]
     Format(FormatError),
+    /// Nobody knows which volumes are cached.
+    #[error(
+        "both copies of the cache's volume table are damaged ({0}), so nobody knows what it holds of which volume; \
+         `zcctl check` tells what else is, `zcctl format --force` makes a new cache"
+    )]
+    VolumeTable(FormatError),
     /// The journal device is another cache's.
     #[error("the journal device holds the journal of another cache, or of one that was here before")]
     ForeignJournal,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
 use zc_config::{Config, SizeOrShare};
-use zc_core::{FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
+use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};
 
@@ -164,7 +164,31 @@ fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineEr
         )));
     }
     let options = OpenOptions { direct: cache.direct, write: true, create_len };
-    Ok(BlockFile::open(&cache.path, options)?)
+    let file = BlockFile::open(&cache.path, options)?;
+    reserve(&file)?;
+    Ok(file)
+}
+
+/// Reserves the space of a file that was just made: a file system that is full later would be a failed cache device. A
+/// file that there is no room for is taken away again.
+fn reserve(file: &BlockFile) -> Result<(), EngineError> {
+    if !file.is_created() {
+        return Ok(());
+    }
+    let Err(error) = file.preallocate() else { return Ok(()) };
+    let path = file.path().display();
+    if error.kind() != ErrorKind::NoSpace {
+        tracing::warn!(
+            "{error}: if its file system is full one day, it is as if the cache device had failed"
+        );
+        return Ok(());
+    }
+    let removed = std::fs::remove_file(file.path());
+    let left = if removed.is_err() { " (an empty file was left behind)" } else { "" };
+    Err(EngineError::Refused(format!(
+        "there is no room for {path} with {} bytes on its file system{left}: lower its size, or make room",
+        file.len_bytes()
+    )))
 }
 
 fn open_journal(config: &Config, cache_bytes: u64) -> Result<Option<BlockFile>, EngineError> {
@@ -172,7 +196,9 @@ fn open_journal(config: &Config, cache_bytes: u64) -> Result<Option<BlockFile>, 
     let create_len =
         config.cache.journal_bytes.unwrap_or_else(|| Geometry::journal_device_bytes(cache_bytes));
     let options = OpenOptions { direct: config.cache.direct, write: true, create_len: Some(create_len) };
-    Ok(Some(BlockFile::open(path, options)?))
+    let file = BlockFile::open(path, options)?;
+    reserve(&file)?;
+    Ok(Some(file))
 }
 
 /// The superblock of the cache; of a new one if the file is new or blank.

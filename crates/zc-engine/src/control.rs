@@ -455,6 +455,11 @@ impl Shared {
                 applied.retain(|applied| *applied != key);
                 later.push(format!("{key} (from or to read-only)"));
             }
+            // Also what `set-mode` had made of it is undone.
+            let key = format!("volume \"{name}\": mode");
+            if mode != current.mode && !applied.contains(&key) {
+                applied.push(key);
+            }
             configs.push((name.clone(), current.clone()));
         }
         if new.log != in_force.config.log {

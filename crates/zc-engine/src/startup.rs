@@ -96,6 +96,7 @@ fn pause() {
 
 fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
+    check_answers(config, options)?;
     let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
     let debts = debts(config, options, &origins)?;
@@ -120,6 +121,25 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
     let paired = judge(config, &known, &identities, &sizes)?;
     let sockets = bind(config)?;
     Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
+}
+
+/// Answers of the operator are for volumes that there are, and one for each.
+fn check_answers(config: &Config, options: &EngineOptions) -> Result<(), EngineError> {
+    let is_known = |name: &String| config.volumes.iter().any(|volume| volume.name == *name);
+    let EngineOptions { trust_dirty, drop_dirty, .. } = options;
+    if let Some(name) = trust_dirty.iter().chain(drop_dirty).find(|name| !is_known(name)) {
+        let known: Vec<&str> = config.volumes.iter().map(|volume| volume.name.as_str()).collect();
+        return Err(EngineError::Refused(format!(
+            "--trust-dirty or --drop-dirty names volume \"{name}\", which is not in the configuration: there are {}",
+            known.join(", ")
+        )));
+    }
+    match trust_dirty.iter().find(|name| drop_dirty.contains(name)) {
+        Some(name) => Err(EngineError::Refused(format!(
+            "the dirty data of volume \"{name}\" cannot be both trusted and dropped"
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// What the origins of the configuration lack and caches have, of this state directory. What the operator gives up is

@@ -97,6 +97,9 @@ impl BlockFile {
         let kind = kind_of_type(path, metadata.file_type())?;
         if kind == FileKind::Regular {
             lock(path, &file, options.write)?;
+        } else if options.write && is_write_protected(&metadata) {
+            let reason = "the device is read-only (`blockdev --getro` says 1), and was to be written";
+            return Err(IoError::new(ErrorKind::Invalid, "open", path.display().to_string(), reason));
         }
         if known.is_none() {
             size_new_file(path, &file, options.create_len.unwrap_or(0))?;
@@ -345,6 +348,12 @@ fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::
     } else {
         open(0).map(|file| (file, false))
     }
+}
+
+/// Whether a block device takes no writes, although it can be opened for them.
+fn is_write_protected(metadata: &std::fs::Metadata) -> bool {
+    let device = metadata.rdev();
+    in_use::read_only(rustix::fs::major(device), rustix::fs::minor(device)).unwrap_or(false)
 }
 
 /// Adds to an error of open(2) who uses the device.

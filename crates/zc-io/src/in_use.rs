@@ -59,6 +59,12 @@ pub(crate) fn rotational(major: u32, minor: u32) -> Option<bool> {
     queue_attribute(major, minor, "rotational").map(|text| text == "1")
 }
 
+/// Whether a device, or a partition, takes no writes; `None` if the kernel does not say.
+pub(crate) fn read_only(major: u32, minor: u32) -> Option<bool> {
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/ro")).ok()?;
+    Some(text.trim() != "0")
+}
+
 /// What a device discards at least at once, in bytes; `None` if it does not discard or the kernel does not say.
 pub(crate) fn discard_granularity(major: u32, minor: u32) -> Option<u64> {
     let text = queue_attribute(major, minor, "discard_granularity")?;

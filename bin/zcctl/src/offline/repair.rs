@@ -23,6 +23,7 @@ use crate::cli::RepairArgs;
 
 /// A write that repairs something.
 struct Fix {
+    class: Class,
     what: String,
     offset_bytes: u64,
     bytes: Vec<u8>,
@@ -33,7 +34,7 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         let image = Image::open(&args.path, args.journal.as_deref())?;
         (plan(&image), check(&image, true)?)
     };
-    let lost = beyond_repair(&report);
+    let lost = beyond_repair(&report, &fixes);
     let done = args.yes && !fixes.is_empty();
     if done {
         carry_out(args, &fixes)?;
@@ -88,7 +89,8 @@ fn plan(image: &Image) -> Vec<Fix> {
         let Some(offset_bytes) = offsets.get(copy).copied() else { continue };
         if offset_bytes + u64::from(BLOCK_BYTES) <= image.len_bytes() {
             let what = format!("superblock copy {copy}, from the newest valid one");
-            fixes.push(Fix { what, offset_bytes, bytes: image.superblock.encode(copy) });
+            let bytes = image.superblock.encode(copy);
+            fixes.push(Fix { class: Class::Superblock, what, offset_bytes, bytes });
         }
     }
     if image.len_bytes() >= image.geometry().device_bytes {
@@ -109,6 +111,7 @@ fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
     };
     if !sound {
         fixes.push(Fix {
+            class: Class::VolumeTable,
             what: format!("volume table copy {other}, from copy {good}"),
             offset_bytes: image.geometry().volume_table[other],
             bytes: table.encode(other),
@@ -117,11 +120,16 @@ fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
 }
 
 /// What stays, and what it costs.
-fn beyond_repair(report: &Report) -> Vec<(&'static str, String)> {
+fn beyond_repair(report: &Report, fixes: &[Fix]) -> Vec<(&'static str, String)> {
     let mut lost = Vec::new();
     for problem in &report.problems {
         let cost = match problem.class {
-            Class::Superblock | Class::VolumeTable => continue,
+            Class::Superblock | Class::VolumeTable if fixes.iter().any(|fix| fix.class == problem.class) => {
+                continue;
+            }
+            Class::Superblock | Class::VolumeTable => {
+                "no copy is left, so no daemon opens the cache: it has to be formatted anew"
+            }
             Class::RegionMap | Class::Checkpoint => "the next start believes no clean data",
             Class::Journal => {
                 "the next start believes no clean data; volumes that may have dirty data are fenced until \

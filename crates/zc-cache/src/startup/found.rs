@@ -157,7 +157,7 @@ impl<M: Media> Reader<'_, M> {
                 (Err(error), _) => fault = error,
             }
         }
-        newest.ok_or(StartError::Format(fault))
+        newest.ok_or(StartError::VolumeTable(fault))
     }
 
     pub(super) fn region_maps(&mut self) -> Maps {
