@@ -29,6 +29,8 @@ pub(crate) struct Fill {
     admitted: Vec<bool>,
     pub(crate) waiters: Vec<(Waiter, bool)>,
     prefetch: bool,
+    /// What it has of the room for what clients asked for without reading.
+    hinted_bytes: u64,
     stream: Option<StreamId>,
 }
 
@@ -86,6 +88,7 @@ impl CacheManager {
             admitted,
             waiters,
             prefetch: false,
+            hinted_bytes: 0,
             stream,
         });
     }
@@ -116,7 +119,8 @@ impl CacheManager {
         stream: Option<StreamId>,
     ) {
         let extents = u32::try_from(count).unwrap_or(u32::MAX);
-        let buf = self.alloc(extents.saturating_mul(self.extent_bytes));
+        let len_bytes = extents.saturating_mul(self.extent_bytes);
+        let buf = self.alloc(len_bytes);
         self.issue_fill(Fill {
             volume,
             first,
@@ -126,6 +130,7 @@ impl CacheManager {
             admitted: vec![true; count],
             waiters: Vec::new(),
             prefetch,
+            hinted_bytes: if prefetch { 0 } else { len_bytes.into() },
             stream,
         });
     }
@@ -152,6 +157,7 @@ impl CacheManager {
 
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
         let fill = self.fills.remove(&id).expect_held();
+        self.hinted_bytes -= fill.hinted_bytes;
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
             let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);

@@ -168,6 +168,8 @@ pub struct CacheManager {
     pub(crate) prefetched: Map<ExtentKey, Prefetched>,
     pub(crate) prefetched_order: VecDeque<ExtentKey>,
     pub(crate) prefetch_bytes: u64,
+    /// Bytes of fills that clients asked for without reading.
+    pub(crate) hinted_bytes: u64,
     pub(crate) read_streams: StreamTable,
     pub(crate) write_streams: StreamTable,
     pub(crate) filter: CompressionFilter,
@@ -298,6 +300,7 @@ impl CacheManager {
             prefetched: Map::default(),
             prefetched_order: VecDeque::new(),
             prefetch_bytes: 0,
+            hinted_bytes: 0,
             read_streams: streams(),
             write_streams: streams(),
             filter: CompressionFilter::default(),

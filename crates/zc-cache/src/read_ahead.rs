@@ -19,6 +19,9 @@ use crate::tracks::Guard;
 
 /// Bytes read ahead that may be in flight or waiting for use.
 const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes in flight because clients asked for them to be brought into the cache. They have their answer: nothing else
+/// keeps them from asking for more.
+const HINTED_BYTES_MAX: u64 = 8 << 20;
 
 /// An extent read ahead, waiting for its first use.
 #[derive(Debug)]
@@ -36,11 +39,11 @@ impl CacheManager {
         self.fetch_extents(volume, range.start / extent..end, true, stream);
     }
 
-    /// The client asked for a range to be brought into the cache.
+    /// The client asked for a range to be brought into the cache. What there is no room for is left out.
     pub(crate) fn submit_prefetch(&mut self, request: &Request) {
         let extent = u64::from(self.extent_bytes);
         if let Some(volume) = self.volumes.get(&request.volume) {
-            let len_bytes = request.len_bytes.min(PREFETCHED_BYTES_MAX);
+            let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
             let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
             self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None);
         }
@@ -70,12 +73,19 @@ impl CacheManager {
     fn issue_fetch(&mut self, volume: VolumeId, run: Range<u64>, prefetch: bool, stream: Option<StreamId>) {
         let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
         let bytes = zc_core::u64_from_usize(count) * u64::from(self.extent_bytes);
-        self.make_prefetch_room(bytes);
-        if count == 0 || self.prefetch_bytes + bytes > PREFETCHED_BYTES_MAX {
+        if prefetch {
+            self.make_prefetch_room(bytes);
+        }
+        let (room, most) = if prefetch {
+            (&mut self.prefetch_bytes, PREFETCHED_BYTES_MAX)
+        } else {
+            (&mut self.hinted_bytes, HINTED_BYTES_MAX)
+        };
+        if count == 0 || *room + bytes > most {
             return;
         }
+        *room += bytes;
         if prefetch {
-            self.prefetch_bytes += bytes;
             self.stats.prefetched_extents += zc_core::u64_from_usize(count);
         }
         self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream);

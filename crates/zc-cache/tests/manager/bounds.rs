@@ -253,3 +253,25 @@ fn stored_extents_far_from_each_other_are_not_read_with_all_that_lies_between() 
     assert!(bytes <= 24 << 10, "{:?}", world.device_reads);
     world.stop();
 }
+
+#[test]
+fn hints_are_dropped_while_many_are_being_followed() {
+    let mut world = World::new(Shape { slots: 128, volume_bytes: 32 << 20, ..Shape::default() });
+    world.origin_reads_hang = true;
+    for round in 0..500 {
+        let req = world.submit(V, round % 8 * (4 << 20), 4 << 20, RequestKind::Prefetch);
+        assert_eq!(
+            world.replies.remove(&req).unwrap().0,
+            Ok(()),
+            "a hint is answered whatever becomes of it"
+        );
+    }
+    let bytes = |world: &World| world.origin_reads.iter().map(|(_, len)| u64::from(*len)).sum::<u64>();
+    assert_eq!(bytes(&world), 8 << 20, "in flight");
+    world.end_origin_reads();
+    world.tick(1000);
+    // There is room again, and read-ahead has its own.
+    world.submit(V, 16 << 20, 4 << 20, RequestKind::Prefetch);
+    assert_eq!(bytes(&world), 12 << 20);
+    world.stop();
+}
