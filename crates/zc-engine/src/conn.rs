@@ -34,6 +34,10 @@ pub(crate) struct Payload {
     pub(crate) skip_bytes: usize,
     /// Bytes that have arrived.
     pub(crate) filled_bytes: usize,
+    /// When the first of it could come.
+    pub(crate) began_ms: u64,
+    /// What it has of the room for arriving payloads.
+    pub(crate) arriving_bytes: u64,
 }
 
 /// What is in the ring for a connection.
@@ -54,6 +58,8 @@ pub(crate) struct Conn {
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
     pub(crate) payload: Option<Payload>,
+    /// A WRITE whose payload is not taken from the socket yet: those of others are arriving.
+    pub(crate) waiting: Option<Request>,
     /// Between socket and session, once the client asked for it.
     tls: Option<TlsLayer>,
     /// Received over TLS and not yet decrypted; `None` while the ring has it, or without TLS.
@@ -105,6 +111,7 @@ impl Conn {
             session,
             volume: None,
             payload: None,
+            waiting: None,
             tls: None,
             cipher: None,
             said_goodbye: false,

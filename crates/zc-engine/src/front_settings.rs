@@ -47,7 +47,6 @@ impl Shard {
         self.allow = front.allow;
         self.tls = front.tls;
         // What waited for memory may go on with more of it.
-        let mut stalled = std::mem::take(&mut self.stalled);
-        self.touched.append(&mut stalled);
+        self.wake_stalled();
     }
 }

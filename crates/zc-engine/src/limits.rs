@@ -15,6 +15,11 @@ pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 pub(crate) const HANDSHAKE_RECEIVE_BYTES: usize = 4 << 10;
 /// Bytes of one send: a client that takes them makes progress within the time it has.
 pub(crate) const SEND_BYTES_MAX: u64 = 4 << 20;
+/// Bytes of a WRITE's payload that need no room among those of others that are arriving: they come in one or two
+/// receives, and each connection has one.
+pub(crate) const ARRIVAL_SMALL_BYTES: u64 = 64 << 10;
+/// Bytes per second that a payload arrives with at least, once its client has had its patience.
+pub(crate) const ARRIVAL_BYTES_PER_S_MIN: u64 = 256 << 10;
 /// Milliseconds between two looks at clients that do not go on.
 pub(crate) const LOOK_MS: u64 = 50;
 /// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.

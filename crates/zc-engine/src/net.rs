@@ -3,8 +3,9 @@
 //! Job: feed received bytes to sessions, start requests, hold back when too much is in flight, and send each
 //! connection's replies of a turn together.
 //!
-//! Invariants: payload bytes (arriving, being worked on, unsent) are bounded; beyond the bound sockets are not read. A
-//! client that keeps payload memory and does not go on loses its connection when its patience is over.
+//! Invariants: payload bytes (arriving, being worked on, unsent) are bounded; beyond the bound sockets are not read.
+//! Large payloads that are arriving have half of the bound, so that they alone do not hold up everybody. A client that
+//! keeps payload memory and does not go on, or too slowly, loses its connection when its patience is over.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,7 +20,10 @@ use zc_nbd::server::{CloseReason, Request, ServerEvent};
 
 use crate::access::is_allowed;
 use crate::conn::{Conn, Payload};
-use crate::limits::{CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES};
+use crate::limits::{
+    ARRIVAL_BYTES_PER_S_MIN, ARRIVAL_SMALL_BYTES, CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS,
+    QUICK_SEND_BYTES,
+};
 use crate::peer::Peer;
 use crate::pending::Pending;
 use crate::registry::Connection;
@@ -188,9 +192,10 @@ impl Shard {
     fn payload_complete(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(volume) = conn.volume else { unreachable!("a WRITE comes after the export was chosen") };
-        let Some(Payload { request, memory: Some(memory), .. }) = conn.payload.take() else {
+        let Some(Payload { request, memory: Some(memory), arriving_bytes, .. }) = conn.payload.take() else {
             unreachable!("a complete payload has its memory")
         };
+        self.arriving_bytes -= arriving_bytes;
         self.begin_write(id, volume, request, memory);
     }
 
@@ -214,6 +219,11 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead && !conn.closing) else {
             return Pumped::Idle;
         };
+        if conn.waiting.is_some() {
+            return Pumped::Idle;
+        }
+        // What a handshake takes has a bound of its own.
+        let has_budget = has_budget || conn.volume.is_none();
         if conn.payload.is_some() {
             if conn.take_payload() {
                 self.payload_complete(id);
@@ -275,11 +285,64 @@ impl Shard {
         }
     }
 
+    /// A WRITE's payload comes next, unless it has to wait for those of others. Who waits keeps its turn.
     fn expect_payload(&mut self, id: u64, request: Request) {
+        let is_large = request.length() > ARRIVAL_SMALL_BYTES;
+        if is_large && !(self.arrivals.is_empty() && self.has_room_to_arrive(request.length())) {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.waiting = Some(request);
+                self.arrivals.push_back(id);
+            }
+            return;
+        }
+        self.take_payload(id, request);
+    }
+
+    /// Whether a large payload may arrive beside those that do; any may alone.
+    fn has_room_to_arrive(&self, len_bytes: u64) -> bool {
+        self.arriving_bytes == 0 || self.arriving_bytes + len_bytes <= self.limits.bytes / 2
+    }
+
+    fn take_payload(&mut self, id: u64, request: Request) {
         let (memory, skip_bytes) = self.payload_memory(&request);
+        let arriving_bytes = if request.length() > ARRIVAL_SMALL_BYTES { request.length() } else { 0 };
         self.budget_bytes += request.length();
+        self.arriving_bytes += arriving_bytes;
+        let began_ms = self.clock.now_ms();
         if let Some(conn) = self.conns.get_mut(&id) {
-            conn.payload = Some(Payload { request, memory: Some(memory), skip_bytes, filled_bytes: 0 });
+            conn.progress_ms = began_ms;
+            let memory = Some(memory);
+            conn.payload =
+                Some(Payload { request, memory, skip_bytes, filled_bytes: 0, began_ms, arriving_bytes });
+        }
+    }
+
+    /// Lets payloads come that waited for room, in their order.
+    fn admit_arrivals(&mut self) {
+        while let Some(id) = self.arrivals.front().copied() {
+            let conn = self.conns.get_mut(&id).filter(|conn| !conn.dead);
+            if let Some(len_bytes) = conn.and_then(|conn| conn.waiting.as_ref()).map(Request::length) {
+                if !self.has_budget() || !self.has_room_to_arrive(len_bytes) {
+                    return;
+                }
+                let waiting = self.conns.get_mut(&id).and_then(|conn| conn.waiting.take());
+                if let Some(request) = waiting {
+                    self.take_payload(id, request);
+                    self.touch(id);
+                }
+            }
+            self.arrivals.pop_front();
+        }
+    }
+
+    /// Lets connections go on that waited for memory. They asked, if in vain: they were not idle.
+    pub(crate) fn wake_stalled(&mut self) {
+        let now_ms = self.clock.now_ms();
+        for id in std::mem::take(&mut self.stalled) {
+            if let Some(conn) = self.conns.get_mut(&id) {
+                conn.progress_ms = now_ms;
+                self.touch(id);
+            }
         }
     }
 
@@ -310,9 +373,9 @@ impl Shard {
                 self.forget_connection(id);
             }
         }
+        self.admit_arrivals();
         if !self.stalled.is_empty() && self.has_budget() {
-            let mut stalled = std::mem::take(&mut self.stalled);
-            self.touched.append(&mut stalled);
+            self.wake_stalled();
         }
     }
 
@@ -327,7 +390,10 @@ impl Shard {
     fn forget_connection(&mut self, id: u64) {
         if let Some(conn) = self.conns.remove(&id) {
             self.unsent_bytes -= conn.unsent_counted_bytes;
-            self.budget_bytes -= conn.payload.map_or(0, |payload| payload.request.length());
+            if let Some(payload) = conn.payload {
+                self.budget_bytes -= payload.request.length();
+                self.arriving_bytes -= payload.arriving_bytes;
+            }
         }
         self.registry.connections.remove(&id);
         if self.only == Some(id) {
@@ -375,11 +441,18 @@ fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Optio
     if conn.payload.is_some() && since(conn.progress_ms) > limits.stall_ms {
         return Some("the client stopped within a write");
     }
+    if let Some(payload) = &conn.payload {
+        let slow_ms = payload.request.length() * 1000 / ARRIVAL_BYTES_PER_S_MIN;
+        if since(payload.began_ms) > limits.stall_ms + slow_ms {
+            return Some("a write takes too long to arrive");
+        }
+    }
     let wanted = short || conn.is_full();
     if wanted && conn.unsent_bytes() > 0 && since(conn.taken_ms) > limits.stall_ms {
         return Some("the client does not take its replies");
     }
-    let idle = conn.session.in_flight() == 0 && conn.unsent_bytes() == 0 && conn.payload.is_none();
+    // While memory is short, requests may lie unread.
+    let idle = !short && conn.session.in_flight() == 0 && conn.unsent_bytes() == 0 && conn.payload.is_none();
     if limits.idle_ms > 0 && idle && conn.volume.is_some() && since(conn.progress_ms) > limits.idle_ms {
         return Some("the client asks for nothing");
     }
@@ -400,5 +473,86 @@ fn set_tcp_options(socket: &OwnedFd, keepalive_ms: u64) {
     }
     if let Err(errno) = done {
         tracing::debug!("cannot set an option of a TCP connection: {errno}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::access::{Export, View};
+    use zc_io::AlignedBuf;
+    use zc_nbd::server::TlsMode;
+
+    const LIMITS: FrontLimits = FrontLimits {
+        connections: 1,
+        connections_per_client: 0,
+        requests: 16,
+        bytes: 64 << 20,
+        bytes_per_connection: 32 << 20,
+        handshake_ms: 1000,
+        stall_ms: 5000,
+        idle_ms: 2000,
+        keepalive_ms: 0,
+    };
+
+    fn export() -> Export {
+        let text = "[cache]\npath = \"/c\"\nsize = \"1 GiB\"\n[nbd]\nlisten = [\"127.0.0.1:1\"]\n\
+                    [[volume]]\nname = \"v\"\norigin = \"/o\"\n";
+        let config = zc_config::Config::parse(text, "test").unwrap();
+        crate::settings::export(&config.volumes[0], VolumeId(1), 64 << 20)
+    }
+
+    /// A connection that chose its export and whose session has seen these bytes; what came of the last of them.
+    fn attached(bytes: &[u8]) -> (Conn, Option<ServerEvent>) {
+        let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let socket = OwnedFd::from(socket);
+        let peer = Peer::of(&socket, false);
+        let mut conn = Conn::new(Arc::new(socket), peer, &LIMITS, TlsMode::Off, 0);
+        conn.volume = Some(VolumeId(1));
+        let all = [b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0", bytes].concat();
+        let (mut rest, exports) = (&all[..], [export()]);
+        let catalog = &View { exports: &exports, peer, is_secured: false, names: &[] };
+        let (mut last, mut head) = (None, Vec::new());
+        while let Some(event) = conn.session.next_event(&mut rest, catalog, &mut head) {
+            last = Some(event);
+        }
+        (conn, last)
+    }
+
+    #[test]
+    fn a_payload_has_patience_and_the_time_of_a_slow_link() {
+        let mut header = b"\x25\x60\x95\x13\0\0\0\x01cookie..\0\0\0\0\0\0\0\0".to_vec();
+        header.extend(1_048_576_u32.to_be_bytes());
+        let (mut conn, Some(ServerEvent::WriteBegin(request))) = attached(&header) else {
+            panic!("a write begins")
+        };
+        let memory = Some(AlignedBuf::new(512));
+        conn.payload = Some(Payload {
+            request,
+            memory,
+            skip_bytes: 0,
+            filled_bytes: 0,
+            began_ms: 100,
+            arriving_bytes: 0,
+        });
+        // A byte now and then.
+        conn.progress_ms = 9000;
+        assert_eq!(overdue(&conn, &LIMITS, false, 100 + 5000 + 4000), None);
+        let told = overdue(&conn, &LIMITS, false, 100 + 5000 + 4000 + 1);
+        assert_eq!(told, Some("a write takes too long to arrive"));
+        assert_eq!(
+            overdue(&conn, &LIMITS, false, 9000 + 5001),
+            Some("the client stopped within a write"),
+            "the first reason"
+        );
+    }
+
+    #[test]
+    fn requests_that_lie_unread_are_no_idleness() {
+        let (mut conn, _) = attached(&[]);
+        conn.progress_ms = 1000;
+        assert_eq!(overdue(&conn, &LIMITS, false, 3000), None);
+        assert_eq!(overdue(&conn, &LIMITS, true, 3001), None, "memory is short");
+        assert_eq!(overdue(&conn, &LIMITS, false, 3001), Some("the client asks for nothing"));
     }
 }

@@ -149,6 +149,10 @@ pub(crate) struct Shard {
     pub(crate) last_look_ms: u64,
     /// Connections whose requests wait for payload memory.
     pub(crate) stalled: Vec<u64>,
+    /// Connections whose WRITE waits for others to arrive, the oldest first; some may be gone.
+    pub(crate) arrivals: VecDeque<u64>,
+    /// Bytes of large payloads that are arriving.
+    pub(crate) arriving_bytes: u64,
     pub(crate) clients: Map<u64, ClientRequest>,
     /// How many of them wait until data is reduced and durable.
     pub(crate) hurried: usize,
@@ -231,6 +235,8 @@ impl Shard {
             accept_later: Vec::new(),
             last_look_ms: 0,
             stalled: Vec::new(),
+            arrivals: VecDeque::new(),
+            arriving_bytes: 0,
             clients: Map::default(),
             hurried: 0,
             ublk: Map::default(),

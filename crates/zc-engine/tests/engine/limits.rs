@@ -164,6 +164,52 @@ fn a_client_that_writes_and_never_reads_holds_up_nobody_and_is_dropped() {
 }
 
 #[test]
+fn writes_that_never_arrive_hold_up_nobody_but_their_like() {
+    let mut rig = Rig::new();
+    rig.nbd =
+        "bytes_in_flight_max = \"64 MiB\"\nhandshake_timeout = \"2 s\"\nstall_timeout = \"1 h\"".to_owned();
+    let engine = rig.start(&["v"]);
+    let big = 16_u32 << 20;
+    let mut halting: Vec<UnixStream> = (0..8).map(|_| attached(&rig)).collect();
+    for stream in &mut halting {
+        stream.write_all(&header(1, 7, 0, big)).unwrap();
+    }
+    while engine.stats().unwrap().driver.payload_bytes < 32 << 20 {}
+    let mut client = rig.client("v");
+    let data = content(&mut random(5), 64 << 10);
+    client.write(0, &data).unwrap();
+    assert!(client.read(0, data.len()).unwrap() == data);
+    assert_eq!(engine.stats().unwrap().driver.payload_bytes, 32 << 20, "two arrive, six wait");
+    // Those that wait have their turn once there is room.
+    halting.drain(..2);
+    for (byte, stream) in (1..).zip(&mut halting) {
+        stream.write_all(&vec![byte; zc_core::usize_from_u32(big)]).unwrap();
+        let mut reply = [0; 16];
+        stream.read_exact(&mut reply).unwrap();
+        assert_eq!(reply[4..8], [0; 4]);
+    }
+    assert_eq!(client.read(0, 512).unwrap(), vec![6; 512]);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn a_client_that_fills_the_memory_keeps_nobody_from_choosing_an_export() {
+    let mut rig = Rig::new();
+    rig.nbd =
+        "bytes_in_flight_max = \"32 MiB\"\nhandshake_timeout = \"2 s\"\nstall_timeout = \"1 h\"".to_owned();
+    let engine = rig.start(&["v"]);
+    let mut greedy = attached(&rig);
+    for cookie in 0..3 {
+        greedy.write_all(&header(0, cookie, 0, 16 << 20)).unwrap();
+    }
+    while engine.stats().unwrap().driver.unsent_bytes < 32 << 20 {}
+    let mut client = rig.client("v");
+    drop(greedy);
+    assert_eq!(client.read(0, 512).unwrap(), vec![0; 512]);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
 fn writes_of_a_dead_connection_end_before_those_of_a_new_one_begin() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);
