@@ -186,7 +186,8 @@ pub(crate) enum Online {
     Record(Record),
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
-    /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack, unless told what to do about it.
+    /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack, unless
+    /// told what to do about it.
     Stop {
         /// Bring it to the origins first.
         #[arg(long, conflicts_with = "keep_dirty")]

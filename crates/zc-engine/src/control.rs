@@ -416,16 +416,22 @@ impl Shared {
         result
     }
 
+    /// More connections than the data plane has places for need a restart.
+    fn check_connections(&self, new: &Config) -> Result<(), String> {
+        let (wanted, most) = (new.nbd.connections_max, self.connections_most);
+        if wanted > most {
+            return Err(format!(
+                "nbd.connections_max is {wanted}, and this daemon has places for {most}: more need a restart"
+            ));
+        }
+        Ok(())
+    }
+
     async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
         let new = read?;
         // First what can fail.
         let tls = crate::tls::load(&new.nbd).map_err(|error| error.to_string())?;
-        if new.nbd.connections_max > self.connections_most {
-            return Err(format!(
-                "nbd.connections_max is {}, and this daemon has places for {}: more need a restart",
-                new.nbd.connections_max, self.connections_most
-            ));
-        }
+        self.check_connections(&new)?;
         let mut in_force = self.settings().await?;
         self.announce_write_back(&in_force, &new).await?;
         let mut applied = Vec::new();

@@ -196,6 +196,12 @@ pub(crate) struct Shard {
     last_event_ms: u64,
 }
 
+/// A volume that knows whether its origin makes zeros without writing them.
+fn with_fast_zeros((id, mut volume): (VolumeId, Volume)) -> (VolumeId, Volume) {
+    volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);
+    (id, volume)
+}
+
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
@@ -204,10 +210,7 @@ impl Shard {
             ops_max: parts.ring_ops,
             poll_max_us: parts.poll_max_us,
         })?;
-        let mut volumes: Map<VolumeId, Volume> = parts.volumes.into_iter().collect();
-        for volume in volumes.values_mut() {
-            volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);
-        }
+        let volumes = parts.volumes.into_iter().map(with_fast_zeros).collect();
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         crate::cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
         Ok(Self {
