@@ -24,6 +24,17 @@ impl FilteredFile {
         file
     }
 
+    /// Shows `image` as a file whose writes fail when told to.
+    #[must_use]
+    pub fn failing_writes(world: &World, image: &Path) -> Self {
+        let trigger = world.path("fail-now");
+        let file = format!("error-pwrite-file={}", trigger.display());
+        let mut file =
+            Self::start(world, image, "error", &["error-pwrite=EIO", "error-pwrite-rate=100%", &file]);
+        file.trigger = Some(trigger);
+        file
+    }
+
     /// Shows `image` as a file and writes down every request.
     #[must_use]
     pub fn logged(world: &World, image: &Path, log: &Path) -> Self {
@@ -59,7 +70,7 @@ impl FilteredFile {
         format!("origin = \"{}\"\ndirect = false\n", self.mount.display())
     }
 
-    /// From now on every read and write fails, or no more.
+    /// From now on every read and write fails, or every write only, or no more.
     ///
     /// # Panics
     /// It was not made to fail.

@@ -50,7 +50,7 @@ use crate::read_ahead::Prefetched;
 use crate::read_buffer::ReadBuffer;
 use crate::recipes::Recipes;
 use crate::regions::Regions;
-use crate::seam::{Action, Event, MANAGER_BUF_BIT, Request, RequestKind, Source};
+use crate::seam::{Action, Event, MANAGER_BUF_BIT, Purpose, Request, RequestKind, Source};
 use crate::slots::SlotTable;
 use crate::staging::Staging;
 use crate::startup::StartState;
@@ -396,6 +396,7 @@ impl CacheManager {
             }
             Event::OriginDone { op, result } => self.origin_done(op, result),
             Event::DeviceDone { op, result } => self.device_done(op, result),
+            Event::DeviceLost => self.fail_cache(Purpose::Presence, ErrorKind::Io),
             Event::ExtentsRead { op, result } => match self.take_op(op) {
                 OpKind::Hit(hit) => self.hit_done(hit, result),
                 OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),

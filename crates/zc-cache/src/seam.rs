@@ -148,6 +148,8 @@ pub enum Event {
         /// Fingerprints; shorter than asked for is fine, so is empty.
         prints: Vec<Option<Fingerprint>>,
     },
+    /// The driver knows that the cache device is gone: everything goes to the origins from now on.
+    DeviceLost,
     /// Time passed.
     Tick {
         /// Milliseconds since any fixed point; never goes back.
@@ -605,4 +607,6 @@ pub enum Purpose {
     Flush,
     /// Discard.
     Discard,
+    /// Finding it at all ([`Event::DeviceLost`]).
+    Presence,
 }

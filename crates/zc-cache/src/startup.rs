@@ -562,7 +562,7 @@ pub fn read_superblock<M: Media>(media: &mut M) -> Result<Superblock, StartError
 fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), StartError> {
     let mut bytes_read = 0;
     let mut newest: Option<Superblock> = None;
-    let mut unknown = None;
+    let (mut unknown, mut unreadable) = (None, None);
     let len = media.len_bytes();
     let mut sizes = vec![len];
     while let Some(size) = sizes.pop() {
@@ -572,7 +572,8 @@ fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), Start
                 continue;
             }
             bytes_read += BLOCK_BYTES;
-            if media.read(offset, &mut block).is_err() {
+            if let Err(error) = media.read(offset, &mut block) {
+                unreadable = Some(StartError::Device("read", error));
                 continue;
             }
             match Superblock::decode(&block, copy) {
@@ -589,7 +590,10 @@ fn newest_superblock<M: Media>(media: &mut M) -> Result<(Superblock, u64), Start
             }
         }
     }
-    let newest = newest.ok_or_else(|| unknown.map_or(StartError::NotACache, StartError::Format))?;
+    let Some(newest) = newest else {
+        // What could not be read may be a cache: nobody is told to make one there.
+        return Err(unknown.map(StartError::Format).or(unreadable).unwrap_or(StartError::NotACache));
+    };
     check_size(media, &newest.geometry)?;
     Ok((newest, bytes_read))
 }

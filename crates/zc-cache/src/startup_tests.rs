@@ -286,6 +286,9 @@ fn another_device_and_a_shrunk_one_are_refused() {
         unordered: 0,
     };
     assert!(matches!(open_it(&mut blank).0, Err(StartError::NotACache)));
+    // What cannot be read may be one.
+    blank.bad = vec![0];
+    assert!(matches!(open_it(&mut blank).0, Err(StartError::Device("read", ErrorKind::Io))));
     let (mut memory, geometry) = formatted();
     memory.bytes.truncate(usize_from_u64(geometry.device_bytes) - BLOCK);
     assert!(matches!(open_it(&mut memory).0, Err(StartError::Truncated { .. })));

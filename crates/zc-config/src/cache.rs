@@ -33,6 +33,8 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         state_dir: section
             .path("state_dir")
             .map_or_else(|| PathBuf::from(DEFAULT_STATE_DIR), |path| path.value),
+        wait_max_ms: section.duration("wait_max", 10_000, &limits::CACHE_WAIT_MS),
+        required: section.flag("required").unwrap_or(false),
         weu_bytes,
         extent_bytes,
         compression,

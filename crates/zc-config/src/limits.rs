@@ -13,6 +13,8 @@ pub(crate) const SHOWN_CHARS_MAX: usize = 80;
 
 /// Cache size: room for metadata and a few small WEUs, up to every slot of the largest WEU (64 TiB).
 pub(crate) const CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=SLOTS_MAX as u64 * WEU_BYTES_MAX as u64;
+/// Waiting for a cache device at a start: service managers give up after 90 s.
+pub(crate) const CACHE_WAIT_MS: RangeInclusive<u64> = 0..=60_000;
 /// Journal file: 64 blocks and a label at least; a ring has at most 2^18 blocks.
 pub(crate) const JOURNAL_BYTES: RangeInclusive<u64> = 512 << 10..=2 << 30;
 /// Fewest extents in a WEU: below, packing and headers waste more than compression saves.

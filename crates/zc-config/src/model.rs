@@ -207,6 +207,10 @@ pub struct CacheConfig {
     pub journal_bytes: Option<u64>,
     /// Where pairing stamps and the intent log are kept.
     pub state_dir: PathBuf,
+    /// Longest time that a start waits for a cache device that is missing.
+    pub wait_max_ms: u64,
+    /// Do not start without the cache device.
+    pub required: bool,
     /// Size of a WEU.
     pub weu_bytes: u32,
     /// Size of an extent.

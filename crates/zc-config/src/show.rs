@@ -39,6 +39,8 @@ impl Config {
         rows.extend(cache.journal_bytes.map(|bytes| ("journal_size", size(bytes))));
         rows.extend([
             ("state_dir", path(&cache.state_dir)),
+            ("wait_max", duration(cache.wait_max_ms)),
+            ("required", cache.required.to_string()),
             ("weu_size", size(cache.weu_bytes.into())),
             ("extent_size", size(cache.extent_bytes.into())),
             ("compression", text(cache.compression.word())),

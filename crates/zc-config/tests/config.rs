@@ -41,6 +41,7 @@ fn the_defaults_are_these() {
     assert_eq!((cache.weu_bytes, cache.extent_bytes), (2 << 20, 8 << 10));
     assert_eq!((cache.compression, cache.compression_level), (Compression::Lz4, 0));
     assert_eq!((cache.dedup, cache.discard, cache.direct), (true, None, true));
+    assert_eq!((cache.wait_max_ms, cache.required), (10_000, false));
     assert_eq!((cache.read_buffer_bytes, cache.staging_bytes), (4 << 20, 8 << 20));
     assert_eq!((cache.prefetch_max_bytes, cache.region_size), (128 << 10, RegionSize::Auto));
     let [volume] = &config.volumes[..] else { panic!("one volume") };
@@ -68,6 +69,8 @@ fn the_effective_file_reads_back() {
         dirty_low = "80 %"
         dirty_memory = "3 MiB"
         poll_max = "150 us"
+        wait_max = "1 min"
+        required = true
         destage_idle = "1 min"
         destage_writes = 3
         destage_rate = "20 MiB"
@@ -114,6 +117,7 @@ fn the_effective_file_reads_back() {
     assert_eq!(config.cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.cache.shard_cpus, vec![3]);
     assert_eq!(config.cache.compression_level, 7);
+    assert_eq!((config.cache.wait_max_ms, config.cache.required), (60_000, true));
     assert_eq!((config.cache.dirty_high_percent, config.cache.dirty_low_percent), (80, 80));
     assert_eq!((config.cache.destage_bytes_per_s, config.cache.poll_max_us), (20 << 20, 150));
     assert_eq!((config.volumes[0].ack, config.volumes[0].max_dirty_age_ms), (Some(Ack::Durable), 90_000));

@@ -87,8 +87,11 @@ impl CacheDevice {
     /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of. No cache is made
     /// where one is missing that has what volumes lack.
     pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &[Debt]) -> Result<Self, EngineError> {
-        if !config.cache.path.exists() {
-            check_debts(config, debts, None)?;
+        let path = &config.cache.path;
+        if !path.exists() && check_debts(config, debts, None).is_err() {
+            return Err(EngineError::CacheMissing {
+                why: format!("the cache {} does not exist", path.display()),
+            });
         }
         let file = open_cache(config, volumes_bytes)?;
         let journal = open_journal(config, file.len_bytes())?;
@@ -112,13 +115,13 @@ impl CacheDevice {
             (Some(path), Some(journal)) => Some(same_or_opened(config, path, journal)?),
             _ => None,
         };
-        let place = file.path().display();
         let media = &mut FileMedia { cache: &file, journal: journal.as_deref() };
         let superblock = cache_startup::read_superblock(media)
-            .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
+            .map_err(|error| EngineError::of_cache(file.path(), error))?;
         if superblock.uuid != *uuid {
             return Err(EngineError::Refused(format!(
-                "{place} is the cache {}, not {}, which was served here",
+                "{} is the cache {}, not {}, which was served here",
+                file.path().display(),
                 hex(&superblock.uuid),
                 hex(uuid)
             )));
@@ -158,13 +161,12 @@ fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineEr
         SizeOrShare::Percent(percent) => volumes_bytes / 100 * percent,
     });
     if create_len.is_none() && !cache.path.exists() {
-        return Err(EngineError::Refused(format!(
-            "the cache {} does not exist and cache.size does not say how large it is to be",
-            cache.path.display()
-        )));
+        return Err(EngineError::CacheMissing {
+            why: format!("the cache {} does not exist", cache.path.display()),
+        });
     }
     let options = OpenOptions { direct: cache.direct, write: true, create_len };
-    let file = BlockFile::open(&cache.path, options)?;
+    let file = BlockFile::open(&cache.path, options).map_err(EngineError::of_cache_device)?;
     reserve(&file)?;
     Ok(file)
 }
@@ -196,7 +198,7 @@ fn open_journal(config: &Config, cache_bytes: u64) -> Result<Option<BlockFile>, 
     let create_len =
         config.cache.journal_bytes.unwrap_or_else(|| Geometry::journal_device_bytes(cache_bytes));
     let options = OpenOptions { direct: config.cache.direct, write: true, create_len: Some(create_len) };
-    let file = BlockFile::open(path, options)?;
+    let file = BlockFile::open(path, options).map_err(EngineError::of_cache_device)?;
     reserve(&file)?;
     Ok(Some(file))
 }
@@ -213,12 +215,14 @@ fn find_or_format(
         Ok(superblock) => Ok(superblock),
         Err(cache_startup::StartError::NotACache) if is_blank(file)? => {
             check_debts(config, debts, None)?;
-            format(config, file, journal)
+            let bytes = file.len_bytes();
+            tracing::info!("formatting {place} as a cache of {bytes} bytes");
+            format(config, file, journal, uuid::Uuid::new_v4().into_bytes())
         }
         Err(cache_startup::StartError::NotACache) => Err(EngineError::Refused(format!(
             "{place} holds no cache, but something else; `zcctl format` makes a cache of it and destroys what is there"
         ))),
-        Err(error) => Err(EngineError::Refused(format!("{place}: {error}"))),
+        Err(error) => Err(EngineError::of_cache(file.path(), error)),
     }
 }
 
@@ -229,7 +233,8 @@ fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
     }
     let block = u64::from(BLOCK_BYTES);
     let len = file.len_bytes().min(BLANK_BYTES) / block * block;
-    Ok(file.read_blocking(0, usize_from_u64(len))?.iter().all(|&byte| byte == 0))
+    let start = file.read_blocking(0, usize_from_u64(len)).map_err(EngineError::of_cache_device)?;
+    Ok(start.iter().all(|&byte| byte == 0))
 }
 
 /// Refuses a journal that is too small for the cache, or another's; false for a blank file in place of a lost one.
@@ -242,7 +247,7 @@ fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, 
             format!("the journal {place} has {have} bytes, the cache needs {needed}: it was truncated");
         return Err(EngineError::Refused(text));
     }
-    let label = JournalLabel::decode(&journal.read_blocking(0, BLOCK)?);
+    let label = JournalLabel::decode(&journal.read_blocking(0, BLOCK).map_err(EngineError::of_cache_device)?);
     if label == Ok(JournalLabel::of(superblock)) {
         return Ok(true);
     }
@@ -257,7 +262,13 @@ fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, 
     )))
 }
 
-fn format(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Result<Superblock, EngineError> {
+/// Makes an empty cache with this identity.
+pub(crate) fn format(
+    config: &Config,
+    file: &BlockFile,
+    journal: Option<&BlockFile>,
+    uuid: [u8; 16],
+) -> Result<Superblock, EngineError> {
     let place = file.path().display();
     if let Some(journal) = journal
         && !is_blank(journal)?
@@ -281,14 +292,13 @@ fn format(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Res
     .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
     let options = cache_startup::FormatOptions {
         geometry,
-        uuid: uuid::Uuid::new_v4().into_bytes(),
+        uuid,
         fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
         label: String::new(),
         now_unix_s: unix_s(),
     };
-    tracing::info!("formatting {place} as a cache of {} bytes", options.geometry.device_bytes);
     cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
-        .map_err(|error| EngineError::Refused(format!("{place}: {error}")))
+        .map_err(|error| EngineError::of_cache(file.path(), error))
 }
 
 /// What was chosen when the cache was formatted cannot be chosen again.

@@ -55,11 +55,11 @@ impl Closer {
                 }
             }
         })?;
-        let place = shard.device.file.path().display();
+        let place = shard.device.file.path();
         let mut media = FileMedia { cache: &shard.device.file, journal: shard.device.journal.as_deref() };
         let journal_next = shard.manager.journal_next();
         cache_startup::mark_clean(&mut media, &self.custody.superblock(), journal_next)
-            .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
+            .map_err(|error| EngineError::of_cache(place, error))?;
         // Last: whoever is cut off before finds a session that ended in order, or one that did not, but never a device
         // that lags behind what is remembered of it.
         self.custody.state().update(|state| {

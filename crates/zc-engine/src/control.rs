@@ -46,6 +46,8 @@ pub(crate) struct Control {
     pub(crate) config: Config,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) custody: Arc<Custody>,
+    /// The daemon was started without its cache device.
+    pub(crate) without_cache: bool,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) addresses: Vec<String>,
@@ -83,6 +85,8 @@ pub(crate) struct Shared {
     /// Connections that the ring has places for.
     connections_most: u32,
     pub(crate) custody: Arc<Custody>,
+    /// The daemon was started without its cache device.
+    pub(crate) without_cache: bool,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) registry: Arc<Registry>,
     addresses: Vec<String>,
@@ -150,6 +154,7 @@ impl ControlHandle {
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
             custody: control.custody,
+            without_cache: control.without_cache,
             mailbox: control.mailbox,
             registry: control.registry,
             addresses: control.addresses,

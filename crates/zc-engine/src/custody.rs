@@ -48,7 +48,7 @@ impl OnMedia {
     }
 
     fn fail(&self, error: cache_startup::StartError) -> EngineError {
-        EngineError::Refused(format!("{}: {error}", self.cache.path().display()))
+        EngineError::of_cache(self.cache.path(), error)
     }
 }
 

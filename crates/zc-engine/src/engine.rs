@@ -118,7 +118,7 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max));
         let tls = crate::tls::load(&config.nbd)?;
-        let Opened { mut parts, closer, control_socket, volumes, custody, ublk } =
+        let Opened { mut parts, closer, control_socket, volumes, custody, ublk, without_cache } =
             startup::open(&passed.without_sockets(config), options)?;
         let connection = passed.take_up(config, &mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
@@ -149,6 +149,7 @@ impl Engine {
             config: config.clone(),
             volumes,
             custody,
+            without_cache,
             mailbox: Arc::clone(&mailbox),
             registry: Arc::clone(&registry),
             addresses: addresses.clone(),

@@ -1,7 +1,10 @@
 //! Errors of starting and running an engine.
 
 use std::io;
+use std::path::Path;
 
+use zc_cache::startup::StartError;
+use zc_core::ErrorKind;
 use zc_io::IoError;
 
 /// Why an engine did not start or did not end well. One sentence that a user can act on; the source has the rest.
@@ -14,6 +17,12 @@ pub enum EngineError {
     /// Somebody else has it.
     #[error("{0}")]
     InUse(String),
+    /// The cache device is not there, or cannot be read. Nothing was changed.
+    #[error("{why}")]
+    CacheMissing {
+        /// What is missing.
+        why: String,
+    },
     /// A device, file or socket failed.
     #[error("{what}{}", reason(.source))]
     Io {
@@ -48,6 +57,22 @@ impl EngineError {
         Self::Io { what: what.into(), source: source.into() }
     }
 
+    /// Of the cache device or its journal's, when it was opened or read: one that does not work is as good as none.
+    pub(crate) fn of_cache_device(error: IoError) -> Self {
+        let failed = error.kind() == ErrorKind::Io && std::error::Error::source(&error).is_some();
+        let error = Self::File(error);
+        if failed && !error.is_in_use() { Self::CacheMissing { why: error.to_string() } } else { error }
+    }
+
+    /// Of what is on the cache device at `place`.
+    pub(crate) fn of_cache(place: &Path, error: StartError) -> Self {
+        let why = format!("{}: {error}", place.display());
+        match error {
+            StartError::Device(..) => Self::CacheMissing { why },
+            _ => Self::Refused(why),
+        }
+    }
+
     pub(crate) fn thread(what: &str, source: io::Error) -> Self {
         Self::io(format!("cannot start the thread of {what}"), source)
     }
@@ -65,7 +90,7 @@ impl EngineError {
             Self::Io { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
             // A lock that is held, or a device that is open exclusively.
             Self::File(error) => error.to_string().starts_with("cannot lock ") || is_busy(error),
-            Self::Refused(_) | Self::DataPlane(_) => false,
+            Self::Refused(_) | Self::CacheMissing { .. } | Self::DataPlane(_) => false,
         }
     }
 }

@@ -199,6 +199,8 @@ impl Shard {
 
     fn note(&mut self, note: Note) {
         match note {
+            // It was said at the start.
+            Note::CacheFailed { .. } if self.cache_missing => {}
             Note::CacheFailed { during, error } => {
                 let text = format!("the cache device failed ({during:?}): {error}");
                 tracing::error!("{text}; volumes go on without the cache");

@@ -65,6 +65,7 @@ mod resize;
 mod settings;
 mod shard;
 mod sparse;
+mod stand_in;
 mod startup;
 mod state_dir;
 mod stats;

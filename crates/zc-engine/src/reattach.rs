@@ -98,6 +98,11 @@ impl Shared {
         if self.stats().await?.cache_healthy {
             return Err("the cache device is in use and works".to_owned());
         }
+        if self.without_cache {
+            return Err("this daemon was started without its cache device; when that is back, restart the daemon (what \
+                        uses block devices of ublk waits meanwhile)"
+                .to_owned());
+        }
         let served = Served { config: in_force.config.clone(), volumes: in_force.volumes.clone() };
         let looked = self.look(false).await?;
         let (first, custody) = (served.clone(), Arc::clone(&self.custody));

@@ -110,6 +110,8 @@ pub(crate) struct ShardParts {
     pub(crate) event: EventFd,
     pub(crate) clock: Clock,
     pub(crate) restart_bytes_read: u64,
+    /// Why something stands in for the cache device.
+    pub(crate) cache_missing: Option<String>,
 }
 
 /// A running shard.
@@ -191,6 +193,8 @@ pub(crate) struct Shard {
     /// Requests are held back.
     pub(crate) pause: Option<Pause>,
     pub(crate) restart_bytes_read: u64,
+    /// Something stands in for the cache device.
+    pub(crate) cache_missing: bool,
     pub(crate) loaded_ms: Option<u64>,
     last_tick_ms: u64,
     last_event_ms: u64,
@@ -265,7 +269,8 @@ impl Shard {
             metrics: Metrics::default(),
             read_path: Path::Miss,
             stopping: Stopping::Running,
-            cache_fault: None,
+            cache_missing: parts.cache_missing.is_some(),
+            cache_fault: parts.cache_missing,
             taps: 0,
             pause: None,
             drops: Vec::new(),
@@ -311,6 +316,9 @@ impl Shard {
         let mut actions = Vec::new();
         self.manager.begin(self.clock.now_ms(), &mut actions);
         self.carry_out(&mut actions);
+        if self.cache_missing {
+            self.events.push_back(Event::DeviceLost);
+        }
         self.events.push_back(Event::Tick { now_ms: self.clock.now_ms() });
         self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
         for listener in 0..self.listeners.len() {

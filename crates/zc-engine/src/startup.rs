@@ -2,13 +2,13 @@
 //!
 //! Job, in this order: check what can be checked without opening; open origins and the cache (locked); judge whether
 //! they belong together; bind the sockets; only then begin a session on the cache. A refusal up to that point leaves
-//! everything as it was, but for a cache file or origin that the configuration asked to be created.
+//! everything as it was, but for a cache file or origin that the configuration asked to be created. A cache that is
+//! missing is waited for; then it goes on without (`stand_in`), if it may.
 //!
 //! What it does not do: read WEU headers or compare a sample of cached extents with the origin (the manager does both
 //! while clients are served).
 
 use std::os::unix::net::UnixListener;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use zc_io::{BlockFile, EventFd, Identity};
 use zc_origin::{Origin, OriginOptions};
 
 use crate::access::Export;
-use crate::cache_device::{CacheDevice, Debt};
+use crate::cache_device::{CacheDevice, Debt, check_debts};
 use crate::clock::Clock;
 use crate::close::Closer;
 use crate::commands::Mailbox;
@@ -36,12 +36,14 @@ use crate::places::check_distinct;
 use crate::registry::{Registry, VolumeInfo};
 use crate::settings;
 use crate::shard::{Device, ShardParts, Volume};
+use crate::stand_in;
 use crate::state_dir::{self, State, StateDir, VolumeState};
 use crate::ublk_control::Plan;
 
-/// How often, and after which pause, something that is in use is tried again: 5 s together.
+/// How often, and after which pause, something that is in use is tried again: 5 s together. A missing cache is looked for
+/// in the same rhythm.
 const IN_USE_ATTEMPTS: u32 = 100;
-const IN_USE_PAUSE: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything that was opened.
 pub(crate) struct Opened {
@@ -53,6 +55,8 @@ pub(crate) struct Opened {
     pub(crate) custody: Arc<Custody>,
     /// What each volume would be as a ublk device.
     pub(crate) ublk: Vec<Plan>,
+    /// The cache device is missing, and something else stands in for it.
+    pub(crate) without_cache: bool,
 }
 
 struct Sockets {
@@ -72,26 +76,39 @@ struct Prepared {
 }
 
 /// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
-/// last operations of its ring have ended, a moment after the process is gone.
+/// last operations of its ring have ended, a moment after the process is gone. So it is with a cache device that was
+/// here before and is not found yet.
 fn prepare_patiently(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
     let mut attempts = IN_USE_ATTEMPTS;
+    let mut waits = u128::from(config.cache.wait_max_ms) / PAUSE.as_millis();
+    let mut is_told = false;
     loop {
         match prepare(config, options) {
-            Err(error) if error.is_in_use() && attempts > 0 => {
-                attempts -= 1;
-                pause();
+            Err(error) if error.is_in_use() && attempts > 0 => attempts -= 1,
+            Err(EngineError::CacheMissing { why }) if waits > 0 && last_cache(config)?.is_some() => {
+                waits -= 1;
+                if !std::mem::replace(&mut is_told, true) {
+                    tracing::warn!("{why}; waiting up to {} ms for it", config.cache.wait_max_ms);
+                }
             }
             result => return result,
         }
+        pause();
     }
+}
+
+/// The cache that served the origins last, as the state directory knows it.
+fn last_cache(config: &Config) -> Result<Option<[u8; 16]>, EngineError> {
+    let places = stand_in::places(config, &open_existing_origins(config)?, false)?;
+    state_dir::last_of(&config.cache.state_dir, &places)
 }
 
 #[expect(
     clippy::disallowed_methods,
-    reason = "the kernel tells nobody when it has closed the files of a killed process"
+    reason = "the kernel tells nobody when it has closed the files of a killed process, or found a device"
 )]
 fn pause() {
-    std::thread::sleep(IN_USE_PAUSE);
+    std::thread::sleep(PAUSE);
 }
 
 fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
@@ -153,7 +170,7 @@ fn debts(
     for owed in state_dir::owed(&config.cache.state_dir)? {
         for (volume, origin) in config.volumes.iter().zip(origins) {
             let mark = origin.as_ref().map(Origin::identity).transpose()?.map(|found| pairing::mark(&found));
-            if !owed.is_of(&absolute(&volume.origin), mark.as_ref()) {
+            if !owed.is_of(&state_dir::absolute(&volume.origin), mark.as_ref()) {
                 continue;
             }
             if options.drop_dirty.contains(&volume.name) {
@@ -174,9 +191,45 @@ fn debts(
 
 /// Opens everything.
 pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
-    let clock = Clock::new();
     // Without io_uring nothing works: better said now than by the data plane's thread.
     zc_io::probe()?;
+    match open_with(config, options, None) {
+        Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, why),
+        result => result,
+    }
+}
+
+/// Opens everything but the cache device, if it was seen before and owes nothing.
+fn open_without_cache(config: &Config, options: &EngineOptions, why: String) -> Result<Opened, EngineError> {
+    let Some(last) = last_cache(config)? else {
+        let cache = &config.cache;
+        let hint = if cache.size.is_none() && !cache.path.exists() {
+            ", and cache.size does not say how large a new one is to be"
+        } else {
+            ""
+        };
+        return Err(EngineError::Refused(format!("{why}{hint}")));
+    };
+    let origins = open_existing_origins(config)?;
+    check_debts(config, &debts(config, options, &origins)?, None)
+        .map_err(|error| EngineError::Refused(format!("{why}; {error}")))?;
+    if config.cache.required {
+        return Err(EngineError::CacheMissing { why });
+    }
+    state_dir::disown(&config.cache.state_dir, &stand_in::places(config, &origins, true)?)?;
+    drop(origins);
+    let with_stand_in = stand_in::make(config, &last)?;
+    tracing::error!("{why}; volumes are served from their origins alone until a restart finds the cache");
+    open_with(&with_stand_in, options, Some(why))
+}
+
+/// Opens everything. `missing`: why the cache of the configuration stands in for another.
+fn open_with(
+    config: &Config,
+    options: &EngineOptions,
+    missing: Option<String>,
+) -> Result<Opened, EngineError> {
+    let clock = Clock::new();
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
         prepare_patiently(config, options)?;
     create_origins(config, &mut origins)?;
@@ -187,6 +240,9 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     let write_back: Vec<String> = write_back.map(|volume| volume.name.clone()).collect();
     record_pairing(config, &custody, &session, &facing, &paired, &given_up, &write_back)?;
     warn_of_unserved(config, &custody);
+    if missing.is_none() {
+        stand_in::clear(config, &device.superblock.uuid);
+    }
     let registry = Arc::new(Registry::default());
     let Served { volumes, exports, ublk } =
         served(config, &registry, origins, &paired, &sizes, &device.superblock);
@@ -214,9 +270,12 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
         event,
         clock,
         restart_bytes_read: session.bytes_read,
+        cache_missing: missing,
     };
+    let without_cache = parts.cache_missing.is_some();
     let closer = Closer { custody: Arc::clone(&custody) };
-    Ok(Opened { parts, closer, control_socket: sockets.control, volumes: named, custody, ublk })
+    let control_socket = sockets.control;
+    Ok(Opened { parts, closer, control_socket, volumes: named, custody, ublk, without_cache })
 }
 
 /// Begins a session. What the operator gave up of each volume's epochs comes with it.
@@ -516,7 +575,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
         intent_journal: intents.as_ref().map_or(JournalSeq(0), |(journal, _)| *journal),
     };
     let mut records = Vec::new();
-    let fail = |error| EngineError::Refused(format!("{}: {error}", file.path().display()));
+    let fail = |error| EngineError::of_cache(file.path(), error);
     let mut opened = cache_startup::look(&mut device.media(), &options, &mut |record| records.push(*record))
         .map_err(fail)?;
     if !opened.start.dirty_complete {
@@ -572,7 +631,7 @@ pub(crate) fn record_pairing(
         });
         // Unequal until the next clean stop if the volume starts cold: see `pairing`.
         let stamp = if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp };
-        let path = absolute(&volume.origin);
+        let path = state_dir::absolute(&volume.origin);
         let (dirty, origin) = (paired.may_be_dirty, pairing::mark(identity));
         let given_up = given_up.get(&paired.id).copied().unwrap_or(0);
         let incomplete = paired.incomplete;
@@ -607,10 +666,6 @@ pub(crate) fn record_pairing(
     let stamps = paired.iter().zip(&config.volumes);
     custody.set_stamps(stamps.map(|(paired, volume)| (volume.name.clone(), paired.stamp)).collect());
     Ok(())
-}
-
-fn absolute(path: &Path) -> std::path::PathBuf {
-    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// The kernel's boot identity; zero where there is none, which matches nothing valid.

@@ -51,6 +51,19 @@ pub(crate) struct VolumeState {
     pub(crate) incomplete: bool,
 }
 
+impl VolumeState {
+    /// Whether it is about this origin: the same place or, as devices have none that lasts, the same file.
+    fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
+        let known = &self.origin;
+        let is_file = |mark: &OriginMark| !mark.is_block && !known.is_block;
+        let same = |mark: &OriginMark| is_file(mark) && (mark.dev, mark.inode) == (known.dev, known.inode);
+        self.path == path || mark.is_some_and(same)
+    }
+}
+
+/// An origin as it is found: its absolute path and, if it is there, its mark.
+pub(crate) type Place = (PathBuf, Option<OriginMark>);
+
 /// What an origin lacks and a cache has, as the state directory remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Owed {
@@ -65,12 +78,9 @@ pub(crate) struct Owed {
 }
 
 impl Owed {
-    /// Whether it is this origin's: the same place or, as devices have none that lasts, the same file.
+    /// Whether it is this origin's.
     pub(crate) fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
-        let known = &self.entry.origin;
-        let is_file = |mark: &OriginMark| !mark.is_block && !known.is_block;
-        let same = |mark: &OriginMark| is_file(mark) && (mark.dev, mark.inode) == (known.dev, known.inode);
-        self.entry.path == path || mark.is_some_and(same)
+        self.entry.is_of(path, mark)
     }
 
     /// Forgets it: what only that cache has is given up.
@@ -87,22 +97,8 @@ impl Owed {
 
 /// All that the caches of a state directory owe to origins.
 pub(crate) fn owed(dir: &Path) -> Result<Vec<Owed>, EngineError> {
-    let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(fail(error)),
-    };
     let mut owed = Vec::new();
-    for entry in entries {
-        let file = entry.map_err(fail)?.path();
-        let cache = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let is_state = file.extension().is_some_and(|extension| extension == "json")
-            && cache.len() == 32
-            && cache.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_state {
-            continue;
-        }
+    for (cache, file) in files(dir)? {
         for (volume, entry) in read_state(&file)?.volumes {
             if entry.dirty {
                 owed.push(Owed { cache: cache.clone(), file: file.clone(), volume, entry });
@@ -110,6 +106,64 @@ pub(crate) fn owed(dir: &Path) -> Result<Vec<Owed>, EngineError> {
         }
     }
     Ok(owed)
+}
+
+/// The identity of the cache that last served one of these origins, if there was one.
+pub(crate) fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>, EngineError> {
+    let mut newest = None;
+    for (cache, file) in files(dir)? {
+        let state = read_state(&file)?;
+        let is_known =
+            |entry: &VolumeState| origins.iter().any(|(path, mark)| entry.is_of(path, mark.as_ref()));
+        if !state.volumes.values().any(is_known) {
+            continue;
+        }
+        let changed = std::fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
+        let uuid = uuid::Uuid::try_parse(&cache).map(uuid::Uuid::into_bytes).ok();
+        newest = newest.max(uuid.map(|uuid| (changed, uuid)));
+    }
+    Ok(newest.map(|(_, uuid)| uuid))
+}
+
+/// What any cache holds of these origins is not to be trusted when it is back: they are written without it.
+pub(crate) fn disown(dir: &Path, origins: &[Place]) -> Result<(), EngineError> {
+    for (_, file) in files(dir)? {
+        let mut state = read_state(&file)?;
+        let mut any = false;
+        for entry in state.volumes.values_mut() {
+            if origins.iter().any(|(path, mark)| entry.is_of(path, mark.as_ref())) {
+                entry.stamp = entry.stamp.wrapping_add(1);
+                any = true;
+            }
+        }
+        if any {
+            replace(&file, &state)
+                .map_err(|source| EngineError::io(format!("cannot write {}", file.display()), source))?;
+        }
+    }
+    Ok(())
+}
+
+/// The caches that a state directory knows: identity as text, and file.
+fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
+    let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(fail)?.path();
+        let cache = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_state = file.extension().is_some_and(|extension| extension == "json")
+            && cache.len() == 32
+            && cache.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_state {
+            files.push((cache, file));
+        }
+    }
+    Ok(files)
 }
 
 fn read_state(path: &Path) -> Result<State, EngineError> {
@@ -204,6 +258,11 @@ impl StateDir {
     }
 }
 
+/// A path as the state directory keeps it.
+pub(crate) fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn parse(bytes: &[u8]) -> Result<State, String> {
     let state: State = serde_json::from_slice(bytes).map_err(|error| format!("damaged ({error})"))?;
     if state.version == VERSION {
@@ -264,6 +323,31 @@ mod tests {
         one.forget().unwrap();
         assert_eq!(owed(dir.path()).unwrap(), []);
         assert_eq!(StateDir::open(dir.path(), &[1; 16]).unwrap().snapshot().volumes["a"].stamp, 8);
+    }
+
+    #[test]
+    fn the_last_cache_of_an_origin_is_found_and_all_caches_of_it_are_disowned() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |path: &str| vec![(PathBuf::from(path), None)];
+        assert_eq!(last_of(&dir.path().join("none"), &place("/srv/a")).unwrap(), None);
+        for (uuid, paths) in [([7; 16], ["/srv/a", "/srv/b"]), ([3; 16], ["/srv/a", "/srv/c"])] {
+            let state = StateDir::open(dir.path(), &uuid).unwrap();
+            let entries = paths.map(|path| (path.to_owned(), entry(path, false)));
+            state.update(|state| state.volumes.extend(entries)).unwrap();
+            // The one that is written first was used last.
+            let file = File::options().write(true).open(&state.path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(u64::from(uuid[0])))
+                .unwrap();
+        }
+        assert_eq!(last_of(dir.path(), &place("/srv/a")).unwrap(), Some([7; 16]));
+        assert_eq!(last_of(dir.path(), &place("/srv/c")).unwrap(), Some([3; 16]));
+        assert_eq!(last_of(dir.path(), &place("/srv/d")).unwrap(), None);
+        disown(dir.path(), &place("/srv/a")).unwrap();
+        let stamps = |uuid| {
+            let volumes = StateDir::open(dir.path(), &uuid).unwrap().snapshot().volumes;
+            volumes.values().map(|entry| entry.stamp).collect::<Vec<_>>()
+        };
+        assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![8, 7]));
     }
 
     #[test]

@@ -83,11 +83,15 @@ impl BlockFile {
     /// Opens `path`.
     ///
     /// # Errors
-    /// When it does not exist, is neither a regular file nor a block device, or is in use; the text says by whom.
+    /// When it does not exist and is not to be created (below `/dev` nothing is), is neither a regular file nor a block
+    /// device, or is in use; the text says by whom.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Self, IoError> {
         let fail = |error| IoError::from_io("open", path.display().to_string(), error);
         let known = match std::fs::metadata(path) {
             Ok(metadata) => Some(kind_of_type(path, metadata.file_type())?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_for_devices(path) => {
+                return Err(fail(error).because("no such device"));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound && options.create_len.is_some() => None,
             Err(error) => return Err(fail(error)),
         };
@@ -351,6 +355,11 @@ fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::
 }
 
 /// Whether a block device takes no writes, although it can be opened for them.
+/// Whether what is missing there would be a device. A file made in its place would be one in memory.
+fn is_for_devices(path: &Path) -> bool {
+    path.starts_with("/dev") && !path.starts_with("/dev/shm")
+}
+
 fn is_write_protected(metadata: &std::fs::Metadata) -> bool {
     let device = metadata.rdev();
     in_use::read_only(rustix::fs::major(device), rustix::fs::minor(device)).unwrap_or(false)

@@ -19,6 +19,7 @@ pub const REQUIRED: &[&str] = &[
     "event Compared",
     "event Tick",
     "event Configure",
+    "event DeviceLost",
     "event Stop",
     "power cuts",
     "kills",

@@ -201,6 +201,10 @@ impl World {
         self.now_ms += self.rng.random_range(1..40);
         let now_ms = self.now_ms;
         self.event(Event::Tick { now_ms });
+        // Mostly the manager finds out by itself.
+        if self.is_dead() && now_ms.is_multiple_of(8) {
+            self.event(Event::DeviceLost);
+        }
     }
 
     pub(crate) fn in_flight(&self) -> usize {
@@ -392,6 +396,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::Destage { .. } => "event Destage",
         Event::DropDirty { .. } => "event DropDirty",
         Event::AcceptLoss { .. } => "event AcceptLoss",
+        Event::DeviceLost => "event DeviceLost",
         Event::Stop => "event Stop",
     }
 }
