@@ -3,9 +3,10 @@
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
 use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use zc_tests::{DataGen, MIB, World, program, read_file, run_ok, same};
+use zc_tests::{DataGen, MIB, Mount, World, program, read_file, run_ok, same};
 
 /// A daemon that must refuse: exit code 2, nothing on standard output, and each of `says` on one line.
 fn refuses(config: &Path, says: &[&str]) {
@@ -145,6 +146,114 @@ fn a_reload_changes_the_mode_and_names_what_it_cannot_change() {
     let answer = world.control(&json!({ "cmd": "reload" }));
     assert!(answer["ok"] == false && answer["error"].to_string().contains(":2"), "{answer}");
     world.connect("disk").write(0, &[1; 4096]).expect("it goes on serving");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_reload_names_the_mode_that_it_sets_back() {
+    let world = World::new(16, 16);
+    let daemon = world.start();
+    assert_eq!(world.zcctl_output(&["set-mode", "disk", "pass-through"]).status.code(), Some(0));
+    let answer = world.control(&json!({ "cmd": "reload" }));
+    assert_eq!(answer["applied"], json!(["volume \"disk\": mode"]), "{answer}");
+    assert_eq!(world.status()["volumes"][0]["info"]["mode"], "write-through");
+    let answer = world.control(&json!({ "cmd": "reload" }));
+    assert_eq!(answer["applied"], json!([]), "{answer}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn answers_about_dirty_data_name_volumes_that_there_are_and_do_not_contradict_each_other() {
+    let world = World::new(16, 16);
+    for flag in ["--drop-dirty", "--trust-dirty"] {
+        let said = world.refused(&[flag, "nope"]);
+        assert!(said.contains("\"nope\"") && said.contains("there are disk"), "{said}");
+    }
+    let said = world.refused(&["--drop-dirty", "disk", "--trust-dirty", "disk"]);
+    assert!(said.contains("both trusted and dropped"), "{said}");
+    assert!(!world.cache_file().exists());
+}
+
+#[test]
+fn a_cache_file_has_its_space_when_it_is_made_or_is_not_made() {
+    let mut world = World::new(16, 16);
+    let daemon = world.start();
+    let file = std::fs::metadata(world.cache_file()).expect("it was made");
+    assert!(file.blocks() * 512 >= 16 * MIB, "{} blocks of 512 bytes", file.blocks());
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // In a file system that is smaller.
+    let small = Mount::new(&["-t", "tmpfs", "-o", "size=8m", "tmpfs"], world.path("small"));
+    world.cache.push_str("direct = false\n");
+    world.cache_path = small.path().join("cache.img");
+    let said = world.refused(&["--cold"]);
+    assert!(said.contains("there is no room for") && said.contains("small/cache.img"), "{said}");
+    assert!(!world.cache_file().exists(), "a file was left behind");
+}
+
+#[test]
+fn a_block_device_that_is_read_only_is_refused_at_the_start() {
+    let mut world = World::new(16, 16);
+    let image = world.path("image");
+    let file = std::fs::File::create(&image).expect("cannot make an image");
+    file.set_len(16 * MIB).expect("cannot make an image");
+    let device = run_ok(Command::new("losetup").args(["--read-only", "--show", "--find"]).arg(&image)).stdout;
+    let device = String::from_utf8(device).expect("a path").trim().to_owned();
+    world.volumes[0].2 = format!("origin = \"{device}\"\n");
+    let origin = Command::new(program("zcached")).arg("--config").arg(world.configure()).output();
+    world.volumes[0].2.push_str("mode = \"read-only\"\n");
+    let daemon = world.start();
+    let end = daemon.terminate();
+    run_ok(Command::new("losetup").args(["--detach", &device]));
+    let origin = origin.expect("cannot start zcached");
+    let said = String::from_utf8_lossy(&origin.stderr);
+    assert_eq!(origin.status.code(), Some(1), "{said}");
+    assert!(said.contains(&device) && said.contains("the device is read-only"), "{said}");
+    assert_eq!(end.code(), Some(0), "as a read-only volume it is served");
+}
+
+#[test]
+fn zcctl_stop_returns_when_the_daemon_has_ended() {
+    let world = World::new(16, 16);
+    // Ended, whether or not its parent has asked for its status.
+    let has_ended = |pid: u32| match std::fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) => stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')),
+        Err(_) => true,
+    };
+    let daemon = world.start();
+    world.connect("disk").write(0, &DataGen::new(1, 8192).mixed(1024)).expect("write");
+    let output = world.zcctl_output(&["stop"]);
+    assert!(has_ended(daemon.pid()), "{output:?}");
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"stopped\n"[..]));
+    assert_eq!(daemon.wait().code(), Some(0));
+    let daemon = world.start();
+    let output = world.zcctl_output(&["stop", "--no-wait"]);
+    assert_eq!((output.status.code(), &output.stdout[..]), (Some(0), &b"stopping\n"[..]));
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+#[test]
+fn what_clients_ask_is_counted_for_each_volume() {
+    let mut world = World::new(16, 16);
+    world.volumes.push(("other".to_owned(), MIB, String::new()));
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    client.write(0, &DataGen::new(1, 8192).mixed(8)).expect("write");
+    world.inserted();
+    client.read(0, 8192).expect("a hit");
+    client.read(8 * MIB, 4096).expect("a miss");
+    client.flush().expect("flush");
+    let status = world.status();
+    let (disk, other) = (&status["volumes"][0]["traffic"], &status["volumes"][1]["traffic"]);
+    let expected = json!({
+        "reads": 2, "read_bytes": 12288, "hits": 1, "misses": 1, "mixed": 0, "writes": 1, "write_bytes": 65536,
+        "trims": 0, "trim_bytes": 0, "flushes": 1, "failed": 0, "origin_errors": 0,
+    });
+    assert_eq!(*disk, expected);
+    assert!(other.as_object().is_some_and(|counts| counts.values().all(|count| *count == 0)), "{other}");
+    assert_eq!(world.stats()["volumes"]["disk"], expected);
+    let slots = &status["cache"]["slots"];
+    assert!(slots[0].as_u64() >= Some(1) && slots[0].as_u64() < slots[1].as_u64(), "{slots}");
+    assert_eq!(status["stopping"], false);
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 

@@ -98,6 +98,7 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     let progress = Progress { first: Look::of(&answer["uptime_ms"], &answer["dirty"])? };
     let shows = std::io::stderr().is_terminal() && !daemon.json;
     let mut now = progress.first;
+    let mut is_told = false;
     while !progress.is_done(&now) && !now.fenced {
         poll(&mut [], Some(&PAUSE)).context("cannot wait")?;
         let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
@@ -105,6 +106,13 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
         if shows {
             // Back to the start of the line, and clear it.
             write!(std::io::stderr(), "\r\u{1b}[K{}", progress.line(&now))?;
+        } else if now.refused > progress.first.refused && !std::mem::replace(&mut is_told, true) {
+            let name = text::clean(volume);
+            writeln!(
+                std::io::stderr(),
+                "zcctl: the origin of volume {name} has errors; what it refuses is tried again until it does not, also \
+                 when this command is interrupted"
+            )?;
         }
     }
     if shows && now != progress.first {

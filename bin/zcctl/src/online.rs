@@ -178,7 +178,9 @@ fn string(value: &Value) -> String {
 
 fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let cache = &answer["cache"];
-    let state = if cache["healthy"] == json!(true) {
+    let state = if answer["stopping"] == json!(true) {
+        "stopping".to_owned()
+    } else if cache["healthy"] == json!(true) {
         "healthy".to_owned()
     } else {
         format!("OUT OF ORDER: {}", string(&cache["fault"]))
@@ -193,6 +195,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             ("up", duration(number(&answer["uptime_ms"]))),
             ("cache", string(&cache["path"])),
             ("state", state),
+            ("filled", filled(&cache["slots"])),
             (
                 "index",
                 loaded.map_or_else(|| "loading".to_owned(), |ms| format!("complete after {}", duration(ms))),
@@ -203,7 +206,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     )?;
     let row = |volume: &Value| {
         let info = &volume["info"];
-        let cold = info["cold_reason"].as_str().map(|why| format!("started cold: {why}")).unwrap_or_default();
+        let traffic = &volume["traffic"];
         vec![
             string(&volume["name"]),
             size(number(&info["size_bytes"])),
@@ -211,15 +214,20 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
                 Some(ack) => format!("{}, {ack} ack", string(&info["mode"])),
                 None => string(&info["mode"]),
             },
+            share(number(&traffic["hits"]), number(&traffic["reads"])),
             dirty::cell(&volume["dirty"]),
             string(&info["origin"]),
             string(&info["device"]),
-            cold,
+            remarks(info, traffic),
         ]
     };
     let rows: Vec<Vec<String>> = answer["volumes"].as_array().into_iter().flatten().map(row).collect();
     writeln!(out)?;
-    text::table(out, &["volume", "size", "mode", "origin lacks", "origin", "device", ""], &rows)?;
+    text::table(
+        out,
+        &["volume", "size", "mode", "reads hit", "origin lacks", "origin", "device", ""],
+        &rows,
+    )?;
     for kept in answer["unserved_dirty"].as_array().into_iter().flatten() {
         let (name, origin) = (string(&kept["name"]), string(&kept["origin"]));
         let line =
@@ -227,6 +235,24 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         writeln!(out, "  {}", text::clean(&line))?;
     }
     Ok(())
+}
+
+/// How much of the cache device holds something.
+fn filled(slots: &Value) -> String {
+    let (used, all) = (number(&slots[0]), number(&slots[1]));
+    format!("{}, {} of {} write-evict units", share(used, all), count(used), count(all))
+}
+
+/// What of a volume is out of the ordinary.
+fn remarks(info: &Value, traffic: &Value) -> String {
+    let counted = |name: &str, what: &str| {
+        let times = number(&traffic[name]);
+        (times > 0).then(|| format!("{what}: {}", count(times)))
+    };
+    let cold = info["cold_reason"].as_str().map(|why| format!("started cold: {why}"));
+    let failed = counted("failed", "failed requests");
+    let errors = counted("origin_errors", "errors of the origin");
+    [cold, failed, errors].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn connections(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -248,8 +274,10 @@ fn reloaded(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let m = |name: &str| number(&answer["manager"][name]);
-    let (hits, misses) =
-        (m("extent_hits_device") + m("extent_hits_memory") + m("extent_hits_zero"), m("extent_misses"));
+    // What was read ahead came from the origin, too.
+    let ahead = m("prefetched_used");
+    let served = m("extent_hits_device") + m("extent_hits_memory") + m("extent_hits_zero");
+    let asked = served + m("extent_misses") + m("extent_joins");
     let stored = m("insert_stored");
     let found = stored + m("insert_duplicates") + m("insert_zero");
     let written = m("weu_bytes_written")
@@ -265,9 +293,10 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         (
             "hit ratio",
             format!(
-                "{} of {} extent reads",
-                share(hits, hits + misses + m("extent_joins")),
-                count(hits + misses + m("extent_joins"))
+                "{} of {} extent reads; {} more were read ahead",
+                share(served.saturating_sub(ahead), asked),
+                count(asked),
+                share(ahead, asked)
             ),
         ),
         (
@@ -296,6 +325,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     ];
     text::pairs(out, &rows)?;
     writeln!(out)?;
+    traffic_table(&answer["volumes"], out)?;
     dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
         let latency = &answer["latency"][path];
@@ -312,6 +342,40 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let rows: Vec<Vec<String>> = ["hit", "miss", "mixed", "write", "flush"].into_iter().map(row).collect();
     Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
+}
+
+/// What clients asked of each volume.
+fn traffic_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |(name, traffic): (&String, &Value)| {
+        let n = |name: &str| number(&traffic[name]);
+        vec![
+            name.clone(),
+            count(n("reads")),
+            size(n("read_bytes")),
+            share(n("hits"), n("reads")),
+            count(n("writes")),
+            size(n("write_bytes")),
+            count(n("trims")),
+            count(n("flushes")),
+            count(n("failed")),
+            count(n("origin_errors")),
+        ]
+    };
+    let rows: Vec<Vec<String>> = volumes.as_object().into_iter().flatten().map(row).collect();
+    let heading = [
+        "volume",
+        "reads",
+        "read",
+        "hit",
+        "writes",
+        "written",
+        "trims",
+        "flushes",
+        "failed",
+        "origin errors",
+    ];
+    text::table(out, &heading, &rows)?;
+    Ok(writeln!(out)?)
 }
 
 /// What origins lack, if any volume ever had something.
@@ -385,17 +449,27 @@ mod tests {
         let answer = json!({
             "uptime_ms": 1500, "ram_bytes": {"files": 1024, "prints": 1024},
             "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
-                "insert_duplicates": 4, "stored_raw_bytes": 300, "stored_bytes": 100},
+                "insert_duplicates": 4, "prefetched_used": 1, "stored_raw_bytes": 300, "stored_bytes": 100},
             "latency": {"hit": {"count": 3, "p50_us": 12.4}},
+            "volumes": {"vm": {"reads": 8, "hits": 2, "read_bytes": 7 << 20, "origin_errors": 9}},
             "dirty": {"idle": {"bytes": 0}, "db": {"bytes": 3 << 20, "oldest_age_ms": 2500, "fenced": true}},
         });
         let mut out = Vec::new();
         stats(&answer, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(!text.contains("idle"), "{text}");
-        for part in
-            ["75.0 % of 4 extent reads", "3.0 MiB", "2.5 s", "FENCED", "3.00 : 1", "2.0 KiB", "1.5 s", "12"]
-        {
+        for part in [
+            "50.0 % of 4 extent reads; 25.0 % more were read ahead",
+            "7.0 MiB",
+            "25.0 %",
+            "3.0 MiB",
+            "2.5 s",
+            "FENCED",
+            "3.00 : 1",
+            "2.0 KiB",
+            "1.5 s",
+            "12",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

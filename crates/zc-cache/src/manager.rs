@@ -517,6 +517,13 @@ impl CacheManager {
         ]
     }
 
+    /// Slots that hold something, and all.
+    #[must_use]
+    pub fn slots_used(&self) -> (usize, usize) {
+        let all = zc_core::usize_from_u32(self.slots.len());
+        (all - self.slots.free_len() - self.slots.leaving(), all)
+    }
+
     /// Regions marked now, and how many may be.
     #[must_use]
     pub fn active_regions(&self) -> (usize, usize) {

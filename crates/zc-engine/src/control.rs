@@ -347,7 +347,8 @@ impl Shared {
             .iter()
             .filter_map(|(name, _)| {
                 let info = self.registry.volumes.get(name)?;
-                Some(json!({ "name": name, "info": info.value(), "dirty": stats.dirty.get(name) }))
+                let (dirty, traffic) = (stats.dirty.get(name), stats.volumes.get(name));
+                Some(json!({ "name": name, "info": info.value(), "dirty": dirty, "traffic": traffic }))
             })
             .collect();
         let served: Vec<&str> = self.names.iter().map(|(name, _)| name.as_str()).collect();
@@ -355,10 +356,12 @@ impl Shared {
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "uptime_ms": stats.uptime_ms,
+            "stopping": stats.stopping,
             "cache": {
                 "path": self.cache_path,
                 "healthy": stats.cache_healthy,
                 "fault": stats.cache_fault,
+                "slots": stats.slots,
                 "index_loaded_ms": stats.index_loaded_ms,
             },
             "volumes": volumes,

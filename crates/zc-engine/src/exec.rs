@@ -139,6 +139,7 @@ impl Shard {
                 drop(finished.target);
                 let result = finished.result.map_err(|error| {
                     self.metrics.origin_errors += 1;
+                    self.volume_mut(volume).traffic.origin_errors += 1;
                     // The first, then ever fewer: an origin that fails for hours fills no disk with its log.
                     if self.metrics.origin_errors.is_power_of_two() {
                         let count = self.metrics.origin_errors;

@@ -394,10 +394,12 @@ impl Shard {
             Body::Status { .. } => None,
             Body::Plain => (client.asked.command == Command::Flush).then_some(Path::Flush),
         };
-        let started_ns = client.started_ns;
         if let Some(path) = path {
+            let (started_ns, volume, failed) = (client.started_ns, client.volume, client.error.is_some());
+            let Asked { command, length, .. } = client.asked;
             let nanoseconds = self.clock.now_ns().saturating_sub(started_ns);
             self.metrics.record(path, nanoseconds);
+            self.volume_mut(volume).traffic.count(command, path, length, failed);
         }
         self.answer(id);
     }

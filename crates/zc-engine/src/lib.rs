@@ -78,6 +78,6 @@ mod ublk_control;
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
 pub use engine::{Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
 pub use error::EngineError;
-pub use metrics::{Latencies, Latency};
+pub use metrics::{Latencies, Latency, Traffic};
 pub use registry::{Connection, Registry, VolumeInfo};
 pub use stats::{Dirty, Driver, ShardStats};

@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use zc_nbd::server::Command;
 
 /// Longest latency told apart: 100 s.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
@@ -19,6 +20,55 @@ pub(crate) enum Path {
     Write,
     /// Flush.
     Flush,
+}
+
+/// What clients asked of a volume since the start, in the requests that they made.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Reads.
+    pub reads: u64,
+    /// Bytes of reads.
+    pub read_bytes: u64,
+    /// Reads without the origin.
+    pub hits: u64,
+    /// Reads from the origin alone.
+    pub misses: u64,
+    /// Reads from both.
+    pub mixed: u64,
+    /// Writes.
+    pub writes: u64,
+    /// Bytes of writes.
+    pub write_bytes: u64,
+    /// Trims and zeroings.
+    pub trims: u64,
+    /// Bytes of trims and zeroings.
+    pub trim_bytes: u64,
+    /// Flushes.
+    pub flushes: u64,
+    /// Requests of any kind that failed.
+    pub failed: u64,
+    /// Errors of the origin, those of destaging and read-ahead included.
+    pub origin_errors: u64,
+}
+
+impl Traffic {
+    /// Counts a request that has ended.
+    pub(crate) fn count(&mut self, command: Command, path: Path, length: u64, failed: bool) {
+        self.failed += u64::from(failed);
+        match path {
+            Path::Hit => self.hits += 1,
+            Path::Miss => self.misses += 1,
+            Path::Mixed => self.mixed += 1,
+            Path::Flush => self.flushes += 1,
+            Path::Write if command == Command::Write => {
+                (self.writes, self.write_bytes) = (self.writes + 1, self.write_bytes + length);
+            }
+            Path::Write => (self.trims, self.trim_bytes) = (self.trims + 1, self.trim_bytes + length),
+        }
+        if matches!(path, Path::Hit | Path::Miss | Path::Mixed) {
+            (self.reads, self.read_bytes) = (self.reads + 1, self.read_bytes + length);
+        }
+    }
 }
 
 /// Latencies and counters of the data plane.
@@ -143,6 +193,31 @@ fn latency(histogram: &Histogram<u64>) -> Latency {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_counted_by_what_they_asked_and_how_they_were_served() {
+        let mut traffic = Traffic::default();
+        traffic.count(Command::Read, Path::Hit, 10, false);
+        traffic.count(Command::Read, Path::Mixed, 20, true);
+        traffic.count(Command::Write, Path::Write, 4, false);
+        traffic.count(Command::WriteZeroes, Path::Write, 5, false);
+        traffic.count(Command::Trim, Path::Write, 6, true);
+        traffic.count(Command::Flush, Path::Flush, 0, false);
+        let expected = Traffic {
+            reads: 2,
+            read_bytes: 30,
+            hits: 1,
+            mixed: 1,
+            writes: 1,
+            write_bytes: 4,
+            trims: 2,
+            trim_bytes: 11,
+            flushes: 1,
+            failed: 2,
+            ..Traffic::default()
+        };
+        assert_eq!(traffic, expected);
+    }
 
     #[test]
     fn paths_are_kept_apart_and_given_in_microseconds() {

@@ -37,7 +37,7 @@ use crate::limits::{
 };
 use crate::listen::Listener;
 use crate::locks::RangeLocks;
-use crate::metrics::{Metrics, Path};
+use crate::metrics::{Metrics, Path, Traffic};
 use crate::origin_map::{Answers, OriginMap, punches_holes};
 use crate::pause::Pause;
 use crate::peer::Peer;
@@ -63,6 +63,8 @@ pub(crate) struct Volume {
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
     pub(crate) refused: u64,
+    /// What clients asked of it.
+    pub(crate) traffic: Traffic,
     /// Where its requests are noted, if it is recorded.
     pub(crate) tap: Option<Box<Tap>>,
     /// What the manager was told last.

@@ -375,6 +375,7 @@ fn served(
                 zeroes_fast: false,
                 unreadable: 0,
                 refused: 0,
+                traffic: Default::default(),
                 tap: None,
                 config: for_manager,
             },

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use zc_core::VolumeId;
 
-use crate::metrics::Latencies;
+use crate::metrics::{Latencies, Traffic};
 use crate::shard::{Shard, Volume};
 
 /// Counters and gauges of a shard. Sizes are in bytes.
@@ -26,6 +26,12 @@ pub struct ShardStats {
     pub manager: BTreeMap<&'static str, u64>,
     /// RAM of the manager's growing structures.
     pub ram_bytes: BTreeMap<&'static str, u64>,
+    /// The daemon is ending.
+    pub stopping: bool,
+    /// Write-evict units on the cache device, and the most there may be.
+    pub slots: [u64; 2],
+    /// What clients asked, by volume.
+    pub volumes: BTreeMap<String, Traffic>,
     /// What the origin lacks, by volume.
     pub dirty: BTreeMap<String, Dirty>,
     /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
@@ -124,6 +130,7 @@ impl Shard {
     pub(crate) fn stats(&self) -> ShardStats {
         let count = zc_core::u64_from_usize;
         let (regions, regions_max) = self.manager.active_regions();
+        let (slots, slots_max) = self.manager.slots_used();
         let polls = self.ring.poll_stats();
         ShardStats {
             uptime_ms: self.clock.now_ms(),
@@ -133,6 +140,9 @@ impl Shard {
             cache_fault: self.cache_fault.clone(),
             manager: self.manager.stats().named().into_iter().collect(),
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
+            stopping: !self.stopping.is_running(),
+            slots: [count(slots), count(slots_max)],
+            volumes: self.volumes.values().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
             dirty: self.dirty_by_volume(),
             regions_active: [count(regions), count(regions_max)],
             latency: self.metrics.latencies(),
