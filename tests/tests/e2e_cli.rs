@@ -191,6 +191,29 @@ fn a_cache_file_has_its_space_when_it_is_made_or_is_not_made() {
 }
 
 #[test]
+fn settings_that_do_not_do_what_they_say_are_pointed_out() {
+    let mut world = World::new(16, 16);
+    let said =
+        |daemon: &zc_tests::Daemon| String::from_utf8_lossy(&read_file(daemon.log_path())).into_owned();
+    let daemon = world.start();
+    assert!(!said(&daemon).contains("WARN"), "{}", said(&daemon));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // The file stays as large as it is.
+    world.cache = world.cache.replace("16 MiB", "32 MiB");
+    let daemon = world.start();
+    assert!(said(&daemon).contains("has 16 MiB and keeps them: cache.size, 32 MiB"), "{}", said(&daemon));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // 1 MiB of indexes is too little for a gigabyte.
+    let mut world = World::new(16, 16);
+    world.cache = "max_ram = \"1 MiB\"\nlearned_recipes = 0\n".to_owned();
+    let file = std::fs::File::create(world.cache_file()).expect("cannot make the cache");
+    file.set_len(1 << 30).expect("cannot make the cache");
+    let daemon = world.start();
+    assert!(said(&daemon).contains("max_ram, 1 MiB, has places for"), "{}", said(&daemon));
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn a_block_device_that_is_read_only_is_refused_at_the_start() {
     let mut world = World::new(16, 16);
     let image = world.path("image");

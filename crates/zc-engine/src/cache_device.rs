@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
-use zc_config::{Config, SizeOrShare};
+use zc_config::{ByteSize, Config, SizeOrShare};
 use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};
@@ -25,6 +25,7 @@ use crate::media::FileMedia;
 use crate::settings;
 use crate::state_dir::hex;
 
+const MIB: u64 = 1 << 20;
 /// A file of which this much is zero was never used.
 const BLANK_BYTES: u64 = 1 << 20;
 
@@ -82,6 +83,36 @@ impl CacheDevice {
         let is_block = self.file.kind() == FileKind::Block;
         settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block)
             .map_err(|error| EngineError::Refused(error.to_string()))
+    }
+
+    /// Says what of the settings is not as whoever wrote them may think: a size that an existing cache does not have,
+    /// and indexes without a place for as many extents as the device would hold without reduction.
+    pub(crate) fn warn_of_settings(&self, config: &Config, manager: &ManagerConfig) {
+        let len_bytes = self.file.len_bytes();
+        if let Some(SizeOrShare::Bytes(wanted)) = config.cache.size
+            && wanted != len_bytes
+        {
+            tracing::warn!(
+                "the cache {} has {} and keeps them: cache.size, {}, is for one that is made; `zcctl format --force` makes \
+                 a new one",
+                self.file.path().display(),
+                ByteSize(len_bytes),
+                ByteSize(wanted)
+            );
+        }
+        let Geometry { slots, weu_bytes, extent_bytes, .. } = self.superblock.geometry;
+        let indexed_bytes = manager.file_index_entries.saturating_mul(extent_bytes.into());
+        let room_bytes = u64::from(slots) * u64::from(weu_bytes);
+        if indexed_bytes < room_bytes {
+            tracing::warn!(
+                "max_ram, {}, has places for {} of data in extents of {}, the cache has room for {} and more where data \
+                 is reduced: give it more, or make the cache anew with larger extents (`zcctl format --extent-size`)",
+                ByteSize(config.cache.max_ram_bytes),
+                ByteSize(indexed_bytes / MIB * MIB),
+                ByteSize(extent_bytes.into()),
+                ByteSize(room_bytes)
+            );
+        }
     }
 
     /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of. No cache is made

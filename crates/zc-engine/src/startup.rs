@@ -232,6 +232,7 @@ fn open_with(
     let clock = Clock::new();
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
         prepare_patiently(config, options)?;
+    device.warn_of_settings(config, &manager_config);
     create_origins(config, &mut origins)?;
     let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
     let custody = Arc::new(Custody::new(Arc::clone(&state), session.on_media(&device)));
