@@ -44,6 +44,7 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         found.insert("rounded".to_owned(), json!(trace.fitted.rounded));
         found.insert("differing_blocks".to_owned(), json!(trace.fitted.differing));
         found.insert("bad_lines".to_owned(), json!(reader.bad_count()));
+        found.insert("sized_by_other_codecs".to_owned(), json!(sized_by_others(&trace, &config)));
         if let Some(times) = &times {
             found.insert("time".to_owned(), times.to_json());
         }
@@ -59,12 +60,22 @@ pub(crate) fn print(args: &Args, path: &Path) -> anyhow::Result<()> {
         [ram, report.replay_ram_bytes, trace.ram_bytes()].map(|bytes| bytes as f64 / 1e6);
     line("memory", &format!("manager {manager:.1}, devices {devices:.1}, trace {held:.1} MB"));
     line("speed", &format!("{per_second:.0} requests/s"));
-    notes(&trace, &reader, &report);
+    notes(&trace, &config, &reader, &report);
     Ok(())
 }
 
+pub(crate) const BY_OTHERS: &str =
+    "contents have a compressed size by another codec only, which stands for that of this one";
+
+/// Contents whose compressed sizes are not by a codec that the configuration uses.
+pub(crate) fn sized_by_others(trace: &Trace, config: &Config) -> u64 {
+    let codecs =
+        config.volumes.iter().map(|volume| zc_setup::codec(volume.compression, volume.compression_level));
+    codecs.map(|codec| trace.sized_by_others(codec)).max().unwrap_or(0)
+}
+
 /// What has to be known about the figures.
-fn notes(trace: &Trace, reader: &zc_trace::Reader, report: &Report) {
+fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Report) {
     let fitted = trace.fitted;
     if trace.rate() < 1.0 {
         let percent = trace.rate() * 100.0;
@@ -81,6 +92,7 @@ fn notes(trace: &Trace, reader: &zc_trace::Reader, report: &Report) {
         (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
         (fitted.differing, "blocks read held something else than was known; what was written counts"),
         (reader.bad_count(), "bad lines were passed over"),
+        (sized_by_others(trace, config), BY_OTHERS),
     ];
     if report.geometry.extent_bytes > 4096 && report.stats.compress_tried > 0 {
         line(
@@ -154,7 +166,7 @@ fn to_text(config: &Config, report: &Report) -> String {
         ("requests", format!("{}: {} reads, {} writes", report.requests, stats.reads, stats.writes)),
         ("reads", format!("{} extents, {} hits", report.read_extents(), report.read_hits())),
         ("read hit ratio", format!("{:.2} %", report.read_hit_ratio() * 100.0)),
-        ("read ahead", format!("{} extents, {} used", stats.prefetched_extents, stats.prefetched_used)),
+        ("read ahead", read_ahead_text(report)),
         ("insertions", inserted),
         ("dirty data", dirty),
         ("dedup ratio", format!("{:.3}", report.dedup_ratio())),
@@ -174,6 +186,13 @@ fn to_text(config: &Config, report: &Report) -> String {
     };
     let shown = lines.iter().filter(|(name, _)| wanted(name));
     shown.map(|(name, value)| format!("{name:<18}{value}\n")).collect()
+}
+
+fn read_ahead_text(report: &Report) -> String {
+    let (prefetched_extents, prefetched_used) =
+        (report.stats.prefetched_extents, report.stats.prefetched_used);
+    let without = report.read_hit_ratio_without_ahead() * 100.0;
+    format!("{prefetched_extents} extents, {prefetched_used} used; {without:.2} % hits without those")
 }
 
 fn ssd_reads_text(report: &Report) -> String {
@@ -238,6 +257,7 @@ pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
         "read_extents": report.read_extents(),
         "read_hits": report.read_hits(),
         "read_hit_ratio": report.read_hit_ratio(),
+        "read_hit_ratio_without_read_ahead": report.read_hit_ratio_without_ahead(),
         "dedup_hits": report.dedup_hits(),
         "evictions": report.stats.evictions,
         "ssd_bytes_written": report.ssd_bytes_written(),

@@ -98,6 +98,13 @@ impl Report {
         ratio(self.read_hits(), self.read_extents())
     }
 
+    /// The same without the hits of what was read ahead, which came from the origin as well.
+    #[must_use]
+    pub fn read_hit_ratio_without_ahead(&self) -> f64 {
+        let ahead = self.stats.prefetched_used - self.warm.prefetched_used;
+        ratio(self.read_hits().saturating_sub(ahead), self.read_extents())
+    }
+
     /// Bytes written to the cache device: units, journal, checkpoints, region maps.
     #[must_use]
     pub const fn ssd_bytes_written(&self) -> u64 {

@@ -20,7 +20,7 @@
 //! 128 KiB.
 
 use zc_cache::seam::Digest;
-use zc_core::{Codec, Fingerprint, Map, usize_from_u32};
+use zc_core::{Codec, Fingerprint, Map, u64_from_usize, usize_from_u32};
 use zc_trace::{Content, joined};
 
 /// Unit of contents.
@@ -72,6 +72,15 @@ impl Default for Ratios {
 struct Sizes {
     lz4: u16,
     zstd: u16,
+    told: Told,
+}
+
+/// By which codecs the size of a content is told; the other's stands for one that is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    ByBoth,
+    ByLz4,
+    ByZstd,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +116,7 @@ fn stored(size: u32) -> u16 {
 
 impl Contents {
     pub(crate) fn new(ratios: Ratios) -> Self {
-        let zero = Known { print: 0, sizes: Some(Sizes { lz4: 26, zstd: 19 }) };
+        let zero = Known { print: 0, sizes: Some(Sizes { lz4: 26, zstd: 19, told: Told::ByBoth }) };
         Self { known: vec![zero], by_print: Map::default(), ratios }
     }
 
@@ -127,12 +136,13 @@ impl Contents {
             0 => content.fingerprint,
             _ => u128::from(mixed(low ^ u64::from(block))) << 64 | u128::from(mixed(high ^ low)),
         };
-        // One size stands for both where the other is not told.
-        let lz4 = content.lz4_bytes.or(content.zstd1_bytes);
-        let sizes = lz4.map(|lz4| {
-            let zstd = content.zstd1_bytes.unwrap_or(lz4);
-            Sizes { lz4: stored(lz4), zstd: stored(zstd) }
-        });
+        let sizes = |lz4, zstd, told| Some(Sizes { lz4: stored(lz4), zstd: stored(zstd), told });
+        let sizes = match (content.lz4_bytes, content.zstd1_bytes) {
+            (Some(lz4), Some(zstd)) => sizes(lz4, zstd, Told::ByBoth),
+            (Some(lz4), None) => sizes(lz4, lz4, Told::ByLz4),
+            (None, Some(zstd)) => sizes(zstd, zstd, Told::ByZstd),
+            (None, None) => None,
+        };
         if let Some(id) = self.by_print.get(&print) {
             // Recordings may tell the size of a content later than its print.
             if let Some(known) = self.known.get_mut(usize_from_u32(id.0)) {
@@ -151,6 +161,17 @@ impl Contents {
             Some(known) if id.0 & UNIQUE_BIT == 0 => *known,
             _ => Known { print: u128::from(mixed(u64::from(id.0))) << 64 | u128::from(id.0), sizes: None },
         }
+    }
+
+    /// Contents whose size this codec did not tell, but another one.
+    pub(crate) fn told_by_others(&self, codec: Codec) -> u64 {
+        let other = match codec {
+            Codec::Raw => return 0,
+            Codec::Lz4 => Told::ByZstd,
+            Codec::Zlib(_) | Codec::Zstd(_) => Told::ByLz4,
+        };
+        let concerned = |known: &&Known| known.sizes.is_some_and(|sizes| sizes.told == other);
+        u64_from_usize(self.known.iter().filter(concerned).count())
     }
 
     /// What hashing these blocks as one extent gives.
@@ -185,7 +206,7 @@ impl Contents {
             let size = stored((f64::from(BLOCK_BYTES) / ratio) as u32);
             // Between the two as on root file systems of Debian 12 and 13.
             let zstd = if u32::from(size) < BLOCK_BYTES { stored(u32::from(size) * 79 / 100) } else { size };
-            Sizes { lz4: size, zstd }
+            Sizes { lz4: size, zstd, told: Told::ByBoth }
         })
     }
 
@@ -210,7 +231,7 @@ impl Contents {
     /// Bytes of RAM held.
     pub(crate) fn ram_bytes(&self) -> u64 {
         let table = self.by_print.capacity() * (size_of::<(u128, ContentId)>() + 1);
-        zc_core::u64_from_usize(table + self.known.capacity() * size_of::<Known>())
+        u64_from_usize(table + self.known.capacity() * size_of::<Known>())
     }
 }
 
@@ -243,6 +264,23 @@ mod tests {
         .map(|ids| format!("{:?}", contents.digest(ids)))
         .collect();
         assert_eq!(digests.len(), 6);
+    }
+
+    #[test]
+    fn sizes_by_another_codec_are_known_as_such() {
+        let mut contents = Contents::new(Ratios::default());
+        for (print, lz4_bytes, zstd1_bytes) in [
+            (7, Some(2000), None),
+            (8, Some(2000), Some(900)),
+            (9, None, Some(800)),
+            (10, Some(3000), None),
+            (11, None, None),
+        ] {
+            contents.intern(&Content { fingerprint: print, lz4_bytes, zstd1_bytes }, 0).unwrap();
+        }
+        let told = [Codec::Lz4, Codec::Zstd(3), Codec::Zlib(6), Codec::Raw]
+            .map(|codec| contents.told_by_others(codec));
+        assert_eq!(told, [1, 2, 2, 0]);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use zc_core::{Map, u64_from_usize};
+use zc_core::{Codec, Map, u64_from_usize};
 use zc_trace::{Op, Request, TraceError};
 
 use crate::content::{BLOCK_BYTES, CONTENTS_MAX, ContentId, Contents, Ratios};
@@ -169,6 +169,12 @@ impl Trace {
     #[must_use]
     pub fn spans(&self) -> &[u64] {
         &self.spans
+    }
+
+    /// Contents of which the trace tells a compressed size, but not by this codec: another's stands for it.
+    #[must_use]
+    pub fn sized_by_others(&self, codec: Codec) -> u64 {
+        self.contents.told_by_others(codec)
     }
 
     /// From the first request to the last, in milliseconds; 0 in formats without times.

@@ -131,7 +131,7 @@ impl Curve {
                 bytes(point.plain.written_bytes),
             ));
         }
-        text.push('\n');
+        text.push_str("\nHits of what was read ahead are not counted: it comes from the origin.\n\n");
         text
     }
 

@@ -17,6 +17,7 @@ use zc_replay::sizing::{Estimate, Reduction, estimate, simulate};
 use zc_replay::{Sample, Trace};
 use zc_trace::Format;
 
+use crate::run_cache::{self, BY_OTHERS};
 use crate::say::{self, say};
 use crate::settings::{self, RatioArgs, Setting};
 use crate::size::Share;
@@ -101,6 +102,7 @@ fn size(args: &Args) -> anyhow::Result<()> {
         held: share.rate(),
         ram_bytes: trace.ram_bytes(),
     };
+    let sized_by_others = run_cache::sized_by_others(&trace, &config);
     let chosen = curve.recommended();
     let verified = match chosen {
         Some(point) if !args.no_verify && sample.rate < 1.0 => {
@@ -111,9 +113,14 @@ fn size(args: &Args) -> anyhow::Result<()> {
     let (curve, verified) = curve.of_whole(recorded * share.rate(), verified);
     let device = curve.recommended().map(|point| device_bytes(&config, point.unit_bytes)).transpose()?;
     if args.json {
-        say!("{:#}", to_json(&curve, device, verified));
+        let mut found = to_json(&curve, device, verified);
+        found["sized_by_other_codecs"] = json!(sized_by_others);
+        say!("{found:#}");
     } else {
         say::text(curve.table());
+        if sized_by_others > 0 {
+            say!("Note: {sized_by_others} {BY_OTHERS}.\n");
+        }
         say::text(curve.advice(device, verified));
     }
     Ok(())
