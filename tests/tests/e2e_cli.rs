@@ -6,7 +6,7 @@ use serde_json::json;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
-use zc_tests::{DataGen, MIB, Mount, World, program, read_file, run_ok, same};
+use zc_tests::{DataGen, MIB, Mount, World, bounded, program, read_file, run_ok, same};
 
 /// A daemon that must refuse: exit code 2, nothing on standard output, and each of `says` on one line.
 fn refuses(config: &Path, says: &[&str]) {
@@ -222,7 +222,8 @@ fn a_block_device_that_is_read_only_is_refused_at_the_start() {
     let device = run_ok(Command::new("losetup").args(["--read-only", "--show", "--find"]).arg(&image)).stdout;
     let device = String::from_utf8(device).expect("a path").trim().to_owned();
     world.volumes[0].2 = format!("origin = \"{device}\"\n");
-    let origin = Command::new(program("zcached")).arg("--config").arg(world.configure()).output();
+    let mut refused = bounded("env");
+    let origin = refused.arg(program("zcached")).arg("--config").arg(world.configure()).output();
     world.volumes[0].2.push_str("mode = \"read-only\"\n");
     let daemon = world.start();
     let end = daemon.terminate();

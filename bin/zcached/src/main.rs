@@ -7,6 +7,7 @@
 //! What it does not do: go to the background or write a pid file; a service manager does both better.
 
 mod logging;
+mod manual;
 mod quickstart;
 
 use std::io::Write;
@@ -24,7 +25,7 @@ const MISTAKE: u8 = 2;
 
 /// A deduplicating, compressing SSD cache for block devices, served over NBD.
 #[derive(Debug, Parser)]
-#[command(name = "zcached", version, args_conflicts_with_subcommands = true)]
+#[command(name = "zcached", version, args_conflicts_with_subcommands = true, after_long_help = manual::MORE)]
 struct Arguments {
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -76,7 +77,7 @@ enum Verb {
         /// Which shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write those of all commands into a folder
+    /// Print the manual page, or write those of all commands and of the configuration file into a folder
     Man {
         /// The folder, which must exist
         #[arg(long, value_name = "DIR")]
@@ -98,8 +99,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some(Verb::Man { dir }) => match dir {
-            Some(dir) => clap_mangen::generate_to(Arguments::command(), dir),
-            None => clap_mangen::Man::new(Arguments::command()).render(&mut std::io::stdout()),
+            Some(dir) => manual::pages(Arguments::command(), &dir),
+            None => manual::page(Arguments::command(), &mut std::io::stdout()),
         }
         .context("cannot write the manual"),
     };
