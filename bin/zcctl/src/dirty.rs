@@ -127,7 +127,11 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
         writeln!(out, "{told:#}")?;
     } else if done {
         let name = text::clean(volume);
-        writeln!(out, "{name}: {} brought to the origin in {}", size(bytes), duration(ms))?;
+        if progress.first.bytes == 0 {
+            writeln!(out, "{name}: its origin lacks nothing")?;
+        } else {
+            writeln!(out, "{name}: {} brought to the origin in {}", size(bytes), duration(ms))?;
+        }
     }
     if done {
         return Ok(ExitCode::SUCCESS);
@@ -212,6 +216,11 @@ pub(crate) fn drop_dirty(
         bail!("there is no volume \"{}\"", text::clean(volume));
     }
     let look = Look::of(&stats["uptime_ms"], dirty)?;
+    let has_nothing = look.bytes == 0 && !look.fenced;
+    if !force && has_nothing {
+        writeln!(out, "{}: its origin lacks nothing", text::clean(volume))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if !force {
         bail!(
             "this would lose {} of acknowledged writes to volume {}, the oldest {} ago, for good; its origin would be as \
@@ -240,6 +249,13 @@ pub(crate) fn accept_loss(
 ) -> anyhow::Result<ExitCode> {
     let name = text::clean(volume);
     if !force {
+        let dirty = &ask(&daemon.socket, &json!({"cmd": "stats"}))?["dirty"][volume];
+        if dirty.is_null() {
+            bail!("there is no volume \"{name}\"");
+        }
+        if dirty["fenced"] != json!(true) {
+            bail!("volume \"{name}\" is not fenced");
+        }
         bail!(
             "this would serve volume {name} in an older state of it, without the writes that the damaged journal does not \
              tell of. If the undamaged cache may come back, wait for it; --force goes on"

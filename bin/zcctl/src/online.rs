@@ -149,8 +149,13 @@ fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<(
 /// When nobody listens, the answer is no answer, or the daemon says no.
 pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let place = socket.display();
-    let stream = UnixStream::connect(socket).with_context(|| {
-        format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
+    let stream = UnixStream::connect(socket).map_err(|error| {
+        let what = if error.kind() == std::io::ErrorKind::PermissionDenied {
+            format!("{place} is for the user that the daemon runs as, and for root")
+        } else {
+            format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
+        };
+        anyhow::Error::new(error).context(what)
     })?;
     let is_slow = ["attach", "detach", "reattach", "resize"].iter().any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
@@ -257,10 +262,13 @@ fn remarks(info: &Value, traffic: &Value) -> String {
 
 fn connections(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let row = |connection: &Value| {
-        vec![string(&connection["id"]), string(&connection["export"]), string(&connection["listener"])]
+        ["id", "export", "peer", "listener"].map(|name| string(&connection[name])).to_vec()
     };
     let rows: Vec<Vec<String>> = answer["connections"].as_array().into_iter().flatten().map(row).collect();
-    Ok(text::table(out, &["connection", "export", "listener"], &rows)?)
+    if rows.is_empty() {
+        return Ok(writeln!(out, "nobody is connected")?);
+    }
+    Ok(text::table(out, &["connection", "export", "peer", "listener"], &rows)?)
 }
 
 fn reloaded(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {

@@ -35,6 +35,7 @@ impl Mapping {
 
 /// What to run.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("driven").required(true).args(["policy", "config", "flaz"])))]
 pub(crate) struct Args {
     /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
     #[arg(long)]
@@ -46,7 +47,7 @@ pub(crate) struct Args {
     #[arg(long)]
     strict: bool,
     /// The policy: lru, fifo, clock, 2q, arc, lirs, s3-fifo, sieve, w-tinylfu, belady
-    #[arg(long, conflicts_with = "config", required_unless_present_any = ["config", "flaz"])]
+    #[arg(long, conflicts_with = "config")]
     policy: Option<Kind>,
     /// Drive a model of FlaZ: a direct-mapped cache of compressed blocks
     #[arg(long, conflicts_with_all = ["config", "policy"], requires = "cache_share")]
@@ -107,7 +108,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         (Some(config), _) => run_cache::print(args, config),
         (None, None) if args.flaz => run_flaz::print(args),
         (None, Some(policy)) => print(args, policy),
-        (None, None) => Err(anyhow::anyhow!("--policy or --config is missing")),
+        (None, None) => unreachable!("one of the group is required"),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -229,7 +229,8 @@ fn reason(
     if let Some(reason) = older_image(known) {
         return Ok(Some(reason));
     }
-    Ok((entry.stamp != record.stamp).then(|| "its stamp says that it was given up".to_owned()))
+    let given_up = "what the cache holds of it was given up: the origin was written without the cache, or the cache failed";
+    Ok((entry.stamp != record.stamp).then(|| given_up.to_owned()))
 }
 
 fn other_origin(

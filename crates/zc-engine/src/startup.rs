@@ -43,6 +43,8 @@ use crate::ublk_control::Plan;
 /// How often, and after which pause, something that is in use is tried again: 5 s together. A missing cache is looked for
 /// in the same rhythm.
 const IN_USE_ATTEMPTS: u32 = 100;
+/// Of those, how many pass before it is said: what a killed process held is free sooner.
+const IN_USE_SILENT: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Everything that was opened.
@@ -84,7 +86,12 @@ fn prepare_patiently(config: &Config, options: &EngineOptions) -> Result<Prepare
     let mut is_told = false;
     loop {
         match prepare(config, options) {
-            Err(error) if error.is_in_use() && attempts > 0 => attempts -= 1,
+            Err(error) if error.is_in_use() && attempts > 0 => {
+                if attempts == IN_USE_ATTEMPTS - IN_USE_SILENT {
+                    tracing::warn!("{error}; waiting for it");
+                }
+                attempts -= 1;
+            }
             Err(EngineError::CacheMissing { why }) if waits > 0 && last_cache(config)?.is_some() => {
                 waits -= 1;
                 if !std::mem::replace(&mut is_told, true) {

@@ -484,6 +484,9 @@ impl Worker {
 
     fn detach(&mut self, name: &str, force: bool) -> Answer {
         let Some(attached) = self.attached.get(name) else {
+            if !self.plans.iter().any(|plan| plan.name == name) {
+                return Err(format!("there is no volume \"{name}\""));
+            }
             return Err(format!("volume \"{name}\" is not attached"));
         };
         let path = path_of(attached.id);
