@@ -98,13 +98,27 @@ fn ensure(packages: &[Package], install: bool) -> anyhow::Result<()> {
     let Some(apt) = find("apt-get") else {
         bail!("missing tools, and this is not a Debian machine: install the counterparts of {list}");
     };
+    let lists = [PACKAGES, VM_PACKAGES];
+    let lacked = lists.map(missing_of);
     run(as_root(&apt)?.args(["update", "-q"]))?;
-    run(as_root(&apt)?.args(["install", "-q", "-y", "--no-install-recommends"]).args(&missing))?;
+    install_all(&apt, &missing)?;
+    // A package from another suite may have had to go for one that shares files with it.
+    let gone = lists.into_iter().zip(&lacked).flat_map(|(list, lacked)| {
+        missing_of(list).into_iter().filter(|name| !lacked.contains(name)).collect::<Vec<_>>()
+    });
+    let gone: Vec<&str> = gone.collect();
+    if !gone.is_empty() {
+        install_all(&apt, &gone)?;
+    }
     let still = missing_of(packages);
     if !still.is_empty() {
         bail!("installed, but their programs cannot be found: {}", still.join(" "));
     }
     Ok(())
+}
+
+fn install_all(apt: &Path, packages: &[&str]) -> anyhow::Result<()> {
+    run(as_root(apt)?.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages))
 }
 
 /// Makes sure that cargo-deny is there and returns its path. It is built into the target directory, not into your
