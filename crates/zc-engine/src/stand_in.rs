@@ -78,3 +78,32 @@ pub(crate) fn clear(config: &Config, uuid: &[u8; 16]) {
 fn folder(config: &Config, uuid: &[u8; 16]) -> PathBuf {
     config.cache.state_dir.join(format!("without-{}", hex(uuid)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache_device::CacheDevice;
+
+    #[test]
+    fn a_stand_in_can_be_made_for_every_layout_and_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        for (weu, extent) in [("4 MiB", "128 KiB"), ("2 MiB", "8 KiB"), ("32 KiB", "4 KiB")] {
+            let text = format!(
+                "[cache]\npath = \"/dev/none\"\nsize = \"1 GiB\"\nstate_dir = \"{}\"\nweu_size = \"{weu}\"\nextent_size = \
+                 \"{extent}\"\nmax_ram = \"1 MiB\"\n[[volume]]\nname = \"v\"\norigin = \"/srv/v\"\n",
+                dir.path().display()
+            );
+            let config = Config::parse(&text, "zcached.toml").unwrap();
+            // The second time over what a killed daemon left.
+            for _ in 0..2 {
+                let made = make(&config, &[7; 16]).unwrap();
+                assert!(made.cache.state_dir.starts_with(dir.path()) && made.cache.size.is_none());
+                let device = CacheDevice::open(&made, 1 << 30, &[]).unwrap();
+                assert_eq!(device.superblock.uuid, [7; 16]);
+                device.manager_config(&made).unwrap();
+            }
+            clear(&config, &[7; 16]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+}

@@ -294,6 +294,50 @@ pulled() {
     zcctl detach hdd
 }
 
+# The machine comes up without its SSD, or the daemon is killed while it is away: the volume is there all the same, also
+# for what is mounted, and what is written then is not hidden by the cache when it is back.
+without_ssd() {
+    zcctl attach hdd
+    mkfs.ext4 -qF $D
+    mount $D /mnt/a
+    dd if=/dev/urandom of=/mnt/a/before bs=1M count=8 conv=fsync status=none
+    cp /mnt/a/before /mnt/a/changed
+    sync
+    if [ "$mode" = write-back ]; then
+        # Not before the origin has everything.
+        umount /mnt/a
+        zcctl detach hdd
+        stop_daemon
+        ssd unbind
+        start_daemon
+        zcctl attach hdd
+        mount $D /mnt/a
+    else
+        ssd unbind
+        kill -KILL "$(cat /tmp/daemon.pid)"
+        wait_gone
+        start_daemon
+    fi
+    zcctl status --json | jq -e '.cache.healthy | not'
+    dd if=/dev/urandom of=/mnt/a/changed bs=1M count=8 conv=notrunc,fsync status=none
+    (cd /mnt/a && sha256sum before changed) > /tmp/sums
+    echo 3 > /proc/sys/vm/drop_caches
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    zcctl detach hdd
+    stop_daemon
+    ssd bind
+    await /dev/vdb
+    start_daemon
+    zcctl status --json | jq -e '.cache.healthy'
+    zcctl attach hdd
+    mount $D /mnt/a
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    e2fsck -fn $D
+    zcctl detach hdd
+}
+
 # origin MIB: the origin is the beginning of the slow disk, and has this length from now on.
 origin() {
     dmsetup load growing --table "0 $(($1 << 11)) linear /dev/vdc 0"
@@ -387,4 +431,5 @@ check user-copy variant 'ublk.copy = "user"'
 check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
 check resize resized
 check pulled-ssd pulled
+check without-ssd without_ssd
 check end stop_daemon
