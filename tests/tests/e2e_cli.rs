@@ -274,7 +274,7 @@ fn what_clients_ask_is_counted_for_each_volume() {
     });
     assert_eq!(*disk, expected);
     assert!(other.as_object().is_some_and(|counts| counts.values().all(|count| *count == 0)), "{other}");
-    assert_eq!(world.stats()["volumes"]["disk"], expected);
+    assert_eq!(world.stats()["traffic"]["disk"], expected);
     let slots = &status["cache"]["slots"];
     assert!(slots[0].as_u64() >= Some(1) && slots[0].as_u64() < slots[1].as_u64(), "{slots}");
     assert_eq!(status["stopping"], false);

@@ -209,7 +209,9 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
     };
     if zc_ublk::guard::is_wanted() {
         for failed in zc_ublk::guard::stand_below_file_systems() {
-            tracing::warn!("without this a file system on a device of ours may wait for itself: {failed}");
+            tracing::warn!(
+                "when memory runs short, a file system on a block device of this daemon may wait for itself: {failed}"
+            );
         }
     }
     let options = EngineOptions {

@@ -186,8 +186,8 @@ pub(crate) enum Online {
     Record(Record),
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
-    /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack, unless
-    /// told what to do about it.
+    /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack,
+    /// unless told what to do about it.
     Stop {
         /// Bring it to the origins first.
         #[arg(long, conflicts_with = "keep_dirty")]
@@ -262,8 +262,8 @@ pub(crate) enum Online {
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Have a volume served again that is fenced because the cache's journal is damaged, as it was found: its newest
-    /// writes may be missing. Without --force, say so.
+    /// Have a volume served again that is fenced because the cache's journal is damaged, or because its origin is not
+    /// what it was: as it was found, its newest writes may be missing. Without --force, say so.
     AcceptLoss {
         /// Name of the volume.
         volume: String,

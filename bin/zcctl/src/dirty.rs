@@ -257,8 +257,9 @@ pub(crate) fn accept_loss(
             bail!("volume \"{name}\" is not fenced");
         }
         bail!(
-            "this would serve volume {name} in an older state of it, without the writes that the damaged journal does not \
-             tell of. If the undamaged cache may come back, wait for it; --force goes on"
+            "this would serve volume {name} as it was found: without the writes that a damaged journal does not tell of, or \
+             on an origin that is not what it was. If the undamaged cache, or the right origin, may come back, wait for \
+             it; --force goes on"
         );
     }
     let answer = ask(&daemon.socket, &json!({"cmd": "accept-loss", "volume": volume}))?;

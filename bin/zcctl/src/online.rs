@@ -333,7 +333,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     ];
     text::pairs(out, &rows)?;
     writeln!(out)?;
-    traffic_table(&answer["volumes"], out)?;
+    traffic_table(&answer["traffic"], out)?;
     dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
         let latency = &answer["latency"][path];
@@ -459,7 +459,7 @@ mod tests {
             "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
                 "insert_duplicates": 4, "prefetched_used": 1, "stored_raw_bytes": 300, "stored_bytes": 100},
             "latency": {"hit": {"count": 3, "p50_us": 12.4}},
-            "volumes": {"vm": {"reads": 8, "hits": 2, "read_bytes": 7 << 20, "origin_errors": 9}},
+            "traffic": {"vm": {"reads": 8, "hits": 2, "read_bytes": 7 << 20, "origin_errors": 9}},
             "dirty": {"idle": {"bytes": 0}, "db": {"bytes": 3 << 20, "oldest_age_ms": 2500, "fenced": true}},
         });
         let mut out = Vec::new();

@@ -40,14 +40,14 @@ pub(crate) fn print(args: &Args) -> anyhow::Result<()> {
     let shown = || args.trace.display().to_string();
     let Some(share) = args.cache_share else { bail!("--cache-share is missing") };
     if !(1.0..=16.0).contains(&args.overbooking) {
-        bail!("--overbooking is from 1 to 16");
+        bail!("--overbooking must be from 1 to 16, not {}", args.overbooking);
     }
     let frame = args.frame_size.0;
     let Some(frame_bytes) = u32::try_from(frame).ok().filter(|bytes| bytes.is_power_of_two()) else {
-        bail!("--frame-size is a power of two");
+        bail!("--frame-size must be a power of two, {frame} is none");
     };
     if !FRAME_BYTES.contains(&frame) {
-        bail!("--frame-size is 8 KiB to 4 MiB");
+        bail!("--frame-size must be 8 KiB to 4 MiB, not {frame}");
     }
     let mut reader = open(args).with_context(shown)?;
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;

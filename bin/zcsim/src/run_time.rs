@@ -34,9 +34,9 @@ pub(crate) fn run(
     };
     let arrival = match args.open {
         Some(speed) if speed > 0.0 && speed.is_finite() => Arrival::Open { speed },
-        Some(speed) => bail!("--open {speed}: it is above 0"),
+        Some(speed) => bail!("--open must be above 0, not {speed}"),
         None if (1..=CLIENTS_MAX).contains(&args.clients) => Arrival::Closed { clients: args.clients },
-        None => bail!("--clients is 1 to {CLIENTS_MAX}"),
+        None => bail!("--clients must be 1 to {CLIENTS_MAX}, not {}", args.clients),
     };
     let timing = Timing { profile, arrival, memory_scale: 1.0, hits: HitReads::Pieces };
     let (report, cached) = time::run(trace, config, replay, &timing)?;

@@ -19,7 +19,9 @@ impl FromStr for Setting {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let Some((key, value)) = text.split_once('=') else { bail!("a setting is KEY=VALUE") };
+        let Some((key, value)) = text.split_once('=') else {
+            bail!("\"{text}\" is no setting: it must be KEY=VALUE")
+        };
         Ok(Self { key: key.trim().to_owned(), value: value.trim().to_owned() })
     }
 }

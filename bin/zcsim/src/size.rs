@@ -15,13 +15,14 @@ impl FromStr for Size {
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
         let text = text.trim();
-        let plain = text.strip_suffix("iB").or_else(|| text.strip_suffix('B')).unwrap_or(text);
         let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
-        let unit = units.iter().find(|(unit, _)| plain.ends_with(*unit));
-        let (number, shift) =
-            unit.map_or((plain, 0), |(unit, shift)| (plain.trim_end_matches(*unit), *shift));
-        let number: u64 = number.trim().parse().context("a size is a number, with K, M, G or T behind it")?;
-        let bytes = number.checked_mul(1 << shift).context("a size is out of range")?;
+        let plain = text.strip_suffix("iB").unwrap_or(text);
+        let of = |(unit, shift): &(char, u32)| plain.strip_suffix(*unit).map(|number| (number, *shift));
+        let (number, shift) = units.iter().find_map(of).unwrap_or((text, 0));
+        let number: u64 = number.trim().parse().with_context(|| {
+            format!("\"{text}\" is no size: it must be a number, with K, M, G or T behind it")
+        })?;
+        let bytes = number.checked_mul(1 << shift).with_context(|| format!("\"{text}\" is out of range"))?;
         Ok(Self(bytes))
     }
 }
@@ -32,7 +33,11 @@ impl Size {
         let range = EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX;
         match u32::try_from(self.0) {
             Ok(bytes) if bytes.is_power_of_two() && range.contains(&bytes) => Ok(bytes),
-            _ => bail!("an extent has 4 KiB to {} KiB, a power of two", EXTENT_BYTES_MAX / 1024),
+            _ => bail!(
+                "an extent must have 4 KiB to {} KiB, a power of two, not {} bytes",
+                EXTENT_BYTES_MAX / 1024,
+                self.0
+            ),
         }
     }
 }
@@ -45,10 +50,16 @@ impl FromStr for Share {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> anyhow::Result<Self> {
-        let number = text.trim().strip_suffix('%').context("a share ends in %")?;
-        let percent: f64 = number.trim().parse().context("a share is a number and %")?;
+        let number = text
+            .trim()
+            .strip_suffix('%')
+            .with_context(|| format!("\"{text}\" is no share: it must end in %"))?;
+        let percent: f64 = number
+            .trim()
+            .parse()
+            .with_context(|| format!("\"{text}\" is no share: it must be a number and %"))?;
         if !(percent > 0.0 && percent <= 1000.0) {
-            bail!("a share is above 0 % and at most 1000 %");
+            bail!("a share must be above 0 % and at most 1000 %, not {percent} %");
         }
         Ok(Self(percent))
     }
@@ -76,7 +87,9 @@ mod tests {
         let bytes = |text: &str| text.parse::<Size>().map(|size| size.0).ok();
         assert_eq!(bytes("4096"), Some(4096));
         assert_eq!((bytes("4K"), bytes("8 KiB"), bytes("2M")), (Some(4096), Some(8192), Some(2 << 20)));
-        assert_eq!((bytes("K"), bytes("1X"), bytes("99999999T")), (None, None, None));
+        for wrong in ["K", "1X", "99999999T", "2MMM", "1KB", "4iB"] {
+            assert_eq!(bytes(wrong), None, "{wrong}");
+        }
         assert_eq!("8K".parse::<Size>().unwrap().extent_bytes().unwrap(), 8192);
         for wrong in ["2K", "12K", "1M"] {
             wrong.parse::<Size>().unwrap().extent_bytes().unwrap_err();

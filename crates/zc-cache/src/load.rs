@@ -5,8 +5,7 @@
 //! checkpoint or journal name the slot's WEU, it is that one: a slot that a device rolled back is told by this. Its
 //! base entries become mappings unless they are void, their region was marked when the last session was cut off, the
 //! volume is not trusted, or the extent was written since the start. What is distrusted is recorded as void, so that
-//! the next start does not believe it either. Its fingerprints
-//! are indexed in any case: content proves itself.
+//! the next start does not believe it either. Its fingerprints are indexed in any case: content proves itself.
 
 use std::collections::BTreeMap;
 

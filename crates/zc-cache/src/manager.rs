@@ -34,7 +34,6 @@ use crate::dirty_unit::Part;
 use crate::file_index::{FileIndex, IndexShape, SweepCursor};
 use crate::fill::Fill;
 use crate::fingerprint_index::FingerprintIndex;
-use crate::ghost::SeenFilter;
 use crate::header_reads::HeaderReads;
 use crate::headers::HeaderCache;
 use crate::hit::Hit;
@@ -51,6 +50,7 @@ use crate::read_buffer::ReadBuffer;
 use crate::recipes::Recipes;
 use crate::regions::Regions;
 use crate::seam::{Action, Event, MANAGER_BUF_BIT, Purpose, Request, RequestKind, Source};
+use crate::seen::SeenFilter;
 use crate::slots::SlotTable;
 use crate::staging::Staging;
 use crate::startup::StartState;
@@ -279,7 +279,7 @@ impl CacheManager {
             extent_bytes,
             now_ms: 0,
             session: start.session,
-            uuid: start.summaries,
+            uuid: start.summary_uuid,
             first_session: start.first_session,
             weu_seq_next: start.weu_seq_next.0,
             weu_seq_first: start.weu_seq_next.0,

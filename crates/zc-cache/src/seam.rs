@@ -573,7 +573,7 @@ pub enum Note {
     },
     /// What an extent holds became known, of a volume for which somebody asked
     /// ([`CacheManager::tell_contents`](crate::CacheManager::tell_contents)).
-    Learned {
+    Content {
         /// The extent.
         key: ExtentKey,
         /// Its fingerprint.
@@ -609,4 +609,22 @@ pub enum Purpose {
     Discard,
     /// Finding it at all ([`Event::DeviceLost`]).
     Presence,
+}
+
+impl Purpose {
+    /// For people: "the cache device failed while ...".
+    #[must_use]
+    pub const fn doing(self) -> &'static str {
+        match self {
+            Self::ExtentRead => "reading stored extents",
+            Self::HeaderRead => "reading the header of a write-evict unit",
+            Self::WeuWrite => "writing a write-evict unit",
+            Self::Journal => "writing the journal",
+            Self::RegionMap => "writing the region map",
+            Self::Checkpoint => "writing a checkpoint",
+            Self::Flush => "flushing",
+            Self::Discard => "discarding",
+            Self::Presence => "being looked for",
+        }
+    }
 }

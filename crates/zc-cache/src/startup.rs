@@ -218,7 +218,7 @@ pub struct StartState {
     /// Next journal block to write.
     pub journal_next: JournalSeq,
     /// The cache's identity, if units of dirty extents may hold summaries.
-    pub summaries: Option<[u8; 16]>,
+    pub summary_uuid: Option<[u8; 16]>,
     /// The last of the replayed records: summaries told them, and the journal lacks them.
     pub unjournaled: Vec<Record>,
     /// A slot that may hold summaries of the last session: they count until the next journal block is durable.
@@ -259,7 +259,7 @@ impl StartState {
             active_regions: Vec::new(),
             weu_seq_next: WeuSeq(2 << 32),
             journal_next: JournalSeq(1),
-            summaries: Some([0; 16]),
+            summary_uuid: Some([0; 16]),
             unjournaled: Vec::new(),
             summaries_in: None,
             journal_start: JournalSeq(1),
@@ -449,7 +449,7 @@ pub fn look<M: Media>(
         active_regions: maps.newest.as_ref().map(|(map, _)| map.regions.clone()).unwrap_or_default(),
         weu_seq_next: WeuSeq(superblock.session << 32),
         journal_next: journal.next,
-        summaries: (!geometry.has_journal_device()).then_some(previous.uuid),
+        summary_uuid: (!geometry.has_journal_device()).then_some(previous.uuid),
         unjournaled,
         summaries_in: journal.growing_in(&geometry).filter(|_| !previous.clean).map(|unit| unit.slot),
         journal_start: checkpoints.journal_start(),

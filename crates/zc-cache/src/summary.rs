@@ -3,8 +3,8 @@
 //!
 //! A commit that somebody waits for is two durable writes, unit and journal block. If all that was written before is
 //! durable, and the journal's last block names the unit that grows, the next piece carries a summary instead: all that
-//! was recorded since. The
-//! records stay in line for the next block, which repeats them. When that block is taken, a new chain begins.
+//! was recorded since. The records stay in line for the next block, which repeats them. When that block is taken, a new
+//! chain begins.
 //!
 //! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a chain
 //! hold, together, the first records in line, and no more than one block takes; their slot is pinned until that block

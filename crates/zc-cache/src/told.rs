@@ -1,6 +1,6 @@
 //! What the manager learns of contents, told to whoever records a volume.
 //!
-//! Job: a [`Note::Learned`] for each extent whose content becomes known by hashing, and whose size by compression. For
+//! Job: a [`Note::Content`] for each extent whose content becomes known by hashing, and whose size by compression. For
 //! volumes of which nobody wants to know, which is the rule, it costs a look at an empty list.
 //!
 //! Invariant: what is told is the extent's content in the order of requests: no write to it was submitted since the one
@@ -27,6 +27,6 @@ impl CacheManager {
 
     /// Tells it.
     pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
-        self.out.push(Action::Note(Note::Learned { key, digest, stored }));
+        self.out.push(Action::Note(Note::Content { key, digest, stored }));
     }
 }

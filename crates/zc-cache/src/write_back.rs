@@ -261,13 +261,6 @@ impl CacheManager {
         newer.any(|epoch| !epoch.extents.is_empty())
     }
 
-    /// Volumes with dirty data that the manager was not configured with: their origin is missing, the data is kept.
-    #[must_use]
-    pub fn orphaned_dirty(&self) -> Vec<(VolumeId, u64)> {
-        let volumes = self.wb.volumes.iter().filter(|(id, _)| !self.volumes.contains_key(*id));
-        volumes.filter(|(_, d)| d.is_dirty()).map(|(id, d)| (*id, d.data.bytes())).collect()
-    }
-
     /// Whether the volume takes writes in write-back now.
     pub(crate) fn writes_back(&self, volume: VolumeId) -> bool {
         self.slots.len() >= SLOTS_MIN

@@ -9,9 +9,9 @@ mod body;
 #[test]
 fn the_seeds_pass() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/config");
-    for seed in std::fs::read_dir(folder).unwrap() {
-        body::run(&std::fs::read(seed.unwrap().path()).unwrap());
-    }
+    let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|seed| seed.unwrap().path()).collect();
+    assert!(!seeds.is_empty());
+    seeds.iter().for_each(|seed| body::run(&std::fs::read(seed).unwrap()));
 }
 
 proptest! {

@@ -1,9 +1,9 @@
-//! Words that every zcached crate shares: ids, units, fingerprints, codecs, sector maps and limits.
+//! Words that every zcached crate shares: ids, fingerprints, codecs, sector maps and limits.
 //!
-//! Job: give each concept of the design one type, so that a slot can never be passed for an extent number
-//! and a byte count never for a sector count.
+//! Job: give each concept of the design one type, so that a slot can never be passed for an extent number. Counts are
+//! plain integers whose names say what they count (`_bytes`, `_ms`).
 //!
-//! Invariants: no I/O, no clock, no threads; arithmetic on ids and units is checked or saturating.
+//! Invariants: no I/O, no clock, no threads; conversions between widths lose nothing or say so.
 //!
 //! What it does not do: anything with behaviour of its own. Policy lives in `zc-cache`, layout in `zc-format`.
 #![forbid(unsafe_code)]

@@ -1,4 +1,5 @@
-//! Every bound of zcached in one place, with its arithmetic.
+//! Bounds that several crates share, with their arithmetic. Those of one crate stand in its own `limits`, or beside
+//! what they bound.
 
 /// Smallest extent.
 pub const EXTENT_BYTES_MIN: u32 = 4 << 10;

@@ -340,7 +340,7 @@ fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineErr
     let differs = if cache.extent_bytes != geometry.extent_bytes {
         format!("extents of {} bytes, extent_size says {}", geometry.extent_bytes, cache.extent_bytes)
     } else if cache.weu_bytes != geometry.weu_bytes {
-        format!("write units of {} bytes, weu_size says {}", geometry.weu_bytes, cache.weu_bytes)
+        format!("write-evict units of {} bytes, weu_size says {}", geometry.weu_bytes, cache.weu_bytes)
     } else if wanted != superblock.fingerprint_kind {
         format!("{} fingerprints, fingerprint says {}", kind(superblock.fingerprint_kind), kind(wanted))
     } else if geometry.has_journal_device() && cache.journal_path.is_none() {

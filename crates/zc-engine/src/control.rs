@@ -347,7 +347,7 @@ impl Shared {
             .iter()
             .filter_map(|(name, _)| {
                 let info = self.registry.volumes.get(name)?;
-                let (dirty, traffic) = (stats.dirty.get(name), stats.volumes.get(name));
+                let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
                 Some(json!({ "name": name, "info": info.value(), "dirty": dirty, "traffic": traffic }))
             })
             .collect();

@@ -47,11 +47,6 @@ fn reason_of(error: &IoError) -> String {
     std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default()
 }
 
-fn is_busy(error: &IoError) -> bool {
-    let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
-    source.is_some_and(|source| source.kind() == io::ErrorKind::ResourceBusy)
-}
-
 impl EngineError {
     pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io { what: what.into(), source: source.into() }
@@ -89,7 +84,7 @@ impl EngineError {
             Self::InUse(_) => true,
             Self::Io { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
             // A lock that is held, or a device that is open exclusively.
-            Self::File(error) => error.to_string().starts_with("cannot lock ") || is_busy(error),
+            Self::File(error) => error.is_in_use(),
             Self::Refused(_) | Self::CacheMissing { .. } | Self::DataPlane(_) => false,
         }
     }

@@ -203,7 +203,7 @@ impl Shard {
             // It was said at the start.
             Note::CacheFailed { .. } if self.cache_missing => {}
             Note::CacheFailed { during, error } => {
-                let text = format!("the cache device failed ({during:?}): {error}");
+                let text = format!("the cache device failed while {}: {error}", during.doing());
                 tracing::error!("{text}; volumes go on without the cache");
                 self.cache_fault = Some(text);
             }
@@ -220,7 +220,7 @@ impl Shard {
             | Note::DestageFailed { volume, .. }
             | Note::Fenced { volume }
             | Note::CommitsDropped { volume, .. } => self.note_dirty(volume, note),
-            Note::Learned { key, digest, stored } => {
+            Note::Content { key, digest, stored } => {
                 if let Some(tap) = self.volumes.get_mut(&key.volume).and_then(|volume| volume.tap.as_mut()) {
                     tap.learned(key.extent.0, digest, stored);
                 }
@@ -248,7 +248,7 @@ impl Shard {
     fn note_dirty(&mut self, volume: VolumeId, note: Note) {
         let Some(volume) = self.volumes.get_mut(&volume) else {
             tracing::warn!(
-                "volume number {volume} is not in the configuration, but the cache has data of it: {note:?}"
+                "volume number {volume} is not in the configuration, but the cache has data of it that its origin lacks"
             );
             return;
         };
@@ -282,7 +282,8 @@ impl Shard {
             ),
             _ if cache_failed => tracing::error!(
                 "volume \"{name}\" is fenced: the cache device has data that its origin lacks and is out of reach. \
-                 Bring the device back, then `zcctl reattach`; nothing is lost unless the device is (then: --drop-dirty {name})"
+                 Bring the device back, then `zcctl reattach`: no flushed byte is lost then. If it cannot be brought back, \
+                 `zcached --drop-dirty {name}` gives that data up"
             ),
             _ => tracing::error!(
                 "volume \"{name}\" is fenced: the cache has data that its origin lacks, and its journal may not tell \

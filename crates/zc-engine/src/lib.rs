@@ -1,10 +1,13 @@
 //! The daemon's driver: it gives the sans-IO cache manager a ring, sockets, devices, workers and a clock.
 //!
-//! Job: start from a configuration ([`Engine::start`]), serve NBD, carry out the manager's actions, stop in order.
+//! Job: start from a configuration ([`Engine::start`]), serve NBD and ublk, carry out the manager's actions, stop in
+//! order.
 //!
 //! Threads: one per shard (there is one) with the ring, all connections, cache device and origins (`shard`); a fixed
-//! pool of reduce workers (`reduce_pool`); one for the control plane with tokio (`control`). A cache hit stays on the
-//! shard's thread from the socket to the socket, unless it is compressed and larger than 32 KiB.
+//! pool of reduce workers (`reduce_pool`); one for the control plane with tokio (`control`); one for commands to the
+//! ublk driver (`ublk_control`), and one for a device while its detaching waits for it; one for each origin whose holes
+//! clients ask for (`origin_map`), and for each recording (`record`). A cache hit stays on the shard's thread from the
+//! socket to the socket, unless it is compressed and larger than 32 KiB.
 //!
 //! Invariants: the shard's thread alone owns manager and connections; other threads reach it through a bounded mailbox
 //! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded (G9).
@@ -15,8 +18,9 @@
 //! Where to read on: `shard` for the event loop, `net` for connections and their bounds, `access` and `tls` for who may
 //! connect, `front` for the way of a request, `status` for what clients are told of the cache, `ublk` and
 //! `ublk_control` for block devices of the kernel, `exec` and `device` for actions, `startup` and `pairing` for what is
-//! checked before anything is touched, `reattach` for a cache device that is back, `resize` for an origin that has
-//! grown, `record` for recordings, `CONTROL.md` for the control socket.
+//! checked before anything is touched, `stand_in` for a cache device that is missing then, `reattach` for a cache
+//! device that is back, `resize` for an origin that has grown, `record` for recordings, `CONTROL.md` for the control
+//! socket.
 #![forbid(unsafe_code)]
 
 mod access;

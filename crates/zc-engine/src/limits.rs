@@ -7,7 +7,7 @@ pub(crate) const RING_WORK_OPS: usize = 8192;
 pub(crate) const RING_ENTRIES: u32 = 512;
 /// Milliseconds between ticks while something is under way.
 pub(crate) const TICK_BUSY_MS: u64 = 10;
-/// Milliseconds between ticks while nothing is: the age of open write units is still watched.
+/// Milliseconds between ticks while nothing is: the age of open WEUs is still watched.
 pub(crate) const TICK_IDLE_MS: u64 = 200;
 /// Bytes of a connection's receive buffer: requests of a turn, and payloads that come with them.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
@@ -51,7 +51,7 @@ pub(crate) const HURRY_INLINE_BYTES: usize = 32 << 10;
 /// Bytes of a job that it does itself whenever there is no other: a flush may come any moment, and a worker that is
 /// woken for so little costs more than the work.
 pub(crate) const ALONE_INLINE_BYTES: usize = 8 << 10;
-/// Milliseconds to the next turn while they do.
+/// Milliseconds to the next turn while jobs of insertions wait for others.
 pub(crate) const TICK_JOBS_MS: u64 = 1;
 /// Results of insertions that wake the data plane; fewer wait for others, ...
 pub(crate) const REDUCE_RESULTS_MAX: usize = 32;

@@ -1,4 +1,4 @@
-//! What the driver measures itself: latencies per path, connections, restart time.
+//! What the driver measures itself: latencies per path, traffic of volumes, connections, errors.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;

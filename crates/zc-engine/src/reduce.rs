@@ -38,19 +38,15 @@ impl fmt::Debug for Scratch {
     }
 }
 
-impl Scratch {
-    #[expect(
-        clippy::unused_self,
-        reason = "hashing belongs to the same working memory, though it needs none today"
-    )]
-    pub(crate) fn hash(&self, bytes: &[u8], kind: FingerprintKind) -> Facts {
-        Facts::Hashed(if zc_reduce::is_zero(bytes) {
-            Digest::Zero
-        } else {
-            Digest::Print(zc_reduce::fingerprint(kind, bytes))
-        })
-    }
+pub(crate) fn hash(bytes: &[u8], kind: FingerprintKind) -> Facts {
+    Facts::Hashed(if zc_reduce::is_zero(bytes) {
+        Digest::Zero
+    } else {
+        Digest::Print(zc_reduce::fingerprint(kind, bytes))
+    })
+}
 
+impl Scratch {
     pub(crate) fn compress(&mut self, bytes: &[u8], codec: Codec, out: &mut [u8]) -> Facts {
         let stored = self.reducer.compress(codec, bytes, out);
         Facts::Compressed(stored.and_then(|len| u32::try_from(len).ok()))

@@ -83,7 +83,7 @@ impl Job {
                 let decoded = |part: PartDecode| (part.read, part.part, part.run(scratch));
                 Outcome::Decoded(parts.into_iter().map(decoded).collect())
             }
-            Self::Hash { op, src, kind } => Outcome::Facts { op, facts: scratch.hash(&src, kind) },
+            Self::Hash { op, src, kind } => Outcome::Facts { op, facts: reduce::hash(&src, kind) },
             Self::Compress { op, src, codec, max_bytes, mut out } => {
                 let limit = usize_from_u32(max_bytes).min(out.len());
                 let facts = scratch.compress(&src, codec, &mut out[..limit]);

@@ -84,9 +84,9 @@ mod tests {
     #[test]
     fn the_seeds_of_the_fuzzer_pass() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/seeds/control");
-        for seed in std::fs::read_dir(folder).unwrap() {
-            crate::fuzz_control::run(&std::fs::read(seed.unwrap().path()).unwrap());
-        }
+        let seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|seed| seed.unwrap().path()).collect();
+        assert!(!seeds.is_empty());
+        seeds.iter().for_each(|seed| crate::fuzz_control::run(&std::fs::read(seed).unwrap()));
     }
 
     #[test]

@@ -7,7 +7,9 @@
 //! before the next. Actions are carried out in order; what they make the ring do starts at the end of the turn, after
 //! the intent log was written.
 //!
-//! What it does not do: hash or compress (workers do), wait for anything but the ring, or know configuration files.
+//! What it does not do: wait for anything but the ring, or know configuration files. Hashing, compressing and decoding
+//! are the workers', but for what `limits` allows here: small reads of compressed extents, a small job that is alone or
+//! that a flush waits for, and what no queue has room for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

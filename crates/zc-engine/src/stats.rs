@@ -31,7 +31,7 @@ pub struct ShardStats {
     /// Write-evict units on the cache device, and the most there may be.
     pub slots: [u64; 2],
     /// What clients asked, by volume.
-    pub volumes: BTreeMap<String, Traffic>,
+    pub traffic: BTreeMap<String, Traffic>,
     /// What the origin lacks, by volume.
     pub dirty: BTreeMap<String, Dirty>,
     /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
@@ -142,7 +142,7 @@ impl Shard {
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
             stopping: !self.stopping.is_running(),
             slots: [count(slots), count(slots_max)],
-            volumes: self.volumes.values().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
+            traffic: self.volumes.values().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
             dirty: self.dirty_by_volume(),
             regions_active: [count(regions), count(regions_max)],
             latency: self.metrics.latencies(),

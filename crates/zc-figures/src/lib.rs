@@ -9,9 +9,8 @@
 //!
 //! What came of it: `FIGURES.md` beside this crate.
 //!
-//! What it does not do: simulate. Caches are in `zc-replay`, the SSD below
-//! them in `zc-flash`. To add a figure: a function that makes an [`Outcome`] of a
-//! [`Context`], and an entry in [`all`].
+//! What it does not do: simulate. Caches are in `zc-replay`, the SSD below them in `zc-flash`. To add a figure: a
+//! function that makes an [`Outcome`] of a [`Context`], and an entry in [`all`].
 #![forbid(unsafe_code)]
 
 mod chart;

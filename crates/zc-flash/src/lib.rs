@@ -4,8 +4,7 @@
 //!
 //! - [`Geometry`], [`Latencies`], [`Nand`]: the chips.
 //! - [`PageMapped`]: a map entry per page, greedy garbage collection. [`Hybrid`]: data blocks mapped as a whole, and
-//!   log
-//!   blocks for what does not fit, split into sequential and random ones. Both behind [`Ftl`].
+//!   log blocks for what does not fit, split into sequential and random ones. Both behind [`Ftl`].
 //! - [`nitro`]: caches of WEUs and of extents on an SSD, what they cost it, and where to reduce.
 //! - [`caftl`]: an SSD that compresses in hardware, and knows when not to.
 //! - [`packing`]: compression inside the SSD, and how compressed pages are laid out.

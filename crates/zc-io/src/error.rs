@@ -13,6 +13,8 @@ pub struct IoError {
     place: String,
     reason: Option<String>,
     source: Option<io::Error>,
+    /// Somebody else has it.
+    in_use: bool,
 }
 
 impl IoError {
@@ -22,16 +24,44 @@ impl IoError {
         place: impl Into<String>,
         reason: impl Into<String>,
     ) -> Self {
-        Self { kind, operation, place: place.into(), reason: Some(reason.into()), source: None }
+        Self {
+            kind,
+            operation,
+            place: place.into(),
+            reason: Some(reason.into()),
+            source: None,
+            in_use: false,
+        }
     }
 
     pub(crate) fn from_io(operation: &'static str, place: impl Into<String>, source: io::Error) -> Self {
-        Self { kind: kind_of(&source), operation, place: place.into(), reason: None, source: Some(source) }
+        Self {
+            kind: kind_of(&source),
+            operation,
+            place: place.into(),
+            reason: None,
+            source: Some(source),
+            in_use: false,
+        }
+    }
+
+    pub(crate) fn in_use(
+        operation: &'static str,
+        place: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Self {
+        Self { in_use: true, ..Self::new(ErrorKind::Invalid, operation, place, reason) }
     }
 
     pub(crate) fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = Some(reason.into());
         self
+    }
+
+    /// Whether somebody else has it, who may let it go.
+    #[must_use]
+    pub fn is_in_use(&self) -> bool {
+        self.in_use || self.source.as_ref().is_some_and(|source| source.kind() == io::ErrorKind::ResourceBusy)
     }
 
     /// What to do about it in the program.

@@ -354,8 +354,8 @@ fn open_file(path: &Path, options: OpenOptions, known: Option<FileKind>) -> io::
     }
 }
 
-/// Whether a block device takes no writes, although it can be opened for them.
-/// Whether what is missing there would be a device. A file made in its place would be one in memory.
+/// Whether a block device takes no writes, although it can be opened for them. Whether what is missing there would be a
+/// device. A file made in its place would be one in memory.
 fn is_for_devices(path: &Path) -> bool {
     path.starts_with("/dev") && !path.starts_with("/dev/shm")
 }
@@ -384,7 +384,7 @@ fn lock(path: &Path, file: &File, write: bool) -> Result<(), IoError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let reason = "another process (or another part of this configuration) has it open";
-            return Err(IoError::new(ErrorKind::Invalid, "lock", place(), reason));
+            return Err(IoError::in_use("lock", place(), reason));
         }
         Err(TryLockError::Error(error)) => return Err(IoError::from_io("lock", place(), error)),
     }

@@ -16,5 +16,5 @@ pub const PIECES_PER_TRANSFER_MAX: usize = 1024;
 pub const ATTEMPTS_MAX: u8 = 64;
 /// Times in a row the kernel may refuse a batch with nothing in flight before the ring reports it.
 pub const ENTER_ATTEMPTS_MAX: u32 = 64;
-/// Largest buffer: 1 GiB, above every request and write unit.
+/// Largest buffer: 1 GiB, above every request and WEU.
 pub const BUF_BYTES_MAX: usize = 1 << 30;

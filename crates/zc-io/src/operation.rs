@@ -247,12 +247,6 @@ impl Segment {
         self.rest(0).is_aligned(align_bytes)
     }
 
-    /// Gives the memory back.
-    #[must_use]
-    pub fn into_source(self) -> Source {
-        self.source
-    }
-
     /// Address and length of what is left after `done_bytes`.
     pub(crate) fn rest(&self, done_bytes: usize) -> Piece {
         Piece::new(self.source.base(), &self.range, done_bytes)

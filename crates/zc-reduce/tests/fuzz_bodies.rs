@@ -12,7 +12,9 @@ mod decode;
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(target);
     let seeds = std::fs::read_dir(folder).unwrap();
-    seeds.map(|seed| std::fs::read(seed.unwrap().path()).unwrap()).collect()
+    let seeds: Vec<_> = seeds.map(|seed| std::fs::read(seed.unwrap().path()).unwrap()).collect();
+    assert!(!seeds.is_empty(), "{target} has seeds");
+    seeds
 }
 
 #[test]

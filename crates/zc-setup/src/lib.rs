@@ -31,8 +31,9 @@ const REGION_BYTES_MIN: u64 = 1 << 20;
 /// `max_ram` does not suffice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "max_ram of {max_ram_bytes} bytes is too little for a cache of {slots} write units: {fixed_bytes} bytes go to \
-     tables per unit and to learned recipes alone"
+    "max_ram of {max_ram_bytes} bytes is too little for a cache of {slots} write-evict units: {fixed_bytes} bytes go to \
+     tables per unit and to learned recipes alone; raise it, or make the cache anew with larger units (`zcctl format \
+     --weu-size`)"
 )]
 pub struct TooLittleRam {
     /// The setting.
@@ -169,7 +170,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
 /// slots are discarded unless the configuration says otherwise.
 ///
 /// # Errors
-/// When `max_ram` does not suffice for one extent per write unit.
+/// When `max_ram` does not suffice for one extent per WEU.
 pub fn manager_config(
     config: &CacheConfig,
     geometry: &Geometry,

@@ -194,9 +194,12 @@ mod tests {
     #[test]
     fn short_blocks_are_filled_too() {
         for len in [1_usize, 7, 12, 13, 40, 512] {
-            let mut bytes = vec![0; len];
-            fill(&content(3, 30), &mut bytes);
-            fill(&content(3, 4096), &mut bytes);
+            for size in [30, 4096] {
+                let (mut once, mut again) = (vec![0; len], vec![0xff; len]);
+                fill(&content(3, size), &mut once);
+                fill(&content(3, size), &mut again);
+                assert_eq!(once, again, "{len} bytes of one that takes {size}: every byte is written");
+            }
         }
     }
 }

@@ -10,8 +10,7 @@
 //! - the address space is that of the units which the template touches: a gap between two runs of units shrinks to one
 //!   unit, so that a clone takes little more room than what its machine reads and writes;
 //! - a block that is never read before it is written has contents of nobody else's in the beginning, alike in all
-//!   clones
-//!   as far as their unit is.
+//!   clones as far as their unit is.
 //!
 //! Invariants: seed and number tell a clone. Lines of a trace that belong to one request (same time and operation, one
 //! behind the other) are one request of the template. A template is bounded by [`TEMPLATE_BLOCKS_MAX`] and

@@ -70,7 +70,7 @@ fn superblock(superblock: &Superblock) -> Value {
 fn volumes(image: &Image) -> anyhow::Result<Value> {
     let tables = image.volume_tables();
     let Some((table, copy)) = newest(&tables, |table| table.sequence) else {
-        bail!("both copies of the volume table are damaged");
+        bail!("both copies of the volume table are damaged; `zcctl check` tells what else is");
     };
     let rows: Vec<Value> = table.records.iter().map(volume).collect();
     Ok(json!({"sequence": table.sequence, "copy": copy, "volumes": rows}))
@@ -99,7 +99,9 @@ fn volume(record: &VolumeRecord) -> Value {
 fn regions(image: &Image) -> anyhow::Result<Value> {
     let maps = image.region_maps();
     let Some((map, copy)) = newest(&maps, |map| map.sequence) else {
-        bail!("both copies of the region map are damaged");
+        bail!(
+            "both copies of the region map are damaged; the next start believes no clean data and makes a new one"
+        );
     };
     let rows: Vec<Value> =
         map.regions.iter().map(|key| json!({"volume": key.volume.0, "region": key.region})).collect();
@@ -115,7 +117,7 @@ fn regions(image: &Image) -> anyhow::Result<Value> {
 fn checkpoint(image: &Image) -> anyhow::Result<Value> {
     let headers = image.checkpoints();
     let Some((header, area)) = newest(&headers, |header| header.sequence) else {
-        bail!("no checkpoint header is valid");
+        bail!("no checkpoint header is valid: there is none yet, or both are damaged (`zcctl check` tells)");
     };
     let found = image.checkpoint_records(header, area);
     let rows: Vec<Value> = found.records.iter().map(record).collect();

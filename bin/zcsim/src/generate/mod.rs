@@ -239,7 +239,7 @@ fn generate(kind: &KindArgs) -> anyhow::Result<()> {
     match kind {
         KindArgs::Zipf(args) => {
             if !(args.theta > 0.0 && args.theta <= 10.0) {
-                bail!("--theta is above 0 and at most 10");
+                bail!("--theta must be above 0 and at most 10, not {}", args.theta);
             }
             let made = args.drawn.workload(Kind::Zipf { theta: args.theta })?;
             args.drawn.volume.write(&Workload { reads: args.reads, ..made })
@@ -254,7 +254,7 @@ fn generate(kind: &KindArgs) -> anyhow::Result<()> {
         KindArgs::Snapshots(args) => args.drawn.generate(Kind::Snapshots { changed: args.changed }),
         KindArgs::Tpcc(args) => {
             if !(0.0..1.0).contains(&args.saving) {
-                bail!("--saving is a share, from 0 to below 1");
+                bail!("--saving must be from 0 to below 1, not {}", args.saving);
             }
             let ratio = workload::ratio_of_saving(args.saving, args.volume.ratio_deviation);
             args.volume.write(&args.volume.workload(Kind::Tpcc, args.shared.shared, ratio)?)
@@ -272,7 +272,7 @@ impl Volume {
         let (blocks, sizes) = (self.size.0 / 4096, kind.blocks_min()..=kind.blocks_max());
         if !sizes.contains(&blocks) {
             let mib = |blocks: u64| blocks.div_ceil(256);
-            bail!("a volume of this kind has {} to {} MiB", mib(*sizes.start()), mib(*sizes.end()));
+            bail!("a volume of this kind must have {} to {} MiB", mib(*sizes.start()), mib(*sizes.end()));
         }
         let usual = match kind {
             Kind::Tpcc | Kind::Postmark(_) | Kind::Specsfs => 0.0,
@@ -303,10 +303,10 @@ impl PostmarkArgs {
     fn pool(&self) -> anyhow::Result<Postmark> {
         let bytes = (self.file_min.0, self.file_max.0);
         if bytes.0 == 0 || bytes.0 > bytes.1 {
-            bail!("--file-min is above 0 and at most --file-max");
+            bail!("--file-min must be above 0 and at most --file-max");
         }
         if self.files == 0 || self.access.0 == 0 {
-            bail!("--files and --access are above 0");
+            bail!("--files and --access must be above 0");
         }
         let (files, access_bytes, reads) = (self.files, self.access.0, self.reads);
         Ok(Postmark { files, bytes, access_bytes, reads, ..Postmark::default() })

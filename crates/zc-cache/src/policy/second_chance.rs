@@ -2,13 +2,11 @@
 //! newest. 10 bytes a slot. Two policies, which differ in what is counted and what makes a unit new:
 //!
 //! - [`Counts::Uses`]: first in, first out with re-insertion, known as CLOCK since Corbato, "A paging experiment with
-//!   the
-//!   Multics system" (1969). Reads do not change the order, only the count.
+//!   the Multics system" (1969). Reads do not change the order, only the count.
 //! - [`Counts::Shares`]: least recently used first, with the dedup count as a frequency. That the number of addresses
-//!   that
-//!   share a content tells what is worth keeping is the idea of CDAC (Tan et al., MSST 2019), there for blocks. What
-//!   counts is how often an address came to have the unit's content, since the unit came; overwritten addresses are not
-//!   taken off. Without duplicates this is WEU-LRU.
+//!   that share a content tells what is worth keeping is the idea of CDAC (Tan et al., MSST 2019), there for blocks.
+//!   What counts is how often an address came to have the unit's content, since the unit came; overwritten addresses
+//!   are not taken off. Without duplicates this is WEU-LRU.
 
 use zc_core::{WeuSlot, u64_from_usize};
 

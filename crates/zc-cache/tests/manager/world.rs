@@ -708,7 +708,7 @@ impl World {
             Action::DiscardSlot { op, .. } | Action::FlushCache { op } | Action::Distrust { op, .. } => {
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
-            Action::Note(Note::Learned { key, digest, stored }) => self.learned.push((key, digest, stored)),
+            Action::Note(Note::Content { key, digest, stored }) => self.learned.push((key, digest, stored)),
             Action::Intent { .. } | Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
             Action::Stopped { clean } => self.stopped = Some(clean),
         }

@@ -6,8 +6,7 @@
 //! order of layouts with it, but for two things. Each has a row or column that shows the cause.
 //!
 //! - The paper decompresses 342 to 660 MB/s for chunks of 4 and 8. Whole chunks would take 440 and 880 here, chunks up
-//!   to
-//!   the page that is wanted 280 and 500: its figures lie between.
+//!   to the page that is wanted 280 and 500: its figures lie between.
 //! - On the less compressible databases the paper's compaction writes less than re-ordering; here re-ordering writes a
 //!   little less, because a page that is written again while it waits in a bin never reaches flash, and small pages
 //!   wait there long. With a buffer that does not absorb ([`Row::absorbs`]), the paper's order is back.

@@ -4,8 +4,7 @@
 //! - *page mapping*: no compression.
 //! - *chunks*: 4 or 8 pages written one after the other are compressed together (CaFTL).
 //! - *bin packing*: pages are compressed one by one and gathered in page-sized bins, first-fit or best-fit; when none
-//!   has
-//!   room, the fullest is written.
+//!   has room, the fullest is written.
 //! - *re-ordering*: before that, all bins are packed anew, by size.
 //! - *compaction*: pages follow each other without gaps, and may lie across two flash pages.
 //!

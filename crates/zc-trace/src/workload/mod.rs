@@ -3,8 +3,7 @@
 //!
 //! # What they are
 //! - *zipf*: addresses by Zipf's law of a given exponent, scrambled by a hash so that popular ones do not lie side by
-//!   side
-//!   (the form of YCSB, Cooper et al., SoCC 2010).
+//!   side (the form of YCSB, Cooper et al., SoCC 2010).
 //! - *mix*: what is known of the FIU traces of Nitro's evaluation (Li et al., USENIX ATC 2014, section 5: 3.6 to 4.3
 //!   writes per read, 5 to 12 % of the volume touched, each content at least 1.5 times): four writes per read, in a
 //!   twelfth of the volume, 8 KiB at a time, with the skew of 0.99 that YCSB uses. Not from the paper: the skew, how
@@ -13,13 +12,11 @@
 //!   Figure 7, section 6.2: working sets of 1 to 10 caches, deduplicated 1 to 10 times).
 //! - *scan*: the volume from front to back, over and over, 128 KiB at a time.
 //! - *snapshots*: copies of a volume day by day, each at an address of its own, read from front to back, 512 KiB at a
-//!   time;
-//!   from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
+//!   time; from one day to the next 2.3 % of the volume change (the median of Nitro's section 5), in runs of 64 KiB.
 //! - *tpcc*: the pages of a database under TPC-C; what of it is the specification's stands in its module. How well they
 //!   compress is up to the ratio: [`ratio_of_saving`] has what "Compression and SSD: Where and How?" needs.
 //! - *postmark* and *specsfs*: the files of a mail server under PostMark, and of a file server under a load like that
-//!   of
-//!   SPECsfs2008; the same holds of their modules.
+//!   of SPECsfs2008; the same holds of their modules.
 //!
 //! Contents are told apart by address and version, whether they are shared and how they compress by independent draws
 //! from those. Shared contents come from a pool of a sixteenth of the addresses in use; what a mix writes
