@@ -219,6 +219,18 @@ impl Conn {
         self.session.need() == Need::Replies
     }
 
+    /// Whether the client has said goodbye inside TLS and nothing of what it said before is left to serve. The rest of a
+    /// payload that is not at hand will not come.
+    pub(crate) fn is_over(&self) -> bool {
+        let over = self.tls.as_ref().is_some_and(TlsLayer::is_over);
+        over && match self.session.need() {
+            Need::Payload { bytes } => u64_from_usize(self.input_range.len()) < bytes,
+            // What the session holds back goes on when replies have been sent.
+            Need::Replies => false,
+            Need::Input | Need::Nothing => self.input_range.is_empty(),
+        }
+    }
+
     /// Takes decrypted bytes in.
     fn received_records(&mut self, memory: AlignedBuf, bytes: usize) -> io::Result<()> {
         let (Some(tls), Some(input)) = (&mut self.tls, &mut self.input) else {
@@ -228,8 +240,6 @@ impl Conn {
         self.cipher = Some(memory);
         let received = received?;
         self.input_range = 0..received.plain_bytes;
-        // What was asked before the goodbye is served first; whoever says more behind it is cut off.
-        self.closing |= received.is_over && received.plain_bytes == 0;
         if self.session.tls_due() && tls.is_up() {
             self.names = tls.names();
             self.session.tls_started();

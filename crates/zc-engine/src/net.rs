@@ -15,8 +15,8 @@ use std::time::Duration;
 use rustix::net::sockopt;
 use zc_core::VolumeId;
 use zc_io::Operation;
-use zc_nbd::Need;
 use zc_nbd::server::{CloseReason, Request, ServerEvent};
+use zc_nbd::{ErrorCode, Need};
 
 use crate::access::is_allowed;
 use crate::conn::{Conn, Payload};
@@ -151,7 +151,7 @@ impl Shard {
                 // An alert is on its way; it is sent as far as that works, and the connection closed.
                 tracing::debug!(connection = id, "TLS: {error}");
                 self.metrics.broken += 1;
-                conn.closing = true;
+                self.end_input(id);
             }
         }
         self.touch(id);
@@ -189,6 +189,25 @@ impl Shard {
         self.kill(id);
     }
 
+    /// Nothing more is taken from a client; what is in flight is answered, then the connection closed. A WRITE whose
+    /// payload is not complete gives its memory back now: nobody will bring the rest, and waiting for it would keep the
+    /// connection.
+    fn end_input(&mut self, id: u64) {
+        let Some(conn) = self.conns.get_mut(&id) else { return };
+        conn.closing = true;
+        let request = match conn.payload.take() {
+            Some(payload) => {
+                self.budget_bytes -= payload.request.length();
+                self.arriving_bytes -= payload.arriving_bytes;
+                Some(payload.request)
+            }
+            None => conn.waiting.take(),
+        };
+        if let Some(request) = request {
+            conn.session.refuse_payload(request, ErrorCode::Io, "the payload is cut off");
+        }
+    }
+
     fn payload_complete(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let Some(volume) = conn.volume else { unreachable!("a WRITE comes after the export was chosen") };
@@ -219,6 +238,10 @@ impl Shard {
         let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead && !conn.closing) else {
             return Pumped::Idle;
         };
+        if conn.is_over() {
+            self.end_input(id);
+            return Pumped::Idle;
+        }
         if conn.waiting.is_some() {
             return Pumped::Idle;
         }

@@ -156,6 +156,11 @@ impl TlsLayer {
         }
     }
 
+    /// Whether the client has said goodbye: nothing will come any more.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
     /// Whether the handshake is through.
     pub(crate) fn is_up(&self) -> bool {
         !self.connection.is_handshaking()

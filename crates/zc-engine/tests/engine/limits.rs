@@ -1,50 +1,13 @@
 //! Clients that ask for too much, or for nothing, and those beside them.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use zc_core::usize_from_u64;
 use zc_engine::{Engine, EngineOptions, Hooks, NbdClient, NbdRequest};
 
+use crate::raw::{attached, header, raw, read_to_end};
 use crate::rig::{Rig, content, random};
-
-fn raw(rig: &Rig) -> UnixStream {
-    UnixStream::connect(rig.path("nbd.sock")).unwrap()
-}
-
-/// Reads until the server closes.
-fn read_to_end(stream: &mut UnixStream) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    match stream.read_to_end(&mut bytes) {
-        Ok(_) => {}
-        // What was sent and not read by the server before it closed.
-        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset),
-    }
-    bytes
-}
-
-/// A connection that is through with the handshake.
-fn attached(rig: &Rig) -> UnixStream {
-    let mut stream = raw(rig);
-    let mut greeting = [0; 18];
-    stream.read_exact(&mut greeting).unwrap();
-    // Fixed newstyle without padding; EXPORT_NAME of the default export.
-    stream.write_all(&3_u32.to_be_bytes()).unwrap();
-    stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
-    let mut export = [0; 10];
-    stream.read_exact(&mut export).unwrap();
-    stream
-}
-
-fn header(command: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
-    let mut bytes = 0x2560_9513_u32.to_be_bytes().to_vec();
-    bytes.extend(0_u16.to_be_bytes());
-    bytes.extend(command.to_be_bytes());
-    bytes.extend(cookie.to_be_bytes());
-    bytes.extend(offset.to_be_bytes());
-    bytes.extend(length.to_be_bytes());
-    bytes
-}
 
 #[test]
 fn ten_thousand_half_open_handshakes_harm_nobody() {

@@ -4,6 +4,8 @@
 mod control;
 mod faults;
 mod limits;
+mod raw;
 mod restart;
 mod rig;
 mod serving;
+mod tls;
