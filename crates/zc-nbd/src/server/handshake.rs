@@ -119,6 +119,10 @@ impl ServerSession {
             return Step::Wait;
         }
         self.phase = Phase::Options;
+        if option == option::SET_META_CONTEXT {
+            // It replaces the earlier set also when it fails.
+            self.meta = None;
+        }
         match option {
             option::ABORT => return self.abort(out),
             option::STARTTLS => refuse(option, NO_DATA_ALLOWED, out),

@@ -210,8 +210,11 @@ fn must_08_a_namespace_is_a_wildcard_in_list_and_nothing_in_set() {
 #[test]
 fn must_08_set_replaces_the_earlier_set_even_when_it_fails() {
     let good = meta_data("first", &["base:allocation"]);
-    let bad =
-        [(meta_data("nosuch", &["base:allocation"]), reply::ERR_UNKNOWN), (vec![1], reply::ERR_INVALID)];
+    let bad = [
+        (meta_data("nosuch", &["base:allocation"]), reply::ERR_UNKNOWN),
+        (vec![1], reply::ERR_INVALID),
+        (vec![0; 1 << 20], reply::ERR_TOO_BIG),
+    ];
     for (data, error) in bad {
         let mut server = structured();
         ask(&mut server, option::SET_META_CONTEXT, &good);
