@@ -129,6 +129,24 @@ fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
 }
 
 #[test]
+fn a_command_that_finds_the_device_failed_tells_those_who_use_it() {
+    let (world, cache, _) = world();
+    let daemon = world.start();
+    world.settled();
+    cache.fail(true);
+    // Nothing else is written: only the command meets the error, and the kernel tells of some errors once.
+    let output = world.zcctl_output(&["set-mode", "other", "write-back"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("cache-link"), "{said}");
+    let stats = world.stats_until("the failure is known", |stats| stats["cache_healthy"] == false);
+    assert!(stats["cache_fault"].to_string().contains("cache-link"), "{stats}");
+    cache.fail(false);
+    reattach(&world);
+    assert_eq!(world.stats()["cache_healthy"], true);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn clients_keep_their_connections_and_every_byte_when_all_was_flushed() {
     let (world, cache, _) = world();
     let daemon = world.start();

@@ -29,8 +29,11 @@ impl Shared {
     ) -> Result<(), String> {
         let custody = Arc::clone(&self.custody);
         let done = tokio::task::spawn_blocking(move || work(&custody)).await;
-        done.map_err(|_| "the work on the cache device was cut off".to_owned())?
-            .map_err(|error| error.to_string())
+        let done = done.map_err(|_| "the work on the cache device was cut off".to_owned())?;
+        if let Err(EngineError::CacheMissing { why }) = &done {
+            self.mailbox.send(Command::LoseCache(why.clone()));
+        }
+        done.map_err(|error| error.to_string())
     }
 
     /// Says durably which volumes a new configuration makes write-back.

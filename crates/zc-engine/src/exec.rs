@@ -198,10 +198,19 @@ impl Shard {
         self.events.push_back(Event::DeviceDone { op, result });
     }
 
+    /// Somebody else found that the cache device failed.
+    pub(crate) fn lose_cache(&mut self, why: String) {
+        if self.cache_fault.is_none() {
+            tracing::error!("{why}; volumes go on without the cache");
+            self.cache_fault = Some(why);
+            self.events.push_back(Event::DeviceLost);
+        }
+    }
+
     fn note(&mut self, note: Note) {
         match note {
-            // It was said at the start.
-            Note::CacheFailed { .. } if self.cache_missing => {}
+            // It was said when it was known.
+            Note::CacheFailed { .. } if self.cache_fault.is_some() => {}
             Note::CacheFailed { during, error } => {
                 let text = format!("the cache device failed while {}: {error}", during.doing());
                 tracing::error!("{text}; volumes go on without the cache");
