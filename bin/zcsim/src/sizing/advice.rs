@@ -7,6 +7,8 @@ const ENOUGH: f64 = 0.9;
 /// Below this share of reads, a cache is not worth its name.
 const WORTH: f64 = 0.02;
 const DAY_MS: f64 = 86_400_000.0;
+/// A trace of less than an hour says little of a day.
+const LONG_MS: u64 = 3_600_000;
 
 /// One size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -140,7 +142,12 @@ impl Curve {
         if self.duration_ms == 0 {
             return format!("{} over the trace", bytes(written));
         }
-        format!("{} a day", bytes(written * DAY_MS / self.duration_ms as f64))
+        let a_day = bytes(written * DAY_MS / self.duration_ms as f64);
+        if self.duration_ms < LONG_MS {
+            // Nobody writes all day as a machine does that boots.
+            return format!("{} over the trace ({a_day} a day if all of it went on so)", bytes(written));
+        }
+        format!("{a_day} a day")
     }
 
     /// The recommendation in words. `device_bytes`: of the least device with room for it; `verified`: the whole trace at
@@ -226,6 +233,14 @@ mod tests {
             held: 1.0,
             ram_bytes: 12_000_000,
         }
+    }
+
+    #[test]
+    fn a_short_trace_says_little_of_a_day() {
+        let short =
+            Curve { duration_ms: 36_000, ..curve(&[(0.1, 0.05), (0.46, 0.2), (0.49, 0.47), (0.5, 0.5)]) };
+        let text = short.advice(None, None);
+        assert!(text.contains("2.0 GB over the trace (4.8 TB a day if all of it went on so)"), "{text}");
     }
 
     #[test]
