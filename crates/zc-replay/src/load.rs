@@ -9,9 +9,10 @@
 //!
 //! Memory: 32 bytes per request, 4 per block written, about 20 per block of the footprint, 50 per content.
 
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::sync::Arc;
 
-use zc_core::{Codec, Map, u64_from_usize};
+use zc_core::{Codec, FixedHasher, Map, u64_from_usize};
 use zc_trace::{Op, Request, TraceError};
 
 use crate::content::{BLOCK_BYTES, CONTENTS_MAX, ContentId, Contents, Ratios};
@@ -171,6 +172,30 @@ impl Trace {
         &self.spans
     }
 
+    /// A number that tells this trace from others: requests, times, and what they wrote and found.
+    #[must_use]
+    pub fn identity(&self) -> u64 {
+        let new = || FixedHasher::default().build_hasher();
+        let mut hasher = new();
+        for step in &self.steps {
+            hasher.write_u64(step.time_ms);
+            hasher.write_u64(step.first_block);
+            hasher.write_u32(step.blocks);
+            hasher.write_u32(u32::from(step.volume) << 8 | step.op as u32);
+        }
+        self.written.iter().for_each(|id| hasher.write_u64(id.key()));
+        // A table has no order of its own.
+        let found = self.initial.iter().map(|(block, id)| {
+            let mut one = new();
+            one.write_u64(*block);
+            one.write_u64(id.key());
+            one.finish()
+        });
+        hasher.write_u64(found.fold(0, u64::wrapping_add));
+        self.contents.identify(&mut hasher);
+        hasher.finish()
+    }
+
     /// Contents of which the trace tells a compressed size, but not by this codec: another's stands for it.
     #[must_use]
     pub fn sized_by_others(&self, codec: Codec) -> u64 {
@@ -327,6 +352,27 @@ mod tests {
         assert_eq!(seen, [(Op::Read, 0, 2), (Op::Read, 3, 1), (Op::Read, 4, 1), (Op::Write, 5, 1)]);
         assert_eq!((trace.fitted.joined, trace.footprint_bytes()), (1, 5 * 4096));
         assert_eq!(trace.spans(), [6 * 4096]);
+    }
+
+    #[test]
+    fn traces_of_one_shape_are_told_apart() {
+        let line =
+            |time, block, op, print, size| format!("{time} {} 8 {op} {print:016x} {size} 50\n", block * 8);
+        let of = |lines: &[String]| load(&lines.concat()).identity();
+        let one = [line(1, 0, "R", 0xa1, 100), line(9, 5, "W", 0xa2, 100)];
+        assert_eq!(of(&one), of(&one.clone()));
+        let others = [
+            [line(1, 0, "R", 0xa1, 100), line(9, 4, "W", 0xa2, 100)],
+            [line(1, 0, "R", 0xa1, 100), line(90_000_000_000_u64, 5, "W", 0xa2, 100)],
+            [line(1, 0, "R", 0xa1, 100), line(9, 5, "R", 0xa2, 100)],
+            [line(1, 0, "R", 0xa1, 100), line(9, 5, "W", 0xa1, 100)],
+            [line(1, 0, "R", 0xa1, 100), line(9, 5, "W", 0xa3, 100)],
+            [line(1, 0, "R", 0xa1, 100), line(9, 5, "W", 0xa2, 101)],
+            [line(1, 0, "R", 0xa3, 100), line(9, 5, "W", 0xa2, 100)],
+        ];
+        let all: std::collections::BTreeSet<u64> =
+            others.iter().map(|other| of(other)).chain([of(&one)]).collect();
+        assert_eq!(all.len(), others.len() + 1);
     }
 
     #[test]

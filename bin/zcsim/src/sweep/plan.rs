@@ -84,8 +84,7 @@ pub(super) fn identity(config: &str, trace: &Trace, ratios: Ratios, ssd: Option<
     let mut hasher = zc_core::FixedHasher::default().build_hasher();
     hasher.write(env!("CARGO_PKG_VERSION").as_bytes());
     hasher.write(config.as_bytes());
-    hasher.write_u64(trace.requests());
-    hasher.write_u64(trace.footprint_bytes());
+    hasher.write_u64(trace.identity());
     trace.spans().iter().for_each(|span| hasher.write_u64(*span));
     hasher.write_u64(ratios.mean.to_bits());
     hasher.write_u64(ratios.deviation.to_bits());
