@@ -375,9 +375,9 @@ pub struct NbdConfig {
     pub bytes_in_flight_per_connection_max: u64,
     /// A client that has not chosen an export by then is dropped.
     pub handshake_timeout_ms: u64,
-    /// A client that stops within a request, or does not take replies others wait for, is dropped after that.
+    /// A client that stops within a request, or does not take replies whose memory is wanted, is dropped after that.
     pub stall_timeout_ms: u64,
-    /// A client that asks for nothing is dropped after that; 0 = never.
+    /// A client that asks for nothing, or does not take its replies, is dropped after that; 0 = never.
     pub idle_timeout_ms: u64,
     /// Silence after which the kernel asks a TCP client whether it is alive; 0 = it does not ask.
     pub keepalive_ms: u64,

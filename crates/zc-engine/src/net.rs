@@ -470,8 +470,7 @@ fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Optio
             return Some("a write takes too long to arrive");
         }
     }
-    let wanted = short || conn.is_full();
-    if wanted && conn.unsent_bytes() > 0 && since(conn.taken_ms) > limits.stall_ms {
+    if since(conn.taken_ms) > taking_ms(conn, limits, short) && conn.sending_bytes() > 0 {
         return Some("the client does not take its replies");
     }
     // While memory is short, requests may lie unread.
@@ -480,6 +479,19 @@ fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Optio
         return Some("the client asks for nothing");
     }
     None
+}
+
+/// How long a client may take for one send of replies. What it takes of a send shows only at its end, so that a short
+/// bound of idleness does not cut the time of a slow client.
+fn taking_ms(conn: &Conn, limits: &FrontLimits, short: bool) -> u64 {
+    // A client that has said goodbye has nothing else to do.
+    if short || conn.is_full() || conn.closing {
+        limits.stall_ms
+    } else if limits.idle_ms > 0 {
+        limits.idle_ms.max(limits.stall_ms)
+    } else {
+        u64::MAX
+    }
 }
 
 /// Failures leave a connection that works, if slower or longer than it should.

@@ -126,6 +126,47 @@ fn a_client_that_writes_and_never_reads_holds_up_nobody_and_is_dropped() {
     assert!(engine.stop().unwrap());
 }
 
+/// Waits until so many connections are left.
+fn wait_for_connections(engine: &Engine, count: usize) {
+    let until_ms = engine.stats().unwrap().uptime_ms + 20_000;
+    while engine.registry().connections.len() > count {
+        // A turn of the data plane.
+        assert!(engine.stats().unwrap().uptime_ms < until_ms, "{:?}", engine.registry().connections);
+    }
+}
+
+#[test]
+fn a_client_that_takes_nothing_is_idle() {
+    let mut rig = Rig::new();
+    rig.nbd = "stall_timeout = \"1 s\"\nidle_timeout = \"1 s\"".to_owned();
+    let engine = rig.start(&["v"]);
+    let mut silent = attached(&rig);
+    silent.write_all(&header(0, 1, 0, 8 << 20)).unwrap();
+    while engine.stats().unwrap().driver.unsent_bytes == 0 {}
+    wait_for_connections(&engine, 0);
+    let driver = engine.stats().unwrap().driver;
+    assert_eq!((driver.unsent_bytes, driver.connections_broken), (0, 1));
+    assert!(read_to_end(&mut silent).len() < 8 << 20);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn a_client_that_has_said_goodbye_takes_its_replies_or_goes() {
+    let mut rig = Rig::new();
+    rig.nbd = "stall_timeout = \"1 s\"".to_owned();
+    let engine = rig.start(&["v"]);
+    let (mut patient, mut leaving) = (attached(&rig), attached(&rig));
+    patient.write_all(&header(0, 1, 0, 8 << 20)).unwrap();
+    leaving.write_all(&[header(0, 1, 0, 8 << 20), header(2, 2, 0, 0)].concat()).unwrap();
+    while engine.stats().unwrap().driver.unsent_bytes < 9 << 20 {}
+    wait_for_connections(&engine, 1);
+    assert!(read_to_end(&mut leaving).len() < 8 << 20);
+    // Nothing speaks against the other one, whose replies nobody needs the memory of.
+    let mut reply = vec![0; 16 + (8 << 20)];
+    patient.read_exact(&mut reply).unwrap();
+    assert!(engine.stop().unwrap());
+}
+
 #[test]
 fn writes_that_never_arrive_hold_up_nobody_but_their_like() {
     let mut rig = Rig::new();
