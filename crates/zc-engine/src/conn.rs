@@ -34,6 +34,8 @@ pub(crate) struct Payload {
     pub(crate) skip_bytes: usize,
     /// Bytes that have arrived.
     pub(crate) filled_bytes: usize,
+    /// What the memory is charged with.
+    pub(crate) held_bytes: u64,
     /// When the first of it could come.
     pub(crate) began_ms: u64,
     /// What it has of the room for arriving payloads.
@@ -47,6 +49,21 @@ enum Receiving {
     Input,
     Payload,
     Records,
+}
+
+/// A piece of a reply.
+#[derive(Debug)]
+struct Unsent {
+    segment: Segment,
+    /// Memory that is free when this has been sent.
+    held_bytes: u64,
+}
+
+/// A send under way.
+#[derive(Debug, Clone, Copy)]
+struct Sending {
+    wire_bytes: u64,
+    held_bytes: u64,
 }
 
 /// A connection.
@@ -75,12 +92,14 @@ pub(crate) struct Conn {
     /// Reply headers since the last data segment.
     head: Vec<u8>,
     /// Replies of this turn.
-    segments: Vec<Segment>,
-    /// Bytes in `segments` and in the send under way.
+    segments: Vec<Unsent>,
+    /// Memory that `segments` and the send under way hold.
     unsent_bytes: u64,
-    sending_bytes: Option<u64>,
-    /// Most bytes of replies it may leave lying.
-    unsent_bytes_max: u64,
+    sending: Option<Sending>,
+    /// Memory that its requests in flight hold.
+    pub(crate) charged_bytes: u64,
+    /// Most memory of requests in flight, and of replies that it may leave lying.
+    bytes_max: u64,
     /// What of `unsent_bytes` is in the shard's sum.
     pub(crate) unsent_counted_bytes: u64,
     /// The client has said goodbye or broke a rule: answer what is in flight, then close.
@@ -97,7 +116,7 @@ pub(crate) struct Conn {
 
 impl Conn {
     pub(crate) fn new(fd: SharedFd, peer: Peer, limits: &FrontLimits, tls: TlsMode, now_ms: u64) -> Self {
-        let unsent_bytes_max = limits.bytes_per_connection;
+        let bytes_max = limits.bytes_per_connection;
         let limits = ServerLimits {
             in_flight: limits.requests,
             in_flight_bytes: limits.bytes_per_connection,
@@ -122,8 +141,9 @@ impl Conn {
             head,
             segments: Vec::new(),
             unsent_bytes: 0,
-            sending_bytes: None,
-            unsent_bytes_max,
+            sending: None,
+            charged_bytes: 0,
+            bytes_max,
             unsent_counted_bytes: 0,
             closing: false,
             dead: false,
@@ -219,8 +239,8 @@ impl Conn {
         self.session.need() == Need::Replies
     }
 
-    /// Whether the client has said goodbye inside TLS and nothing of what it said before is left to serve. The rest of a
-    /// payload that is not at hand will not come.
+    /// Whether the client has said goodbye inside TLS and nothing of what it said before is left to serve. The rest of
+    /// a payload that is not at hand will not come.
     pub(crate) fn is_over(&self) -> bool {
         let over = self.tls.as_ref().is_some_and(TlsLayer::is_over);
         over && match self.session.need() {
@@ -285,18 +305,21 @@ impl Conn {
     /// Answers a read with the bytes of `arena` from `skip_bytes` on; blocks of zeros go as holes to clients that
     /// understand them.
     pub(crate) fn reply_read(&mut self, request: Request, arena: &Arena, skip_bytes: usize) {
+        let held_bytes = u64_from_usize(arena.held_bytes());
         let data = arena.read_lease(skip_bytes..skip_bytes + usize_from_u64(request.length()));
         let sparse = self.session.style() != HeaderStyle::Simple && !request.dont_fragment();
         let pieces = if sparse { pieces(&data, request.offset()) } else { None };
         let Some(pieces) = pieces else {
             self.session.reply_read(request, &mut self.head);
-            self.push_data(Segment::whole(data));
+            self.push_data(Segment::whole(data), held_bytes);
             return;
         };
         let data = Source::from(data);
         let mut reply = self.session.begin_read(request);
         let mut at = 0;
-        for piece in pieces {
+        // All of the memory is held until the last piece of data has been sent.
+        let last = pieces.iter().rposition(|piece| !piece.is_zero);
+        for (index, piece) in pieces.into_iter().enumerate() {
             let len = u64_from_usize(piece.len_bytes);
             let end = at + piece.len_bytes;
             if piece.is_zero {
@@ -304,7 +327,8 @@ impl Conn {
                 assert!(form == HoleForm::Chunk, "holes are chunks where a read may have several");
             } else {
                 self.session.read_data(&mut reply, len, &mut self.head);
-                self.push_data(Segment::new(data.clone(), at..end));
+                let held_bytes = if Some(index) == last { held_bytes } else { 0 };
+                self.push_data(Segment::new(data.clone(), at..end), held_bytes);
             }
             at = end;
         }
@@ -312,59 +336,68 @@ impl Conn {
     }
 
     /// Appends data behind the headers written so far.
-    pub(crate) fn push_data(&mut self, data: Segment) {
+    fn push_data(&mut self, segment: Segment, held_bytes: u64) {
         self.flush_head();
-        self.unsent_bytes += u64_from_usize(data.len_bytes());
-        self.segments.push(data);
+        self.unsent_bytes += held_bytes;
+        self.segments.push(Unsent { segment, held_bytes });
     }
 
     fn flush_head(&mut self) {
         if !self.head.is_empty() {
-            self.unsent_bytes += u64_from_usize(self.head.len());
-            self.segments.push(Segment::whole(&self.head[..]));
+            let held_bytes = u64_from_usize(self.head.len());
+            self.unsent_bytes += held_bytes;
+            self.segments.push(Unsent { segment: Segment::whole(&self.head[..]), held_bytes });
             self.head.clear();
         }
     }
 
-    /// Bytes of replies that the client has not taken.
-    pub(crate) const fn unsent_bytes(&self) -> u64 {
-        self.unsent_bytes
+    /// Memory of replies that the client has not taken.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes + u64_from_usize(self.head.len())
     }
 
     /// Whether the client has left so much lying that its requests are not read any more.
-    pub(crate) const fn is_full(&self) -> bool {
-        self.unsent_bytes >= self.unsent_bytes_max
+    pub(crate) fn is_full(&self) -> bool {
+        self.unsent_bytes() >= self.bytes_max
+    }
+
+    /// Whether its requests in flight hold as much memory as they may.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.charged_bytes >= self.bytes_max
     }
 
     /// One send with what there is to send, up to a bound, if none is under way.
     pub(crate) fn send(&mut self) -> Option<Operation> {
-        if self.dead || self.sending_bytes.is_some() {
+        if self.dead || self.sending.is_some() {
             return None;
         }
         self.flush_head();
         if self.segments.is_empty() && !self.tls.as_ref().is_some_and(TlsLayer::has_output) {
             return None;
         }
-        let mut bytes = 0;
+        let mut sending = Sending { wire_bytes: 0, held_bytes: 0 };
         let mut count = 0;
-        for segment in &self.segments {
+        for unsent in &self.segments {
             count += 1;
-            bytes += u64_from_usize(segment.len_bytes());
-            if bytes >= SEND_BYTES_MAX {
+            sending.wire_bytes += u64_from_usize(unsent.segment.len_bytes());
+            sending.held_bytes += unsent.held_bytes;
+            if sending.wire_bytes >= SEND_BYTES_MAX {
                 break;
             }
         }
         let rest = self.segments.split_off(count);
-        let mut segments = std::mem::replace(&mut self.segments, rest);
+        let taken = std::mem::replace(&mut self.segments, rest);
+        let mut segments: Vec<Segment> = taken.into_iter().map(|unsent| unsent.segment).collect();
         if let Some(tls) = &mut self.tls {
             tls.encrypt(&segments);
             let records = tls.take_output();
-            self.unsent_bytes -= bytes;
-            bytes = u64_from_usize(records.len());
+            self.unsent_bytes -= sending.held_bytes;
+            let bytes = u64_from_usize(records.len());
+            sending = Sending { wire_bytes: bytes, held_bytes: bytes };
             self.unsent_bytes += bytes;
             segments = vec![Segment::whole(&records[..])];
         }
-        self.sending_bytes = Some(bytes);
+        self.sending = Some(sending);
         Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
     }
 
@@ -381,18 +414,17 @@ impl Conn {
     }
 
     pub(crate) fn sent(&mut self) {
-        let bytes = self.sending_bytes.take().unwrap_or(0);
-        self.unsent_bytes -= bytes;
+        self.unsent_bytes -= self.sending.take().map_or(0, |sending| sending.held_bytes);
     }
 
     /// Bytes of the send under way.
     pub(crate) fn sending_bytes(&self) -> u64 {
-        self.sending_bytes.unwrap_or(0)
+        self.sending.map_or(0, |sending| sending.wire_bytes)
     }
 
     /// Whether an operation of this connection is in the ring.
     pub(crate) fn is_in_ring(&self) -> bool {
-        self.receiving != Receiving::Nothing || self.sending_bytes.is_some()
+        self.receiving != Receiving::Nothing || self.sending.is_some()
     }
 
     /// Whether everything owed to the client has been sent.
@@ -407,7 +439,7 @@ impl Conn {
             let _gone_already = rustix::net::shutdown(&*self.fd, rustix::net::Shutdown::Both);
             self.segments.clear();
             self.head.clear();
-            self.unsent_bytes = self.sending_bytes.unwrap_or(0);
+            self.unsent_bytes = self.sending.map_or(0, |sending| sending.held_bytes);
         }
     }
 }

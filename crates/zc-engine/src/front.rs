@@ -30,7 +30,7 @@ pub(crate) struct ClientRequest {
     asked: Asked,
     volume: VolumeId,
     started_ns: u64,
-    /// Payload bytes counted against the budget.
+    /// Memory counted against the budget.
     charge_bytes: u64,
     pub(crate) body: Body,
     /// Manager requests that have not ended.
@@ -152,7 +152,8 @@ impl Shard {
                 let arena = Arena::new(memory);
                 let skip_bytes = usize_from_u64(offset - start);
                 let body = Body::Read { arena: arena.clone(), skip_bytes };
-                let id = self.add_client(from, volume, asked, body, length);
+                let charge_bytes = u64_from_usize(arena.held_bytes());
+                let id = self.add_client(from, volume, asked, body, charge_bytes);
                 let buf = self.buffers.adopt(arena);
                 self.submit_part(id, start, end - start, RequestKind::Read { buf });
             }
@@ -187,7 +188,7 @@ impl Shard {
         self.begin_write_from(Asker::Nbd { conn, request }, volume, asked, memory);
     }
 
-    /// A write whose bytes are here; they were counted since the first came.
+    /// A write whose bytes are here; their memory was counted since the first came.
     pub(crate) fn begin_write_from(
         &mut self,
         from: Asker,
@@ -195,7 +196,7 @@ impl Shard {
         asked: Asked,
         memory: AlignedBuf,
     ) {
-        self.budget_bytes -= asked.length;
+        self.budget_bytes -= u64_from_usize(memory.held_bytes());
         let start = floor(asked.offset);
         let end = start + u64_from_usize(memory.len());
         self.begin_change(from, volume, asked, start, end, Some(Arena::new(memory)));
@@ -210,7 +211,7 @@ impl Shard {
         end: u64,
         memory: Option<Arena>,
     ) {
-        let charge = if memory.is_some() { asked.length } else { 0 };
+        let charge = memory.as_ref().map_or(0, |memory| u64_from_usize(memory.held_bytes()));
         let change = Change { start, end, memory, edges: Vec::new(), phase: Phase::Waiting };
         let id = self.add_client(from, volume, asked, Body::Change(change), charge);
         if start == end {
@@ -244,7 +245,6 @@ impl Shard {
     ) -> u64 {
         self.next_number += 1;
         let id = self.next_number;
-        self.budget_bytes += charge_bytes;
         let hurries = self.hurries(volume, asked);
         self.hurried += usize::from(hurries);
         let client = ClientRequest {
@@ -252,14 +252,26 @@ impl Shard {
             asked,
             volume,
             started_ns: self.clock.now_ns(),
-            charge_bytes,
+            charge_bytes: 0,
             body,
             parts_left: 0,
             error: None,
             hurries,
         };
         self.clients.insert(id, client);
+        self.charge(id, charge_bytes);
         id
+    }
+
+    /// Counts memory that a request holds until it is answered.
+    fn charge(&mut self, id: u64, bytes: u64) {
+        let client = self.client(id);
+        client.charge_bytes += bytes;
+        let conn = if let Asker::Nbd { conn, .. } = client.from { Some(conn) } else { None };
+        self.budget_bytes += bytes;
+        if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
+            conn.charged_bytes += bytes;
+        }
     }
 
     /// Whether the answer to such a request waits until data is reduced and durable on the cache device.
@@ -310,6 +322,7 @@ impl Shard {
         for sector in sectors {
             let arena = Arena::new(self.buffers.memory(usize_from_u32(SECTOR_BYTES)));
             let buf = self.buffers.adopt(arena.clone());
+            self.charge(id, u64_from_usize(arena.held_bytes()));
             if let Body::Change(change) = &mut self.client(id).body {
                 change.edges.push(Edge { sector, arena });
             }
@@ -420,7 +433,11 @@ impl Shard {
         }
         match client.from {
             Asker::Nbd { conn, request } => {
+                if let Some(conn) = self.conns.get_mut(&conn) {
+                    conn.charged_bytes -= client.charge_bytes;
+                }
                 self.answer_nbd(conn, request, &client.body, client.error);
+                self.count_unsent(conn);
             }
             Asker::Ublk(tag) => self.answer_ublk(tag, &client.body, client.error),
         }

@@ -3,7 +3,8 @@
 //! Job: feed received bytes to sessions, start requests, hold back when too much is in flight, and send each
 //! connection's replies of a turn together.
 //!
-//! Invariants: payload bytes (arriving, being worked on, unsent) are bounded; beyond the bound sockets are not read.
+//! Invariants: memory of payloads (arriving, being worked on, unsent) is bounded; beyond the bound sockets are not
+//! read. What counts is the memory that is held, which is more than the bytes: pages, and what the pool makes of them.
 //! Large payloads that are arriving have half of the bound, so that they alone do not hold up everybody. A client that
 //! keeps payload memory and does not go on, or too slowly, loses its connection when its patience is over.
 
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use zc_core::VolumeId;
+use zc_core::{VolumeId, u64_from_usize};
 use zc_io::Operation;
 use zc_nbd::server::{CloseReason, Request, ServerEvent};
 use zc_nbd::{ErrorCode, Need};
@@ -165,6 +166,7 @@ impl Shard {
         if result.is_err() {
             self.kill(id);
         }
+        self.count_unsent(id);
         self.touch(id);
     }
 
@@ -197,7 +199,7 @@ impl Shard {
         conn.closing = true;
         let request = match conn.payload.take() {
             Some(payload) => {
-                self.budget_bytes -= payload.request.length();
+                self.budget_bytes -= payload.held_bytes;
                 self.arriving_bytes -= payload.arriving_bytes;
                 Some(payload.request)
             }
@@ -253,7 +255,7 @@ impl Shard {
                 return Pumped::Progress;
             }
         } else {
-            if !has_budget || conn.is_full() {
+            if !has_budget || conn.is_full() || conn.is_busy() {
                 if !has_budget {
                     self.metrics.stalls += 1;
                     self.stalled.push(id);
@@ -328,15 +330,23 @@ impl Shard {
 
     fn take_payload(&mut self, id: u64, request: Request) {
         let (memory, skip_bytes) = self.payload_memory(&request);
-        let arriving_bytes = if request.length() > ARRIVAL_SMALL_BYTES { request.length() } else { 0 };
-        self.budget_bytes += request.length();
+        let held_bytes = u64_from_usize(memory.held_bytes());
+        let arriving_bytes = if request.length() > ARRIVAL_SMALL_BYTES { held_bytes } else { 0 };
+        self.budget_bytes += held_bytes;
         self.arriving_bytes += arriving_bytes;
         let began_ms = self.clock.now_ms();
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.progress_ms = began_ms;
             let memory = Some(memory);
-            conn.payload =
-                Some(Payload { request, memory, skip_bytes, filled_bytes: 0, began_ms, arriving_bytes });
+            conn.payload = Some(Payload {
+                request,
+                memory,
+                skip_bytes,
+                filled_bytes: 0,
+                held_bytes,
+                began_ms,
+                arriving_bytes,
+            });
         }
     }
 
@@ -402,8 +412,9 @@ impl Shard {
         }
     }
 
-    /// Brings the sum of unsent bytes up to date.
-    fn count_unsent(&mut self, id: u64) {
+    /// Brings the sum of unsent bytes up to date. It is due whenever a reply is made: a turn makes many of them before
+    /// it sends any.
+    pub(crate) fn count_unsent(&mut self, id: u64) {
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let now = conn.unsent_bytes();
         self.unsent_bytes = self.unsent_bytes - conn.unsent_counted_bytes + now;
@@ -414,7 +425,7 @@ impl Shard {
         if let Some(conn) = self.conns.remove(&id) {
             self.unsent_bytes -= conn.unsent_counted_bytes;
             if let Some(payload) = conn.payload {
-                self.budget_bytes -= payload.request.length();
+                self.budget_bytes -= payload.held_bytes;
                 self.arriving_bytes -= payload.arriving_bytes;
             }
         }
@@ -551,6 +562,9 @@ mod tests {
         while let Some(event) = conn.session.next_event(&mut rest, catalog, &mut head) {
             last = Some(event);
         }
+        // The greeting is sent and taken.
+        drop(conn.send());
+        conn.sent();
         (conn, last)
     }
 
@@ -567,6 +581,7 @@ mod tests {
             memory,
             skip_bytes: 0,
             filled_bytes: 0,
+            held_bytes: 4096,
             began_ms: 100,
             arriving_bytes: 0,
         });

@@ -82,9 +82,9 @@ pub struct Driver {
     pub connections_broken: u64,
     /// Requests being worked on.
     pub requests_in_flight: u64,
-    /// Payload bytes in flight.
+    /// Memory of payloads in flight.
     pub payload_bytes: u64,
-    /// Reply bytes that clients have not taken.
+    /// Memory of replies that clients have not taken.
     pub unsent_bytes: u64,
     /// Times a connection had to wait for payload memory.
     pub payload_stalls: u64,

@@ -132,7 +132,7 @@ impl Shard {
         let asker = Asker::Ublk(tag);
         match memory {
             Some(memory) => {
-                self.budget_bytes += asked.length;
+                self.budget_bytes += zc_core::u64_from_usize(memory.held_bytes());
                 self.begin_write_from(asker, volume, asked, memory);
             }
             None => self.begin(asker, volume, asked),

@@ -127,6 +127,12 @@ impl Arena {
         self.0.buf.len_bytes()
     }
 
+    /// Bytes of memory that the buffer holds, see [`AlignedBuf::held_bytes`].
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.0.buf.held_bytes()
+    }
+
     /// Whether the buffer has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {

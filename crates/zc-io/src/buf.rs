@@ -98,6 +98,12 @@ impl AlignedBuf {
         self.len_bytes
     }
 
+    /// Bytes of memory that the buffer holds: whole pages, and what its pool rounds them up to.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.pages.as_ref().map_or(0, Pages::len_bytes)
+    }
+
     /// Freezes the buffer so that it can have several owners.
     #[must_use]
     pub fn into_shared(self) -> SharedBuf {
@@ -185,6 +191,7 @@ mod tests {
             let mut buf = AlignedBuf::new(len_bytes);
             assert_eq!(buf.len(), len_bytes);
             assert_eq!(buf.base().as_ptr().addr() % PAGE_BYTES, 0);
+            assert_eq!(buf.held_bytes(), len_bytes.max(1).next_multiple_of(PAGE_BYTES));
             assert!(buf.iter().all(|&byte| byte == 0));
             buf.fill(7);
             assert!(buf.iter().all(|&byte| byte == 7));

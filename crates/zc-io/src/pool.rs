@@ -157,6 +157,7 @@ mod tests {
         let pool = BufPool::new(1 << 20);
         let mut buf = pool.get(5000).unwrap();
         buf.fill(9);
+        assert_eq!((buf.held_bytes(), pool.usage().used_bytes), (8192, 8192));
         let address = buf.base();
         drop(buf);
         assert_eq!(pool.usage(), PoolUse { used_bytes: 0, idle_bytes: 8192, refused: 0 });

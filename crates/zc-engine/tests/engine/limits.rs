@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use zc_core::usize_from_u64;
 use zc_engine::{Engine, EngineOptions, Hooks, NbdClient, NbdRequest};
 
-use crate::raw::{attached, header, raw, read_to_end};
+use crate::raw::{ask_reads, attached, attached_with, chunk, header, raw, read_to_end};
 use crate::rig::{Rig, content, random};
 
 #[test]
@@ -210,6 +210,118 @@ fn a_client_that_fills_the_memory_keeps_nobody_from_choosing_an_export() {
     let mut client = rig.client("v");
     drop(greedy);
     assert_eq!(client.read(0, 512).unwrap(), vec![0; 512]);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn many_questions_for_block_status_hold_up_nobody() {
+    const QUESTIONS: u64 = 1000;
+    let mut rig = Rig::new();
+    rig.cache = "extent_size = \"4 KiB\"".to_owned();
+    let engine = rig.start(&["v"]);
+    // The first write marks the region, which may take the device a while.
+    let mut client = rig.client("v");
+    client.write(crate::rig::VOLUME_BYTES / 2, &[1; 4096]).unwrap();
+    // A write of which one byte is missing.
+    let mut writer = attached(&rig);
+    let data = content(&mut random(6), 8192);
+    let (last, most) = data.split_last().unwrap();
+    writer.write_all(&[&header(1, 7, 0, 8192)[..], most].concat()).unwrap();
+    while engine.stats().unwrap().driver.payload_bytes == 0 {}
+    // What comes in one receive is asked of the whole volume every time.
+    let mut curious = attached_with(&rig, "v", "x-zcached:residency");
+    let length = u32::try_from(crate::rig::VOLUME_BYTES).unwrap();
+    let questions: Vec<u8> = (0..QUESTIONS).flat_map(|cookie| header(7, cookie, 0, length)).collect();
+    curious.write_all(&questions).unwrap();
+    writer.write_all(&[*last]).unwrap();
+    // Each answer is of its moment: those behind the write tell that it was served in between.
+    let answers: Vec<Vec<u8>> = (0..QUESTIONS).map(|_| chunk(&mut curious)).collect();
+    let first_run = |answer: &[u8]| -> [u8; 8] { answer[4..12].try_into().unwrap() };
+    assert_eq!(first_run(&answers[0])[4..], [0, 0, 0, 0], "the cache has nothing there");
+    assert_eq!(first_run(&answers[999]), [0, 0, 32, 0, 0, 0, 0, 1], "the cache has the write");
+    writer.read_exact(&mut [0; 16]).unwrap();
+    // Those that still wait when their client goes are nobody's.
+    curious.write_all(&questions).unwrap();
+    drop(curious);
+    assert_eq!(client.read(0, 8192).unwrap(), data);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn what_counts_is_the_memory_that_is_held() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    // A write of one byte takes a page.
+    let mut writer = attached(&rig);
+    writer.write_all(&header(1, 1, 3, 1)).unwrap();
+    while engine.stats().unwrap().driver.payload_bytes == 0 {}
+    assert_eq!(engine.stats().unwrap().driver.payload_bytes, 4096);
+    // So do small reads, of which the socket takes those that it has room for.
+    let mut small = attached(&rig);
+    ask_reads(&mut small, 2000, 0, 512);
+    let reads = |engine: &Engine| {
+        let latency = engine.stats().unwrap().latency;
+        latency.hit.count + latency.miss.count + latency.mixed.count
+    };
+    while reads(&engine) < 2000 {}
+    let unsent = engine.stats().unwrap().driver.unsent_bytes;
+    assert!(unsent > 1000 * 4096, "{unsent} bytes for up to 2000 pages");
+    drop(small);
+    wait_for_connections(&engine, 1);
+    assert_eq!(engine.stats().unwrap().driver.unsent_bytes, 0);
+    // Holes are not sent, but in memory as long as what is between them.
+    rig.client("v").write((8 << 20) - 4096, &[1; 4096]).unwrap();
+    let mut sparse = attached_with(&rig, "v", "base:allocation");
+    let before = reads(&engine);
+    // This one fills the socket.
+    rig.client("v").write(8 << 20, &content(&mut random(8), 4 << 20)).unwrap();
+    ask_reads(&mut sparse, 1, 8 << 20, 4 << 20);
+    while reads(&engine) < before + 1 {}
+    for _ in 0..3 {
+        ask_reads(&mut sparse, 1, 0, 8 << 20);
+    }
+    while reads(&engine) < before + 4 {}
+    let unsent = engine.stats().unwrap().driver.unsent_bytes;
+    assert!(unsent >= (4 << 20) + 3 * (8 << 20), "{unsent} bytes for 28 MiB");
+    drop((writer, sparse));
+    wait_for_connections(&engine, 0);
+    let driver = engine.stats().unwrap().driver;
+    assert_eq!((driver.payload_bytes, driver.unsent_bytes), (0, 0));
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn replies_count_in_the_turn_that_makes_them() {
+    let mut rig = Rig::new();
+    rig.nbd = "bytes_in_flight_max = \"32 MiB\"\nbytes_in_flight_per_connection_max = \"32 MiB\"\n\
+               requests_in_flight_max = 4"
+        .to_owned();
+    let engine = rig.start(&["v"]);
+    // What the cache knows as zeros is answered without waiting for anything.
+    let mut client = rig.client("v");
+    client.read(0, usize_from_u64(crate::rig::VOLUME_BYTES)).unwrap();
+    crate::rig::wait_for_insertions(&engine);
+    client.disconnect().unwrap();
+    wait_for_connections(&engine, 0);
+    let mut others: Vec<UnixStream> = (0..3).map(|_| attached(&rig)).collect();
+    let mut greedy = attached(&rig);
+    ask_reads(&mut greedy, 2, 0, 16 << 20);
+    greedy.write_all(&header(0, 3, 0, 16 << 20)).unwrap();
+    while engine.stats().unwrap().driver.unsent_bytes < 32 << 20 {}
+    let stalls = engine.stats().unwrap().driver.payload_stalls;
+    for other in &mut others {
+        for _ in 0..8 {
+            ask_reads(other, 16, 0, 1 << 20);
+        }
+    }
+    while engine.stats().unwrap().driver.payload_stalls < stalls + 3 {}
+    // All three go on in one turn.
+    drop(greedy);
+    wait_for_connections(&engine, 3);
+    while engine.stats().unwrap().driver.unsent_bytes < 32 << 20 {}
+    let unsent = engine.stats().unwrap().driver.unsent_bytes;
+    assert!(unsent < 34 << 20, "{unsent} bytes of replies lie around");
+    drop(others);
     assert!(engine.stop().unwrap());
 }
 

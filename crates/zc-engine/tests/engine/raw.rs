@@ -3,6 +3,9 @@
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 
+use zc_nbd::proto::{option, reply};
+use zc_nbd::wire::{ChunkHeader, GoRequest, HeaderStyle, MetaRequest, OptionHeader, OptionReplyHeader};
+
 use crate::rig::Rig;
 
 pub(crate) fn raw(rig: &Rig) -> UnixStream {
@@ -40,6 +43,57 @@ pub(crate) fn attached(rig: &Rig) -> UnixStream {
     greet(&mut stream);
     choose(&mut stream);
     stream
+}
+
+/// A connection with structured replies that has chosen the volume and one metadata context of it.
+pub(crate) fn attached_with(rig: &Rig, volume: &str, context: &str) -> UnixStream {
+    let mut stream = raw(rig);
+    greet(&mut stream);
+    let mut meta = Vec::new();
+    MetaRequest { export: volume.to_owned(), queries: vec![context.to_owned()] }.encode(&mut meta);
+    let mut go = Vec::new();
+    GoRequest { export: volume.to_owned(), infos: Vec::new() }.encode(&mut go);
+    let asked =
+        [(option::STRUCTURED_REPLY, Vec::new(), 0), (option::SET_META_CONTEXT, meta, 1), (option::GO, go, 1)];
+    for (number, data, answers) in asked {
+        let mut bytes = Vec::new();
+        OptionHeader::encode_with(number, &data, &mut bytes);
+        stream.write_all(&bytes).unwrap();
+        for _ in 0..answers {
+            assert_ne!(option_reply(&mut stream), reply::ACK);
+        }
+        assert_eq!(option_reply(&mut stream), reply::ACK);
+    }
+    stream
+}
+
+/// Takes a reply to an option; its type.
+fn option_reply(stream: &mut UnixStream) -> u32 {
+    let mut header = [0; OptionReplyHeader::BYTES];
+    stream.read_exact(&mut header).unwrap();
+    let header = OptionReplyHeader::decode(&header).unwrap();
+    let mut data = vec![0; zc_core::usize_from_u32(header.length)];
+    stream.read_exact(&mut data).unwrap();
+    header.reply
+}
+
+/// Sends so many READs of `len_bytes` each from `offset` on, one behind the other.
+pub(crate) fn ask_reads(stream: &mut UnixStream, count: u32, offset: u64, len_bytes: u32) {
+    let reads = (0..count).map(|number| {
+        let at = offset + u64::from(number) * u64::from(len_bytes);
+        header(0, number.into(), at, len_bytes)
+    });
+    stream.write_all(&reads.collect::<Vec<_>>().concat()).unwrap();
+}
+
+/// Takes a structured reply of one chunk; its content.
+pub(crate) fn chunk(stream: &mut UnixStream) -> Vec<u8> {
+    let mut header = [0; 20];
+    stream.read_exact(&mut header).unwrap();
+    let header = ChunkHeader::decode(HeaderStyle::Structured, &header).unwrap();
+    let mut data = vec![0; zc_core::usize_from_u64(header.length)];
+    stream.read_exact(&mut data).unwrap();
+    data
 }
 
 pub(crate) fn header(command: u16, cookie: u64, offset: u64, length: u32) -> Vec<u8> {
