@@ -79,22 +79,21 @@ impl CacheManager {
     }
 
     /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
-    /// `extents_max` extents (up to [`RESIDENCY_EXTENTS_MAX`]) and a bounded number of runs, so that they may cover less
-    /// than was asked for, but at least one extent. A cache that is not in use (failed, or the volume in pass-through)
-    /// holds nothing; what it owes then, [`Self::owed`] says.
+    /// [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, so that they may cover less than was asked for,
+    /// but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds nothing; what
+    /// it owes then, [`Self::owed`] says.
     pub fn residency(
         &self,
         volume: VolumeId,
         offset_bytes: u64,
         len_bytes: u64,
-        extents_max: u64,
         runs: &mut Vec<ResidencyRun>,
     ) {
         if !self.is_used_by(volume) {
             push(runs, len_bytes, Residency::OriginOnly);
             return;
         }
-        let bound_bytes = extents_max.clamp(1, RESIDENCY_EXTENTS_MAX) * u64::from(self.extent_bytes);
+        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.extent_bytes);
         let Ok(len_bytes) = u32::try_from(len_bytes.min(bound_bytes)) else {
             unreachable!("the bound is at most 2 GiB")
         };

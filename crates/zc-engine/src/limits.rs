@@ -76,10 +76,6 @@ pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
 pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
 /// Bytes of the intent log after which what the journal has taken over is dropped from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
-/// Extents that are looked at in one turn to answer BLOCK_STATUS: a millisecond or two. Beyond it answers end early.
-pub(crate) const STATUS_EXTENTS_PER_TURN: u64 = 16_384;
-/// Extents that each answer looks at all the same.
-pub(crate) const STATUS_EXTENTS_LEAST: u64 = 64;
 /// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
 pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
 /// Runs of one answer about holes: two calls of the kernel each.

@@ -50,7 +50,6 @@ use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
-use crate::status::StatusShare;
 use crate::stop::Stopping;
 use crate::tls::Tls;
 use crate::ublk::UblkDevice;
@@ -178,7 +177,6 @@ pub(crate) struct Shard {
     pub(crate) pool: ReducePool,
     pub(crate) scratch: Scratch,
     pub(crate) inline_left_bytes: u32,
-    pub(crate) status_share: StatusShare,
     pub(crate) intent: IntentLog,
     /// Newest journal block whose write has ended.
     pub(crate) journal_written: JournalSeq,
@@ -215,8 +213,11 @@ fn with_fast_zeros((id, mut volume): (VolumeId, Volume)) -> (VolumeId, Volume) {
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let (ops_max, poll_max_us) = (parts.ring_ops, parts.poll_max_us);
-        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max, poll_max_us })?;
+        let ring = Ring::new(RingOptions {
+            entries: RING_ENTRIES,
+            ops_max: parts.ring_ops,
+            poll_max_us: parts.poll_max_us,
+        })?;
         let volumes = parts.volumes.into_iter().map(with_fast_zeros).collect();
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         crate::cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
@@ -262,7 +263,6 @@ impl Shard {
             pool,
             scratch: Scratch::default(),
             inline_left_bytes: 0,
-            status_share: StatusShare::new(),
             intent: parts.intent,
             state: parts.state,
             journal_written: JournalSeq(0),
@@ -341,7 +341,6 @@ impl Shard {
             let (min, gather, timeout) = self.wait();
             self.ring.submit_and_gather(min, gather, Some(timeout), &mut completions)?;
             self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
-            self.status_share = StatusShare::new();
             for completion in completions.drain(..) {
                 self.completed(completion);
             }

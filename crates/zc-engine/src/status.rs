@@ -16,7 +16,6 @@ use zc_nbd::server::Request;
 use zc_nbd::wire::StatusExtent;
 
 use crate::front::{Body, SECTOR, floor};
-use crate::limits::{STATUS_EXTENTS_LEAST, STATUS_EXTENTS_PER_TURN};
 use crate::origin_map::{Mapped, OriginMap, OriginRun, has_holes, reopen};
 use crate::shard::Shard;
 use zc_core::VolumeId;
@@ -82,42 +81,17 @@ fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExte
     extents.into_iter().filter_map(&mut part).collect()
 }
 
-/// What a turn may spend on BLOCK_STATUS: clients ask for a whole volume, many times at once, and who reads or writes
-/// waits meanwhile.
-#[derive(Debug)]
-pub(crate) struct StatusShare {
-    left_extents: u64,
-}
-
-impl StatusShare {
-    /// Of a new turn.
-    pub(crate) const fn new() -> Self {
-        Self { left_extents: STATUS_EXTENTS_PER_TURN }
-    }
-
-    /// Extents that the next answer may look at.
-    fn next(&self) -> u64 {
-        self.left_extents.max(STATUS_EXTENTS_LEAST)
-    }
-
-    fn spend(&mut self, extents: u64) {
-        self.left_extents = self.left_extents.saturating_sub(extents);
-    }
-}
-
 impl Shard {
     /// A BLOCK_STATUS from a session.
     pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
         let (start, end) = sectors(&request);
         let length = end - start;
         let mut cache = Vec::new();
-        self.manager.residency(volume, start, length, self.status_share.next(), &mut cache);
-        let told_bytes: u64 = cache.iter().map(|run| run.len_bytes).sum();
-        self.status_share.spend(told_bytes.div_ceil(self.device.geometry.extent_bytes.into()));
+        self.manager.residency(volume, start, length, &mut cache);
         let asked_bytes = match self.manager.owed(volume) {
             Owed::Nothing => length,
             // Of what is dirty behind the end of the runs nothing is known.
-            Owed::Dirty => told_bytes,
+            Owed::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
             Owed::Unknown => 0,
         };
         let wants_origin = self.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
@@ -202,20 +176,6 @@ mod tests {
         let told: Vec<_> = residency(&cache).iter().map(|extent| (extent.length, extent.flags)).collect();
         assert_eq!(told, [(1000, 1), (1000, 1), (500, 0)]);
     }
-
-    #[test]
-    fn many_questions_in_one_turn_get_short_answers() {
-        let mut share = StatusShare::new();
-        let mut looked_at = Vec::new();
-        for _ in 0..128 {
-            let extents = share.next().min(10_000);
-            share.spend(extents);
-            looked_at.push(extents);
-        }
-        assert_eq!(looked_at[..3], [10_000, 6384, 64]);
-        assert!(looked_at.iter().sum::<u64>() < STATUS_EXTENTS_PER_TURN + 128 * STATUS_EXTENTS_LEAST);
-    }
-
     #[test]
     fn a_hole_beneath_dirty_data_is_data() {
         let run = |len_bytes, residency| ResidencyRun { len_bytes, residency };

@@ -652,7 +652,7 @@ fn residency_tells_cached_zero_and_origin_apart() {
     let mut world = World::new(Shape { slots: 6, weu_bytes: 64 << 10, ..Shape::default() });
     let state_of = |world: &World, offset: u64, len: u64| {
         let mut runs = Vec::new();
-        world.manager.residency(V, offset, len, RESIDENCY_EXTENTS_MAX, &mut runs);
+        world.manager.residency(V, offset, len, &mut runs);
         runs.iter().map(|run| (run.len_bytes, run.residency)).collect::<Vec<_>>()
     };
     world.write(V, 0, &half(1, 24 << 10));
@@ -669,13 +669,6 @@ fn residency_tells_cached_zero_and_origin_apart() {
     assert_eq!(state_of(&world, 0, 8192), [(8192, Residency::OriginOnly)]);
     let far = RESIDENCY_EXTENTS_MAX * EXTENT;
     assert_eq!(state_of(&world, 64 << 10, 2 * far), [(far, Residency::OriginOnly)], "a bounded answer");
-    let mut few = Vec::new();
-    world.manager.residency(V, 64 << 10, 2 * far, 3, &mut few);
-    assert_eq!(
-        few.iter().map(|run| run.len_bytes).sum::<u64>(),
-        3 * EXTENT,
-        "as few as whoever asks has time for"
-    );
     // Evicted content is the origin's alone.
     for at in 1..30 {
         world.write(V, at * (128 << 10), &half(100 + at, 128 << 10));
@@ -691,7 +684,7 @@ fn an_answer_about_scattered_extents_ends_early() {
     (0..600).for_each(|at| world.write(V, at * 2 * EXTENT, &vec![0; 8 << 10]));
     world.tick(1000);
     let mut runs = Vec::new();
-    world.manager.residency(V, 0, 16 << 20, RESIDENCY_EXTENTS_MAX, &mut runs);
+    world.manager.residency(V, 0, 16 << 20, &mut runs);
     assert_eq!(runs.len(), 1024);
     assert_eq!(runs.iter().map(|run| run.len_bytes).sum::<u64>(), 1024 * EXTENT);
     world.stop();

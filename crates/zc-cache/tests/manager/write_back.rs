@@ -422,7 +422,7 @@ fn what_the_origin_lacks_is_told_as_long_as_it_lacks_it() {
     let mut t = Twin::new(Shape::default());
     let told = |t: &Twin, offset, len| {
         let mut runs = Vec::new();
-        t.world.manager.residency(V, offset, len, zc_cache::RESIDENCY_EXTENTS_MAX, &mut runs);
+        t.world.manager.residency(V, offset, len, &mut runs);
         runs.iter().map(|run| (run.len_bytes, run.residency)).collect::<Vec<_>>()
     };
     assert_eq!(t.world.manager.owed(V), Owed::Nothing);
