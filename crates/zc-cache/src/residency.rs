@@ -81,17 +81,17 @@ impl CacheManager {
     /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
     /// [`RESIDENCY_EXTENTS_MAX`] extents and a bounded number of runs, so that they may cover less than was asked for,
     /// but at least one extent. A cache that is not in use (failed, or the volume in pass-through) holds nothing; what
-    /// it owes then, [`Self::owed`] says.
+    /// it owes then, [`Self::owed`] says. Returns how many extents were looked at: what the answer cost.
     pub fn residency(
         &self,
         volume: VolumeId,
         offset_bytes: u64,
         len_bytes: u64,
         runs: &mut Vec<ResidencyRun>,
-    ) {
+    ) -> u64 {
         if !self.is_used_by(volume) {
             push(runs, len_bytes, Residency::OriginOnly);
-            return;
+            return 0;
         }
         let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.extent_bytes);
         let Ok(len_bytes) = u32::try_from(len_bytes.min(bound_bytes)) else {
@@ -99,10 +99,12 @@ impl CacheManager {
         };
         // Positions only; there is no buffer behind it.
         let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
+        let mut extents = 0;
         for portion in portions(volume, offset_bytes, range, self.extent_bytes) {
             if runs.len() >= RESIDENCY_RUNS_MAX {
-                return;
+                break;
             }
+            extents += 1;
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let visible = self.overlay(portion.key, &sectors);
             if visible.is_empty() {
@@ -112,6 +114,7 @@ impl CacheManager {
                 self.residency_overlaid(portion.key, &sectors, &visible, runs);
             }
         }
+        extents
     }
 
     fn residency_overlaid(

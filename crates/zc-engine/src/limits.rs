@@ -76,6 +76,9 @@ pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
 pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
 /// Bytes of the intent log after which what the journal has taken over is dropped from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
+/// Extents that answers to BLOCK_STATUS may look at in one turn; further ones wait for the next, so that a client that
+/// asks much does not keep the data plane from the others. About half a millisecond, and one answer may exceed it.
+pub(crate) const STATUS_EXTENTS_PER_TURN: u64 = 1 << 12;
 /// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
 pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
 /// Runs of one answer about holes: two calls of the kernel each.

@@ -50,6 +50,7 @@ use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
+use crate::status::Statuses;
 use crate::stop::Stopping;
 use crate::tls::Tls;
 use crate::ublk::UblkDevice;
@@ -167,6 +168,7 @@ pub(crate) struct Shard {
     /// Threads that know the holes of origins, and what they found.
     pub(crate) maps: Map<VolumeId, OriginMap>,
     pub(crate) mapped: Answers,
+    pub(crate) statuses: Statuses,
     pub(crate) parts: Map<ReqId, u64>,
     pub(crate) next_number: u64,
     pub(crate) limits: FrontLimits,
@@ -253,6 +255,7 @@ impl Shard {
             ublk: Map::default(),
             maps: Map::default(),
             mapped: Answers::default(),
+            statuses: Statuses::default(),
             parts: Map::default(),
             next_number: 0,
             limits: parts.limits,
@@ -341,6 +344,7 @@ impl Shard {
             let (min, gather, timeout) = self.wait();
             self.ring.submit_and_gather(min, gather, Some(timeout), &mut completions)?;
             self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
+            self.begin_waiting_statuses();
             for completion in completions.drain(..) {
                 self.completed(completion);
             }
@@ -362,7 +366,7 @@ impl Shard {
         let sends = std::mem::take(&mut self.quick_sends);
         let ms = match (self.touched.is_empty(), sends) {
             (false, _) => 0,
-            _ if self.pool.has_results() => 0,
+            _ if self.pool.has_results() || self.statuses.are_waiting() => 0,
             (true, _) if self.pool.has_fresh() => TICK_JOBS_MS,
             (true, 0) => self.tick_ms(),
             (true, _) => TICK_BUSY_MS,
