@@ -215,11 +215,8 @@ fn with_fast_zeros((id, mut volume): (VolumeId, Volume)) -> (VolumeId, Volume) {
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
-        let ring = Ring::new(RingOptions {
-            entries: RING_ENTRIES,
-            ops_max: parts.ring_ops,
-            poll_max_us: parts.poll_max_us,
-        })?;
+        let (ops_max, poll_max_us) = (parts.ring_ops, parts.poll_max_us);
+        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max, poll_max_us })?;
         let volumes = parts.volumes.into_iter().map(with_fast_zeros).collect();
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         crate::cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
