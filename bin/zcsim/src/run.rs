@@ -69,7 +69,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SHARE", conflicts_with = "cache_extents")]
     pub(crate) cache_share: Option<Share>,
     /// With a policy: size of an extent, a power of two from 4 KiB
-    #[arg(long, value_name = "SIZE", default_value = "4K", conflicts_with = "config")]
+    #[arg(long, value_name = "SIZE", default_value = "4K", conflicts_with_all = ["config", "flaz"])]
     extent_size: Size,
     /// Drive the cache manager itself, under this configuration of the daemon; files that it names are not looked at
     #[arg(long, value_name = "FILE")]

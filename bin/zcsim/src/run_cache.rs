@@ -76,17 +76,23 @@ pub(crate) fn sized_by_others(trace: &Trace, config: &Config) -> u64 {
 
 /// What has to be known about the figures.
 fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Report) {
-    let fitted = trace.fitted;
-    if trace.rate() < 1.0 {
-        let percent = trace.rate() * 100.0;
+    if report.geometry.extent_bytes > 4096 && report.stats.compress_tried > 0 {
         line(
             "note",
-            &format!(
-                "the trace is a sample of {percent:.2} % of the addresses; a configured size is scaled down"
-            ),
+            "the trace tells sizes of 4 KiB; those of larger extents are modelled, 1 to 5 % too large in all",
         );
     }
-    let notes = [
+    trace_notes(trace, config, reader).iter().for_each(|note| line("note", note));
+}
+
+/// What has to be known about a trace as it was read.
+pub(crate) fn trace_notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader) -> Vec<String> {
+    let fitted = trace.fitted;
+    let sample = (trace.rate() < 1.0).then(|| {
+        let percent = trace.rate() * 100.0;
+        format!("the trace is a sample of {percent:.2} % of the addresses; a configured size is scaled down")
+    });
+    let counts = [
         (reader.recorded().map_or(0, |recorded| recorded.lost), "requests were not recorded"),
         (fitted.joined, "lines were joined to the request before"),
         (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
@@ -94,15 +100,8 @@ fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Rep
         (reader.bad_count(), "bad lines were passed over"),
         (sized_by_others(trace, config), BY_OTHERS),
     ];
-    if report.geometry.extent_bytes > 4096 && report.stats.compress_tried > 0 {
-        line(
-            "note",
-            "the trace tells sizes of 4 KiB; those of larger extents are modelled, 1 to 5 % too large in all",
-        );
-    }
-    for (count, what) in notes.into_iter().filter(|(count, _)| *count > 0) {
-        line("note", &format!("{count} {what}"));
-    }
+    let counts = counts.into_iter().filter(|(count, _)| *count > 0);
+    sample.into_iter().chain(counts.map(|(count, what)| format!("{count} {what}"))).collect()
 }
 
 fn line(name: &str, value: &str) {

@@ -7,6 +7,7 @@
 mod plan;
 mod table;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -19,6 +20,7 @@ use zc_replay::cache::{self, Replay};
 use zc_trace::{Format, Options, Reader};
 
 use crate::run::Mapping;
+use crate::run_cache;
 use crate::say;
 use crate::settings::{self, RatioArgs};
 use plan::{Axis, Point};
@@ -82,6 +84,9 @@ fn sweep(args: &Args) -> anyhow::Result<usize> {
     let mut reader = Reader::open(&args.trace, Options { format: args.format, strict: false })?;
     let trace = Trace::load(&mut reader, args.ratios.ratios()).with_context(shown)?;
     let trace = trace.is_sample_of(reader.sample_rate());
+    let notes: BTreeSet<String> =
+        configs.iter().flat_map(|config| run_cache::trace_notes(&trace, config, &reader)).collect();
+    notes.iter().for_each(|note| eprintln!("zcsim: note: {note}"));
     let identity = plan::identity(&text, &trace, args.ratios.ratios(), args.ssd);
     let keys = args.set.iter().map(|axis| axis.key.clone()).collect();
     let table = Mutex::new(Table::open(args.out.as_deref(), keys, identity, args.ssd.is_some())?);

@@ -14,6 +14,7 @@ use crate::size::Share;
 
 /// The key that is no key of the configuration: units as a share of the footprint.
 const SHARE_KEY: &str = "cache.share";
+const SIZE_KEY: &str = "cache.size";
 
 /// `KEY=VALUE,VALUE`: a key and the values that it takes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,6 +57,10 @@ impl Point {
 pub(super) fn points(axes: &[Axis]) -> anyhow::Result<Vec<Point>> {
     let count = axes.iter().try_fold(1_usize, |count, axis| count.checked_mul(axis.values.len()));
     check_count(count.unwrap_or(usize::MAX))?;
+    let is_axis = |key: &str| axes.iter().any(|axis| axis.key == key);
+    if is_axis(SHARE_KEY) && is_axis(SIZE_KEY) {
+        bail!("{SHARE_KEY} and {SIZE_KEY} both say how large the cache is: sweep over one of them");
+    }
     let mut points = vec![Point { values: Vec::new(), settings: Vec::new(), size: CacheSize::Configured }];
     for (number, axis) in axes.iter().enumerate() {
         if axes[..number].iter().any(|other| other.key == axis.key) {
@@ -117,6 +122,7 @@ mod tests {
     fn mistakes_are_errors() {
         points(&axes(&["cache.share=x"])).unwrap_err();
         points(&axes(&["a.b=1", "a.b=2"])).unwrap_err();
+        points(&axes(&["cache.share=1%", "cache.size=1GiB,2GiB"])).unwrap_err();
         "a.b=1,,2".parse::<Axis>().unwrap_err();
         "a.b=\"1\"".parse::<Axis>().unwrap_err();
         let many: Vec<String> = (0..6).map(|axis| format!("a.k{axis}=1,2,3,4,5,6,7,8,9,10")).collect();

@@ -14,7 +14,7 @@ use zc_replay::cache::Report;
 use super::plan::Point;
 
 /// Columns of results.
-const RESULTS: [&str; 21] = [
+const RESULTS: [&str; 22] = [
     "requests",
     "unit_bytes",
     "cache_percent_of_volumes",
@@ -22,6 +22,7 @@ const RESULTS: [&str; 21] = [
     "read_extents",
     "read_hits",
     "read_hit_ratio",
+    "read_hit_ratio_without_read_ahead",
     "insert_stored",
     "dedup_hits",
     "evictions",
@@ -63,6 +64,7 @@ impl Row {
             report.read_extents() as f64,
             report.read_hits() as f64,
             report.read_hit_ratio(),
+            report.read_hit_ratio_without_ahead(),
             stats.insert_stored as f64,
             report.dedup_hits() as f64,
             stats.evictions as f64,
