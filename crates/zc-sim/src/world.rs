@@ -203,6 +203,7 @@ impl World {
         self.event(Event::Tick { now_ms });
         // Mostly the manager finds out by itself.
         if self.is_dead() && now_ms.is_multiple_of(8) {
+            self.trouble.session = true;
             self.event(Event::DeviceLost);
         }
     }

@@ -18,7 +18,7 @@ const AGE_SLACK_MS: u64 = 15_000;
 /// What the cache device did, as far as it excuses a volume that writes back.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Trouble {
-    /// An operation failed in this session.
+    /// An operation failed in this session, or the manager was told that the device is gone.
     pub(crate) session: bool,
     /// Something on it is damaged.
     pub(crate) damaged: bool,
