@@ -64,8 +64,8 @@ pub(crate) struct Args {
     /// With a policy: capacity in extents
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cache_extents: Option<usize>,
-    /// Capacity as a share of what the trace touches, such as 10%. With a configuration the write-evict units have this
-    /// size, and its cache.size does not count
+    /// Capacity as a share of what the trace reads and writes, such as 10%. With a configuration the write-evict units
+    /// have this size, and its cache.size does not count
     #[arg(long, value_name = "SHARE", conflicts_with = "cache_extents")]
     pub(crate) cache_share: Option<Share>,
     /// With a policy: size of an extent, a power of two from 4 KiB

@@ -5,7 +5,7 @@
 
 use zc_core::{Map, Set, u64_from_usize};
 use zc_trace::limits::ADDRESS_MAX;
-use zc_trace::{Request, TraceError};
+use zc_trace::{Op, Request, TraceError};
 
 use crate::error::ReplayError;
 
@@ -54,7 +54,8 @@ impl Extents {
     }
 }
 
-/// How many different extents a trace touches. Takes about ten bytes of memory for each.
+/// How many different extents a trace reads or writes; discards bring nothing into a cache, and do not count. Takes
+/// about ten bytes of memory for each.
 ///
 /// # Errors
 /// As the trace says.
@@ -65,7 +66,10 @@ pub fn footprint(
     let mut extents = Extents::new(extent_bytes);
     let mut seen = Set::default();
     for request in requests {
-        seen.extend(extents.keys(&request?)?);
+        let request = request?;
+        if request.op != Op::Discard {
+            seen.extend(extents.keys(&request)?);
+        }
     }
     Ok(u64_from_usize(seen.len()))
 }
@@ -73,7 +77,6 @@ pub fn footprint(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zc_trace::Op;
 
     fn request(device: u32, offset_bytes: u64, len_bytes: u32) -> Request {
         Request::new(0, Op::Read, offset_bytes, len_bytes).on(device)
@@ -97,6 +100,8 @@ mod tests {
         let all = [request(0, 0, 4096), request(0, 4096, 8192), request(1, 0, 512), request(0, 0, 4096)];
         assert_eq!(footprint(all.into_iter().map(Ok), 4096).unwrap(), 4);
         assert_eq!(footprint(all.into_iter().map(Ok), 16384).unwrap(), 2);
+        let trim = Request::new(0, Op::Discard, 0, 1 << 20);
+        assert_eq!(footprint(all.into_iter().chain([trim]).map(Ok), 4096).unwrap(), 4);
     }
 
     #[test]

@@ -160,7 +160,8 @@ impl Trace {
         self.steps.iter().map(|step| u64::from(step.blocks)).sum()
     }
 
-    /// Bytes that the requests touch, each once, in whole blocks.
+    /// Bytes that are read or written, each once, in whole blocks. Discards do not count: a single `fstrim` names all
+    /// that is free on a volume.
     #[must_use]
     pub fn footprint_bytes(&self) -> u64 {
         u64_from_usize(self.initial.len()) * u64::from(BLOCK_BYTES)
@@ -287,23 +288,29 @@ impl Loader {
                     let found = named.map_or_else(|| self.unique(), Ok)?;
                     self.state.insert(key, found);
                     self.trace.initial.insert(key, found);
+                    return Ok(());
                 }
             }
+            return self.touch_unknown(key);
+        }
+        if op == Op::Discard {
+            // Of what is discarded only, nothing is cached: it is no part of the footprint.
+            self.state.insert(key, ContentId::ZERO);
             return Ok(());
         }
+        self.touch_unknown(key)?;
+        let now = named.map_or_else(|| self.unique(), Ok)?;
+        self.trace.written.push(now);
+        self.state.insert(key, now);
+        Ok(())
+    }
+
+    /// A block that is written or discarded before its first read held something of which nothing is known.
+    fn touch_unknown(&mut self, key: u64) -> Result<(), ReplayError> {
         if !self.trace.initial.contains_key(&key) {
             let before = self.unique()?;
             self.trace.initial.insert(key, before);
         }
-        let now = match (op, named) {
-            (Op::Write, Some(named)) => named,
-            (Op::Write, None) => self.unique()?,
-            _ => ContentId::ZERO,
-        };
-        if op == Op::Write {
-            self.trace.written.push(now);
-        }
-        self.state.insert(key, now);
         Ok(())
     }
 
@@ -395,6 +402,20 @@ mod tests {
         assert_eq!(read, trace.written[1], "what was there first is written elsewhere");
         assert_eq!(trace.initial[&block_key(0, 1)], ContentId::unique(0));
         assert_eq!(trace.fitted.differing, 1);
+    }
+
+    #[test]
+    fn discards_are_no_part_of_the_footprint() {
+        let request = |op, block: u64, blocks: u32| Ok(Request::new(0, op, block * 4096, blocks * 4096));
+        let all = [
+            request(Op::Discard, 0, 1000),
+            request(Op::Read, 3, 1),
+            request(Op::Write, 5, 2),
+            request(Op::Discard, 5, 1),
+            request(Op::Read, 5, 1),
+        ];
+        let trace = Trace::load(all.into_iter(), Ratios::default()).unwrap();
+        assert_eq!((trace.footprint_bytes(), trace.spans()), (3 * 4096, &[1000 * 4096][..]));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! What is in a trace: requests, footprint, mix, duplicates, compressibility.
 //!
 //! Invariants: memory is bounded by [`Distinct`]; figures that had to be estimated are marked ([`Info::is_exact`]).
-//! Bytes are those of whole requests; addresses are counted in blocks of 4 KiB, every block that a request touches.
+//! Bytes are those of whole requests; addresses are counted in blocks of 4 KiB, every block that a
+//! read or a write touches.
 
 use crate::distinct::{Distinct, mix};
 use crate::request::{Op, Request};
@@ -72,7 +73,7 @@ pub struct Info {
     pub duration_ns: u64,
     footprint: Distinct,
     devices: Distinct,
-    /// Blocks named, with repetitions.
+    /// Blocks read or written, with repetitions.
     blocks: u64,
     /// Requests that begin where the one before ended.
     sequential: u64,
@@ -106,6 +107,10 @@ impl Info {
             self.sequential += 1;
         }
         self.end_bytes = Some((request.device, request.end_bytes()));
+        // Of what is discarded nothing is cached, and one fstrim names all that is free on a volume.
+        if request.op == Op::Discard {
+            return;
+        }
         for block in request.offset_bytes / BLOCK_BYTES..request.end_bytes().div_ceil(BLOCK_BYTES) {
             self.blocks += 1;
             let _known = self.footprint.add(u128::from(block) | (u128::from(request.device) << 64), 0);
@@ -149,13 +154,13 @@ impl Info {
         self.devices.count()
     }
 
-    /// Distinct bytes that were named, in whole blocks of 4 KiB.
+    /// Distinct bytes that were read or written, in whole blocks of 4 KiB.
     #[must_use]
     pub fn footprint_bytes(&self) -> u64 {
         self.footprint.count().saturating_mul(BLOCK_BYTES)
     }
 
-    /// Blocks of 4 KiB that were named, with repetitions.
+    /// Blocks of 4 KiB that were read or written, with repetitions.
     #[must_use]
     pub const fn blocks(&self) -> u64 {
         self.blocks
@@ -234,14 +239,15 @@ mod tests {
             info.add(&request);
         }
         info.add(&Request { op: Op::Flush, len_bytes: 0, content: None, ..all[0] });
-        assert_eq!((info.requests(), info.flushes, info.devices()), (8, 1, 1));
+        info.add(&Request { time_ns: 0, op: Op::Discard, len_bytes: 1 << 20, content: None, ..all[0] });
+        assert_eq!((info.requests(), info.flushes, info.devices()), (9, 1, 1));
         assert_eq!(info.reads, Tally { requests: 4, bytes: 4 * 4096 });
         assert_eq!((info.footprint_bytes(), info.blocks(), info.duration_ns), (5 * 4096, 7, 10));
         assert_eq!(info.unique_contents(), Some(3));
         assert_eq!(info.read_dedup_ratio(), Some(1.5));
         // Contents 1 and the second 3 were there before.
         assert!((info.duplicate_write_share().unwrap() - 2.0 / 3.0).abs() < 1e-9);
-        assert_eq!(info.sequential_share(), Some(3.0 / 6.0));
+        assert_eq!(info.sequential_share(), Some(3.0 / 7.0));
         assert_eq!(info.compression_ratios(), (Some(4.0), Some(8.0)));
         assert!(info.is_exact());
     }
