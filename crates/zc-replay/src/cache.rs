@@ -25,7 +25,7 @@ pub enum CacheSize {
     /// As the configuration says: the size of the device, with metadata. Of a trace that is a sample, as much less.
     #[default]
     Configured,
-    /// The write-evict units together have this share, in per cent, of the bytes that the trace touches.
+    /// The write-evict units together have this share, in per cent, of the bytes that the trace reads or writes.
     OfFootprint(f64),
     /// The write-evict units together have so many bytes.
     Units(u64),
@@ -38,16 +38,16 @@ pub struct Report {
     pub geometry: Geometry,
     /// Sizes of the volumes together, in bytes.
     pub volume_bytes: u64,
-    /// Bytes that the trace touches.
+    /// Bytes that the trace reads or writes, each once.
     pub footprint_bytes: u64,
     /// Requests replayed.
     pub requests: u64,
     /// The manager's counters.
     pub stats: Stats,
-    /// The counters when the cache was taken to be warm: those of the start if nothing was said. Ratios and bytes
-    /// written are of what came after.
+    /// The counters when the cache was taken to be warm: those of the start if nothing was said. Hits, ratios and
+    /// bytes written are of what came after.
     pub warm: Stats,
-    /// What origins did.
+    /// What origins did after that.
     pub origin: OriginTraffic,
     /// What the model of the SSD did, from the start on, if there was one.
     pub flash: Option<zc_flash::Stats>,
@@ -70,6 +70,14 @@ const fn written(stats: &Stats) -> u64 {
         + stats.journal_bytes_written
         + stats.checkpoint_bytes_written
         + stats.region_map_bytes_written
+}
+
+const fn shared(stats: &Stats) -> u64 {
+    stats.insert_duplicates + stats.dirty_shared
+}
+
+const fn stored(stats: &Stats) -> u64 {
+    stats.insert_stored + stats.dirty_stored
 }
 
 impl Report {
@@ -123,20 +131,22 @@ impl Report {
     /// Extents that entered without being stored, as their content was known; dirty ones among them.
     #[must_use]
     pub const fn dedup_hits(&self) -> u64 {
-        self.stats.insert_duplicates + self.stats.dirty_shared
+        shared(&self.stats) - shared(&self.warm)
     }
 
     /// Extents that entered over extents that had to be stored.
     #[must_use]
     pub fn dedup_ratio(&self) -> f64 {
-        let stored = self.stats.insert_stored + self.stats.dirty_stored;
-        ratio(stored + self.dedup_hits() + self.stats.insert_zero, stored)
+        let (now, warm) = (&self.stats, &self.warm);
+        let stored = stored(now) - stored(warm);
+        ratio(stored + self.dedup_hits() + now.insert_zero - warm.insert_zero, stored)
     }
 
     /// Bytes stored before over after compression.
     #[must_use]
     pub fn compression_ratio(&self) -> f64 {
-        ratio(self.stats.stored_raw_bytes, self.stats.stored_bytes)
+        let (now, warm) = (&self.stats, &self.warm);
+        ratio(now.stored_raw_bytes - warm.stored_raw_bytes, now.stored_bytes - warm.stored_bytes)
     }
 }
 
@@ -253,6 +263,7 @@ pub(crate) struct Running<'a> {
     geometry: Geometry,
     volume_bytes: u64,
     warm: Stats,
+    warm_origin: OriginTraffic,
     warm_requests: u64,
     passed: u64,
 }
@@ -271,13 +282,15 @@ impl<'a> Running<'a> {
         if replay.check {
             driver.check();
         }
-        let (warm, warm_requests) = (Stats::default(), replay.warm_requests);
-        Ok(Self { driver, trace, geometry, volume_bytes, warm, warm_requests, passed: 0 })
+        let (warm, warm_origin) = (Stats::default(), OriginTraffic::default());
+        let warm_requests = replay.warm_requests;
+        Ok(Self { driver, trace, geometry, volume_bytes, warm, warm_origin, warm_requests, passed: 0 })
     }
 
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), ReplayError> {
         if self.passed == self.warm_requests {
             self.warm = self.driver.manager.stats().clone();
+            self.warm_origin = self.driver.origin;
         }
         self.passed += 1;
         self.driver.step(step)
@@ -292,7 +305,7 @@ impl<'a> Running<'a> {
             requests: self.trace.requests(),
             stats: self.driver.manager.stats().clone(),
             warm: self.warm,
-            origin: self.driver.origin,
+            origin: self.driver.origin.since(&self.warm_origin),
             flash: self.driver.ssd.as_ref().map(Watcher::stats),
             manager_ram: self.driver.manager.ram_by_structure(),
             replay_ram_bytes: self.driver.ram_bytes(),

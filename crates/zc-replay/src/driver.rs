@@ -46,6 +46,10 @@ impl Traffic {
         self.operations += 1;
         self.bytes += bytes;
     }
+
+    const fn since(self, earlier: Self) -> Self {
+        Self { operations: self.operations - earlier.operations, bytes: self.bytes - earlier.bytes }
+    }
 }
 
 /// What went to origins.
@@ -57,6 +61,17 @@ pub struct OriginTraffic {
     pub writes: Traffic,
     /// Flushes.
     pub flushes: u64,
+}
+
+impl OriginTraffic {
+    /// What came after an earlier moment.
+    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            reads: self.reads.since(earlier.reads),
+            writes: self.writes.since(earlier.writes),
+            flushes: self.flushes - earlier.flushes,
+        }
+    }
 }
 
 /// What a slot holds.

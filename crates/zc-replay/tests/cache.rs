@@ -237,6 +237,31 @@ fn what_warms_the_cache_does_not_count() {
     assert_eq!([ratio(0), ratio(32)], [0.5, 1.0]);
 }
 
+#[test]
+fn ratios_and_origin_traffic_are_those_after_warming() {
+    // First 72 writes of 64 contents, of half their size; then eight new ones, each four times, which do not
+    // compress.
+    let content =
+        |print: u128, lz4: u32| Content { fingerprint: print, lz4_bytes: Some(lz4), zstd1_bytes: None };
+    let write = |block: u64, content: Content| {
+        Request::new(block * 20_000_000, Op::Write, block * 2 * 4096, 4096).of(content)
+    };
+    let first = (0..72_u64).map(|block| write(block, content(u128::from(block % 64) + 1, 2000)));
+    let second = (72..104_u64).map(|block| write(block, content(u128::from(block % 8) + 1000, 4096)));
+    let trace = load(&first.chain(second).collect::<Vec<_>>());
+    let of = |warm_requests: u64| {
+        let replay = Replay { size: CacheSize::Units(8 * 256 * 1024), warm_requests, ..Replay::default() };
+        run(&trace, &config(PLAIN), replay, |_| {}).unwrap()
+    };
+    let (all, later) = (of(0), of(72));
+    assert_eq!([all.origin.writes.operations, later.origin.writes.operations], [104, 32]);
+    assert_eq!([all.origin.writes.bytes, later.origin.writes.bytes], [104 * 4096, 32 * 4096]);
+    assert_eq!([all.dedup_hits(), later.dedup_hits()], [32, 24]);
+    assert!((all.dedup_ratio() - 104.0 / 72.0).abs() < 1e-9 && (later.dedup_ratio() - 4.0).abs() < 1e-9);
+    assert!(all.compression_ratio() > 1.5, "{}", all.compression_ratio());
+    assert!((later.compression_ratio() - 1.0).abs() < 1e-9, "{}", later.compression_ratio());
+}
+
 /// Between rounds over contents that are used all the time come scans that are longer than the cache: what only recency
 /// protects has gone by then.
 #[test]

@@ -15,7 +15,7 @@ pub(crate) const EXTENTS: Figure = Figure {
     title: "Read hits and deduplication over the extent size",
     source: "Li et al., Nitro, USENIX ATC 2014, sections 3.1 and 5.3, Table 1",
     ours: "The production cache manager (D,C) with extents of 4 to 128 KiB, caches of 2 % of the volume; with --traces also \
-           a virtual machine at work, caches of 40 % of what it touches.",
+           a virtual machine at work, caches of 40 % of what it touches; hits and ratios are those after warming.",
     differences: "The paper states the trade-off in words only. Generated contents are shared 8 KiB at a time, so that larger \
                   extents find next to no duplicates; a file server's longer runs would lose less.",
     quick: false,
