@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zc_replay::{Ratios, Trace};
-use zc_trace::{Format, Options, Reader};
+use zc_trace::{Format, Options, Reader, Request, TraceError};
 
 use crate::error::FigureError;
 
@@ -55,7 +55,7 @@ impl Context {
 }
 
 /// Loads all files of a folder whose names begin so, in order of their names and of the numbers in them, as
-/// one trace; also how many lines were bad. A folder of such a name stands for its files.
+/// one trace, one after the other in time; also how many lines were bad. A folder of such a name stands for its files.
 pub(crate) fn load(
     folder: &Path,
     prefixes: &[&str],
@@ -80,13 +80,62 @@ pub(crate) fn load(
             .map_err(|source| FigureError::Trace { path: path.clone(), source })
     };
     let mut readers = paths.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    let lines = readers.iter_mut().flat_map(Iterator::by_ref).take(lines_max);
+    let lines = following(&mut readers).take(lines_max);
     let trace = Trace::load(lines, Ratios::default())?;
     let bad = readers.iter().map(Reader::bad_count).sum();
     if trace.requests() == 0 {
         return Err(FigureError::EmptyTrace { path: folder.to_owned(), prefix: prefixes.join(", "), bad });
     }
     Ok((trace, bad))
+}
+
+/// Times of several traces as one: every reader counts from the first request of its own.
+#[derive(Debug, Default)]
+struct Timeline {
+    /// What the clock of the first trace said at its beginning.
+    zero_ns: Option<u64>,
+    /// When the present trace begins, once that is known.
+    begins_ns: Option<u64>,
+    /// The last request so far.
+    last_ns: u64,
+}
+
+impl Timeline {
+    /// When a request of the present trace comes. The trace begins where its clock says if that lies behind all others,
+    /// and right behind them if it does not: clocks may start again with every file.
+    fn place(&mut self, clock_ns: u64, time_ns: u64) -> u64 {
+        let begins = match (self.begins_ns, self.zero_ns) {
+            (Some(begins), _) => begins,
+            (None, Some(zero)) => clock_ns.saturating_sub(zero).max(self.last_ns.saturating_add(1)),
+            (None, None) => 0,
+        };
+        self.zero_ns.get_or_insert(clock_ns);
+        self.begins_ns = Some(begins);
+        let placed = begins.saturating_add(time_ns);
+        self.last_ns = self.last_ns.max(placed);
+        placed
+    }
+}
+
+/// The requests of all traces, one trace after the other.
+fn following(readers: &mut [Reader]) -> impl Iterator<Item = Result<Request, TraceError>> + '_ {
+    let mut readers = readers.iter_mut();
+    let (mut reader, mut timeline) = (readers.next(), Timeline::default());
+    std::iter::from_fn(move || {
+        loop {
+            let present = reader.as_mut()?;
+            let Some(request) = present.next() else {
+                reader = readers.next();
+                timeline.begins_ns = None;
+                continue;
+            };
+            let clock_ns = present.began_ns().unwrap_or(0);
+            return Some(
+                request
+                    .map(|request| Request { time_ns: timeline.place(clock_ns, request.time_ns), ..request }),
+            );
+        }
+    })
 }
 
 fn entries(folder: &Path) -> Result<Vec<PathBuf>, FigureError> {
@@ -146,6 +195,28 @@ mod tests {
             n => Ok(*n),
         });
         assert_eq!(broken.unwrap_err().to_string(), "no");
+    }
+
+    #[test]
+    fn files_follow_each_other_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let print = "0123456789abcdef0123456789abcdef";
+        // Milliseconds by the clock of each file: the second goes on where the first ended, the third begins again.
+        for (number, times) in [(1, [1000, 1500]), (2, [4000, 4100]), (3, [1000, 1200])] {
+            let line = |ms: u64| format!("{} 1 p {} 8 R 6 0 {print}\n", ms * 1_000_000, ms * 8);
+            let text = times.map(line).concat();
+            std::fs::write(folder.path().join(format!("mail.{number}")), text).unwrap();
+        }
+        let (trace, _) = load(folder.path(), &["mail"], Some(Format::Fiu), usize::MAX).unwrap();
+        assert_eq!(trace.duration_ms(), 3300, "3100 and 1 ns to the end of the second, then 200");
+        let open = |number: u32| {
+            let path = folder.path().join(format!("mail.{number}"));
+            Reader::open(&path, Options { format: Some(Format::Fiu), strict: false }).unwrap()
+        };
+        let mut readers = [1, 2, 3].map(open);
+        let times: Vec<u64> =
+            following(&mut readers).map(|request| request.unwrap().time_ns / 1000).collect();
+        assert_eq!(times, [0, 500_000, 3_000_000, 3_100_000, 3_100_000, 3_300_000]);
     }
 
     #[test]

@@ -151,6 +151,12 @@ impl Reader {
         self.recording.as_ref().map_or(1.0, |decoder| decoder.header().share.rate())
     }
 
+    /// What the trace's own clock said at its first request, from which times are counted; `None` before that was read.
+    #[must_use]
+    pub const fn began_ns(&self) -> Option<u64> {
+        self.first_ns
+    }
+
     /// Lines or records read.
     #[must_use]
     pub const fn lines(&self) -> u64 {
