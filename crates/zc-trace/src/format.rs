@@ -12,7 +12,7 @@ use crate::text::{Parsed, TextParser};
 #[non_exhaustive]
 pub enum Format {
     /// `ts_ns lba512 nsect op hash lz4 zstd1`: one 4 KiB block a line, op R, W or F; the hash is 16 hexadecimal digits,
-    /// then the sizes of the block after LZ4 and Zstandard.
+    /// then the sizes of the block after LZ4 and Zstandard, a dash for one that is not known.
     Fingerprints,
     /// FIU: `ts_ns pid process lba512 nsect W|R major minor md5` (Koller and Rangaswami, FAST 2010). One MD5
     /// for each 4 KiB or, in the traces of home directories, for each sector, without spaces between them. Lines of one

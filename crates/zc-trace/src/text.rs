@@ -40,6 +40,16 @@ impl<'a> Fields<'a> {
         self.text()?.parse().map_err(|_| "a field is not a whole number")
     }
 
+    /// A size after compression; a dash for one that is not known.
+    fn size(&mut self) -> Result<Option<u32>, &'static str> {
+        let text = self.text()?;
+        if text == "-" {
+            return Ok(None);
+        }
+        let bytes: u64 = text.parse().map_err(|_| "a field is not a whole number")?;
+        u32::try_from(bytes).map(Some).map_err(|_| "a compressed size is out of range")
+    }
+
     /// Seconds with a fraction, in units of which a second has `per_second`.
     fn seconds(&mut self, per_second: f64) -> Result<u64, &'static str> {
         let value: f64 = self.text()?.parse().map_err(|_| "a field is not a time")?;
@@ -107,16 +117,11 @@ fn fingerprints(fields: &mut Fields<'_>) -> Parsed {
     let (time, lba, sectors) = (fields.number()?, fields.number()?, fields.number()?);
     let word = fields.text()?;
     let fingerprint = fields.text()?;
-    let sizes = (fields.number()?, fields.number()?);
+    let (lz4_bytes, zstd1_bytes) = (fields.size()?, fields.size()?);
     if word == "F" {
         return request(time, 0, Op::Flush, 0, 0).map(Some);
     }
-    let size = |size| u32::try_from(size).map_err(|_| "a compressed size is out of range");
-    let content = Content {
-        fingerprint: hash(fingerprint)?,
-        lz4_bytes: Some(size(sizes.0)?),
-        zstd1_bytes: Some(size(sizes.1)?),
-    };
+    let content = Content { fingerprint: hash(fingerprint)?, lz4_bytes, zstd1_bytes };
     let found = request(time, 0, op(word)?, times(lba, SECTOR)?, times(sectors, SECTOR)?)?;
     Ok(Some(Request { content: Some(content), ..found }))
 }

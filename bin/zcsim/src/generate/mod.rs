@@ -182,7 +182,7 @@ struct TpchArgs {
 
 #[derive(Debug, clap::Args)]
 struct StormArgs {
-    /// A trace of one boot, with fingerprints and compressed sizes; default: one is made up (18 MB, 99 % reads, 14 %
+    /// A trace of one boot, with fingerprints; default: one is made up (18 MB, 99 % reads, 14 %
     /// of them random)
     #[arg(value_name = "TRACE")]
     template: Option<PathBuf>,
@@ -207,7 +207,7 @@ struct StormArgs {
 
 #[derive(Debug, clap::Args)]
 struct ComposeArgs {
-    /// Traces with fingerprints and compressed sizes; each is read twice
+    /// Traces with fingerprints; each is read twice
     #[arg(value_name = "TRACE", required = true, num_args = 1..)]
     traces: Vec<PathBuf>,
     /// All on the same addresses, not side by side

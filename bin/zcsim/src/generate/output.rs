@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use zc_trace::{Content, Request, contents, workload};
 
@@ -52,18 +52,10 @@ impl Output {
     }
 }
 
-/// A request that the format can tell: it has no word for a size that is not known.
-fn tellable(request: anyhow::Result<Request>) -> anyhow::Result<Request> {
-    let request = request?;
-    let unsized_content = request.content.is_some_and(|content| content.lz4_bytes.is_none());
-    ensure!(!unsized_content, "the trace has fingerprints, but does not tell how well contents compress");
-    Ok(request)
-}
-
 /// Writes requests up to the first that failed.
 fn lines(requests: impl Iterator<Item = anyhow::Result<Request>>, out: impl Write) -> anyhow::Result<()> {
     let (mut out, mut failed) = (BufWriter::new(out), Ok(()));
-    let told = requests.map_while(|request| tellable(request).map_err(|error| failed = Err(error)).ok());
+    let told = requests.map_while(|request| request.map_err(|error| failed = Err(error)).ok());
     match workload::lines(told, &mut out).and_then(|()| out.flush()) {
         // Whoever reads has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

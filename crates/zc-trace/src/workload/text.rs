@@ -1,4 +1,5 @@
-//! Requests as a trace with fingerprints: `ts_ns lba512 nsect op hash lz4 zstd1`, a line per block.
+//! Requests as a trace with fingerprints: `ts_ns lba512 nsect op hash lz4 zstd1`, a line per block. A size
+//! that is not known is a dash: whoever reads it models it, and knows that.
 
 use std::io::{self, Write};
 
@@ -18,11 +19,36 @@ pub fn lines(requests: impl Iterator<Item = Request>, out: &mut impl Write) -> i
             Op::Flush => 'F',
             _ => 'R',
         };
-        let (print, lz4, zstd) = request.content.map_or((0, 0, 0), |content| {
-            let lz4 = content.lz4_bytes.unwrap_or(request.len_bytes);
-            (content.fingerprint, lz4, content.zstd1_bytes.unwrap_or(lz4))
-        });
-        writeln!(out, "{} {lba} {sectors} {op} {print:016x} {lz4} {zstd}", request.time_ns)?;
+        write!(out, "{} {lba} {sectors} {op} ", request.time_ns)?;
+        let Some(content) = request.content else {
+            writeln!(out, "{:016x} 0 0", 0)?;
+            continue;
+        };
+        let size = |told: Option<u32>| told.map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        let (lz4, zstd) = (size(content.lz4_bytes), size(content.zstd1_bytes));
+        writeln!(out, "{:016x} {lz4} {zstd}", content.fingerprint)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Content;
+    use crate::{Options, Reader};
+
+    #[test]
+    fn sizes_that_are_not_known_are_not_made_up() {
+        let sizes = [(Some(2000), Some(900)), (Some(2000), None), (None, Some(900)), (None, None)];
+        let all = sizes.map(|(lz4_bytes, zstd1_bytes)| {
+            Request::new(0, Op::Write, 0, 4096).of(Content { fingerprint: 7, lz4_bytes, zstd1_bytes })
+        });
+        let mut text = Vec::new();
+        lines(all.into_iter(), &mut text).unwrap();
+        let read: Vec<Request> = Reader::from_vec(text, Options { strict: true, ..Options::default() })
+            .unwrap()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(read, all);
+    }
 }
