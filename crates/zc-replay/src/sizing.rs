@@ -4,6 +4,10 @@
 //! A sample at rate R runs through a cache that is smaller by R, in write-evict units that are smaller by R too, so
 //! that there are as many. Reads that the sample has too few or too many of are taken for hits, as SHARDS-adj does:
 //! they are those of the few extents that are read most.
+//!
+//! Units are written as extents come, so that a sample writes its share of them. Journal, checkpoints and region maps are
+//! written as time passes and as places become busy, of which a sample has nearly all: theirs are taken as they are. Of two
+//! traces, samples of 6 to 30 % wrote 0.45 to 0.95 times what the whole did; scaled like units, it would be 3 to 10 times.
 
 use zc_config::{Compression, Config};
 use zc_core::limits::WEU_BYTES_MIN;
@@ -27,8 +31,27 @@ pub enum Reduction {
 pub struct Estimate {
     /// Hits over extents read.
     pub read_hit_ratio: f64,
-    /// Bytes of units written to the cache device.
+    /// Bytes written to the cache device, as [`Report::ssd_bytes_written`] counts them.
     pub written_bytes: f64,
+    /// Those among them that are no units: journal, checkpoints, region maps.
+    pub metadata_bytes: f64,
+}
+
+impl Estimate {
+    /// What came of a sample of this rate, as of the whole.
+    fn of(report: &Report, read_hit_ratio: f64, rate: f64) -> Self {
+        let units = report.stats.weu_bytes_written;
+        let metadata_bytes = (report.ssd_bytes_written() - units) as f64;
+        let sampled = Self { read_hit_ratio, written_bytes: units as f64 + metadata_bytes, metadata_bytes };
+        sampled.of_whole(rate)
+    }
+
+    /// What an estimate for this share of the addresses is for all of them.
+    #[must_use]
+    pub fn of_whole(self, rate: f64) -> Self {
+        let units = (self.written_bytes - self.metadata_bytes) / rate;
+        Self { written_bytes: units + self.metadata_bytes, ..self }
+    }
 }
 
 /// The configuration without reduction, or as it is; without read-ahead, whose hits are not the cache's.
@@ -65,10 +88,8 @@ pub fn estimate(
     let expected = sample.read_extents as f64 * sample.rate;
     let missing = expected - report.read_extents() as f64;
     let hits = (report.read_hits() as f64 + missing).clamp(0.0, expected);
-    Ok(Estimate {
-        read_hit_ratio: if expected > 0.0 { hits / expected } else { 0.0 },
-        written_bytes: report.stats.weu_bytes_written as f64 / sample.rate,
-    })
+    let read_hit_ratio = if expected > 0.0 { hits / expected } else { 0.0 };
+    Ok(Estimate::of(&report, read_hit_ratio, sample.rate))
 }
 
 /// Simulates the whole trace, for comparison.
@@ -83,9 +104,5 @@ pub fn simulate(
 ) -> Result<(Estimate, Report), ReplayError> {
     let replay = Replay { size: CacheSize::Units(unit_bytes), ..Replay::default() };
     let report = cache::run(trace, &configured(config, reduction), replay, |_| {})?;
-    let found = Estimate {
-        read_hit_ratio: report.read_hit_ratio(),
-        written_bytes: report.stats.weu_bytes_written as f64,
-    };
-    Ok((found, report))
+    Ok((Estimate::of(&report, report.read_hit_ratio(), 1.0), report))
 }

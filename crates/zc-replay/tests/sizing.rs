@@ -48,6 +48,8 @@ fn a_quarter_of_the_extents_tells_hits_to_three_points_and_writes_to_a_third() {
             assert!((guess.read_hit_ratio - whole.read_hit_ratio).abs() < 0.03, "{guess:?} {whole:?}");
             let written = guess.written_bytes / whole.written_bytes;
             assert!((0.9..1.3).contains(&written), "{guess:?} {whole:?}");
+            assert!((whole.written_bytes - report.ssd_bytes_written() as f64).abs() < 1.0, "as a run counts");
+            assert!(guess.metadata_bytes > 0.0 && guess.metadata_bytes <= 1.5 * whole.metadata_bytes);
             assert_eq!(report.dedup_hits() > 0, reduction == Reduction::Configured);
         }
     }

@@ -66,7 +66,7 @@ impl Curve {
             reason = "positive; huge ones saturate"
         )]
         let larger = |value: u64| (value as f64 / rate) as u64;
-        let written = |found: Estimate| Estimate { written_bytes: found.written_bytes / rate, ..found };
+        let written = |found: Estimate| found.of_whole(rate);
         for point in &mut self.points {
             point.unit_bytes = larger(point.unit_bytes);
             (point.reduced, point.plain) = (written(point.reduced), written(point.plain));
@@ -133,7 +133,10 @@ impl Curve {
                 bytes(point.plain.written_bytes),
             ));
         }
-        text.push_str("\nHits of what was read ahead are not counted: it comes from the origin.\n\n");
+        text.push_str(
+            "\nHits of what was read ahead are not counted: it comes from the origin. Written are units, journal, \
+             checkpoints and region maps, as zcsim run counts them.\n\n",
+        );
         text
     }
 
@@ -215,7 +218,7 @@ mod tests {
     use super::*;
 
     fn curve(hits: &[(f64, f64)]) -> Curve {
-        let estimate = |read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 2e9 };
+        let estimate = |read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 2e9, metadata_bytes: 0.0 };
         let point = |(number, (reduced, plain)): (u32, &(f64, f64))| Point {
             share: f64::from(number + 1) * 10.0,
             unit_bytes: u64::from(number + 1) * 1_000_000_000,
@@ -251,7 +254,11 @@ mod tests {
         assert!(text.contains("a cache of 2.0 GB, 20 % of what is touched. It answers 46.0 %"), "{text}");
         assert!(text.contains("48.0 GB a day") && text.contains("as many hits take 3.0 GB"), "{text}");
         assert!(text.contains("was not looked at"), "{text}");
-        let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
+        let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate {
+            read_hit_ratio,
+            written_bytes: 1e9,
+            metadata_bytes: 5e8,
+        });
         let text = curve.advice(Some(2_100_000_000), Some(whole));
         assert!(text.contains("a device or a file of 2.1 GB"), "{text}");
         assert!(text.contains("off by +1.0 and -1.0 points, and by +100 % and +100 %"), "{text}");
@@ -264,13 +271,21 @@ mod tests {
         assert!(whole.table().contains("it takes 12.0 MB"), "{}", whole.table());
         let part = Curve { held: 0.125, ..whole };
         assert!(part.table().contains("within 12.0 MB of memory") && part.table().contains("12.5 %"));
-        let verified = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
+        let verified = [0.45, 0.21].map(|read_hit_ratio| Estimate {
+            read_hit_ratio,
+            written_bytes: 1e9,
+            metadata_bytes: 5e8,
+        });
         assert!(part.advice(None, Some(verified)).contains("All that was held at this size"));
     }
 
     #[test]
     fn a_recorded_sample_stands_for_the_whole_volume() {
-        let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate { read_hit_ratio, written_bytes: 1e9 });
+        let whole = [0.45, 0.21].map(|read_hit_ratio| Estimate {
+            read_hit_ratio,
+            written_bytes: 1e9,
+            metadata_bytes: 5e8,
+        });
         let (same, _) = curve(&[(0.4, 0.3)]).of_whole(1.0, Some(whole));
         assert_eq!(same.points, curve(&[(0.4, 0.3)]).points);
         let (larger, verified) = curve(&[(0.4, 0.3)]).of_whole(0.1, Some(whole));
@@ -279,7 +294,7 @@ mod tests {
             (larger.points[0].reduced.written_bytes - 2e10).abs() < 1.0 && (larger.rate - 0.05).abs() < 1e-9
         );
         assert!((larger.points[0].reduced.read_hit_ratio - 0.4).abs() < 1e-9);
-        assert!((verified.unwrap()[1].written_bytes - 1e10).abs() < 1.0);
+        assert!((verified.unwrap()[1].written_bytes - 5.5e9).abs() < 1.0);
     }
 
     #[test]

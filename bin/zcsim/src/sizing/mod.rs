@@ -168,7 +168,13 @@ fn curve(sample: &Sample, config: &Config, footprint: u64, shares: &[f64]) -> an
 }
 
 fn to_json(curve: &Curve, device_bytes: Option<u64>, verified: Option<[Estimate; 2]>) -> serde_json::Value {
-    let found = |estimate: Estimate| json!({ "read_hit_ratio": estimate.read_hit_ratio, "written_bytes": estimate.written_bytes });
+    let found = |estimate: Estimate| {
+        json!({
+            "read_hit_ratio": estimate.read_hit_ratio,
+            "written_bytes": estimate.written_bytes,
+            "metadata_bytes": estimate.metadata_bytes,
+        })
+    };
     let points: Vec<_> = curve
         .points
         .iter()
