@@ -103,7 +103,20 @@ pub(crate) struct Args {
     pub(crate) json: bool,
 }
 
+/// What the parser cannot refuse with a reason.
+fn usage(args: &Args) -> Result<(), clap::Error> {
+    if args.policy.is_some() && args.ratios.are_given() {
+        let why = "--ratio-mean and --ratio-deviation change nothing with --policy: it counts extents, which take one place \
+                   each however well they compress\n";
+        return Err(clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, why));
+    }
+    Ok(())
+}
+
 pub(crate) fn run(args: &Args) -> ExitCode {
+    if let Err(error) = usage(args) {
+        error.exit();
+    }
     let outcome = match (&args.config, args.policy) {
         (Some(config), _) => run_cache::print(args, config),
         (None, None) if args.flaz => run_flaz::print(args),

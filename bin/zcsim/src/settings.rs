@@ -29,12 +29,12 @@ impl FromStr for Setting {
 /// Compression where a trace does not tell.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct RatioArgs {
-    /// For traces without compressed sizes: mean of the compression ratio
-    #[arg(long, value_name = "X", default_value_t = 2.0, value_parser = ratio)]
-    ratio_mean: f64,
-    /// For traces without compressed sizes: standard deviation of the compression ratio
-    #[arg(long, value_name = "X", default_value_t = 0.5, value_parser = ratio)]
-    ratio_deviation: f64,
+    /// For traces without compressed sizes: mean of the compression ratio; default: 2
+    #[arg(long, value_name = "X", value_parser = ratio)]
+    ratio_mean: Option<f64>,
+    /// For traces without compressed sizes: standard deviation of the compression ratio; default: 0.5
+    #[arg(long, value_name = "X", value_parser = ratio)]
+    ratio_deviation: Option<f64>,
 }
 
 /// Mean or deviation of a compression ratio.
@@ -44,8 +44,17 @@ pub(crate) fn ratio(text: &str) -> Result<f64, String> {
 }
 
 impl RatioArgs {
-    pub(crate) const fn ratios(self) -> Ratios {
-        Ratios { mean: self.ratio_mean, deviation: self.ratio_deviation }
+    pub(crate) fn ratios(self) -> Ratios {
+        let usual = Ratios::default();
+        Ratios {
+            mean: self.ratio_mean.unwrap_or(usual.mean),
+            deviation: self.ratio_deviation.unwrap_or(usual.deviation),
+        }
+    }
+
+    /// Whether any was given.
+    pub(crate) const fn are_given(self) -> bool {
+        self.ratio_mean.is_some() || self.ratio_deviation.is_some()
     }
 }
 
