@@ -85,8 +85,13 @@ fn notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader, report: &Rep
     trace_notes(trace, config, reader).iter().for_each(|note| line("note", note));
 }
 
-/// What has to be known about a trace as it was read.
+/// What has to be known about a trace as it was read, and is sized by codecs of a configuration.
 pub(crate) fn trace_notes(trace: &Trace, config: &Config, reader: &zc_trace::Reader) -> Vec<String> {
+    notes_of(trace, sized_by_others(trace, config), reader)
+}
+
+/// The same, if the sizes of so many contents are by another codec.
+pub(crate) fn notes_of(trace: &Trace, sized_by_others: u64, reader: &zc_trace::Reader) -> Vec<String> {
     let fitted = trace.fitted;
     let sample = (trace.rate() < 1.0).then(|| {
         let percent = trace.rate() * 100.0;
@@ -98,13 +103,13 @@ pub(crate) fn trace_notes(trace: &Trace, config: &Config, reader: &zc_trace::Rea
         (fitted.rounded, "requests were rounded to blocks of 4 KiB"),
         (fitted.differing, "blocks read held something else than was known; what was written counts"),
         (reader.bad_count(), "bad lines were passed over"),
-        (sized_by_others(trace, config), BY_OTHERS),
+        (sized_by_others, BY_OTHERS),
     ];
     let counts = counts.into_iter().filter(|(count, _)| *count > 0);
     sample.into_iter().chain(counts.map(|(count, what)| format!("{count} {what}"))).collect()
 }
 
-fn line(name: &str, value: &str) {
+pub(crate) fn line(name: &str, value: &str) {
     say!("{name:<18}{value}");
 }
 

@@ -7,6 +7,7 @@ use zc_replay::Trace;
 use zc_replay::flaz::{self, Packing, Settings};
 
 use crate::run::{Args, open};
+use crate::run_cache::{line, notes_of};
 use crate::say::say;
 
 /// Bounds of a frame in bytes: a block and its header fit, and a device has some.
@@ -93,8 +94,8 @@ pub(crate) fn print(args: &Args) -> anyhow::Result<()> {
         ("cleaner", cleaner),
         ("no room", format!("{} blocks", outcome.no_room)),
     ];
-    for (name, value) in lines {
-        say!("{name:<18}{value}");
-    }
+    lines.iter().for_each(|(name, value)| line(name, value));
+    let sized_by_others = trace.sized_by_others(args.codec.codec());
+    notes_of(&trace, sized_by_others, &reader).iter().for_each(|note| line("note", note));
     Ok(())
 }

@@ -5,7 +5,7 @@ mod output;
 #[cfg(test)]
 mod tests;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
@@ -189,6 +189,9 @@ struct StormArgs {
     /// Its format, if it cannot be told
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
+    /// Stop at the first bad line of it
+    #[arg(long, requires = "template")]
+    strict: bool,
     /// Machines; the first is the template itself
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=i64::from(MACHINES_MAX)))]
     machines: u32,
@@ -216,6 +219,9 @@ struct ComposeArgs {
     /// One after the other, not all at once
     #[arg(long)]
     in_turn: bool,
+    /// Stop at the first bad line
+    #[arg(long)]
+    strict: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -323,8 +329,11 @@ fn tpch(args: &TpchArgs) -> anyhow::Result<()> {
 fn storm(args: &StormArgs) -> anyhow::Result<()> {
     let template = if let Some(path) = &args.template {
         let shown = || path.display().to_string();
-        let options = Options { format: args.format, ..Options::default() };
-        Template::new(Reader::open(path, options).with_context(shown)?).with_context(shown)?
+        let options = Options { format: args.format, strict: args.strict };
+        let mut reader = Reader::open(path, options).with_context(shown)?;
+        let template = Template::new(&mut reader).with_context(shown)?;
+        tell_bad_lines(path, &reader);
+        template
     } else {
         Template::new(boot(Boot { seed: args.made.seed, ..Boot::default() }).into_iter().map(Ok))?
     };
@@ -333,6 +342,17 @@ fn storm(args: &StormArgs) -> anyhow::Result<()> {
     let blocks = u64::from(args.machines) * u64::from(template.blocks());
     args.made.image.write(blocks, storm.image())?;
     args.made.output.write(storm.map(Ok))
+}
+
+/// Says on the standard error what could not be read; the trace goes to the standard output.
+fn tell_bad_lines(path: &Path, reader: &Reader) {
+    if let Some(first) = reader.bad_lines().first() {
+        let (count, shown) = (reader.bad_count(), path.display());
+        eprintln!(
+            "zcsim: {shown}: {count} bad lines were passed over; first: {} ({})",
+            first.line, first.why
+        );
+    }
 }
 
 /// Requests that the format can tell: reads and writes with a fingerprint, and flushes.
@@ -348,19 +368,21 @@ fn told(request: Result<Request, TraceError>) -> Option<Result<Request, TraceErr
 fn compose(args: &ComposeArgs) -> anyhow::Result<()> {
     let open = |path: &PathBuf| {
         let shown = || path.display().to_string();
-        Reader::open(path, Options::default()).with_context(shown)
+        Reader::open(path, Options { format: None, strict: args.strict }).with_context(shown)
     };
     let (mut parts, mut at) = (Vec::new(), 0_u64);
     for path in &args.traces {
         let mut ends = Ends::default();
         let mut left_out = 0_u64;
-        for request in open(path)? {
+        let mut reader = open(path)?;
+        for request in &mut reader {
             let request = request.with_context(|| path.display().to_string())?;
             match told(Ok(request)) {
                 Some(told) => ends.add(&told.with_context(|| path.display().to_string())?),
                 None => left_out += 1,
             }
         }
+        tell_bad_lines(path, &reader);
         if ends.bytes() == 0 {
             bail!("{}: no request says whether it reads or writes", path.display());
         }
