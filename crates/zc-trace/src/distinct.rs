@@ -3,24 +3,23 @@
 //! Invariants: exact up to [`DISTINCT_MAX`] members; beyond, only members whose hash falls below a threshold are
 //! held, the threshold is halved whenever they become too many, and counts are scaled (spatially hashed sampling, as
 //! SHARDS does, Waldspurger et al., FAST 2015; the relative error is about one in the root of the held members).
-//! Weights are counted for held members only, so that shares stay unbiased.
+//! Every member has a value, which goes with it: sums over the values held are those of an even sample of all members,
+//! however often the threshold was halved, so that shares computed of them are unbiased.
 
 use zc_core::{Map, u64_from_usize};
 
 use crate::limits::DISTINCT_MAX;
 
-/// A counter of distinct members; each has a weight of the first time it was seen.
+/// A counter of distinct members, each with a value.
 #[derive(Debug)]
-pub struct Distinct {
-    held: Map<u128, u32>,
+pub struct Distinct<V = ()> {
+    held: Map<u128, V>,
     held_max: usize,
     /// Hashes with so many leading zeroes are held.
     halvings: u32,
-    /// Sum of the weights held.
-    weight: u64,
 }
 
-impl Default for Distinct {
+impl<V: Default> Default for Distinct<V> {
     fn default() -> Self {
         Self::with_bound(DISTINCT_MAX)
     }
@@ -38,31 +37,30 @@ pub(crate) const fn mix(key: u128) -> u64 {
     state ^ (state >> 31)
 }
 
-impl Distinct {
+impl<V: Default> Distinct<V> {
     /// A counter that holds at most so many members.
     #[must_use]
     pub fn with_bound(held_max: usize) -> Self {
         assert!(held_max > 0, "a counter holds something");
-        Self { held: Map::default(), held_max, halvings: 0, weight: 0 }
+        Self { held: Map::default(), held_max, halvings: 0 }
     }
 
-    /// Counts a member: whether it is new, or `None` if it is not in the sample.
-    pub fn add(&mut self, member: u128, weight: u32) -> Option<bool> {
+    /// Counts a member and changes its value, the default one if the member is new; nothing if it is not in the sample.
+    pub fn add(&mut self, member: u128, change: impl FnOnce(&mut V)) {
         if mix(member).leading_zeros() < self.halvings {
-            return None;
+            return;
         }
-        if self.held.contains_key(&member) {
-            return Some(false);
-        }
-        self.held.insert(member, weight);
-        self.weight += u64::from(weight);
+        change(self.held.entry(member).or_default());
         while self.held.len() > self.held_max {
             self.halvings += 1;
             let halvings = self.halvings;
             self.held.retain(|member, _| mix(*member).leading_zeros() >= halvings);
-            self.weight = self.held.values().map(|weight| u64::from(*weight)).sum();
         }
-        Some(true)
+    }
+
+    /// The values of the members in the sample, in no order.
+    pub fn values(&self) -> impl Iterator<Item = &V> {
+        self.held.values()
     }
 
     /// Whether the member was counted and is in the sample.
@@ -75,12 +73,6 @@ impl Distinct {
     #[must_use]
     pub fn count(&self) -> u64 {
         u64_from_usize(self.held.len()).checked_shl(self.halvings).unwrap_or(u64::MAX)
-    }
-
-    /// The sum of the distinct members' weights.
-    #[must_use]
-    pub fn weight(&self) -> u64 {
-        self.weight.checked_shl(self.halvings).unwrap_or(u64::MAX)
     }
 
     /// Whether counts are exact.
@@ -96,24 +88,29 @@ mod tests {
 
     #[test]
     fn small_sets_are_counted_exactly() {
-        let mut distinct = Distinct::default();
+        let mut distinct = Distinct::<u32>::default();
         for member in [7, 8, 7, u128::MAX, 8] {
-            let _new = distinct.add(member, 3);
+            distinct.add(member, |times| *times += 1);
         }
-        assert_eq!((distinct.count(), distinct.weight(), distinct.is_exact()), (3, 9, true));
+        assert_eq!((distinct.count(), distinct.is_exact()), (3, true));
+        assert_eq!(distinct.values().sum::<u32>(), 5);
         assert!(distinct.holds(7) && !distinct.holds(9));
     }
 
     #[test]
     fn large_sets_are_estimated_in_bounded_memory() {
-        let mut distinct = Distinct::with_bound(4096);
+        let mut distinct = Distinct::<u8>::with_bound(4096);
         for member in 0..200_000_u128 {
-            let _new = distinct.add(member, 2);
+            distinct.add(member, |late| *late = u8::from(member >= 150_000));
             assert!(distinct.held.len() <= 4096);
         }
         assert!(!distinct.is_exact());
         let count = distinct.count() as f64;
         assert!((count / 200_000.0 - 1.0).abs() < 0.06, "{count}");
-        assert!((distinct.weight() as f64 / count - 2.0).abs() < 1e-9);
+        let late = distinct.values().filter(|late| **late == 1).count() as f64 / distinct.held.len() as f64;
+        assert!(
+            (late - 0.25).abs() < 0.03,
+            "what comes late is in the sample as what comes early is: {late}"
+        );
     }
 }

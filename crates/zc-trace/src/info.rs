@@ -5,7 +5,7 @@
 //! read or a write touches.
 
 use crate::distinct::{Distinct, mix};
-use crate::request::{Op, Request};
+use crate::request::{Content, Op, Request};
 
 /// Unit of addresses.
 const BLOCK_BYTES: u64 = 4096;
@@ -26,33 +26,54 @@ impl Tally {
     }
 }
 
-/// Sizes of distinct contents before and after compression.
+/// A content: its size, that under LZ4 and under Zstandard, of which a trace may tell one only, and how it was written.
 #[derive(Debug, Default)]
-struct Reduced {
-    contents: Distinct,
-    /// Under LZ4 and under Zstandard: bytes before and after. A trace may tell one of them only.
-    lz4: [u64; 2],
-    zstd1: [u64; 2],
+struct Known {
+    len_bytes: u32,
+    lz4_bytes: Option<u32>,
+    zstd1_bytes: Option<u32>,
+    /// Writes of it, and whether one of them was the first that was seen of it.
+    writes: u64,
+    begins_written: bool,
 }
+
+/// Distinct contents. Figures are sums over the contents held, so that none is of another sample than the others.
+#[derive(Debug, Default)]
+struct Contents(Distinct<Known>);
 
 /// Before over after.
 fn ratio([raw, reduced]: [u64; 2]) -> Option<f64> {
     (reduced > 0).then(|| raw as f64 / reduced as f64)
 }
 
-impl Reduced {
-    /// Counts a content; whether it is new (`None`: outside of the sample).
-    fn add(&mut self, request: &Request) -> Option<bool> {
-        let content = request.content?;
-        let new = self.contents.add(content.fingerprint, request.len_bytes)?;
-        if new {
-            for (sums, told) in [(&mut self.lz4, content.lz4_bytes), (&mut self.zstd1, content.zstd1_bytes)] {
-                let Some(reduced) = told else { continue };
-                sums[0] += u64::from(request.len_bytes);
-                sums[1] += u64::from(reduced);
+impl Contents {
+    fn add(&mut self, request: &Request, content: &Content) {
+        self.0.add(content.fingerprint, |known| {
+            if known.len_bytes == 0 {
+                (known.len_bytes, known.begins_written) = (request.len_bytes, request.op == Op::Write);
             }
-        }
-        Some(new)
+            // Recordings may tell the size of a content later than its print.
+            known.lz4_bytes = known.lz4_bytes.or(content.lz4_bytes);
+            known.zstd1_bytes = known.zstd1_bytes.or(content.zstd1_bytes);
+            known.writes += u64::from(request.op == Op::Write);
+        });
+    }
+
+    /// Ratios under LZ4 and under Zstandard.
+    fn compression_ratios(&self) -> (Option<f64>, Option<f64>) {
+        let of = |told: fn(&Known) -> Option<u32>| {
+            let pairs =
+                self.0.values().filter_map(|known| Some([known.len_bytes, told(known)?].map(u64::from)));
+            ratio(pairs.fold([0, 0], |sums, pair| [sums[0] + pair[0], sums[1] + pair[1]]))
+        };
+        (of(|known| known.lz4_bytes), of(|known| known.zstd1_bytes))
+    }
+
+    /// Share of writes whose contents had been seen before.
+    fn duplicate_write_share(&self) -> Option<f64> {
+        let of = |count: fn(&Known) -> u64| self.0.values().map(count).sum::<u64>();
+        let (writes, first) = (of(|known| known.writes), of(|known| u64::from(known.begins_written)));
+        (writes > 0).then(|| (writes - first) as f64 / writes as f64)
     }
 }
 
@@ -78,13 +99,10 @@ pub struct Info {
     /// Requests that begin where the one before ended.
     sequential: u64,
     end_bytes: Option<(u32, u64)>,
-    all: Reduced,
-    read: Reduced,
+    all: Contents,
+    read: Contents,
     /// Addresses that were read, each once for every content that it had.
     read_places: Distinct,
-    /// Writes with contents in the sample, and those whose contents had been read or written before.
-    writes_sampled: u64,
-    writes_seen_before: u64,
 }
 
 impl Info {
@@ -102,7 +120,7 @@ impl Info {
             }
         };
         tally.add(request);
-        let _known = self.devices.add(u128::from(request.device), 0);
+        self.devices.add(u128::from(request.device), |()| {});
         if !request.continues && self.end_bytes == Some((request.device, request.offset_bytes)) {
             self.sequential += 1;
         }
@@ -113,29 +131,20 @@ impl Info {
         }
         for block in request.offset_bytes / BLOCK_BYTES..request.end_bytes().div_ceil(BLOCK_BYTES) {
             self.blocks += 1;
-            let _known = self.footprint.add(u128::from(block) | (u128::from(request.device) << 64), 0);
+            self.footprint.add(u128::from(block) | (u128::from(request.device) << 64), |()| {});
         }
         self.add_content(request);
     }
 
     fn add_content(&mut self, request: &Request) {
-        let new = self.all.add(request);
-        match (request.op, new) {
-            (Op::Read, _) => self.add_read(request),
-            (Op::Write, Some(new)) => {
-                self.writes_sampled += 1;
-                self.writes_seen_before += u64::from(!new);
-            }
-            _ => {}
-        }
-    }
-
-    fn add_read(&mut self, request: &Request) {
         let Some(content) = request.content else { return };
-        let _known = self.read.add(request);
-        let address = u128::from(request.offset_bytes) | u128::from(request.device) << 64;
-        let place = u128::from(mix(address)) << 64 | u128::from(mix(content.fingerprint));
-        let _known = self.read_places.add(place, 0);
+        self.all.add(request, &content);
+        if request.op == Op::Read {
+            self.read.add(request, &content);
+            let address = u128::from(request.offset_bytes) | u128::from(request.device) << 64;
+            let place = u128::from(mix(address)) << 64 | u128::from(mix(content.fingerprint));
+            self.read_places.add(place, |()| {});
+        }
     }
 
     /// All requests.
@@ -176,46 +185,45 @@ impl Info {
     /// Distinct contents, of formats with fingerprints.
     #[must_use]
     pub fn unique_contents(&self) -> Option<u64> {
-        let count = self.all.contents.count();
+        let count = self.all.0.count();
         (count > 0).then_some(count)
     }
 
     /// What lay at the addresses that were read, over distinct contents of it. What is read twice counts once.
     #[must_use]
     pub fn read_dedup_ratio(&self) -> Option<f64> {
-        let held = self.read.contents.count();
+        let held = self.read.0.count();
         (held > 0).then(|| self.read_places.count() as f64 / held as f64)
     }
 
     /// Share of writes whose contents had been read or written before.
     #[must_use]
     pub fn duplicate_write_share(&self) -> Option<f64> {
-        (self.writes_sampled > 0).then(|| self.writes_seen_before as f64 / self.writes_sampled as f64)
+        self.all.duplicate_write_share()
     }
 
     /// Bytes of distinct contents over the same after LZ4, and after Zstandard at level 1.
     #[must_use]
     pub fn compression_ratios(&self) -> (Option<f64>, Option<f64>) {
-        (ratio(self.all.lz4), ratio(self.all.zstd1))
+        self.all.compression_ratios()
     }
 
     /// The same of contents that were read.
     #[must_use]
     pub fn read_compression_ratios(&self) -> (Option<f64>, Option<f64>) {
-        (ratio(self.read.lz4), ratio(self.read.zstd1))
+        self.read.compression_ratios()
     }
 
     /// Whether footprint and contents were counted rather than estimated.
     #[must_use]
-    pub const fn is_exact(&self) -> bool {
-        self.footprint.is_exact() && self.all.contents.is_exact() && self.read_places.is_exact()
+    pub fn is_exact(&self) -> bool {
+        self.footprint.is_exact() && self.all.0.is_exact() && self.read_places.is_exact()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Content;
 
     fn request(op: Op, block: u64, fingerprint: u128) -> Request {
         let content = Content { fingerprint, lz4_bytes: Some(1024), zstd1_bytes: Some(512) };
@@ -250,6 +258,28 @@ mod tests {
         assert_eq!(info.sequential_share(), Some(3.0 / 7.0));
         assert_eq!(info.compression_ratios(), (Some(4.0), Some(8.0)));
         assert!(info.is_exact());
+    }
+
+    /// Contents that come late count as much as early ones, when there are more than are held.
+    #[test]
+    fn ratios_of_a_sample_are_those_of_all() {
+        let mut info = Info { all: Contents(Distinct::with_bound(1024)), ..Info::default() };
+        for number in 0..16_000_u64 {
+            // The first half compresses 4:1 and is written once; the second does not, and is written twice.
+            let (early, print) = (number < 8000, u128::from(number) + 1);
+            let lz4 = if early { 1024 } else { 4096 };
+            let content = Content { fingerprint: print, lz4_bytes: Some(lz4), zstd1_bytes: None };
+            let one = Request::new(number, Op::Write, number * BLOCK_BYTES, 4096).of(content);
+            info.add(&one);
+            if !early {
+                info.add(&one);
+            }
+        }
+        let ratio = info.compression_ratios().0.unwrap();
+        assert!((ratio / 1.6 - 1.0).abs() < 0.06, "{ratio} for 2 over 1.25");
+        let share = info.duplicate_write_share().unwrap();
+        assert!((share * 3.0 - 1.0).abs() < 0.06, "{share} for a third");
+        assert!(!info.is_exact());
     }
 
     #[test]
