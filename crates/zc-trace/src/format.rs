@@ -33,8 +33,8 @@ pub enum Format {
     Tencent,
     /// Text of blkparse with its default fields; requests are its Q events.
     Blkparse,
-    /// DiskSim and MQSim ASCII: `time device lba512 sectors flags`, bit 0 of the flags for a read. A time with a
-    /// decimal point is in milliseconds (DiskSim), one without in nanoseconds (MQSim).
+    /// DiskSim and MQSim ASCII: `time device lba512 sectors flags`, bit 0 of the flags for a read. Times are in
+    /// milliseconds (DiskSim) if the first of a file that is not 0 has a decimal point, else in nanoseconds (MQSim).
     DiskSim,
     /// `block blocks ignored number`: block references of the ARC authors (Megiddo and Modha, FAST 2003).
     Lis,

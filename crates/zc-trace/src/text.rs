@@ -24,6 +24,7 @@ pub(crate) struct TextParser {
     /// What is left of the request of the last line.
     pieces: VecDeque<Request>,
     joiner: fiu::Joiner,
+    disk_sim_unit: DiskSimUnit,
 }
 
 /// Fields of a line, taken one after the other.
@@ -182,17 +183,36 @@ fn cloud_physics(fields: &mut Fields<'_>) -> Parsed {
     request(times(time, 1000)?, 0, op, fields.number()?, fields.number()?).map(Some)
 }
 
-fn disk_sim(fields: &mut Fields<'_>) -> Parsed {
+/// What DiskSim's times are in: milliseconds, or nanoseconds as MQSim writes them. The first time of a file that is not 0
+/// decides, as it has a point or not; 0 is the same in both.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum DiskSimUnit {
+    #[default]
+    NotYetKnown,
+    Milliseconds,
+    Nanoseconds,
+}
+
+fn disk_sim(fields: &mut Fields<'_>, unit: &mut DiskSimUnit) -> Parsed {
     let word = fields.text()?;
-    let time = if word.contains('.') {
-        whole(word.parse::<f64>().map_err(|_| "a field is not a time")? * 1e6)?
-    } else {
-        word.parse().map_err(|_| "a field is not a whole number")?
+    let value: f64 = word.parse().map_err(|_| "a field is not a time")?;
+    let of_line = match (*unit, value == 0.0) {
+        (DiskSimUnit::NotYetKnown, false) if word.contains('.') => DiskSimUnit::Milliseconds,
+        (DiskSimUnit::NotYetKnown, false) => DiskSimUnit::Nanoseconds,
+        (known, _) => known,
+    };
+    let time = match (of_line, word.parse::<u64>()) {
+        (DiskSimUnit::Milliseconds, _) => whole(value * 1e6)?,
+        (_, Ok(time)) => time,
+        (_, Err(_)) => whole(value)?,
     };
     let (device, lba, sectors, flags) =
         (fields.number()?, fields.number()?, fields.number()?, fields.number()?);
     let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
-    request(time, device, op, times(lba, SECTOR)?, times(sectors, SECTOR)?).map(Some)
+    let found = request(time, device, op, times(lba, SECTOR)?, times(sectors, SECTOR)?)?;
+    fields.end()?;
+    *unit = of_line;
+    Ok(Some(found))
 }
 
 fn lis(fields: &mut Fields<'_>) -> Parsed {
@@ -244,7 +264,8 @@ fn blkparse(fields: &mut Fields<'_>) -> Parsed {
 
 impl TextParser {
     pub(crate) fn new(format: Format) -> Self {
-        Self { format, lines: 0, pieces: VecDeque::new(), joiner: fiu::Joiner::default() }
+        let (pieces, joiner) = (VecDeque::new(), fiu::Joiner::default());
+        Self { format, lines: 0, pieces, joiner, disk_sim_unit: DiskSimUnit::default() }
     }
 
     /// A further piece of the request of the last line, to be taken before the next line is parsed.
@@ -279,7 +300,7 @@ impl TextParser {
             Format::Spc => spc(&mut comma),
             Format::Alibaba => alibaba(&mut comma),
             Format::Tencent => tencent(&mut comma),
-            Format::DiskSim => disk_sim(&mut space),
+            Format::DiskSim => disk_sim(&mut space, &mut self.disk_sim_unit),
             Format::Lis => lis(&mut space),
             Format::Keys => space.number().and_then(key).map(Some),
             Format::Blkparse | Format::Vscsi | Format::Keys32 | Format::Recording => Err("not a text format"),

@@ -95,6 +95,19 @@ fn a_time_with_a_point_is_in_milliseconds_for_disksim() {
 }
 
 #[test]
+fn one_unit_holds_for_all_times_of_a_disksim_file() {
+    let times = |words: &[&str]| -> Vec<u64> {
+        let mut parser = TextParser::new(Format::DiskSim);
+        let found = words.iter().map(|word| parser.parse(format!("{word} 0 8 8 1").as_bytes()));
+        found.filter_map(|parsed| parsed.ok().flatten()).map(|request| request.time_ns).collect()
+    };
+    assert_eq!(times(&["0", "0.5", "1", "2.0"]), [0, 500_000, 1_000_000, 2_000_000]);
+    assert_eq!(times(&["0.000", "700", "900.5", "1800"]), [0, 700, 901, 1800]);
+    assert_eq!(times(&["0.5 x", "700", "800"]), [700, 800], "a bad line decides nothing");
+    assert_eq!(times(&["-1", "nan", "1e400"]), [0; 0]);
+}
+
+#[test]
 fn flushes_discards_headers_and_comments_are_told() {
     let mut parser = TextParser::new(Format::CloudPhysics);
     assert_eq!(parser.parse(b"ts_us,op,offset,len"), Ok(None));
