@@ -15,8 +15,8 @@ use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
 
 use crate::dirty::{Body, Ended, EpochState};
+use crate::health::Health;
 use crate::manager::CacheManager;
-use crate::persist::Health;
 use crate::seam::Action;
 use crate::tracks::ExpectHeld;
 
@@ -148,7 +148,7 @@ impl CacheManager {
     fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool) {
         let writes_max = epoch_writes_max(self.journal.ring_blocks());
         let now_ms = self.now_ms;
-        let stopping = self.stopping;
+        let stopping = self.stop.wanted;
         let Some(age_ms) = self.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
         else {
             return;

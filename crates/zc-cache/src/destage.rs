@@ -22,9 +22,9 @@ use zc_format::ExtentError;
 use crate::config::Mode;
 use crate::dirty::{Body, Version};
 use crate::file_index::Mapping;
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
 use crate::origin_flush::FlushWaiter;
-use crate::persist::Health;
 use crate::seam::{Action, Note, RequestKind};
 use crate::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
@@ -179,7 +179,7 @@ impl CacheManager {
     fn is_commit_near(&self) -> bool {
         let near = |at_ms: u64| self.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
         // Who waits for room that destaging makes does not commit before it has some.
-        !self.stopping && !self.wb.is_waiting() && self.wb.awaited_commit_ms.is_some_and(near)
+        !self.stop.wanted && !self.wb.is_waiting() && self.wb.awaited_commit_ms.is_some_and(near)
     }
 
     fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
@@ -203,7 +203,7 @@ impl CacheManager {
         if paused || doubtful || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
-        if self.stopping && !self.wb.is_waiting() {
+        if self.stop.wanted && !self.wb.is_waiting() {
             return None;
         }
         let old = self.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
@@ -243,7 +243,7 @@ impl CacheManager {
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
     fn may_write_now(&mut self, volume: VolumeId) -> bool {
-        let urgent = self.stopping
+        let urgent = self.stop.wanted
             || self.wb.volumes.get(&volume).is_some_and(VolumeDirty::is_draining)
             || self.wb.is_waiting();
         if urgent {
@@ -436,7 +436,7 @@ impl CacheManager {
         self.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         self.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
         self.let_go(&bodies);
-        self.no_victim_ms = None;
+        self.sweeps.no_victim_ms = None;
         self.pump_destage_of(volume);
     }
 

@@ -15,8 +15,8 @@ use crate::dirty::Body;
 use crate::file_index::Mapping;
 use crate::header_reads::HeaderWaiter;
 use crate::headers::Stored;
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::seam::{Action, Digest};
 use crate::tracks::ExpectHeld;
 
@@ -111,7 +111,7 @@ impl CacheManager {
                     && self.may_owe(*slot)
                 {
                     let strong = self.cfg.fingerprint.is_collision_resistant();
-                    if strong && self.slots.get(*slot).weu_seq.0 >= self.weu_seq_first {
+                    if strong && self.slots.get(*slot).weu_seq.0 >= self.session.weu_seq_first {
                         self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored });
                     } else {
                         self.prove_shared(id, *slot, generation, stored);

@@ -42,7 +42,7 @@ impl CacheManager {
                 self.replay_of(key.volume).dangling.push(*record);
             }
             Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
-            Record::Dirty { .. } => self.dirty_complete = false,
+            Record::Dirty { .. } => self.restart.dirty_complete = false,
             Record::Committed { volume, epoch } => {
                 let replay = self.replay_of(volume);
                 let records = core::mem::take(&mut replay.dangling);
@@ -80,13 +80,13 @@ impl CacheManager {
     }
 
     fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
-        self.dirty_replays.entry(volume).or_default()
+        self.restart.dirty_replays.entry(volume).or_default()
     }
 
     /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
     pub(crate) fn install_dirty(&mut self) {
         let mut decided = false;
-        for (volume, mut replay) in core::mem::take(&mut self.dirty_replays) {
+        for (volume, mut replay) in core::mem::take(&mut self.restart.dirty_replays) {
             let mut unsettled = replay.unjournaled;
             if self.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
@@ -106,7 +106,7 @@ impl CacheManager {
             if outdated {
                 self.fence_incomplete(volume);
             }
-            let dropped = self.dropped_commits.contains(&volume);
+            let dropped = self.restart.dropped_commits.contains(&volume);
             if !replay.dangling.is_empty() || dropped {
                 unsettled = true;
                 self.record(Record::DirtyReset { volume, epoch: replay.committed });

@@ -10,9 +10,9 @@ use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq
 use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
 use crate::dirty::Body;
+use crate::health::Health;
 use crate::insert::stored_of;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::seam::{Action, Purpose, Source};
 use crate::slots::SlotState;
 use crate::tracks::ExpectHeld;
@@ -136,12 +136,12 @@ impl CacheManager {
             }
             self.seal_dirty_unit();
         }
-        let weu_seq = WeuSeq(self.weu_seq_next);
+        let weu_seq = WeuSeq(self.session.weu_seq_next);
         let Some((slot, generation)) = self.slots.open(weu_seq) else {
-            self.sweep_urgent |= self.slots.free_len() > 0;
+            self.sweeps.urgent |= self.slots.free_len() > 0;
             return false;
         };
-        self.weu_seq_next += 1;
+        self.session.weu_seq_next += 1;
         self.slots.get_mut(slot).filling = true;
         let buf = self.alloc(self.cfg.geometry.weu_bytes);
         self.headers.open(slot, generation);
@@ -243,7 +243,7 @@ impl CacheManager {
         self.wb.next_part += 1;
         self.wb.parts.insert(number);
         self.wb.unflushed.insert(number);
-        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
+        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session.number, entries });
         let sealed = SealedUnit {
             header,
             start_bytes: written_bytes,

@@ -8,9 +8,9 @@
 use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
 
-use crate::file_index::{Keep, Mapping};
+use crate::file_index::{Keep, Mapping, SweepCursor};
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::seam::Action;
 use crate::slots::SlotState;
 
@@ -18,6 +18,17 @@ use crate::slots::SlotState;
 const FREE_SLOTS: usize = 2;
 /// Index buckets swept per event while a slot waits for the sweep.
 const URGENT_BUCKETS: usize = 4096;
+
+/// Where the sweeps of the indexes are, and what waits for them.
+#[derive(Debug, Default)]
+pub(crate) struct Sweeps {
+    files: SweepCursor,
+    prints: SweepCursor,
+    /// A slot can be reused only after the sweep.
+    pub(crate) urgent: bool,
+    /// When no slot could be evicted.
+    pub(crate) no_victim_ms: Option<u64>,
+}
 
 impl CacheManager {
     /// Evicts until enough slots are free or on their way.
@@ -29,16 +40,16 @@ impl CacheManager {
         let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
         // Dirty extents have to be placed, whatever else goes on.
         while self.health == Health::Good
-            && (!self.stopping || !self.wb.ready.is_empty())
+            && (!self.stop.wanted || !self.wb.ready.is_empty())
             && self.slots.free_len() + self.slots.leaving() < wanted
             && (!self.journal_is_pressed() || !self.wb.ready.is_empty())
         {
-            if self.no_victim_ms == Some(self.now_ms) {
+            if self.sweeps.no_victim_ms == Some(self.now_ms) {
                 return;
             }
             if !self.evict_one() {
                 // A search walks the whole list: not again before something can have changed.
-                self.no_victim_ms = Some(self.now_ms);
+                self.sweeps.no_victim_ms = Some(self.now_ms);
                 return;
             }
         }
@@ -60,7 +71,7 @@ impl CacheManager {
         self.stats.evictions_spared = self.policy.spared();
         let Some(slot) = victim else {
             if !(self.inserts.ready.is_empty() && self.wb.ready.is_empty()) {
-                self.sweep_urgent = true;
+                self.sweeps.urgent = true;
                 self.drop_old_copies();
             }
             return false;
@@ -123,7 +134,7 @@ impl CacheManager {
         let slots_all = &self.slots;
         let mut swept = 0;
         let buckets = self.prints.buckets().div_ceil(slots);
-        self.prints.sweep(&mut self.print_sweep, buckets, |slot| {
+        self.prints.sweep(&mut self.sweeps.prints, buckets, |slot| {
             let live = slots_all.contains(slot) && slots_all.holds_content(slot);
             swept += u64::from(!live);
             if live { Keep::Yes } else { Keep::No }
@@ -133,15 +144,15 @@ impl CacheManager {
 
     /// Goes on with a sweep that somebody waits for.
     pub(crate) fn pump_sweep(&mut self) {
-        if self.sweep_urgent && self.sweep_buckets(URGENT_BUCKETS) {
-            self.sweep_urgent = false;
+        if self.sweeps.urgent && self.sweep_buckets(URGENT_BUCKETS) {
+            self.sweeps.urgent = false;
         }
     }
 
     fn sweep_buckets(&mut self, buckets: usize) -> bool {
         let slots = &self.slots;
         let mut swept = 0;
-        let wrapped = self.files.sweep(&mut self.sweep, buckets, |_, mapping| match mapping {
+        let wrapped = self.files.sweep(&mut self.sweeps.files, buckets, |_, mapping| match mapping {
             Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => {
                 swept += 1;
                 Keep::No

@@ -6,9 +6,9 @@
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, VolumeId};
 
 use crate::config::{Admission, Mode};
+use crate::health::Health;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::read::{Portion, Waiter};
 use crate::read_ahead::Prefetched;
 use crate::seam::Action;
@@ -157,7 +157,7 @@ impl CacheManager {
 
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
         let fill = self.fills.remove(&id).expect_held();
-        self.hinted_bytes -= fill.hinted_bytes;
+        self.ahead.hinted_bytes -= fill.hinted_bytes;
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
             let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
@@ -194,7 +194,7 @@ impl CacheManager {
         let key = fill_key(fill, index);
         let Some(guard) = fill.guards.get(index).copied().flatten() else {
             if fill.prefetch {
-                self.prefetch_bytes -= u64::from(self.extent_bytes);
+                self.ahead.bytes -= u64::from(self.extent_bytes);
             }
             return;
         };
@@ -209,7 +209,7 @@ impl CacheManager {
             self.stats.insert_stale += u64::from(ok && !holds);
             self.tracks.release(&guard);
             if fill.prefetch {
-                self.prefetch_bytes -= u64::from(self.extent_bytes);
+                self.ahead.bytes -= u64::from(self.extent_bytes);
             }
             return;
         }
@@ -221,7 +221,7 @@ impl CacheManager {
         }
         if fill.prefetch {
             self.stats.prefetched_used += 1;
-            self.prefetch_bytes -= u64::from(self.extent_bytes);
+            self.ahead.bytes -= u64::from(self.extent_bytes);
         }
         self.drop_idle_staged(key);
         self.retain(fill.buf);
@@ -236,7 +236,7 @@ impl CacheManager {
 
     pub(crate) fn admits_read(&mut self, key: ExtentKey) -> bool {
         let Some(volume) = self.volumes.get(&key.volume) else { return false };
-        if key.extent.0 >= volume.whole_extents || self.stopping || self.health != Health::Good {
+        if key.extent.0 >= volume.whole_extents || self.stop.wanted || self.health != Health::Good {
             return false;
         }
         match (volume.cfg.mode, volume.cfg.admission) {

@@ -18,8 +18,8 @@ use zc_format::{ExtentError, WeuHeader};
 use crate::file_index::{Mapping, Place};
 use crate::header_reads::HeaderWaiter;
 use crate::headers::Stored;
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::seam::{Action, Digest};
 use crate::streams::StreamId;
 use crate::tracks::{ExpectHeld, Guard};
@@ -146,7 +146,7 @@ impl CacheManager {
     /// Closes runs of streams that have paused.
     pub(crate) fn age_runs(&mut self) {
         let now_ms = self.now_ms;
-        let stopping = self.stopping;
+        let stopping = self.stop.wanted;
         let mut old: Vec<u64> = self
             .inserts
             .stream_runs
@@ -169,7 +169,7 @@ impl CacheManager {
     pub(crate) fn insert(&mut self, run: u64, guard: Guard, src: BufSlice, options: InsertOptions) {
         self.stats.insert_offered += 1;
         let full = self.inserts.bytes + u64::from(self.extent_bytes) > u64::from(self.cfg.insert_bytes_max);
-        if full || self.health != Health::Good || self.stopping || self.journal_is_pressed() {
+        if full || self.health != Health::Good || self.stop.wanted || self.journal_is_pressed() {
             self.stats.insert_skipped += 1;
             self.tracks.release(&guard);
             self.release(src.buf);

@@ -15,8 +15,9 @@
 //! what bounds it and needs no second thread.
 //!
 //! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them, `persist`
-//! for why a restart never finds a stale mapping, `load` for the restart, [`startup`] for opening a cache device;
-//! `write_back`, `commit` and `destage` for dirty data; `CONSISTENCY.md` for why all guarantees hold together.
+//! for why a restart never finds a stale mapping, `health` for a device that fails, `load` for the restart,
+//! [`startup`] for opening a cache device; `write_back`, `commit` and `destage` for dirty data; `CONSISTENCY.md` for
+//! why all guarantees hold together.
 #![forbid(unsafe_code)]
 
 pub mod config;
@@ -37,6 +38,7 @@ mod fill;
 mod fingerprint_index;
 mod header_reads;
 mod headers;
+mod health;
 mod hit;
 mod insert;
 mod journal;
@@ -59,6 +61,7 @@ mod settle;
 mod slots;
 mod staging;
 mod stats;
+mod stop;
 mod streams;
 mod summary;
 mod table;

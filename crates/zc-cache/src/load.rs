@@ -12,11 +12,12 @@ use std::collections::BTreeMap;
 use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, VolumeId, WeuSeq, WeuSlot};
 use zc_format::{Record, WeuEntry, WeuHeader};
 
+use crate::dirty_replay::DirtyReplay;
 use crate::file_index::{Mapping, Place};
+use crate::health::Health;
 use crate::insert::stored_of;
 use crate::manager::CacheManager;
 use crate::manager::OpKind;
-use crate::persist::Health;
 use crate::seam::Action;
 use crate::slots::SlotState;
 
@@ -30,6 +31,26 @@ const WRITTEN_MAX: usize = 1 << 20;
 enum Replayed {
     Zero,
     Duplicate(Place),
+}
+
+/// What the start found on the device, as far as it still counts.
+#[derive(Debug)]
+pub(crate) struct Restart {
+    /// Records that were replayed from summaries and the intent log: the journal lacks them.
+    pub(crate) unjournaled: Vec<Record>,
+    /// Checkpoint, region map and journal vouch for each other.
+    pub(crate) mapping_trusted: bool,
+    /// The last session ended cleanly, or its intent log is complete.
+    pub(crate) intact: bool,
+    /// Never written since it was formatted.
+    pub(crate) fresh: bool,
+    pub(crate) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
+    /// Volumes with commits that the start did not count.
+    pub(crate) dropped_commits: Vec<VolumeId>,
+    /// Journal and checkpoint tell everything about dirty data.
+    pub(crate) dirty_complete: bool,
+    /// Volumes of which an earlier start could not say that.
+    pub(crate) fenced_before: Vec<VolumeId>,
 }
 
 /// State of a load.
@@ -52,7 +73,7 @@ impl CacheManager {
     /// recorded again.
     pub fn replay_intent(&mut self, record: &Record) {
         self.replay(record);
-        self.unjournaled.push(*record);
+        self.restart.unjournaled.push(*record);
     }
 
     /// Replays one record of checkpoint, then journal, before [`CacheManager::begin`].
@@ -150,13 +171,13 @@ impl CacheManager {
         core::mem::swap(&mut self.out, actions);
         self.now_ms = now_ms;
         self.last_write_ms = now_ms;
-        for record in core::mem::take(&mut self.unjournaled) {
+        for record in core::mem::take(&mut self.restart.unjournaled) {
             self.replayed_unjournaled(&record);
             self.record(record);
         }
         self.install_dirty();
         self.install_replayed();
-        if self.fresh {
+        if self.restart.fresh {
             for slot in 0..self.slots.len() {
                 self.slots.release(WeuSlot(slot));
             }
@@ -219,14 +240,14 @@ impl CacheManager {
             volume: key.volume,
             region: key.extent.0 * u64::from(self.extent_bytes) / volume.cfg.region_bytes,
         };
-        self.mapping_trusted
+        self.restart.mapping_trusted
             && volume.cfg.trusted
             && key.extent.0 < volume.whole_extents
             && !(self.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
     }
 
     fn doubts_inherited(&self, volume: VolumeId) -> bool {
-        !self.intact || self.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
+        !self.restart.intact || self.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
     }
 
     /// An origin failed to flush: what is not loaded yet of the regions that earlier sessions wrote is distrusted.
@@ -288,7 +309,7 @@ impl CacheManager {
         by_age.sort_unstable();
         by_age.into_iter().for_each(|(_, slot)| self.policy.inserted(slot));
         let untrusted = self.volumes.values().any(|volume| !volume.cfg.trusted);
-        self.voids_owed |= untrusted || !self.mapping_trusted;
+        self.retirements.voids_owed |= untrusted || !self.restart.mapping_trusted;
         self.out.push(Action::IntentReady);
     }
 
@@ -320,10 +341,10 @@ impl CacheManager {
             return;
         }
         let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
-        let weu_seq = WeuSeq(self.weu_seq_next);
+        let weu_seq = WeuSeq(self.session.weu_seq_next);
         let entry = self.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
-        let unsure = !(self.intact && self.mapping_trusted);
+        let unsure = !(self.restart.intact && self.restart.mapping_trusted);
         if known && entry.header_bytes == 0 {
             entry.tombstone = true;
         } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation) {
@@ -337,7 +358,7 @@ impl CacheManager {
             } else {
                 entry.generation = generation;
             }
-            self.weu_seq_next += 1;
+            self.session.weu_seq_next += 1;
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 });
         } else if entry.generation.0 > 0 && !entry.retired {
             let generation = entry.generation;
@@ -361,7 +382,7 @@ impl CacheManager {
 
     fn believes(&self, header: &WeuHeader) -> bool {
         let slot = self.slots.get(header.slot);
-        if header.session < self.first_session {
+        if header.session < self.session.first {
             return false;
         }
         match slot.state {
@@ -370,7 +391,7 @@ impl CacheManager {
             }
             // Units of sessions before the last that no record names were misread or given up by a session in between.
             SlotState::Unread { known: false }
-                if self.mapping_trusted && header.session + 1 < self.session =>
+                if self.restart.mapping_trusted && header.session + 1 < self.session.number =>
             {
                 false
             }

@@ -4,7 +4,7 @@
 //! [`CacheManager::handle`] takes one [`Event`], changes state, runs *maintenance* (what became possible or due:
 //! journal blocks, region marks, retirements, checkpoints, evictions, loading of headers) and hands out actions. The
 //! ways of a request are in `read`, `write` and `insert`; of a WEU in `weu` and `evict`; of a restart in `load`;
-//! of durable metadata in `persist`.
+//! of durable metadata in `persist`, of a stop in `stop`.
 //!
 //! # Races, and what decides them
 //! - *A miss fill overtaken by a write* is dropped: its guard (see `tracks`) does not hold any more.
@@ -21,7 +21,7 @@
 //! # What it does not do
 //! It has no clock, thread, file or lock and never sees payload bytes. Front ends map its errors.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, OpId, VolumeId, WeuSlot};
 use zc_format::Record;
@@ -29,23 +29,24 @@ use zc_format::Record;
 use crate::compressibility::CompressionFilter;
 use crate::config::{ManagerConfig, Mode, VolumeConfig};
 use crate::destage::Gather;
-use crate::dirty_replay::DirtyReplay;
 use crate::dirty_unit::Part;
-use crate::file_index::{FileIndex, IndexShape, SweepCursor};
+use crate::evict::Sweeps;
+use crate::file_index::{FileIndex, IndexShape};
 use crate::fill::Fill;
 use crate::fingerprint_index::FingerprintIndex;
 use crate::header_reads::HeaderReads;
 use crate::headers::HeaderCache;
+use crate::health::{ErrorRuns, Health};
 use crate::hit::Hit;
 use crate::insert::Inserts;
 use crate::journal::Journal;
-use crate::load::Load;
+use crate::load::{Load, Restart};
 use crate::origin_flush::Flushes;
-use crate::persist::{CheckpointRun, ErrorRuns, Health, MapWrite, Retiring};
+use crate::persist::{Checkpoints, RegionMaps, Retirements};
 use crate::policy::{ReplacementPolicy, policy};
 use crate::probe::Probes;
 use crate::read::ReadOp;
-use crate::read_ahead::Prefetched;
+use crate::read_ahead::ReadAhead;
 use crate::read_buffer::ReadBuffer;
 use crate::recipes::Recipes;
 use crate::regions::Regions;
@@ -55,10 +56,11 @@ use crate::slots::SlotTable;
 use crate::staging::Staging;
 use crate::startup::StartState;
 use crate::stats::Stats;
+use crate::stop::Stop;
 use crate::streams::{StreamConfig, StreamTable};
 use crate::tracks::{ExpectHeld, Tracks};
 use crate::weu::{OpenWeu, WritingWeu};
-use crate::write::WriteOp;
+use crate::write::{WaitingWrites, WriteOp};
 use crate::write_back::WriteBack;
 
 /// Streams followed at once, reads and writes each.
@@ -130,6 +132,19 @@ pub(crate) struct Volume {
     pub(crate) flush_failed: bool,
 }
 
+/// What is written by this session, and what tells it from earlier ones.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) number: u64,
+    /// The cache's identity, if units may hold summaries.
+    pub(crate) uuid: Option<[u8; 16]>,
+    /// Headers of sessions before it were written by an earlier cache on the device.
+    pub(crate) first: u64,
+    pub(crate) weu_seq_next: u64,
+    /// Units of this session have this sequence or a later one.
+    pub(crate) weu_seq_first: u64,
+}
+
 /// The cache manager. See the module documentation.
 #[derive(Debug)]
 pub struct CacheManager {
@@ -139,14 +154,7 @@ pub struct CacheManager {
     pub(crate) canary: Option<crate::config::Canary>,
     pub(crate) extent_bytes: u32,
     pub(crate) now_ms: u64,
-    pub(crate) session: u64,
-    /// The cache's identity, if units may hold summaries.
-    pub(crate) uuid: Option<[u8; 16]>,
-    /// Headers of sessions before it were written by an earlier cache on the device.
-    pub(crate) first_session: u64,
-    pub(crate) weu_seq_next: u64,
-    /// Units of this session have this sequence or a later one.
-    pub(crate) weu_seq_first: u64,
+    pub(crate) session: Session,
     pub(crate) volumes: Map<VolumeId, Volume>,
     /// Volumes of whose contents is told what becomes known.
     pub(crate) told: Vec<VolumeId>,
@@ -156,20 +164,12 @@ pub struct CacheManager {
     pub(crate) policy: Box<dyn ReplacementPolicy + Send>,
     pub(crate) slots: SlotTable,
     pub(crate) headers: HeaderCache,
-    pub(crate) sweep: SweepCursor,
-    pub(crate) print_sweep: SweepCursor,
-    pub(crate) sweep_urgent: bool,
-    /// When no slot could be evicted.
-    pub(crate) no_victim_ms: Option<u64>,
+    pub(crate) sweeps: Sweeps,
 
     pub(crate) tracks: Tracks,
     pub(crate) staging: Staging,
     pub(crate) read_buffer: ReadBuffer,
-    pub(crate) prefetched: Map<ExtentKey, Prefetched>,
-    pub(crate) prefetched_order: VecDeque<ExtentKey>,
-    pub(crate) prefetch_bytes: u64,
-    /// Bytes of fills that clients asked for without reading.
-    pub(crate) hinted_bytes: u64,
+    pub(crate) ahead: ReadAhead,
     pub(crate) read_streams: StreamTable,
     pub(crate) write_streams: StreamTable,
     pub(crate) filter: CompressionFilter,
@@ -182,59 +182,28 @@ pub struct CacheManager {
     pub(crate) fills: Map<u64, Fill>,
     pub(crate) fill_of: Map<ExtentKey, u64>,
     pub(crate) writes: Map<u64, WriteOp>,
-    pub(crate) waiting_room: VecDeque<u64>,
-    pub(crate) waiting_mark: Vec<u64>,
+    pub(crate) waiting: WaitingWrites,
     pub(crate) inserts: Inserts,
     pub(crate) header_reads: HeaderReads,
     pub(crate) wb: WriteBack,
     pub(crate) gathers: Map<u64, Gather>,
-    pub(crate) dirty_replays: BTreeMap<VolumeId, DirtyReplay>,
-    /// Volumes with commits that the start did not count.
-    pub(crate) dropped_commits: Vec<VolumeId>,
-    /// Journal and checkpoint tell everything about dirty data.
-    pub(crate) dirty_complete: bool,
-    /// Volumes of which an earlier start could not say that.
-    pub(crate) fenced_before: Vec<VolumeId>,
 
     pub(crate) open: Option<OpenWeu>,
     pub(crate) writing: Map<WeuSlot, WritingWeu>,
 
     pub(crate) journal: Journal,
     pub(crate) regions: Regions,
-    pub(crate) map_write: Option<MapWrite>,
-    pub(crate) map_sequence: u64,
-    /// Sequence of the newest map that is durable: what journal and checkpoint may vouch for.
-    pub(crate) map_durable: u64,
-    pub(crate) map_copy: usize,
-    pub(crate) map_stale: bool,
-    /// Mappings from media were voided, and no region map names the journal block that says so yet.
-    pub(crate) voids_owed: bool,
-    /// The last attempt to end inherited marks failed for some volume.
-    pub(crate) inherited_failed: bool,
-    pub(crate) retiring: Option<Retiring>,
-    pub(crate) retire_not_before_ms: u64,
-    /// When marks are looked at for their age again.
-    pub(crate) retire_aged_at_ms: u64,
-    pub(crate) checkpoint: Option<CheckpointRun>,
-    pub(crate) checkpoint_sequence: u64,
-    pub(crate) checkpoint_area: usize,
-    /// There is none on the device.
-    pub(crate) checkpoint_missing: bool,
+    pub(crate) maps: RegionMaps,
+    pub(crate) retirements: Retirements,
+    pub(crate) checkpoints: Checkpoints,
+    /// Journal records that the intent log was told to forget.
     pub(crate) intent_trimmed: u64,
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
     pub(crate) load: Option<Load>,
     pub(crate) probes: Probes,
-    /// Records that were replayed from summaries and the intent log: the journal lacks them.
-    pub(crate) unjournaled: Vec<Record>,
-    pub(crate) mapping_trusted: bool,
-    pub(crate) intact: bool,
-    pub(crate) fresh: bool,
-    pub(crate) stopping: bool,
-    pub(crate) stop_flush: Option<bool>,
-    /// The manager stops, and an origin does not flush.
-    pub(crate) stop_unsettled: bool,
-    pub(crate) stopped: bool,
+    pub(crate) restart: Restart,
+    pub(crate) stop: Stop,
     pub(crate) last_write_ms: u64,
 
     pub(crate) ops: Map<OpId, OpKind>,
@@ -278,11 +247,13 @@ impl CacheManager {
         let mut manager = Self {
             extent_bytes,
             now_ms: 0,
-            session: start.session,
-            uuid: start.summary_uuid,
-            first_session: start.first_session,
-            weu_seq_next: start.weu_seq_next.0,
-            weu_seq_first: start.weu_seq_next.0,
+            session: Session {
+                number: start.session,
+                uuid: start.summary_uuid,
+                first: start.first_session,
+                weu_seq_next: start.weu_seq_next.0,
+                weu_seq_first: start.weu_seq_next.0,
+            },
             volumes: Map::default(),
             told: Vec::new(),
             files: FileIndex::new(shape, config.file_index_entries),
@@ -290,17 +261,11 @@ impl CacheManager {
             policy: policy(config.replacement, geometry.slots),
             slots: SlotTable::new(geometry.slots, config.generation_bits),
             headers: HeaderCache::new(zc_core::usize_from_u32(config.header_prints_max)),
-            sweep: SweepCursor::default(),
-            print_sweep: SweepCursor::default(),
-            sweep_urgent: false,
-            no_victim_ms: None,
+            sweeps: Sweeps::default(),
             tracks: Tracks::default(),
             staging: Staging::new(config.staging_bytes, extent_bytes),
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes),
-            prefetched: Map::default(),
-            prefetched_order: VecDeque::new(),
-            prefetch_bytes: 0,
-            hinted_bytes: 0,
+            ahead: ReadAhead::default(),
             read_streams: streams(),
             write_streams: streams(),
             filter: CompressionFilter::default(),
@@ -312,47 +277,38 @@ impl CacheManager {
             fills: Map::default(),
             fill_of: Map::default(),
             writes: Map::default(),
-            waiting_room: VecDeque::new(),
-            waiting_mark: Vec::new(),
+            waiting: WaitingWrites::default(),
             inserts: Inserts::default(),
             header_reads: HeaderReads::default(),
             wb: WriteBack::new(start.journal_proved),
             gathers: Map::default(),
-            dirty_replays: BTreeMap::new(),
-            dropped_commits: start.dropped_commits,
-            dirty_complete: start.dirty_complete,
-            fenced_before: start.fenced,
             open: None,
             writing: Map::default(),
             journal,
             regions: Regions::new(config.regions_active_max, start.active_regions),
-            map_write: None,
-            map_sequence: start.region_map_sequence,
-            map_durable: 0,
-            map_copy: start.region_map_copy,
-            map_stale: false,
-            voids_owed: false,
-            inherited_failed: false,
-            retiring: None,
-            retire_not_before_ms: 0,
-            retire_aged_at_ms: 0,
-            checkpoint: None,
-            checkpoint_sequence: start.checkpoint_sequence,
-            checkpoint_area: start.checkpoint_area,
-            checkpoint_missing: start.checkpoint_missing,
+            maps: RegionMaps::new(start.region_map_sequence, start.region_map_copy),
+            retirements: Retirements::default(),
+            checkpoints: Checkpoints::new(
+                start.checkpoint_sequence,
+                start.checkpoint_area,
+                start.checkpoint_missing,
+            ),
             intent_trimmed: 0,
             health: Health::Good,
             errors: ErrorRuns::default(),
             load: Some(Load::default()),
             probes: Probes::default(),
-            unjournaled: start.unjournaled,
-            mapping_trusted: start.mapping_trusted,
-            intact: start.intact,
-            fresh: start.fresh,
-            stopping: false,
-            stop_flush: None,
-            stop_unsettled: false,
-            stopped: false,
+            restart: Restart {
+                unjournaled: start.unjournaled,
+                mapping_trusted: start.mapping_trusted,
+                intact: start.intact,
+                fresh: start.fresh,
+                dirty_replays: BTreeMap::new(),
+                dropped_commits: start.dropped_commits,
+                dirty_complete: start.dirty_complete,
+                fenced_before: start.fenced,
+            },
+            stop: Stop::default(),
             last_write_ms: 0,
             ops: Map::default(),
             held: Map::default(),
@@ -438,7 +394,7 @@ impl CacheManager {
             Event::Destage { volume } => self.drain(volume),
             Event::DropDirty { volume, remembered } => self.drop_dirty(volume, remembered),
             Event::AcceptLoss { volume } => self.accept_loss(volume),
-            Event::Stop => self.stopping = true,
+            Event::Stop => self.stop.wanted = true,
         }
     }
 
@@ -613,7 +569,7 @@ impl CacheManager {
         assert!(cfg.region_bytes > 0, "a region has a size");
         let whole_extents = cfg.size_bytes / u64::from(self.extent_bytes);
         // What is not believed is not loaded, so that there is nothing to compare.
-        let closed = self.load.is_some() && cfg.trusted && self.mapping_trusted;
+        let closed = self.load.is_some() && cfg.trusted && self.restart.mapping_trusted;
         self.probes.add(cfg.id, closed);
         self.volumes.insert(
             cfg.id,

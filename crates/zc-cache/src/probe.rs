@@ -18,8 +18,8 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
 use crate::file_index::{Keep, Mapping, Place, SweepCursor};
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::seam::{Action, Digest, Note};
 use crate::tracks::{ExpectHeld, Guard};
 
@@ -101,7 +101,7 @@ impl CacheManager {
             || match mapping {
                 Mapping::Zero => false,
                 Mapping::Base(place) | Mapping::Duplicate(place) => {
-                    self.slots.get(place.slot).weu_seq.0 >= self.weu_seq_first
+                    self.slots.get(place.slot).weu_seq.0 >= self.session.weu_seq_first
                 }
             }
     }
@@ -112,7 +112,7 @@ impl CacheManager {
             // Every gate is open, nothing is picked any more.
             return;
         }
-        if self.stopping || self.health != Health::Good {
+        if self.stop.wanted || self.health != Health::Good {
             for (key, _) in core::mem::take(&mut self.probes.picked) {
                 self.probes.ended(key.volume);
             }
@@ -253,6 +253,6 @@ impl CacheManager {
         for other in stored {
             self.forget(other);
         }
-        self.voids_owed = true;
+        self.retirements.voids_owed = true;
     }
 }

@@ -12,8 +12,8 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SECTOR_BYT
 
 use crate::config::Mode;
 use crate::file_index::{Mapping, Place};
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::seam::{Action, Request};
 use crate::staging::OldCopy;
 use crate::streams::StreamId;
@@ -243,7 +243,7 @@ impl CacheManager {
                 _ => Found::Nothing,
             };
         }
-        if let Some(ahead) = self.prefetched.get(&key)
+        if let Some(ahead) = self.ahead.waiting.get(&key)
             && self.tracks.holds(&ahead.guard)
         {
             return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));

@@ -4,15 +4,16 @@
 //! it was seen before or its content is there already (Nitro 3: prefetched data used once is not cached).
 
 use core::ops::Range;
+use std::collections::VecDeque;
 
-use zc_core::{BufSlice, ExtentKey, ExtentNo, VolumeId};
+use zc_core::{BufSlice, ExtentKey, ExtentNo, Map, VolumeId};
 
 use crate::config::{Admission, Mode};
 use crate::file_index::Mapping;
 use crate::fill::FILL_BYTES_MAX;
+use crate::health::Health;
 use crate::insert::InsertOptions;
 use crate::manager::CacheManager;
-use crate::persist::Health;
 use crate::seam::{Action, Request};
 use crate::streams::StreamId;
 use crate::tracks::Guard;
@@ -22,6 +23,19 @@ const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
 /// Bytes in flight because clients asked for them to be brought into the cache. They have their answer: nothing else
 /// keeps them from asking for more.
 const HINTED_BYTES_MAX: u64 = 8 << 20;
+
+/// What was read ahead, and how much more may be.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAhead {
+    /// Extents that wait for their first use.
+    pub(crate) waiting: Map<ExtentKey, Prefetched>,
+    /// The same, oldest first.
+    order: VecDeque<ExtentKey>,
+    /// In flight or waiting.
+    pub(crate) bytes: u64,
+    /// In flight because clients asked for them without reading.
+    pub(crate) hinted_bytes: u64,
+}
 
 /// An extent read ahead, waiting for its first use.
 #[derive(Debug)]
@@ -77,9 +91,9 @@ impl CacheManager {
             self.make_prefetch_room(bytes);
         }
         let (room, most) = if prefetch {
-            (&mut self.prefetch_bytes, PREFETCHED_BYTES_MAX)
+            (&mut self.ahead.bytes, PREFETCHED_BYTES_MAX)
         } else {
-            (&mut self.hinted_bytes, HINTED_BYTES_MAX)
+            (&mut self.ahead.hinted_bytes, HINTED_BYTES_MAX)
         };
         if count == 0 || *room + bytes > most {
             return;
@@ -92,8 +106,8 @@ impl CacheManager {
     }
 
     fn make_prefetch_room(&mut self, bytes: u64) {
-        while self.prefetch_bytes + bytes > PREFETCHED_BYTES_MAX {
-            let Some(key) = self.prefetched_order.pop_front() else { return };
+        while self.ahead.bytes + bytes > PREFETCHED_BYTES_MAX {
+            let Some(key) = self.ahead.order.pop_front() else { return };
             self.drop_prefetched(key);
         }
     }
@@ -105,7 +119,7 @@ impl CacheManager {
             None => false,
         };
         !live
-            && !self.prefetched.contains_key(&key)
+            && !self.ahead.waiting.contains_key(&key)
             && !self.fill_of.contains_key(&key)
             && self.staging.get(&key).is_none()
             && self.inserting(key).is_none()
@@ -114,7 +128,7 @@ impl CacheManager {
 
     fn admits_read_ahead(&self, key: ExtentKey) -> bool {
         self.health == Health::Good
-            && !self.stopping
+            && !self.stop.wanted
             && self.volumes.get(&key.volume).is_some_and(|volume| {
                 volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
             })
@@ -123,8 +137,8 @@ impl CacheManager {
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
     /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
     pub(crate) fn used_prefetched(&mut self, key: ExtentKey) {
-        let Some(ahead) = self.prefetched.remove(&key) else { return };
-        self.prefetch_bytes -= u64::from(self.extent_bytes);
+        let Some(ahead) = self.ahead.waiting.remove(&key) else { return };
+        self.ahead.bytes -= u64::from(self.extent_bytes);
         self.stats.prefetched_used += 1;
         if self.files.get(key).is_some() || !self.admits_read(key) {
             self.tracks.release(&ahead.guard);
@@ -139,14 +153,14 @@ impl CacheManager {
 
     /// An extent was read ahead, and nobody wanted it yet.
     pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
-        self.prefetched.insert(key, ahead);
-        self.prefetched_order.push_back(key);
+        self.ahead.waiting.insert(key, ahead);
+        self.ahead.order.push_back(key);
     }
 
     /// Lets go of an extent read ahead.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey) {
-        if let Some(ahead) = self.prefetched.remove(&key) {
-            self.prefetch_bytes -= u64::from(self.extent_bytes);
+        if let Some(ahead) = self.ahead.waiting.remove(&key) {
+            self.ahead.bytes -= u64::from(self.extent_bytes);
             self.tracks.release(&ahead.guard);
             self.release(ahead.src.buf);
         }

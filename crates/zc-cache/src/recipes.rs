@@ -24,8 +24,8 @@ use zc_core::{ExtentKey, ExtentNo, Fingerprint, Map, VolumeId, u64_from_usize, u
 
 use crate::file_index::{Mapping, Place};
 use crate::header_reads::HeaderWaiter;
+use crate::health::Health;
 use crate::manager::{CacheManager, OpKind};
-use crate::persist::Health;
 use crate::read::Portion;
 use crate::seam::Action;
 use crate::streams::StreamId;
@@ -206,7 +206,7 @@ impl CacheManager {
 
     /// A miss: what is read next may be known too.
     pub(crate) fn expect_learned(&mut self, key: ExtentKey) {
-        if self.recipes.learned.runs.is_empty() || !self.uses_recipes(key.volume) || self.stopping {
+        if self.recipes.learned.runs.is_empty() || !self.uses_recipes(key.volume) || self.stop.wanted {
             return;
         }
         for ahead in 1..=LEARNED_AHEAD {
@@ -244,7 +244,7 @@ impl CacheManager {
     /// does.
     pub(crate) fn wait_for_headers(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
         let key = portion.key;
-        if self.stopping || !self.uses_recipes(key.volume) || self.tracks.is_written(&key) {
+        if self.stop.wanted || !self.uses_recipes(key.volume) || self.tracks.is_written(&key) {
             return false;
         }
         let Some(print) = self.recipes.learned.get(key) else { return false };
@@ -275,7 +275,7 @@ impl CacheManager {
     /// Asks for the fingerprints around a miss of the cache, and for the next ones if the miss before was in the run
     /// before.
     pub(crate) fn want_recipe(&mut self, key: ExtentKey) {
-        if !self.uses_recipes(key.volume) || self.stopping {
+        if !self.uses_recipes(key.volume) || self.stop.wanted {
             return;
         }
         if !self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {

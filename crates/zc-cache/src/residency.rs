@@ -13,8 +13,8 @@ use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES, VolumeId};
 use crate::config::Mode;
 use crate::dirty::Visible;
 use crate::file_index::Mapping;
+use crate::health::Health;
 use crate::manager::CacheManager;
-use crate::persist::Health;
 use crate::read::{portions, sector_range};
 use crate::staging::OldCopy;
 
@@ -153,7 +153,7 @@ impl CacheManager {
                 _ => Residency::OriginOnly,
             };
         }
-        if self.prefetched.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
+        if self.ahead.waiting.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
             return Residency::Cached;
         }
         let mapping = self.files.get(key).filter(|mapping| self.is_past_gate(key.volume, *mapping));

@@ -54,7 +54,7 @@ struct Room {
 impl CacheManager {
     /// A journal block is taken: a chain may begin behind it, in the unit that grows.
     pub(crate) fn begin_chain(&mut self) -> Option<GrowingUnit> {
-        let unit = self.wb.unit.as_ref().filter(|_| self.uuid.is_some());
+        let unit = self.wb.unit.as_ref().filter(|_| self.session.uuid.is_some());
         let growing = unit.map(|unit| unit.growing());
         self.wb.chain =
             growing.map(|unit| Chain { unit, next_page: unit.page, ordinal: 0, told: 0, told_to: 0 });
@@ -114,15 +114,15 @@ impl CacheManager {
         let chain = self.wb.chain.as_ref().expect_held();
         let summary = Summary {
             next: self.journal.next(),
-            session: self.session,
+            session: self.session.number,
             ordinal: chain.ordinal,
             first_page: chain.next_page,
-            region_map_sequence: self.map_durable,
+            region_map_sequence: self.maps.durable,
             proved,
             records: self.journal.pending_from(room.skip),
         };
         let place = SummaryPlace {
-            uuid: self.uuid.expect_held(),
+            uuid: self.session.uuid.expect_held(),
             slot: chain.unit.slot,
             generation: chain.unit.generation,
             page: room.end / limits::BLOCK_BYTES - 1,

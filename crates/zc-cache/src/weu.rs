@@ -6,10 +6,10 @@ use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
 
 use crate::dirty_unit::SealedUnit;
 use crate::file_index::Mapping;
+use crate::health::Health;
 use crate::insert::{Outcome, stored_of};
 use crate::manager::{CacheManager, OpKind};
 use crate::packer::{Layout, Spot};
-use crate::persist::Health;
 use crate::seam::{Action, Note, Purpose};
 use crate::slots::SlotState;
 use crate::tracks::ExpectHeld;
@@ -204,16 +204,16 @@ impl CacheManager {
         if self.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return false;
         }
-        let weu_seq = WeuSeq(self.weu_seq_next);
+        let weu_seq = WeuSeq(self.session.weu_seq_next);
         let had_free = self.slots.free_len() > 0;
         let Some((slot, generation)) = self.slots.open(weu_seq) else {
             if had_free {
                 self.stats.reuse_waits += 1;
-                self.sweep_urgent = true;
+                self.sweeps.urgent = true;
             }
             return false;
         };
-        self.weu_seq_next += 1;
+        self.session.weu_seq_next += 1;
         let buf = self.alloc(self.cfg.geometry.weu_bytes);
         self.headers.open(slot, generation);
         self.policy.inserted(slot);
@@ -248,7 +248,7 @@ impl CacheManager {
         self.stats.weu_bytes_unused += u64::from(self.cfg.geometry.weu_bytes.saturating_sub(used_bytes));
         self.stats.weu_bytes_padding += u64::from(padding_bytes);
         self.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
-        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session, entries });
+        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session.number, entries });
         let op = self.op(OpKind::WeuWrite(slot));
         self.out.push(Action::WriteWeu {
             op,

@@ -8,6 +8,7 @@
 //! the cache later.
 
 use core::ops::RangeInclusive;
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SectorMap, VolumeId, WeuSlot};
@@ -15,10 +16,10 @@ use zc_format::ExtentError;
 
 use crate::config::{Ack, Admission, Mode};
 use crate::file_index::Mapping;
+use crate::health::Health;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
 use crate::origin_flush::FlushWaiter;
-use crate::persist::Health;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
 use crate::staging::{OldCopy, Staged};
@@ -33,6 +34,15 @@ const MERGE_AFTER_MS: u64 = 20;
 const STAGED_AGE_MS: u64 = 2000;
 /// Merges begun per tick.
 const MERGES_PER_TICK: usize = 64;
+
+/// Writes that wait for their regions' marks.
+#[derive(Debug, Default)]
+pub(crate) struct WaitingWrites {
+    /// Until there is room for a mark, in order of arrival.
+    pub(crate) for_room: VecDeque<u64>,
+    /// Until the marks are durable.
+    pub(crate) for_mark: Vec<u64>,
+}
 
 /// A write-like request in progress.
 #[derive(Debug)]
@@ -175,14 +185,14 @@ impl CacheManager {
     }
 
     fn begin_piece(&mut self, id: u64) {
-        if !self.waiting_room.is_empty() && self.health == Health::Good {
+        if !self.waiting.for_room.is_empty() && self.health == Health::Good {
             self.stats.region_room_waits += 1;
-            self.waiting_room.push_back(id);
+            self.waiting.for_room.push_back(id);
             return;
         }
         if !self.mark_piece(id) {
             self.stats.region_room_waits += 1;
-            self.waiting_room.push_back(id);
+            self.waiting.for_room.push_back(id);
         }
     }
 
@@ -208,12 +218,12 @@ impl CacheManager {
         op.piece_bytes = piece_bytes;
         op.regions = tracked.then_some(regions.clone());
         if self.health == Health::Failing {
-            self.waiting_mark.push(id);
+            self.waiting.for_mark.push(id);
         } else if !tracked || self.regions.are_durable(volume, regions) {
             self.start_piece(id);
         } else {
             self.stats.region_mark_waits += 1;
-            self.waiting_mark.push(id);
+            self.waiting.for_mark.push(id);
         }
         true
     }
@@ -269,7 +279,7 @@ impl CacheManager {
 
     fn fills_from_writes(&self, volume: VolumeId) -> bool {
         self.health == Health::Good
-            && !self.stopping
+            && !self.stop.wanted
             && self.volumes.get(&volume).is_some_and(|volume| {
                 matches!(volume.cfg.mode, Mode::WriteThrough | Mode::WriteBack)
                     && volume.cfg.admission != Admission::Never

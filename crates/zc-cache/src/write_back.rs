@@ -26,8 +26,8 @@ use crate::destage_rate::DestageRate;
 use crate::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
 use crate::dirty_jobs::DirtyJob;
 use crate::dirty_unit::DirtyUnit;
+use crate::health::Health;
 use crate::manager::CacheManager;
-use crate::persist::Health;
 use crate::read::{portions, sector_range};
 use crate::seam::{Action, Note, Request, RequestKind};
 use crate::summary::{Chain, SummaryWrite};
@@ -388,7 +388,7 @@ impl CacheManager {
             return Admission::Nothing;
         }
         if dirty.holding {
-            if self.is_stuck(volume) || (self.stopping && self.is_refused(volume)) {
+            if self.is_stuck(volume) || (self.stop.wanted && self.is_refused(volume)) {
                 self.refuse_waiting(volume, ErrorKind::Io);
             }
             return Admission::Nothing;
@@ -456,7 +456,7 @@ impl CacheManager {
     /// waits for the origins to be well again.
     fn is_shut_out(&self) -> bool {
         let mut dirty = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        self.stopping
+        self.stop.wanted
             && dirty.peek().is_some()
             && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || self.is_held_back(*id, dirty))
     }
@@ -678,7 +678,8 @@ impl CacheManager {
 
     /// Whether a start could not tell all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig) -> bool {
-        volume.may_be_dirty && (!self.dirty_complete || self.fenced_before.contains(&volume.id))
+        volume.may_be_dirty
+            && (!self.restart.dirty_complete || self.restart.fenced_before.contains(&volume.id))
     }
 
     /// What readers of the sectors of an extent get from the dirty layer.

@@ -1,0 +1,270 @@
+//! Checkpoints: what the journal told, in one piece, so that its blocks may be written over.
+
+use zc_core::{JournalSeq, VolumeId, WeuSlot};
+use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
+
+use crate::dirty::EpochState;
+use crate::file_index::{Keep, Mapping, SweepCursor};
+use crate::manager::{CacheManager, OpKind};
+use crate::seam::Action;
+use crate::slots::SlotState;
+
+/// Checkpoint blocks written at once.
+const CHECKPOINT_BLOCKS: usize = 64;
+/// Index buckets visited per step of a checkpoint.
+const CHECKPOINT_BUCKETS: usize = 2048;
+/// Slots visited per step of a checkpoint.
+const CHECKPOINT_SLOTS: u32 = 512;
+
+/// The newest checkpoint and the one that is on its way.
+#[derive(Debug)]
+pub(crate) struct Checkpoints {
+    pub(crate) running: Option<CheckpointRun>,
+    /// Sequence of the newest one.
+    sequence: u64,
+    /// Which of the two areas it is in.
+    area: usize,
+    /// There is none on the device.
+    missing: bool,
+}
+
+impl Checkpoints {
+    /// After a start that found the checkpoint of this sequence in this area, or none.
+    pub(crate) const fn new(sequence: u64, area: usize, missing: bool) -> Self {
+        Self { running: None, sequence, area, missing }
+    }
+}
+
+/// A checkpoint on its way.
+#[derive(Debug)]
+pub(crate) struct CheckpointRun {
+    sequence: u64,
+    area: usize,
+    journal_start: JournalSeq,
+    step: CheckpointStep,
+    carry: Vec<Record>,
+    blocks: u64,
+    records: u64,
+    in_flight: bool,
+}
+
+#[derive(Debug)]
+enum CheckpointStep {
+    Slots(u32),
+    Index(SweepCursor),
+    Flush,
+    Commit,
+    CommitFlush,
+}
+
+impl CacheManager {
+    pub(super) fn pump_checkpoint(&mut self) {
+        let full = self.journal.used_blocks() * 2 > self.journal.ring_blocks();
+        let due = full || (self.checkpoints.missing && self.load.is_none());
+        if self.checkpoints.running.is_none() && due && self.wb.summary.is_none() {
+            self.end_chain();
+            self.checkpoints.running = Some(CheckpointRun {
+                sequence: self.checkpoints.sequence + 1,
+                area: 1 - self.checkpoints.area,
+                journal_start: self.commits_keep_from(),
+                step: CheckpointStep::Slots(0),
+                carry: self.dirty_records(),
+                blocks: 0,
+                records: 0,
+                in_flight: false,
+            });
+        }
+        while let Some(mut run) = self.checkpoints.running.take() {
+            let busy = run.in_flight || !self.step_checkpoint(&mut run);
+            self.checkpoints.running = Some(run);
+            if busy {
+                return;
+            }
+        }
+    }
+
+    /// Takes one step. False when it now waits for the device.
+    fn step_checkpoint(&mut self, run: &mut CheckpointRun) -> bool {
+        match &mut run.step {
+            CheckpointStep::Slots(next) => {
+                let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.slots.len());
+                for slot in *next..end {
+                    let used = run.records + zc_core::u64_from_usize(run.carry.len());
+                    let rest = u64::from(self.slots.len() - slot);
+                    let room = self.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
+                    self.slot_records(WeuSlot(slot), room, &mut run.carry);
+                }
+                run.step = if end == self.slots.len() {
+                    CheckpointStep::Index(SweepCursor::default())
+                } else {
+                    CheckpointStep::Slots(end)
+                };
+                self.write_chunk(run, false)
+            }
+            CheckpointStep::Index(cursor) => {
+                let slots = &self.slots;
+                let carry = &mut run.carry;
+                let wrapped = self.files.sweep(cursor, CHECKPOINT_BUCKETS, |key, mapping| {
+                    match mapping {
+                        Mapping::Zero => carry.push(Record::Zero { key }),
+                        Mapping::Duplicate(place) if slots.is_live(&place) => carry.push(Record::Duplicate {
+                            key,
+                            slot: place.slot,
+                            generation: slots.get(place.slot).generation,
+                            offset_units: place.offset_units,
+                            pages: place.pages,
+                        }),
+                        _ => {}
+                    }
+                    Keep::Yes
+                });
+                if wrapped {
+                    run.step = CheckpointStep::Flush;
+                }
+                self.write_chunk(run, wrapped)
+            }
+            CheckpointStep::Flush => {
+                run.in_flight = true;
+                self.flush_cache(OpKind::CheckpointFlush);
+                false
+            }
+            CheckpointStep::Commit => {
+                run.in_flight = true;
+                let header = CheckpointHeader {
+                    sequence: run.sequence,
+                    session: self.session.number,
+                    journal_start: run.journal_start,
+                    blocks: run.blocks,
+                    records: run.records,
+                    weu_seq_next: zc_core::WeuSeq(self.session.weu_seq_next),
+                    region_map_sequence: self.maps.durable,
+                };
+                let op = self.op(OpKind::CheckpointCommit);
+                self.out.push(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
+                false
+            }
+            CheckpointStep::CommitFlush => {
+                run.in_flight = true;
+                self.flush_cache(OpKind::CheckpointCommitFlush);
+                false
+            }
+        }
+    }
+
+    /// The epochs that are complete and not clean.
+    fn dirty_records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (volume, dirty) in &self.wb.volumes {
+            let volume = *volume;
+            // What the journal calls clean already may lie before the part of it that is replayed.
+            let clean =
+                dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
+            records.push(Record::Clean { volume, epoch: clean });
+            let committed = dirty
+                .data
+                .epochs
+                .iter()
+                .filter(|epoch| epoch.state == EpochState::Committed && epoch.number > clean);
+            for epoch in committed.map(|epoch| epoch.number) {
+                records.extend(self.epoch_records(volume, epoch));
+                records.push(Record::Committed { volume, epoch });
+            }
+        }
+        records
+    }
+
+    /// What a restart has to know about a slot. If there is no `room` for its void bases (besides one record for each
+    /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
+    fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
+        let slot = self.slots.get(id);
+        let generation = slot.generation;
+        if zc_core::u64_from_usize(slot.void_bases.len()) > room {
+            into.push(Record::SlotRetired { slot: id, generation });
+            return;
+        }
+        let before = zc_core::Generation(generation.0.saturating_sub(1));
+        match slot.state {
+            SlotState::Open | SlotState::Writing | SlotState::Sealed | SlotState::Unread { known: true }
+                if slot.filling =>
+            {
+                into.push(Record::SlotDirty { slot: id, generation, weu_seq: slot.weu_seq });
+            }
+            state
+                if slot.tombstone
+                    || matches!(state, SlotState::Sealed | SlotState::Unread { known: true }) =>
+            {
+                into.push(Record::SlotSealed {
+                    slot: id,
+                    generation,
+                    weu_seq: slot.weu_seq,
+                    header_bytes: slot.header_bytes,
+                });
+            }
+            SlotState::Open | SlotState::Writing => {
+                into.push(Record::SlotRetired { slot: id, generation: before });
+            }
+            // A unit of this generation may turn up when its header is read; what came before it is void.
+            SlotState::Unread { known: false } if !slot.retired && before.0 > 0 => {
+                into.push(Record::SlotRetired { slot: id, generation: before });
+            }
+            SlotState::Unread { known: false } if !slot.retired => {}
+            _ if generation.0 == 0 => {}
+            _ => into.push(Record::SlotRetired { slot: id, generation }),
+        }
+        if !slot.retired {
+            let key = zc_core::ExtentKey { volume: VolumeId(0), extent: zc_core::ExtentNo(0) };
+            into.extend(slot.void_bases.iter().map(|offset_units| Record::BaseInvalid {
+                key,
+                slot: id,
+                generation,
+                offset_units: *offset_units,
+            }));
+        }
+    }
+
+    /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
+    fn write_chunk(&mut self, run: &mut CheckpointRun, last: bool) -> bool {
+        let full = run.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
+        if !last && full < CHECKPOINT_BLOCKS * RECORDS_PER_BLOCK {
+            return true;
+        }
+        let rest = if last { Vec::new() } else { run.carry.split_off(full) };
+        let records = core::mem::replace(&mut run.carry, rest);
+        let first_block = run.blocks;
+        let room = self.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
+        let fitting = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(RECORDS_PER_BLOCK);
+        let mut records = records;
+        self.stats.checkpoint_left_out += zc_core::u64_from_usize(records.len().saturating_sub(fitting));
+        records.truncate(fitting);
+        if records.is_empty() {
+            return true;
+        }
+        let blocks = zc_core::u64_from_usize(records.len().div_ceil(RECORDS_PER_BLOCK));
+        run.blocks += blocks;
+        run.records += zc_core::u64_from_usize(records.len());
+        run.in_flight = true;
+        self.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
+        let (area, sequence) = (run.area, run.sequence);
+        let op = self.op(OpKind::CheckpointChunk);
+        self.out.push(Action::WriteCheckpoint { op, area, first_block, sequence, records });
+        false
+    }
+
+    pub(super) fn checkpoint_step_done(&mut self, kind: OpKind) {
+        let Some(run) = &mut self.checkpoints.running else { return };
+        run.in_flight = false;
+        match kind {
+            OpKind::CheckpointFlush => run.step = CheckpointStep::Commit,
+            OpKind::CheckpointCommit => run.step = CheckpointStep::CommitFlush,
+            OpKind::CheckpointCommitFlush => {
+                self.journal.truncate(run.journal_start);
+                self.checkpoints.sequence = run.sequence;
+                self.checkpoints.area = run.area;
+                self.checkpoints.missing = false;
+                self.checkpoints.running = None;
+                self.stats.checkpoints += 1;
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Durable metadata: journal blocks and the order in which all of it becomes durable. The region map is in
+//! `region_map`, retirements are in `retire`, checkpoints in `checkpoint`; a failing device is in `health`.
+//!
+//! # Why a restart never finds a stale mapping (G2)
+//! - A mapping made void is recorded in the journal (`BaseInvalid`, `Unmap`). Until that is durable the region of the
+//!   write that caused it is marked on media, and marked regions are distrusted after an unclean stop.
+//! - A region's mark goes only after a *retirement*: no writer in it, the journal durable to its end as of the
+//!   retirement's begin, the origin flushed after the region's last write. The next map that is written names the
+//!   last durable journal block; a restart that cannot replay to it distrusts everything. So it is with what a start
+//!   voids because it does not believe it: a clean stop waits for a map that names the journal block that says so.
+//! - A checkpoint is the state as of some time after its `journal_start`; replaying the journal from there on top of
+//!   it leads to the state at the end, because each record states a fact about one key or one slot generation.
+
+mod checkpoint;
+mod region_map;
+mod retire;
+
+pub(crate) use checkpoint::Checkpoints;
+pub(crate) use region_map::RegionMaps;
+pub(crate) use retire::Retirements;
+
+use zc_core::{ErrorKind, JournalSeq};
+use zc_format::{JournalBlock, RECORDS_PER_BLOCK};
+
+use crate::health::Health;
+use crate::manager::{CacheManager, OpKind};
+use crate::seam::{Action, Purpose};
+
+/// Journal records waiting at which insertion pauses: 64 blocks.
+const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
+
+impl CacheManager {
+    /// The first journal block that is not durable; after a clean stop the journal's end.
+    #[must_use]
+    pub fn journal_next(&self) -> JournalSeq {
+        self.journal.durable_next()
+    }
+
+    pub(crate) fn pump_persist(&mut self) {
+        if self.health != Health::Good {
+            return;
+        }
+        self.pump_journal();
+        self.pump_map();
+        self.pump_retiring();
+        self.pump_checkpoint();
+    }
+
+    /// Whether the journal is so far behind that cache work must wait.
+    pub(crate) fn journal_is_pressed(&self) -> bool {
+        let nearly_full = self.journal.used_blocks() + 2 >= self.journal.ring_blocks();
+        self.journal.pending_len() > PENDING_RECORDS_PRESSED
+            || (nearly_full && self.checkpoints.running.is_some())
+    }
+
+    fn pump_journal(&mut self) {
+        if self.wb.summary.is_none()
+            && let Some((sequence, records, durable)) =
+                self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms, self.is_told())
+        {
+            self.commits_in_block(sequence);
+            let growing = self.begin_chain();
+            self.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
+            let block = JournalBlock {
+                sequence,
+                session: self.session.number,
+                region_map_sequence: self.maps.durable,
+                proved: self.commits_proved(),
+                growing,
+                records,
+            };
+            let op = self.op(OpKind::JournalWrite);
+            self.out.push(Action::WriteJournal { op, block: Box::new(block), durable });
+        }
+        let asked = self.commits_want_flush();
+        if self.journal.take_flush(asked) {
+            self.commits_flushing();
+            self.flush_cache(OpKind::JournalFlush);
+        }
+    }
+
+    pub(crate) fn flush_cache(&mut self, kind: OpKind) {
+        self.stats.device_flushes += 1;
+        let op = self.op(kind);
+        self.out.push(Action::FlushCache { op });
+    }
+
+    /// A metadata operation ended.
+    pub(crate) fn persist_done(&mut self, kind: OpKind, result: Result<(), ErrorKind>) {
+        if kind == OpKind::Distrust {
+            self.health = Health::Failed;
+            self.start_marked_pieces();
+            self.admit_waiting();
+            return;
+        }
+        if let Err(error) = result {
+            self.fail_cache(purpose(kind), error);
+        }
+        if self.health != Health::Good {
+            self.stop.flush = self.stop.flush.map(|_| true);
+            return;
+        }
+        match kind {
+            OpKind::JournalWrite => {
+                self.journal.block_written();
+                self.let_chains_go();
+                let written = self.journal.written();
+                if written > self.intent_trimmed {
+                    self.intent_trimmed = written;
+                    self.out.push(Action::IntentTrim { records: written });
+                }
+            }
+            OpKind::JournalFlush => {
+                self.journal.flushed();
+                self.let_chains_go();
+                self.commits_flushed();
+            }
+            OpKind::MapWrite => self.flush_cache(OpKind::MapFlush),
+            OpKind::MapFlush => self.map_durable(),
+            OpKind::StopFlush => self.stop.flush = Some(true),
+            other => self.checkpoint_step_done(other),
+        }
+    }
+}
+
+fn purpose(kind: OpKind) -> Purpose {
+    match kind {
+        OpKind::JournalWrite => Purpose::Journal,
+        OpKind::MapWrite => Purpose::RegionMap,
+        OpKind::CheckpointChunk | OpKind::CheckpointCommit => Purpose::Checkpoint,
+        _ => Purpose::Flush,
+    }
+}

@@ -1,0 +1,95 @@
+//! A clean stop: drain, place, seal, persist, say so.
+
+use crate::health::Health;
+use crate::manager::{CacheManager, OpKind};
+use crate::seam::Action;
+
+/// How far a stop is.
+#[derive(Debug, Default)]
+pub(crate) struct Stop {
+    /// The driver wants it.
+    pub(crate) wanted: bool,
+    /// The last flush of the device: whether it has ended.
+    pub(crate) flush: Option<bool>,
+    /// An origin does not flush: marks stay, and the stop is not a clean one.
+    pub(crate) unsettled: bool,
+    /// Told to the driver.
+    pub(crate) done: bool,
+}
+
+impl CacheManager {
+    /// Goes on with stopping: drain, seal, persist, report.
+    pub(crate) fn pump_stop(&mut self) {
+        if !self.stop.wanted || self.stop.done {
+            return;
+        }
+        if !(self.reads.is_empty() && self.writes.is_empty() && self.fills.is_empty()) {
+            return;
+        }
+        let ahead: Vec<_> = self.ahead.waiting.keys().copied().collect();
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key));
+        self.drop_all_staged();
+        self.age_runs();
+        self.pump_placement();
+        self.drop_unplaceable();
+        if self.health != Health::Good {
+            self.abandon_dirty_jobs();
+        }
+        let dirty_busy =
+            if self.health == Health::Good { self.wb.is_busy() } else { !self.wb.jobs.is_empty() };
+        if !self.inserts.is_idle() || self.staging.len() > 0 || dirty_busy || !self.gathers.is_empty() {
+            return;
+        }
+        for buf in self.read_buffer.drain() {
+            self.release(buf);
+        }
+        if self.health == Health::Good {
+            self.seal();
+            self.seal_dirty_unit();
+            if !self.is_settled() {
+                return;
+            }
+            match self.stop.flush {
+                None => {
+                    self.stop.flush = Some(false);
+                    self.flush_cache(OpKind::StopFlush);
+                    return;
+                }
+                Some(false) => return,
+                Some(true) => {}
+            }
+        }
+        if self.ops.is_empty() {
+            self.stop.done = true;
+            let clean = self.health == Health::Good && !self.stop.unsettled;
+            self.out.push(Action::Stopped { clean });
+        }
+    }
+
+    /// While stopping nothing is evicted any more: what needs a slot is dropped.
+    fn drop_unplaceable(&mut self) {
+        if self.health == Health::Good && (self.slots.free_len() > 0 || self.slots.leaving() > 0) {
+            return;
+        }
+        while let Some(run) = self.inserts.ready.pop_front() {
+            let jobs = self.inserts.runs.remove(&run).map(|run| run.jobs).unwrap_or_default();
+            for job in jobs {
+                self.stats.insert_dropped += 1;
+                self.end_job(job);
+            }
+        }
+    }
+
+    /// Whether everything is on the device and durable, with no region marked.
+    fn is_settled(&mut self) -> bool {
+        let position = self.journal.want_all();
+        self.pump_persist();
+        self.writing.is_empty()
+            && self.load.is_none()
+            && self.journal.is_durable(position)
+            && self.checkpoints.running.is_none()
+            && self.maps.writing.is_none()
+            && self.retirements.running.is_none()
+            && (self.stop.unsettled || self.is_unmarked())
+    }
+}
