@@ -269,7 +269,7 @@ impl Shard {
         client.charge_bytes += bytes;
         let conn = if let Asker::Nbd { conn, .. } = client.from { Some(conn) } else { None };
         self.budget_bytes += bytes;
-        if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
+        if let Some(conn) = conn.and_then(|conn| self.nbd.conns.get_mut(&conn)) {
             conn.charged_bytes += bytes;
         }
     }
@@ -433,7 +433,7 @@ impl Shard {
         }
         match client.from {
             Asker::Nbd { conn, request } => {
-                if let Some(conn) = self.conns.get_mut(&conn) {
+                if let Some(conn) = self.nbd.conns.get_mut(&conn) {
                     conn.charged_bytes -= client.charge_bytes;
                 }
                 self.answer_nbd(conn, request, &client.body, client.error);
@@ -448,7 +448,7 @@ impl Shard {
             self.answer_status(id, request, cache, origin);
             return;
         }
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
         if let (None, Body::Read { arena, skip_bytes }) = (error, body) {
             conn.reply_read(request, arena, *skip_bytes);
             self.touch(id);
@@ -468,7 +468,7 @@ impl Shard {
 
     fn answer_status(&mut self, conn: u64, request: Request, cache: &[ResidencyRun], origin: &[OriginRun]) {
         let mut extents = self.status_extents(conn, &request, cache, origin);
-        let Some(entry) = self.conns.get_mut(&conn).filter(|conn| !conn.dead) else { return };
+        let Some(entry) = self.nbd.conns.get_mut(&conn).filter(|conn| !conn.dead) else { return };
         let (session, head) = entry.reply();
         let of = |context: u32| {
             let found = extents.iter_mut().find(|(id, _)| *id == context);

@@ -43,9 +43,9 @@ impl FrontSettings {
 impl Shard {
     pub(crate) fn apply_front(&mut self, front: FrontSettings) {
         self.limits = front.limits;
-        self.exports = front.exports;
-        self.allow = front.allow;
-        self.tls = front.tls;
+        self.nbd.exports = front.exports;
+        self.nbd.allow = front.allow;
+        self.nbd.tls = front.tls;
         // What waited for memory may go on with more of it.
         self.wake_stalled();
     }

@@ -52,6 +52,7 @@ mod listen;
 mod locks;
 mod media;
 mod metrics;
+mod nbd_front;
 mod net;
 mod origin_map;
 mod pairing;

@@ -42,7 +42,7 @@ enum Pumped {
 
 impl Shard {
     pub(crate) fn accept(&mut self, listener: usize) {
-        if let Some(entry) = self.listeners.get(listener) {
+        if let Some(entry) = self.nbd.listeners.get(listener) {
             let fd = Arc::clone(&entry.fd);
             self.submit(Operation::Accept { fd }, Pending::Accept { listener });
         }
@@ -52,7 +52,7 @@ impl Shard {
         if !self.stopping.is_running() {
             return;
         }
-        let Some(entry) = self.listeners.get(listener) else { return };
+        let Some(entry) = self.nbd.listeners.get(listener) else { return };
         let (is_tcp, address) = (entry.is_tcp, entry.address.clone());
         match (result, socket) {
             (Ok(_), Some(socket)) => {
@@ -67,7 +67,7 @@ impl Shard {
                 }
                 // Most likely out of descriptors: one that is not in use yet makes room, and the next try is later.
                 self.drop_oldest_handshake();
-                self.accept_later.push(listener);
+                self.nbd.accept_later.push(listener);
             }
             (Ok(_), None) => self.accept(listener),
         }
@@ -77,12 +77,12 @@ impl Shard {
     fn admit(&mut self, socket: OwnedFd, is_tcp: bool, listener: String) {
         let peer = Peer::of(&socket, is_tcp);
         let per_client = self.limits.connections_per_client;
-        let of_client = self.peers.get(&peer).copied().unwrap_or(0);
-        let full = self.peers_live >= self.limits.connections;
-        let is_stranger = is_tcp && !is_allowed(&self.allow, peer);
+        let of_client = self.nbd.peers.get(&peer).copied().unwrap_or(0);
+        let full = self.nbd.peers_live >= self.limits.connections;
+        let is_stranger = is_tcp && !is_allowed(&self.nbd.allow, peer);
         let refused = is_stranger
             || (per_client > 0 && of_client >= per_client)
-            || self.conns.len() >= self.limits.connections + CLOSING_MAX
+            || self.nbd.conns.len() >= self.limits.connections + CLOSING_MAX
             || (full && !self.drop_oldest_handshake());
         if refused {
             self.metrics.refused += 1;
@@ -96,10 +96,10 @@ impl Shard {
         let id = self.next_number;
         let now_ms = self.clock.now_ms();
         self.registry.connections.insert(id, Connection::new(listener, peer.to_string(), now_ms));
-        self.conns.insert(id, Conn::new(Arc::new(socket), peer, &self.limits, self.tls.mode, now_ms));
-        *self.peers.entry(peer).or_insert(0) += 1;
-        self.peers_live += 1;
-        self.handshakes.push_back(id);
+        self.nbd.conns.insert(id, Conn::new(Arc::new(socket), peer, &self.limits, self.nbd.tls.mode, now_ms));
+        *self.nbd.peers.entry(peer).or_insert(0) += 1;
+        self.nbd.peers_live += 1;
+        self.nbd.handshakes.push_back(id);
         self.touch(id);
     }
 
@@ -108,8 +108,8 @@ impl Shard {
         let is_tcp = rustix::net::getsockname(&socket)
             .is_ok_and(|address| std::net::SocketAddr::try_from(address).is_ok());
         self.admit(socket, is_tcp, "a passed connection".to_owned());
-        match self.handshakes.back() {
-            Some(id) => self.only = Some(*id),
+        match self.nbd.handshakes.back() {
+            Some(id) => self.nbd.only = Some(*id),
             None => self.begin_stop(),
         }
     }
@@ -117,8 +117,8 @@ impl Shard {
     /// Makes room at the cost of the client that has been choosing an export for the longest time. False: there is
     /// none.
     fn drop_oldest_handshake(&mut self) -> bool {
-        while let Some(id) = self.handshakes.pop_front() {
-            if self.conns.get(&id).is_some_and(|conn| conn.volume.is_none() && !conn.dead) {
+        while let Some(id) = self.nbd.handshakes.pop_front() {
+            if self.nbd.conns.get(&id).is_some_and(|conn| conn.volume.is_none() && !conn.dead) {
                 self.metrics.displaced += 1;
                 self.kill(id);
                 return true;
@@ -129,12 +129,12 @@ impl Shard {
 
     /// Notes that something happened to a connection.
     pub(crate) fn touch(&mut self, conn: u64) {
-        self.touched.push(conn);
+        self.nbd.touched.push(conn);
     }
 
     pub(crate) fn received(&mut self, id: u64, result: &io::Result<usize>, operation: Operation) {
         let now_ms = self.clock.now_ms();
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         let bytes = match result {
             Ok(bytes) if *bytes > 0 => *bytes,
             // End of stream or a broken connection: nothing will come any more, nobody will read a reply.
@@ -160,7 +160,7 @@ impl Shard {
 
     pub(crate) fn sent(&mut self, id: u64, result: &io::Result<usize>) {
         let now_ms = self.clock.now_ms();
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         conn.sent();
         conn.progress_ms = now_ms;
         if result.is_err() {
@@ -174,13 +174,13 @@ impl Shard {
     /// them (see `locks`).
     pub(crate) fn kill(&mut self, id: u64) {
         self.touch(id);
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
         conn.kill();
-        self.peers_live -= 1;
-        if let Some(count) = self.peers.get_mut(&conn.peer) {
+        self.nbd.peers_live -= 1;
+        if let Some(count) = self.nbd.peers.get_mut(&conn.peer) {
             *count -= 1;
             if *count == 0 {
-                self.peers.remove(&conn.peer);
+                self.nbd.peers.remove(&conn.peer);
             }
         }
     }
@@ -195,12 +195,12 @@ impl Shard {
     /// payload is not complete gives its memory back now: nobody will bring the rest, and waiting for it would keep the
     /// connection.
     fn end_input(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         conn.closing = true;
         let request = match conn.payload.take() {
             Some(payload) => {
                 self.budget_bytes -= payload.held_bytes;
-                self.arriving_bytes -= payload.arriving_bytes;
+                self.nbd.arriving_bytes -= payload.arriving_bytes;
                 Some(payload.request)
             }
             None => conn.waiting.take(),
@@ -211,33 +211,33 @@ impl Shard {
     }
 
     fn payload_complete(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         let Some(volume) = conn.volume else { unreachable!("a WRITE comes after the export was chosen") };
         let Some(Payload { request, memory: Some(memory), arriving_bytes, .. }) = conn.payload.take() else {
             unreachable!("a complete payload has its memory")
         };
-        self.arriving_bytes -= arriving_bytes;
+        self.nbd.arriving_bytes -= arriving_bytes;
         self.begin_write(id, volume, request, memory);
     }
 
     /// Takes what can be taken from connections that something happened to.
     pub(crate) fn pump_connections(&mut self) {
-        let touched = std::mem::take(&mut self.touched);
+        let touched = std::mem::take(&mut self.nbd.touched);
         let mut again = touched.clone();
         for id in touched {
             while self.pump(id) == Pumped::Progress {}
         }
         // Their replies still have to be sent.
-        self.to_send.append(&mut again);
+        self.nbd.to_send.append(&mut again);
     }
 
     fn has_budget(&self) -> bool {
-        self.budget_bytes + self.unsent_bytes < self.limits.bytes
+        self.budget_bytes + self.nbd.unsent_bytes < self.limits.bytes
     }
 
     fn pump(&mut self, id: u64) -> Pumped {
         let has_budget = self.has_budget();
-        let Some(conn) = self.conns.get_mut(&id).filter(|conn| !conn.dead && !conn.closing) else {
+        let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead && !conn.closing) else {
             return Pumped::Idle;
         };
         if conn.is_over() {
@@ -258,15 +258,15 @@ impl Shard {
             if !has_budget || conn.is_full() || conn.is_busy() {
                 if !has_budget {
                     self.metrics.stalls += 1;
-                    self.stalled.push(id);
+                    self.nbd.stalled.push(id);
                 }
                 return Pumped::Idle;
             }
-            if let Some(event) = conn.next_event(&self.exports) {
+            if let Some(event) = conn.next_event(&self.nbd.exports) {
                 self.session_event(id, event);
                 return Pumped::Progress;
             }
-            if conn.is_tls_due() && !conn.start_tls(&self.tls) {
+            if conn.is_tls_due() && !conn.start_tls(&self.nbd.tls) {
                 self.break_off(id, "TLS cannot begin");
                 return Pumped::Idle;
             }
@@ -281,7 +281,7 @@ impl Shard {
     }
 
     fn session_event(&mut self, id: u64, event: ServerEvent) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         match event {
             ServerEvent::Attached { token } => {
                 let volume = VolumeId(u16::try_from(token).unwrap_or(u16::MAX));
@@ -313,10 +313,10 @@ impl Shard {
     /// A WRITE's payload comes next, unless it has to wait for those of others. Who waits keeps its turn.
     fn expect_payload(&mut self, id: u64, request: Request) {
         let is_large = request.length() > ARRIVAL_SMALL_BYTES;
-        if is_large && !(self.arrivals.is_empty() && self.has_room_to_arrive(request.length())) {
-            if let Some(conn) = self.conns.get_mut(&id) {
+        if is_large && !(self.nbd.arrivals.is_empty() && self.has_room_to_arrive(request.length())) {
+            if let Some(conn) = self.nbd.conns.get_mut(&id) {
                 conn.waiting = Some(request);
-                self.arrivals.push_back(id);
+                self.nbd.arrivals.push_back(id);
             }
             return;
         }
@@ -325,7 +325,7 @@ impl Shard {
 
     /// Whether a large payload may arrive beside those that do; any may alone.
     fn has_room_to_arrive(&self, len_bytes: u64) -> bool {
-        self.arriving_bytes == 0 || self.arriving_bytes + len_bytes <= self.limits.bytes / 2
+        self.nbd.arriving_bytes == 0 || self.nbd.arriving_bytes + len_bytes <= self.limits.bytes / 2
     }
 
     fn take_payload(&mut self, id: u64, request: Request) {
@@ -333,9 +333,9 @@ impl Shard {
         let held_bytes = u64_from_usize(memory.held_bytes());
         let arriving_bytes = if request.length() > ARRIVAL_SMALL_BYTES { held_bytes } else { 0 };
         self.budget_bytes += held_bytes;
-        self.arriving_bytes += arriving_bytes;
+        self.nbd.arriving_bytes += arriving_bytes;
         let began_ms = self.clock.now_ms();
-        if let Some(conn) = self.conns.get_mut(&id) {
+        if let Some(conn) = self.nbd.conns.get_mut(&id) {
             conn.progress_ms = began_ms;
             let memory = Some(memory);
             conn.payload = Some(Payload {
@@ -352,27 +352,27 @@ impl Shard {
 
     /// Lets payloads come that waited for room, in their order.
     fn admit_arrivals(&mut self) {
-        while let Some(id) = self.arrivals.front().copied() {
-            let conn = self.conns.get_mut(&id).filter(|conn| !conn.dead);
+        while let Some(id) = self.nbd.arrivals.front().copied() {
+            let conn = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead);
             if let Some(len_bytes) = conn.and_then(|conn| conn.waiting.as_ref()).map(Request::length) {
                 if !self.has_budget() || !self.has_room_to_arrive(len_bytes) {
                     return;
                 }
-                let waiting = self.conns.get_mut(&id).and_then(|conn| conn.waiting.take());
+                let waiting = self.nbd.conns.get_mut(&id).and_then(|conn| conn.waiting.take());
                 if let Some(request) = waiting {
                     self.take_payload(id, request);
                     self.touch(id);
                 }
             }
-            self.arrivals.pop_front();
+            self.nbd.arrivals.pop_front();
         }
     }
 
     /// Lets connections go on that waited for memory. They asked, if in vain: they were not idle.
     pub(crate) fn wake_stalled(&mut self) {
         let now_ms = self.clock.now_ms();
-        for id in std::mem::take(&mut self.stalled) {
-            if let Some(conn) = self.conns.get_mut(&id) {
+        for id in std::mem::take(&mut self.nbd.stalled) {
+            if let Some(conn) = self.nbd.conns.get_mut(&id) {
                 conn.progress_ms = now_ms;
                 self.touch(id);
             }
@@ -382,11 +382,11 @@ impl Shard {
     /// Sends what the turn brought, closes what is through, wakes what waited for memory.
     pub(crate) fn send_replies(&mut self) {
         let now_ms = self.clock.now_ms();
-        let mut ids = std::mem::take(&mut self.to_send);
+        let mut ids = std::mem::take(&mut self.nbd.to_send);
         ids.sort_unstable();
         ids.dedup();
         for id in ids {
-            let Some(conn) = self.conns.get_mut(&id) else { continue };
+            let Some(conn) = self.nbd.conns.get_mut(&id) else { continue };
             let mut operation = conn.send();
             if operation.is_none() && conn.closing && conn.is_drained() && conn.says_goodbye() {
                 operation = conn.send();
@@ -395,19 +395,19 @@ impl Shard {
             let through = operation.is_none() && conn.closing && !conn.dead && conn.is_drained();
             if let Some(operation) = operation {
                 conn.taken_ms = now_ms;
-                self.quick_sends += usize::from(bytes <= QUICK_SEND_BYTES);
+                self.nbd.quick_sends += usize::from(bytes <= QUICK_SEND_BYTES);
                 self.submit(operation, Pending::Send { conn: id });
             }
             if through {
                 self.kill(id);
             }
             self.count_unsent(id);
-            if self.conns.get(&id).is_some_and(|conn| conn.dead && !conn.is_in_ring()) {
+            if self.nbd.conns.get(&id).is_some_and(|conn| conn.dead && !conn.is_in_ring()) {
                 self.forget_connection(id);
             }
         }
         self.admit_arrivals();
-        if !self.stalled.is_empty() && self.has_budget() {
+        if !self.nbd.stalled.is_empty() && self.has_budget() {
             self.wake_stalled();
         }
     }
@@ -415,44 +415,45 @@ impl Shard {
     /// Brings the sum of unsent bytes up to date. It is due whenever a reply is made: a turn makes many of them before
     /// it sends any.
     pub(crate) fn count_unsent(&mut self, id: u64) {
-        let Some(conn) = self.conns.get_mut(&id) else { return };
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         let now = conn.unsent_bytes();
-        self.unsent_bytes = self.unsent_bytes - conn.unsent_counted_bytes + now;
+        self.nbd.unsent_bytes = self.nbd.unsent_bytes - conn.unsent_counted_bytes + now;
         conn.unsent_counted_bytes = now;
     }
 
     fn forget_connection(&mut self, id: u64) {
-        if let Some(conn) = self.conns.remove(&id) {
-            self.unsent_bytes -= conn.unsent_counted_bytes;
+        if let Some(conn) = self.nbd.conns.remove(&id) {
+            self.nbd.unsent_bytes -= conn.unsent_counted_bytes;
             if let Some(payload) = conn.payload {
                 self.budget_bytes -= payload.held_bytes;
-                self.arriving_bytes -= payload.arriving_bytes;
+                self.nbd.arriving_bytes -= payload.arriving_bytes;
             }
         }
         self.registry.connections.remove(&id);
-        if self.only == Some(id) {
+        if self.nbd.only == Some(id) {
             self.begin_stop();
         }
     }
 
     /// What only time brings about: another try to accept, and the end of clients that do not go on.
     pub(crate) fn look_after_connections(&mut self, now_ms: u64) {
-        if now_ms.saturating_sub(self.last_look_ms) < LOOK_MS {
+        if now_ms.saturating_sub(self.nbd.last_look_ms) < LOOK_MS {
             return;
         }
-        self.last_look_ms = now_ms;
-        for listener in std::mem::take(&mut self.accept_later) {
+        self.nbd.last_look_ms = now_ms;
+        for listener in std::mem::take(&mut self.nbd.accept_later) {
             self.accept(listener);
         }
         // Those that have chosen an export, or are gone, need not be dropped any more.
-        while let Some(id) = self.handshakes.front()
-            && self.conns.get(id).is_none_or(|conn| conn.volume.is_some() || conn.dead)
+        while let Some(id) = self.nbd.handshakes.front()
+            && self.nbd.conns.get(id).is_none_or(|conn| conn.volume.is_some() || conn.dead)
         {
-            self.handshakes.pop_front();
+            self.nbd.handshakes.pop_front();
         }
         let short = !self.has_budget();
         let limits = self.limits;
         let stuck: Vec<(u64, &str)> = self
+            .nbd
             .conns
             .iter()
             .filter_map(|(id, conn)| Some((*id, overdue(conn, &limits, short, now_ms)?)))

@@ -142,7 +142,7 @@ impl Shard {
         }
         let concerned = |conn: &crate::conn::Conn| conn.volume.is_some_and(|volume| lost.contains(&volume));
         let conns: Vec<u64> =
-            self.conns.iter().filter(|(_, conn)| concerned(conn)).map(|(id, _)| *id).collect();
+            self.nbd.conns.iter().filter(|(_, conn)| concerned(conn)).map(|(id, _)| *id).collect();
         for conn in conns {
             self.kill(conn);
         }

@@ -154,7 +154,7 @@ impl Shard {
         volume.origin.take_up_length(size_bytes);
         volume.config = VolumeConfig { size_bytes, ..volume.config.clone() };
         self.events.push_back(Event::Configure(Box::new(volume.config.clone())));
-        for export in self.exports.iter_mut().filter(|export| export.info.token == u64::from(id.0)) {
+        for export in self.nbd.exports.iter_mut().filter(|export| export.info.token == u64::from(id.0)) {
             export.info.size_bytes = size_bytes;
         }
         self.grow_devices(id, size_bytes);

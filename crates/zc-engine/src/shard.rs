@@ -18,7 +18,6 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
-use zc_config::AddressRange;
 use zc_core::{FingerprintKind, JournalSeq, Map, ReqId, VolumeId};
 use zc_io::{BlockFile, BufPool, Completion, EventFd, Gather, Operation, Ring, RingOptions};
 use zc_origin::Origin;
@@ -28,7 +27,6 @@ use crate::buffers::Buffers;
 use crate::clock::Clock;
 use crate::close::Closer;
 use crate::commands::Mailbox;
-use crate::conn::Conn;
 use crate::error::EngineError;
 use crate::extents::ExtentsRead;
 use crate::front::ClientRequest;
@@ -40,9 +38,9 @@ use crate::limits::{
 use crate::listen::Listener;
 use crate::locks::RangeLocks;
 use crate::metrics::{Metrics, Path, Traffic};
+use crate::nbd_front::NbdFront;
 use crate::origin_map::{Answers, OriginMap, punches_holes};
 use crate::pause::Pause;
-use crate::peer::Peer;
 use crate::pending::{Joins, Pending, Tokens};
 use crate::record::Tap;
 use crate::reduce::Scratch;
@@ -52,7 +50,6 @@ use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
 use crate::status::Statuses;
 use crate::stop::Stopping;
-use crate::tls::Tls;
 use crate::ublk::UblkDevice;
 
 /// A volume as the data plane sees it.
@@ -132,48 +129,20 @@ pub(crate) struct Shard {
     pub(crate) buffers: Buffers,
     pub(crate) device: Device,
     pub(crate) volumes: Map<VolumeId, Volume>,
-    pub(crate) exports: Vec<Export>,
-    pub(crate) listeners: Vec<Listener>,
-    /// TCP clients from here only.
-    pub(crate) allow: Vec<AddressRange>,
-    pub(crate) tls: Tls,
-    /// The connection that was there at the start; the shard stops when it ends.
-    pub(crate) only: Option<u64>,
-    pub(crate) conns: Map<u64, Conn>,
-    /// Connections that something happened to in this turn.
-    pub(crate) touched: Vec<u64>,
-    /// Connections to send to, or to close, at the end of the turn.
-    pub(crate) to_send: Vec<u64>,
-    /// Sends of this turn that are small enough to end at once.
-    pub(crate) quick_sends: usize,
-    /// Connections that chose no export, the oldest first; some may be through or gone.
-    pub(crate) handshakes: VecDeque<u64>,
-    /// Connections that are not dead, in all and by client.
-    pub(crate) peers_live: usize,
-    pub(crate) peers: Map<Peer, usize>,
-    /// Listeners that failed to accept and are tried again later.
-    pub(crate) accept_later: Vec<usize>,
-    pub(crate) last_look_ms: u64,
-    /// Connections whose requests wait for payload memory.
-    pub(crate) stalled: Vec<u64>,
-    /// Connections whose WRITE waits for others to arrive, the oldest first; some may be gone.
-    pub(crate) arrivals: VecDeque<u64>,
-    /// Bytes of large payloads that are arriving.
-    pub(crate) arriving_bytes: u64,
+    pub(crate) nbd: NbdFront,
     pub(crate) clients: Map<u64, ClientRequest>,
     /// How many of them wait until data is reduced and durable.
     pub(crate) hurried: usize,
     /// ublk devices by number.
     pub(crate) ublk: Map<u32, UblkDevice>,
     /// Threads that know the holes of origins, and what they found.
-    pub(crate) maps: Map<VolumeId, OriginMap>,
+    pub(crate) origin_maps: Map<VolumeId, OriginMap>,
     pub(crate) mapped: Answers,
     pub(crate) statuses: Statuses,
     pub(crate) parts: Map<ReqId, u64>,
     pub(crate) next_number: u64,
     pub(crate) limits: FrontLimits,
     pub(crate) budget_bytes: u64,
-    pub(crate) unsent_bytes: u64,
     pub(crate) reads: Map<u64, ExtentsRead>,
     pub(crate) joins: Joins,
     pub(crate) pool: ReducePool,
@@ -230,34 +199,17 @@ impl Shard {
             buffers: Buffers::new(BufPool::new(POOL_BYTES)),
             device: parts.device,
             volumes,
-            exports: parts.exports,
-            listeners: parts.listeners,
-            allow: Vec::new(),
-            tls: Tls::default(),
-            only: None,
-            conns: Map::default(),
-            touched: Vec::new(),
-            to_send: Vec::new(),
-            quick_sends: 0,
-            handshakes: VecDeque::new(),
-            peers_live: 0,
-            peers: Map::default(),
-            accept_later: Vec::new(),
-            last_look_ms: 0,
-            stalled: Vec::new(),
-            arrivals: VecDeque::new(),
-            arriving_bytes: 0,
+            nbd: NbdFront::new(parts.exports, parts.listeners),
             clients: Map::default(),
             hurried: 0,
             ublk: Map::default(),
-            maps: Map::default(),
+            origin_maps: Map::default(),
             mapped: Answers::default(),
             statuses: Statuses::default(),
             parts: Map::default(),
             next_number: 0,
             limits: parts.limits,
             budget_bytes: 0,
-            unsent_bytes: 0,
             reads: Map::default(),
             joins: Joins::default(),
             pool,
@@ -325,7 +277,7 @@ impl Shard {
         }
         self.events.push_back(Event::Tick { now_ms: self.clock.now_ms() });
         self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
-        for listener in 0..self.listeners.len() {
+        for listener in 0..self.nbd.listeners.len() {
             self.accept(listener);
         }
         let mut completions: Vec<Completion> = Vec::new();
@@ -360,8 +312,8 @@ impl Shard {
     /// With many reads on their way the turn waits a little for several of them: their replies leave in one send and
     /// wake their client once, and what it asks next comes in one receive.
     fn wait(&mut self) -> (usize, Option<Gather>, Duration) {
-        let sends = std::mem::take(&mut self.quick_sends);
-        let ms = match (self.touched.is_empty(), sends) {
+        let sends = std::mem::take(&mut self.nbd.quick_sends);
+        let ms = match (self.nbd.touched.is_empty(), sends) {
             (false, _) => 0,
             _ if self.pool.has_results() || self.statuses.are_waiting() => 0,
             (true, _) if self.pool.has_fresh() => TICK_JOBS_MS,
@@ -388,7 +340,7 @@ impl Shard {
                 self.classify_reads(before);
                 self.carry_out(actions);
             }
-            if self.touched.is_empty() {
+            if self.nbd.touched.is_empty() {
                 return;
             }
             self.pump_connections();

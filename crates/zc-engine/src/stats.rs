@@ -154,7 +154,7 @@ impl Shard {
                 connections_broken: self.metrics.broken,
                 requests_in_flight: count(self.clients.len()),
                 payload_bytes: self.budget_bytes,
-                unsent_bytes: self.unsent_bytes,
+                unsent_bytes: self.nbd.unsent_bytes,
                 payload_stalls: self.metrics.stalls,
                 origin_errors: self.metrics.origin_errors,
                 device_errors: self.metrics.device_errors,

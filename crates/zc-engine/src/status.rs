@@ -125,7 +125,7 @@ impl Shard {
                 return;
             };
             // Nobody waits for the answers to a connection that has gone.
-            if self.conns.get(&conn).is_some_and(|conn| !conn.dead) {
+            if self.nbd.conns.get(&conn).is_some_and(|conn| !conn.dead) {
                 self.look_for_status(conn, volume, request);
             }
         }
@@ -156,13 +156,13 @@ impl Shard {
 
     /// The contexts a request asks for: id, and whether it is `base:allocation`.
     fn wanted(&self, conn: u64, request: &Request) -> Vec<(u32, bool)> {
-        let contexts = self.conns.get(&conn).map_or(&[][..], |conn| conn.session.contexts());
+        let contexts = self.nbd.conns.get(&conn).map_or(&[][..], |conn| conn.session.contexts());
         let wanted = contexts.iter().filter(|(id, _)| request.wants_context(*id));
         wanted.map(|(id, name)| (*id, name == zc_nbd::proto::BASE_ALLOCATION)).collect()
     }
 
     fn ask_origin(&mut self, volume: VolumeId, client: u64, start: u64, end: u64) -> bool {
-        if !self.maps.contains_key(&volume) {
+        if !self.origin_maps.contains_key(&volume) {
             let origin = &self.volume_mut(volume).origin;
             if !has_holes(origin.fd()) {
                 return false;
@@ -172,14 +172,14 @@ impl Shard {
                 .map_err(|error| error.to_string())
                 .and_then(|fd| OriginMap::start(fd, answers, waker).map_err(|error| error.to_string()));
             match started {
-                Ok(map) => self.maps.insert(volume, map),
+                Ok(map) => self.origin_maps.insert(volume, map),
                 Err(error) => {
                     tracing::debug!("the holes of an origin stay unknown: {error}");
                     return false;
                 }
             };
         }
-        self.maps.get(&volume).is_some_and(|map| map.ask(client, start, end))
+        self.origin_maps.get(&volume).is_some_and(|map| map.ask(client, start, end))
     }
 
     /// The origin's part of a status is known.

@@ -34,8 +34,8 @@ impl Shard {
             return;
         }
         self.stopping = Stopping::Draining { until_ms: self.clock.now_ms() + DRAIN_MS };
-        tracing::info!(connections = self.conns.len(), requests = self.clients.len(), "stopping");
-        for conn in self.conns.values_mut() {
+        tracing::info!(connections = self.nbd.conns.len(), requests = self.clients.len(), "stopping");
+        for conn in self.nbd.conns.values_mut() {
             conn.session.begin_shutdown();
         }
     }
@@ -45,6 +45,7 @@ impl Shard {
         let Stopping::Draining { until_ms } = self.stopping else { return };
         let late = self.clock.now_ms() >= until_ms;
         let drained: Vec<u64> = self
+            .nbd
             .conns
             .iter()
             .filter(|(_, conn)| !conn.dead && (late || (conn.is_drained() && conn.payload.is_none())))
@@ -53,10 +54,10 @@ impl Shard {
         for id in drained {
             self.kill(id);
         }
-        self.to_send.append(&mut self.touched.clone());
+        self.nbd.to_send.append(&mut self.nbd.touched.clone());
         // Requests that are left then wait for room that no origin makes: the manager refuses them, which it does when it
         // knows that nothing else is to be waited for.
-        if self.conns.values().all(|conn| conn.dead) && (late || self.clients.is_empty()) {
+        if self.nbd.conns.values().all(|conn| conn.dead) && (late || self.clients.is_empty()) {
             self.stopping = Stopping::Finishing;
             self.events.push_back(Event::Stop);
         }

@@ -1,0 +1,76 @@
+//! What the data plane knows of NBD: exports, listeners, connections, and the queues that connections stand in.
+//!
+//! Job: hold it. Invariant: a connection's number is in `conns`, or whoever finds it in a queue passes it over.
+//! What it does not do: anything with it; that is in `net` (sockets), `conn` (one connection) and `access` (who may).
+
+use std::collections::VecDeque;
+
+use zc_config::AddressRange;
+use zc_core::Map;
+
+use crate::access::Export;
+use crate::conn::Conn;
+use crate::listen::Listener;
+use crate::peer::Peer;
+use crate::tls::Tls;
+
+/// The NBD front end's state: who may come, who is there, and what each waits for.
+#[derive(Debug)]
+pub(crate) struct NbdFront {
+    pub(crate) exports: Vec<Export>,
+    pub(crate) listeners: Vec<Listener>,
+    /// TCP clients from here only.
+    pub(crate) allow: Vec<AddressRange>,
+    pub(crate) tls: Tls,
+    /// The connection that was there at the start; the shard stops when it ends.
+    pub(crate) only: Option<u64>,
+    pub(crate) conns: Map<u64, Conn>,
+    /// Connections that something happened to in this turn.
+    pub(crate) touched: Vec<u64>,
+    /// Connections to send to, or to close, at the end of the turn.
+    pub(crate) to_send: Vec<u64>,
+    /// Sends of this turn that are small enough to end at once.
+    pub(crate) quick_sends: usize,
+    /// Connections that chose no export, the oldest first; some may be through or gone.
+    pub(crate) handshakes: VecDeque<u64>,
+    /// Connections that are not dead, in all and by client.
+    pub(crate) peers_live: usize,
+    pub(crate) peers: Map<Peer, usize>,
+    /// Listeners that failed to accept and are tried again later.
+    pub(crate) accept_later: Vec<usize>,
+    pub(crate) last_look_ms: u64,
+    /// Connections whose requests wait for payload memory.
+    pub(crate) stalled: Vec<u64>,
+    /// Connections whose WRITE waits for others to arrive, the oldest first; some may be gone.
+    pub(crate) arrivals: VecDeque<u64>,
+    /// Bytes of large payloads that are arriving.
+    pub(crate) arriving_bytes: u64,
+    /// Bytes of replies that clients have not taken.
+    pub(crate) unsent_bytes: u64,
+}
+
+impl NbdFront {
+    /// Nobody is there yet; who may come is told later (see `front_settings`).
+    pub(crate) fn new(exports: Vec<Export>, listeners: Vec<Listener>) -> Self {
+        Self {
+            exports,
+            listeners,
+            allow: Vec::new(),
+            tls: Tls::default(),
+            only: None,
+            conns: Map::default(),
+            touched: Vec::new(),
+            to_send: Vec::new(),
+            quick_sends: 0,
+            handshakes: VecDeque::new(),
+            peers_live: 0,
+            peers: Map::default(),
+            accept_later: Vec::new(),
+            last_look_ms: 0,
+            stalled: Vec::new(),
+            arrivals: VecDeque::new(),
+            arriving_bytes: 0,
+            unsent_bytes: 0,
+        }
+    }
+}
