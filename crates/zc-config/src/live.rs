@@ -1,8 +1,8 @@
 //! Which changes of a configuration a running daemon can apply.
 //!
 //! Job: compare two configurations key by key. What it does not do: apply anything. [`LIVE`] must list only what the
-//! engine really applies; everything else is reported as waiting for a restart. (One exception is the engine's to make:
-//! a volume cannot become read-only, or stop being so, under its clients.)
+//! engine really applies; everything else is reported as waiting for a restart. (Two exceptions are the engine's to make:
+//! a volume cannot become read-only, or stop being so, under its clients; and it takes up volumes that are new.)
 
 use crate::Config;
 use crate::places::volume_key;
@@ -59,8 +59,8 @@ pub struct Change {
     pub live: bool,
 }
 
-/// The differences between two configurations, in the order of the file. Volumes are known by their names; those that
-/// come or go need a restart.
+/// The differences between two configurations, in the order of the file. Volumes are known by their names; whether
+/// one that comes needs a restart, depends on what the cache knows.
 #[must_use]
 pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();

@@ -17,7 +17,7 @@ use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
 use crate::reattach::{Looked, Replacement};
 use crate::record::Tap;
-use crate::shard::Shard;
+use crate::shard::{Shard, Volume};
 use crate::startup::Facing;
 use crate::stats::ShardStats;
 use crate::ublk::NewDevice;
@@ -29,6 +29,8 @@ pub(crate) enum Command {
     Stats(oneshot::Sender<Box<ShardStats>>),
     /// Change settings of volumes.
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
+    /// Serve another volume.
+    Add { id: VolumeId, volume: Box<Volume>, reply: oneshot::Sender<()> },
     /// Bring a volume's dirty data to the origin.
     Destage(VolumeId),
     /// Forget a volume's dirty data; says whether that was done, or the device was lost before it knew.
@@ -98,7 +100,8 @@ impl Mailbox {
     pub(crate) fn send(&self, command: Command) {
         let mut queue = self.lock();
         // These are never lost: there are no more of them than fit in a few slots.
-        let must = matches!(command, Command::Stop | Command::Swap(_) | Command::Resume);
+        let must =
+            matches!(command, Command::Stop | Command::Swap(_) | Command::Resume | Command::Add { .. });
         let fits = queue.commands.len() < COMMANDS_MAX || must;
         if fits && !queue.closed {
             queue.commands.push_back(command);
@@ -131,6 +134,10 @@ impl Shard {
                     for config in volumes {
                         self.configure(config);
                     }
+                    let _asker_left = reply.send(());
+                }
+                Command::Add { id, volume, reply } => {
+                    self.add_volume(id, *volume);
                     let _asker_left = reply.send(());
                 }
                 Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),

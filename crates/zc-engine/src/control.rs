@@ -11,7 +11,7 @@
 use std::io;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -79,8 +79,8 @@ pub(crate) struct InForce {
 
 pub(crate) struct Shared {
     in_force: Mutex<InForce>,
-    /// What no command changes: the volumes that are served, in the order of the configuration, and the cache.
-    names: Vec<(String, VolumeId)>,
+    /// The volumes that are served, in the order in which they came.
+    names: RwLock<Vec<(String, VolumeId)>>,
     cache_path: PathBuf,
     /// Connections that the ring has places for.
     connections_most: u32,
@@ -149,7 +149,7 @@ impl ControlHandle {
         drop(guard);
         let names = control.volumes.iter().map(|(name, config)| (name.clone(), config.id)).collect();
         let shared = Arc::new(Shared {
-            names,
+            names: RwLock::new(names),
             cache_path: control.config.cache.path.clone(),
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
@@ -319,8 +319,18 @@ impl Shared {
 
     /// The volume of that name.
     pub(crate) fn id_of(&self, name: &str) -> Result<VolumeId, String> {
-        let volume = self.names.iter().find(|(known, _)| known == name);
+        let names = self.names();
+        let volume = names.iter().find(|(known, _)| known == name);
         volume.map(|(_, id)| *id).ok_or_else(|| format!("there is no volume \"{name}\""))
+    }
+
+    fn names(&self) -> Vec<(String, VolumeId)> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The data plane serves another volume.
+    pub(crate) fn took_up(&self, name: &str, id: VolumeId) {
+        self.names.write().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), id));
     }
 
     fn connections(&self) -> Vec<Value> {
@@ -342,8 +352,8 @@ impl Shared {
 
     async fn status(&self) -> Result<Value, String> {
         let stats = self.stats().await?;
-        let volumes: Vec<Value> = self
-            .names
+        let names = self.names();
+        let volumes: Vec<Value> = names
             .iter()
             .filter_map(|(name, _)| {
                 let info = self.registry.volumes.get(name)?;
@@ -351,7 +361,7 @@ impl Shared {
                 Some(json!({ "name": name, "info": info.value(), "dirty": dirty, "traffic": traffic }))
             })
             .collect();
-        let served: Vec<&str> = self.names.iter().map(|(name, _)| name.as_str()).collect();
+        let served: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -442,10 +452,10 @@ impl Shared {
         self.check_connections(&new)?;
         let mut in_force = self.settings().await?;
         self.announce_write_back(&in_force, &new).await?;
-        let mut applied = Vec::new();
-        let mut later = Vec::new();
+        let added = self.add_volumes(&mut in_force, &new).await?;
+        let (mut applied, mut later) = (added.applied.clone(), added.later.clone());
         for change in diff_live(&in_force.config, &new) {
-            if change.live { applied.push(change.key) } else { later.push(change.key) }
+            if change.live { applied.push(change.key) } else { later.push(added.explained(change.key)) }
         }
         let mut configs = Vec::new();
         // The journal's place is not live.

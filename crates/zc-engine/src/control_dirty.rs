@@ -28,7 +28,15 @@ impl Shared {
         work: impl FnOnce(&Custody) -> Result<(), EngineError> + Send + 'static,
     ) -> Result<(), String> {
         let custody = Arc::clone(&self.custody);
-        let done = tokio::task::spawn_blocking(move || work(&custody)).await;
+        self.work_on_cache(move || work(&custody)).await
+    }
+
+    /// Does something that blocks and may meet an error of the cache device, which the data plane has to know of.
+    pub(crate) async fn work_on_cache<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, String> {
+        let done = tokio::task::spawn_blocking(work).await;
         let done = done.map_err(|_| "the work on the cache device was cut off".to_owned())?;
         if let Err(EngineError::CacheMissing { why }) = &done {
             self.mailbox.send(Command::LoseCache(why.clone()));

@@ -74,6 +74,11 @@ impl Custody {
         self.lock().stamps = stamps;
     }
 
+    /// Of volumes that came later.
+    pub(crate) fn add_stamps(&self, stamps: impl Iterator<Item = (String, u64)>) {
+        self.lock().stamps.extend(stamps);
+    }
+
     pub(crate) fn stamps(&self) -> Vec<(String, u64)> {
         self.lock().stamps.clone()
     }
@@ -84,6 +89,16 @@ impl Custody {
 
     pub(crate) fn superblock(&self) -> Superblock {
         self.lock().superblock.clone()
+    }
+
+    pub(crate) fn table(&self) -> VolumeTable {
+        self.lock().table.clone()
+    }
+
+    /// Whether the cache, or the state directory, has had a volume of that name.
+    pub(crate) fn knows(&self, name: &str) -> bool {
+        self.table().records.iter().any(|record| record.name == name)
+            || self.state.snapshot().volumes.contains_key(name)
     }
 
     pub(crate) const fn state(&self) -> &Arc<StateDir> {

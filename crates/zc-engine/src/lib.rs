@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod added;
 mod buffers;
 mod cache_device;
 mod client;
@@ -67,6 +68,7 @@ mod reduce_pool;
 mod registry;
 mod request;
 mod resize;
+mod serving;
 mod settings;
 mod shard;
 mod sparse;

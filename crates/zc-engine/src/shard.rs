@@ -58,7 +58,7 @@ pub(crate) struct Volume {
     pub(crate) name: String,
     pub(crate) origin: Origin,
     pub(crate) locks: RangeLocks,
-    /// Zeros are written fast; learnt when serving begins.
+    /// Zeros are written fast.
     pub(crate) zeroes_fast: bool,
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
@@ -69,6 +69,25 @@ pub(crate) struct Volume {
     pub(crate) tap: Option<Box<Tap>>,
     /// What the manager was told last.
     pub(crate) config: zc_cache::config::VolumeConfig,
+}
+
+impl Volume {
+    /// A volume that nobody has asked anything of yet. Finds out whether its origin makes zeros without writing them:
+    /// blocks.
+    pub(crate) fn new(name: String, origin: Origin, config: zc_cache::config::VolumeConfig) -> Self {
+        let zeroes_fast = punches_holes(&**origin.fd(), origin.caps().writable);
+        Self {
+            name,
+            origin,
+            locks: RangeLocks::default(),
+            zeroes_fast,
+            unreadable: 0,
+            refused: 0,
+            traffic: Traffic::default(),
+            tap: None,
+            config,
+        }
+    }
 }
 
 /// The cache device as the data plane sees it.
@@ -175,18 +194,11 @@ pub(crate) struct Shard {
     last_event_ms: u64,
 }
 
-/// A volume that knows whether its origin makes zeros without writing them.
-fn with_fast_zeros((id, mut volume): (VolumeId, Volume)) -> (VolumeId, Volume) {
-    volume.zeroes_fast = punches_holes(&**volume.origin.fd(), volume.origin.caps().writable);
-    (id, volume)
-}
-
 impl Shard {
     /// Makes the shard on the thread that will run it.
     pub(crate) fn new(parts: ShardParts) -> Result<Self, EngineError> {
         let (ops_max, poll_max_us) = (parts.ring_ops, parts.poll_max_us);
         let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max, poll_max_us })?;
-        let volumes = parts.volumes.into_iter().map(with_fast_zeros).collect();
         let pool = ReducePool::start(parts.reduce_threads, &parts.reduce_cpus, parts.event.waker())?;
         crate::cpus::bind_this_thread(&parts.shard_cpus, "the thread that serves requests");
         Ok(Self {
@@ -198,7 +210,7 @@ impl Shard {
             events: VecDeque::new(),
             buffers: Buffers::new(BufPool::new(POOL_BYTES)),
             device: parts.device,
-            volumes,
+            volumes: parts.volumes.into_iter().collect(),
             nbd: NbdFront::new(parts.exports, parts.listeners),
             clients: Map::default(),
             hurried: 0,

@@ -13,15 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Ack, ManagerConfig, VolumeConfig};
+use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
-use zc_format::{Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
+use zc_format::{Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeTable};
 use zc_io::{BlockFile, EventFd, Identity};
 use zc_origin::{Origin, OriginOptions};
 
-use crate::access::Export;
 use crate::cache_device::{CacheDevice, Debt, check_debts};
 use crate::clock::Clock;
 use crate::close::Closer;
@@ -33,9 +32,10 @@ use crate::intent::{self, IntentLog, IntentOwner};
 use crate::listen::{Listener, SocketPath, bind_unix};
 use crate::pairing::{self, Candidate, Known, Paired};
 use crate::places::check_distinct;
-use crate::registry::{Registry, VolumeInfo};
+use crate::registry::Registry;
+use crate::serving::{self, Served};
 use crate::settings;
-use crate::shard::{Device, ShardParts, Volume};
+use crate::shard::{Device, ShardParts};
 use crate::stand_in;
 use crate::state_dir::{self, State, StateDir, VolumeState};
 use crate::ublk_control::Plan;
@@ -168,7 +168,7 @@ fn check_answers(config: &Config, options: &EngineOptions) -> Result<(), EngineE
 
 /// What the origins of the configuration lack and caches have, of this state directory. What the operator gives up is
 /// forgotten if it is another cache's; `pairing` does it for this one.
-fn debts(
+pub(crate) fn debts(
     config: &Config,
     options: &EngineOptions,
     origins: &[Option<Origin>],
@@ -252,8 +252,9 @@ fn open_with(
         stand_in::clear(config, &device.superblock.uuid);
     }
     let registry = Arc::new(Registry::default());
+    let origins = origins.into_iter().flatten().collect();
     let Served { volumes, exports, ublk } =
-        served(config, &registry, origins, &paired, &sizes, &device.superblock);
+        serving::served(config, &registry, origins, &paired, &sizes, &device.superblock);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let manager = session.manager(manager_config, for_manager);
@@ -334,86 +335,12 @@ fn facing(origins: &[Option<Origin>]) -> Result<Vec<Facing>, EngineError> {
     origins.iter().map(of).collect()
 }
 
-/// Volumes, and as what they are served, in the order of the configuration.
-struct Served {
-    volumes: Vec<(VolumeId, Volume)>,
-    exports: Vec<Export>,
-    ublk: Vec<Plan>,
-}
-
-/// The volumes with their exports, in the order of the configuration. `before`: as the session before this one left it.
-fn served(
-    config: &Config,
-    registry: &Registry,
-    origins: Vec<Option<Origin>>,
-    paired: &[Paired],
-    sizes: &[u64],
-    before: &Superblock,
-) -> Served {
-    let mut volumes = Vec::new();
-    // The first volume of the configuration is the default export.
-    let mut exports = Vec::new();
-    let mut ublk = Vec::new();
-    let durable_journal = settings::has_durable_journal(&config.cache);
-    for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(paired).zip(sizes) {
-        let Some(origin) = origin else { unreachable!("missing origins were created") };
-        let found = settings::Found {
-            id: paired.id,
-            size_bytes: *size,
-            region_bytes: paired.region_bytes,
-            trusted: paired.cold_reason.is_none(),
-            may_be_dirty: paired.may_be_dirty,
-            durable_journal,
-        };
-        let for_manager = settings::volume_config(volume, found);
-        describe(registry, volume, &for_manager, paired);
-        let was_volatile = paired.may_be_dirty && for_manager.write_back.ack == Ack::Volatile;
-        let went_back = paired.drop_dirty || was_volatile && !before.clean;
-        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), &before.uuid, went_back));
-        if volume.nbd.export {
-            exports.push(settings::export(volume, paired.id, *size));
-        }
-        let name = volume.name.clone();
-        volumes.push((
-            paired.id,
-            Volume {
-                name,
-                origin,
-                locks: Default::default(),
-                zeroes_fast: false,
-                unreadable: 0,
-                refused: 0,
-                traffic: Default::default(),
-                tap: None,
-                config: for_manager,
-            },
-        ));
-    }
-    Served { volumes, exports, ublk }
-}
-
-fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
-    if let Some(reason) = &paired.cold_reason {
-        tracing::warn!("volume \"{}\" starts cold: {reason}", volume.name);
-    }
-    let info = VolumeInfo {
-        id: config.id.0,
-        size_bytes: config.size_bytes,
-        mode: settings::mode_name(config.mode).to_owned(),
-        ack: settings::ack_name(config),
-        origin: volume.origin.clone(),
-        cold_reason: paired.cold_reason.clone(),
-        device: None,
-    };
-    registry.volumes.insert(volume.name.clone(), info);
-}
-
 fn origin_options(volume: &zc_config::VolumeConfig, create_len: Option<u64>) -> OriginOptions {
     OriginOptions { write: volume.mode != zc_config::Mode::ReadOnly, direct: volume.direct, create_len }
 }
 
 /// `None` for an origin that is to be created.
-fn open_existing_origins(config: &Config) -> Result<Vec<Option<Origin>>, EngineError> {
+pub(crate) fn open_existing_origins(config: &Config) -> Result<Vec<Option<Origin>>, EngineError> {
     let open = |volume: &zc_config::VolumeConfig| {
         if volume.create_bytes.is_some() && !volume.origin.exists() {
             return Ok(None);
@@ -423,7 +350,7 @@ fn open_existing_origins(config: &Config) -> Result<Vec<Option<Origin>>, EngineE
     config.volumes.iter().map(open).collect()
 }
 
-fn create_origins(config: &Config, origins: &mut [Option<Origin>]) -> Result<(), EngineError> {
+pub(crate) fn create_origins(config: &Config, origins: &mut [Option<Origin>]) -> Result<(), EngineError> {
     for (volume, origin) in config.volumes.iter().zip(origins) {
         if origin.is_none() {
             let options = OriginOptions { write: true, ..origin_options(volume, volume.create_bytes) };
@@ -433,7 +360,7 @@ fn create_origins(config: &Config, origins: &mut [Option<Origin>]) -> Result<(),
     Ok(())
 }
 
-fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>, EngineError> {
+pub(crate) fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>, EngineError> {
     let sector = u64::from(zc_core::SECTOR_BYTES);
     let size = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
         let bytes = origin.as_ref().map_or_else(|| volume.create_bytes.unwrap_or(0), Origin::len_bytes)
@@ -629,22 +556,9 @@ pub(crate) fn record_pairing(
     let mut records = Vec::new();
     let mut entries = Vec::new();
     for ((volume, Facing { identity, len_bytes }), paired) in config.volumes.iter().zip(facing).zip(paired) {
-        records.push(VolumeRecord {
-            id: paired.id,
-            name: volume.name.clone(),
-            size_bytes: *len_bytes,
-            region_bytes: paired.region_bytes,
-            origin: pairing::for_media(identity),
-            stamp: paired.stamp,
-            may_be_dirty: paired.may_be_dirty,
-        });
-        // Unequal until the next clean stop if the volume starts cold: see `pairing`.
-        let stamp = if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp };
-        let path = state_dir::absolute(&volume.origin);
-        let (dirty, origin) = (paired.may_be_dirty, pairing::mark(identity));
+        records.push(serving::record(volume, identity, *len_bytes, paired));
         let given_up = given_up.get(&paired.id).copied().unwrap_or(0);
-        let incomplete = paired.incomplete;
-        let entry = VolumeState { stamp, path, origin, dirty, settled: false, given_up, incomplete };
+        let entry = VolumeState { given_up, ..serving::state(volume, identity, paired) };
         entries.push((volume.name.clone(), entry));
     }
     custody.set_table(|table| {

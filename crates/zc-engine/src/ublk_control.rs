@@ -82,6 +82,14 @@ impl Plan {
         };
         Self { name: volume.name.clone(), volume: config.id, attach: ublk.attach, copy, went_back, options }
     }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) const fn is_attached_at_start(&self) -> bool {
+        self.attach
+    }
 }
 
 /// Larger reads are split for decoding over the workers; smaller ones cost a request each.
@@ -95,6 +103,7 @@ type Resized = Result<Option<String>, String>;
 
 enum Order {
     BringUp { done: mpsc::Sender<()> },
+    AddPlan(Plan),
     Attach { volume: String, answer: oneshot::Sender<Answer> },
     Detach { volume: String, force: bool, answer: oneshot::Sender<Answer> },
     Resize { volume: String, size_bytes: u64, answer: oneshot::Sender<Resized> },
@@ -140,6 +149,12 @@ impl UblkHandle {
             // Ends when the sender is dropped.
             let _ended = wait.recv();
         }
+    }
+
+    /// Another volume can be attached.
+    pub(crate) fn add_plan(&self, plan: Plan) -> Result<(), String> {
+        let sent = self.0.try_send(Order::AddPlan(plan));
+        sent.map_err(|_| "too many orders for ublk devices wait already".to_owned())
     }
 
     pub(crate) async fn attach(&self, volume: &str) -> Answer {
@@ -209,6 +224,7 @@ impl Worker {
                 self.bring_up();
                 drop(done);
             }
+            Order::AddPlan(plan) => self.plans.push(plan),
             Order::Attach { volume, answer } => {
                 let _asker_left = answer.send(self.attach(&volume));
             }

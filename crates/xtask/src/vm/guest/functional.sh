@@ -353,6 +353,35 @@ afresh() {
     start_daemon
 }
 
+# A volume comes to a daemon that serves another, with a device of its own, and outlives a kill under a file system.
+added() {
+    local more
+    zcctl attach hdd
+    configure "$(printf '[[volume]]\nname = "more"\norigin = "/tmp/more.img"\ncreate_size = "96 MiB"\nmode = "%s"\n' "$mode")" \
+        'ublk.attach = true'
+    zcctl reload | tee /tmp/said
+    grep -q 'applied.*"more"' /tmp/said
+    await /dev/disk/by-id/zcached-more
+    more=$(readlink -f /dev/disk/by-id/zcached-more)
+    mkfs.ext4 -qF "$more"
+    mount "$more" /mnt/a
+    dd if=/dev/urandom of=/mnt/a/blob bs=1M count=24 conv=fsync status=none
+    (cd /mnt/a && sha256sum blob) > /tmp/sums
+    kill -KILL "$(cat /tmp/daemon.pid)"
+    wait_gone
+    start_daemon
+    echo 3 > /proc/sys/vm/drop_caches
+    (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
+    umount /mnt/a
+    e2fsck -fn "$more"
+    zcctl detach more
+    zcctl detach hdd
+    stop_daemon
+    e2fsck -fn /tmp/more.img
+    rm /tmp/more.img
+    afresh
+}
+
 # The origin grows under a file system. The device does, too, where the kernel can; else it is said what helps.
 resized() {
     local able
@@ -429,6 +458,7 @@ check kernel-nbd kernel_nbd
 check attach-detach cycles "${rounds:-100}"
 check user-copy variant 'ublk.copy = "user"'
 check queues-and-large variant 'ublk.queues = 4' 'ublk.queue_depth = 32' 'ublk.request_max = "32 MiB"'
+check added-volume added
 check resize resized
 check pulled-ssd pulled
 check without-ssd without_ssd

@@ -1,0 +1,112 @@
+//! From a volume that was judged to one that is served.
+//!
+//! Job: what the data plane, the clients' registry, the devices and the two records of who belongs together have of a
+//! volume, made in one place for a start and for volumes that come later.
+//!
+//! What it does not do: judge (`pairing`), or write the records (`startup`, `added`).
+
+use zc_cache::config::{Ack, VolumeConfig};
+use zc_config::Config;
+use zc_core::VolumeId;
+use zc_format::{Superblock, VolumeRecord};
+use zc_io::Identity;
+use zc_origin::Origin;
+
+use crate::access::Export;
+use crate::pairing::{self, Paired};
+use crate::registry::{Registry, VolumeInfo};
+use crate::settings;
+use crate::shard::Volume;
+use crate::state_dir::{self, VolumeState};
+use crate::ublk_control::Plan;
+
+/// Volumes, and as what they are served, in the order of the configuration.
+pub(crate) struct Served {
+    pub(crate) volumes: Vec<(VolumeId, Volume)>,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) ublk: Vec<Plan>,
+}
+
+/// The volumes with their exports, in the order of the configuration. `before`: as the session before this one left it.
+pub(crate) fn served(
+    config: &Config,
+    registry: &Registry,
+    origins: Vec<Origin>,
+    paired: &[Paired],
+    sizes: &[u64],
+    before: &Superblock,
+) -> Served {
+    let mut volumes = Vec::new();
+    // The first volume of the configuration is the default export.
+    let mut exports = Vec::new();
+    let mut ublk = Vec::new();
+    let durable_journal = settings::has_durable_journal(&config.cache);
+    for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(paired).zip(sizes) {
+        let found = settings::Found {
+            id: paired.id,
+            size_bytes: *size,
+            region_bytes: paired.region_bytes,
+            trusted: paired.cold_reason.is_none(),
+            may_be_dirty: paired.may_be_dirty,
+            durable_journal,
+        };
+        let for_manager = settings::volume_config(volume, found);
+        describe(registry, volume, &for_manager, paired);
+        let was_volatile = paired.may_be_dirty && for_manager.write_back.ack == Ack::Volatile;
+        let went_back = paired.drop_dirty || was_volatile && !before.clean;
+        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), &before.uuid, went_back));
+        if volume.nbd.export {
+            exports.push(settings::export(volume, paired.id, *size));
+        }
+        volumes.push((paired.id, Volume::new(volume.name.clone(), origin, for_manager)));
+    }
+    Served { volumes, exports, ublk }
+}
+
+fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
+    if let Some(reason) = &paired.cold_reason {
+        tracing::warn!("volume \"{}\" starts cold: {reason}", volume.name);
+    }
+    let info = VolumeInfo {
+        id: config.id.0,
+        size_bytes: config.size_bytes,
+        mode: settings::mode_name(config.mode).to_owned(),
+        ack: settings::ack_name(config),
+        origin: volume.origin.clone(),
+        cold_reason: paired.cold_reason.clone(),
+        device: None,
+    };
+    registry.volumes.insert(volume.name.clone(), info);
+}
+
+/// What the volume table says of a volume from now on.
+pub(crate) fn record(
+    volume: &zc_config::VolumeConfig,
+    identity: &Identity,
+    len_bytes: u64,
+    paired: &Paired,
+) -> VolumeRecord {
+    VolumeRecord {
+        id: paired.id,
+        name: volume.name.clone(),
+        size_bytes: len_bytes,
+        region_bytes: paired.region_bytes,
+        origin: pairing::for_media(identity),
+        stamp: paired.stamp,
+        may_be_dirty: paired.may_be_dirty,
+    }
+}
+
+/// What the state directory says of a volume from now on.
+pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paired: &Paired) -> VolumeState {
+    VolumeState {
+        // Unequal until the next clean stop if the volume starts cold: see `pairing`.
+        stamp: if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp },
+        path: state_dir::absolute(&volume.origin),
+        origin: pairing::mark(identity),
+        dirty: paired.may_be_dirty,
+        settled: false,
+        given_up: 0,
+        incomplete: paired.incomplete,
+    }
+}
