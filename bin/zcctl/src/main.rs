@@ -15,6 +15,7 @@ mod dirty;
 mod nbd;
 mod offline;
 mod online;
+mod prometheus;
 mod record;
 mod text;
 mod ublk;

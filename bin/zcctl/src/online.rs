@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::cli::{Daemon, Online};
 use crate::dirty;
 use crate::nbd;
+use crate::prometheus;
 use crate::record;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
@@ -76,8 +77,11 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             }
         }
         Online::Record(command) => return record::run(command, out),
-        Online::Stats { daemon, watch: None } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
-        Online::Stats { daemon, watch: Some(seconds) } => {
+        Online::Stats { daemon, prometheus: true, .. } => {
+            one(daemon, &json!({"cmd": "stats"}), prometheus::write, out)?;
+        }
+        Online::Stats { daemon, watch: None, .. } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
+        Online::Stats { daemon, watch: Some(seconds), .. } => {
             watch(daemon, *seconds, out)?;
         }
     }
