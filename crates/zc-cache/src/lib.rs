@@ -21,63 +21,25 @@
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod index;
 pub mod seam;
 pub mod startup;
 
-mod commit;
-mod compressibility;
-mod destage;
-mod destage_rate;
-mod dirty;
-mod dirty_jobs;
-mod dirty_replay;
-mod dirty_unit;
-mod evict;
-mod file_index;
-mod fill;
-mod fingerprint_index;
-mod header_reads;
-mod headers;
 mod health;
-mod hit;
 mod insert;
-mod journal;
 mod load;
 mod manager;
-mod origin_flush;
-mod overlay;
-mod packer;
 mod persist;
-mod policy;
-mod probe;
 mod read;
-mod read_ahead;
-mod read_buffer;
-mod recipes;
-mod regions;
 mod residency;
-mod seen;
-mod settle;
-mod slots;
-mod staging;
 mod stats;
 mod stop;
-mod streams;
-mod summary;
-mod table;
 mod told;
-mod tracks;
 mod weu;
 mod write;
 mod write_back;
 
-/// The two indexes, public for benchmarks and for sizing RAM.
-pub mod index {
-    pub use crate::file_index::{FileIndex, IndexShape, Keep, Mapping, Place, SweepCursor};
-    pub use crate::fingerprint_index::FingerprintIndex;
-}
-
-pub use dirty::DirtyState;
 pub use manager::CacheManager;
 pub use residency::{Owed, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
 pub use stats::Stats;
+pub use write_back::dirty::DirtyState;

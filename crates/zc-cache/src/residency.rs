@@ -11,12 +11,12 @@
 use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES, VolumeId};
 
 use crate::config::Mode;
-use crate::dirty::Visible;
-use crate::file_index::Mapping;
 use crate::health::Health;
+use crate::index::file_index::Mapping;
 use crate::manager::CacheManager;
 use crate::read::{portions, sector_range};
-use crate::staging::OldCopy;
+use crate::write::staging::OldCopy;
+use crate::write_back::dirty::Visible;
 
 /// Extents looked at in one call; the answer covers less than was asked for when it takes more.
 pub const RESIDENCY_EXTENTS_MAX: u64 = 1 << 14;

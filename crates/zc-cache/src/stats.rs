@@ -1,7 +1,7 @@
 //! Counters of the manager: plain numbers, read by whoever shows them.
 
-use crate::file_index::FileIndex;
-use crate::fingerprint_index::FingerprintIndex;
+use crate::index::file_index::FileIndex;
+use crate::index::fingerprint_index::FingerprintIndex;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $name:ident,)*) => {

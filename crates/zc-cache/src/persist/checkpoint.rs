@@ -3,11 +3,11 @@
 use zc_core::{JournalSeq, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
 
-use crate::dirty::EpochState;
-use crate::file_index::{Keep, Mapping, SweepCursor};
+use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::Action;
-use crate::slots::SlotState;
+use crate::weu::slots::SlotState;
+use crate::write_back::dirty::EpochState;
 
 /// Checkpoint blocks written at once.
 const CHECKPOINT_BLOCKS: usize = 64;

@@ -12,7 +12,9 @@
 //!   it leads to the state at the end, because each record states a fact about one key or one slot generation.
 
 mod checkpoint;
+pub(crate) mod journal;
 mod region_map;
+pub(crate) mod regions;
 mod retire;
 
 pub(crate) use checkpoint::Checkpoints;

@@ -14,7 +14,7 @@ use zc_format::{
 };
 
 use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
-use crate::settle::Tail;
+use crate::write_back::settle::Tail;
 
 /// Blocks read at once.
 const READ_BLOCKS: u64 = 64;

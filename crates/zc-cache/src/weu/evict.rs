@@ -8,11 +8,11 @@
 use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
 
-use crate::file_index::{Keep, Mapping, SweepCursor};
 use crate::health::Health;
+use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::Action;
-use crate::slots::SlotState;
+use crate::weu::slots::SlotState;
 
 /// Slots kept free, so that a WEU that fills up does not wait for an eviction.
 const FREE_SLOTS: usize = 2;

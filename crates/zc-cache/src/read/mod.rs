@@ -6,18 +6,26 @@
 //! Invariant: each part of a request that waits for something is counted in `pending`; the reply goes when none is
 //! left.
 
+pub(crate) mod fill;
+pub(crate) mod hit;
+pub(crate) mod read_ahead;
+pub(crate) mod read_buffer;
+pub(crate) mod recipes;
+pub(crate) mod seen;
+pub(crate) mod streams;
+
 use core::ops::Range;
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SECTOR_BYTES, VolumeId};
 
 use crate::config::Mode;
-use crate::file_index::{Mapping, Place};
 use crate::health::Health;
+use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
+use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
-use crate::staging::OldCopy;
-use crate::streams::StreamId;
-use crate::tracks::ExpectHeld;
+use crate::write::staging::OldCopy;
+use crate::write::tracks::ExpectHeld;
 
 /// A client read in progress.
 #[derive(Debug)]

@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError};
 
-use crate::file_index::{Mapping, Place};
+use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::{Portion, Waiter, Wanted};
 use crate::seam::{Action, ExtentRead, Note, Purpose, Source};
-use crate::tracks::{ExpectHeld, Guard};
+use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Largest device read for hits.
 const HIT_READ_BYTES_MAX: u32 = 512 << 10;

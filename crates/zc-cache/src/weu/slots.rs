@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use zc_core::{Generation, WeuSeq, WeuSlot, usize_from_u32};
 
-use crate::file_index::Place;
+use crate::index::file_index::Place;
 
 /// What a slot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use zc_core::{
 };
 use zc_format::ExtentError;
 
-use crate::dirty::Body;
-use crate::file_index::Mapping;
-use crate::header_reads::HeaderWaiter;
-use crate::headers::Stored;
 use crate::health::Health;
+use crate::index::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Digest};
-use crate::tracks::ExpectHeld;
+use crate::weu::header_reads::HeaderWaiter;
+use crate::weu::headers::Stored;
+use crate::write::tracks::ExpectHeld;
+use crate::write_back::dirty::Body;
 
 /// What a job came to.
 #[derive(Debug, Clone, Copy)]

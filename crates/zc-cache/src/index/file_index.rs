@@ -18,8 +18,8 @@
 
 use zc_core::{ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, limits, u64_from_usize, usize_from_u64};
 
-use crate::table::{self, Table};
-pub use crate::table::{Keep, SweepCursor};
+use crate::index::table::{self, Table};
+pub use crate::index::table::{Keep, SweepCursor};
 
 /// Bits of an extent number in a key.
 const EXTENT_BITS: u32 = limits::EXTENTS_PER_VOLUME_MAX.trailing_zeros();

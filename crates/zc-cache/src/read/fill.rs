@@ -9,11 +9,11 @@ use crate::config::{Admission, Mode};
 use crate::health::Health;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
+use crate::read::read_ahead::Prefetched;
+use crate::read::streams::StreamId;
 use crate::read::{Portion, Waiter};
-use crate::read_ahead::Prefetched;
 use crate::seam::Action;
-use crate::streams::StreamId;
-use crate::tracks::{ExpectHeld, Guard};
+use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Largest single fill.
 pub(crate) const FILL_BYTES_MAX: u64 = 4 << 20;

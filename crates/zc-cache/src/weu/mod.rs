@@ -1,18 +1,25 @@
 //! The open WEU: placement of finished runs, and the writes of full WEUs. Where extents go is `packer`'s
 //! matter; the entries of a header are by offset whatever the order of placement was.
 
+pub(crate) mod evict;
+pub(crate) mod header_reads;
+pub(crate) mod headers;
+pub(crate) mod packer;
+pub(crate) mod policy;
+pub(crate) mod slots;
+
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
 
-use crate::dirty_unit::SealedUnit;
-use crate::file_index::Mapping;
 use crate::health::Health;
+use crate::index::file_index::Mapping;
 use crate::insert::{Outcome, stored_of};
 use crate::manager::{CacheManager, OpKind};
-use crate::packer::{Layout, Spot};
 use crate::seam::{Action, Note, Purpose};
-use crate::slots::SlotState;
-use crate::tracks::ExpectHeld;
+use crate::weu::packer::{Layout, Spot};
+use crate::weu::slots::SlotState;
+use crate::write::tracks::ExpectHeld;
+use crate::write_back::dirty_unit::SealedUnit;
 
 /// WEUs that may be on their way to the device at once.
 const WRITING_MAX: usize = 4;
@@ -105,7 +112,7 @@ impl CacheManager {
         key: ExtentKey,
         print: Option<zc_core::Fingerprint>,
         slot: WeuSlot,
-        place: crate::file_index::Place,
+        place: crate::index::file_index::Place,
     ) {
         self.stats.insert_duplicates += 1;
         if let Some(print) = print {

@@ -7,6 +7,10 @@
 //! A partial overwrite takes the old copy's location along (see `staging`), so that the extent can be completed from
 //! the cache later.
 
+pub(crate) mod origin_flush;
+pub(crate) mod staging;
+pub(crate) mod tracks;
+
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 
@@ -15,16 +19,16 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SectorMap,
 use zc_format::ExtentError;
 
 use crate::config::{Ack, Admission, Mode};
-use crate::file_index::Mapping;
 use crate::health::Health;
+use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
-use crate::origin_flush::FlushWaiter;
+use crate::read::streams::StreamId;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
-use crate::staging::{OldCopy, Staged};
-use crate::streams::StreamId;
-use crate::tracks::ExpectHeld;
+use crate::write::origin_flush::FlushWaiter;
+use crate::write::staging::{OldCopy, Staged};
+use crate::write::tracks::ExpectHeld;
 
 /// Extents of one piece: bounds the work of one event for huge trims.
 const PIECE_EXTENTS_MAX: u64 = 4096;
@@ -558,7 +562,7 @@ impl CacheManager {
         self.finish_staged(key, None);
     }
 
-    fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::file_index::Place) {
+    fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::index::file_index::Place) {
         let expected = self.expected(mapping, place, key);
         let into = self.alloc(self.extent_bytes);
         let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.extent_bytes };

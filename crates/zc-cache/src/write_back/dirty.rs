@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use smallvec::SmallVec;
 use zc_core::{BufSlice, ExtentNo, SECTOR_BYTES, SectorMap};
 
-use crate::file_index::Place;
+use crate::index::file_index::Place;
 
 /// Where the bytes of a version are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

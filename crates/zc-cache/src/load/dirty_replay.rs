@@ -10,12 +10,12 @@ use zc_core::VolumeId;
 use zc_format::Record;
 
 use crate::config::Mode;
-use crate::dirty::{Body, Ended, EpochState};
-use crate::file_index::Place;
+use crate::index::file_index::Place;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Note};
-use crate::tracks::ExpectHeld;
+use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
+use crate::write_back::dirty::{Body, Ended, EpochState};
 
 /// What the replay of one volume has seen.
 #[derive(Debug, Default)]

@@ -22,14 +22,14 @@ use std::collections::VecDeque;
 
 use zc_core::{ExtentKey, ExtentNo, Fingerprint, Map, VolumeId, u64_from_usize, usize_from_u64};
 
-use crate::file_index::{Mapping, Place};
-use crate::header_reads::HeaderWaiter;
 use crate::health::Health;
+use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::Portion;
+use crate::read::streams::StreamId;
 use crate::seam::Action;
-use crate::streams::StreamId;
-use crate::tracks::{ExpectHeld, Guard};
+use crate::weu::header_reads::HeaderWaiter;
+use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
 const RUN_EXTENTS: u64 = 128;

@@ -17,11 +17,11 @@ use std::collections::VecDeque;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
-use crate::file_index::{Keep, Mapping, Place, SweepCursor};
 use crate::health::Health;
+use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Digest, Note};
-use crate::tracks::{ExpectHeld, Guard};
+use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Mappings compared per volume.
 const SAMPLE: u32 = 32;

@@ -9,13 +9,13 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, SECTOR_BYTES};
 use zc_format::ExpectedExtent;
 
 use crate::config::OnLoss;
-use crate::dirty::{Body, Visible};
-use crate::file_index::{Mapping, Place};
-use crate::hit::HitPart;
+use crate::index::file_index::{Mapping, Place};
 use crate::manager::CacheManager;
+use crate::read::hit::HitPart;
 use crate::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
 use crate::seam::{Action, Request};
-use crate::tracks::ExpectHeld;
+use crate::write::tracks::ExpectHeld;
+use crate::write_back::dirty::{Body, Visible};
 
 impl CacheManager {
     /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that

@@ -7,19 +7,22 @@
 //! volume is not trusted, or the extent was written since the start. What is distrusted is recorded as void, so that
 //! the next start does not believe it either. Its fingerprints are indexed in any case: content proves itself.
 
+pub(crate) mod dirty_replay;
+pub(crate) mod probe;
+
 use std::collections::BTreeMap;
 
 use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, VolumeId, WeuSeq, WeuSlot};
 use zc_format::{Record, WeuEntry, WeuHeader};
 
-use crate::dirty_replay::DirtyReplay;
-use crate::file_index::{Mapping, Place};
 use crate::health::Health;
+use crate::index::file_index::{Mapping, Place};
 use crate::insert::stored_of;
+use crate::load::dirty_replay::DirtyReplay;
 use crate::manager::CacheManager;
 use crate::manager::OpKind;
 use crate::seam::Action;
-use crate::slots::SlotState;
+use crate::weu::slots::SlotState;
 
 /// Headers being read at once.
 const HEADERS_IN_FLIGHT: u32 = 32;

@@ -20,14 +20,14 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, Vol
 use zc_format::ExtentError;
 
 use crate::config::Mode;
-use crate::dirty::{Body, Version};
-use crate::file_index::Mapping;
 use crate::health::Health;
+use crate::index::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
-use crate::origin_flush::FlushWaiter;
 use crate::seam::{Action, Note, RequestKind};
-use crate::tracks::ExpectHeld;
+use crate::write::origin_flush::FlushWaiter;
+use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
+use crate::write_back::dirty::{Body, Version};
 
 /// Largest origin write of destaging.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -191,7 +191,7 @@ impl CacheManager {
         let entry = self.volumes.get(&volume)?;
         #[cfg(feature = "canary")]
         if self.canary == Some(crate::config::Canary::EpochOrder) {
-            use crate::dirty::{Epoch, EpochState};
+            use crate::write_back::dirty::{Epoch, EpochState};
             let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
             let mut committed = dirty.data.epochs.iter().filter(is_committed);
             return committed.next_back().map(|epoch| epoch.number..=epoch.number);

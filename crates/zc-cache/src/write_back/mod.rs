@@ -13,25 +13,35 @@
 //! or when the journal is nearly full. Waiting writes of a volume go in order, and volumes in turn, a piece each. Who
 //! finds no room keeps its turn: however much others write, the next room is its own.
 
+pub(crate) mod commit;
+pub(crate) mod destage;
+pub(crate) mod destage_rate;
+pub(crate) mod dirty;
+pub(crate) mod dirty_jobs;
+pub(crate) mod dirty_unit;
+pub(crate) mod overlay;
+pub(crate) mod settle;
+pub(crate) mod summary;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, ReqId, VolumeId, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
-use crate::commit::{Commit, epoch_writes_max};
 use crate::config::{Ack, Mode, OnLoss, VolumeConfig};
-use crate::destage::Destaging;
-use crate::destage_rate::DestageRate;
-use crate::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
-use crate::dirty_jobs::DirtyJob;
-use crate::dirty_unit::DirtyUnit;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::read::{portions, sector_range};
 use crate::seam::{Action, Note, Request, RequestKind};
-use crate::summary::{Chain, SummaryWrite};
-use crate::tracks::ExpectHeld;
+use crate::write::tracks::ExpectHeld;
+use crate::write_back::commit::{Commit, epoch_writes_max};
+use crate::write_back::destage::Destaging;
+use crate::write_back::destage_rate::DestageRate;
+use crate::write_back::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
+use crate::write_back::dirty_jobs::DirtyJob;
+use crate::write_back::dirty_unit::DirtyUnit;
+use crate::write_back::summary::{Chain, SummaryWrite};
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;

@@ -28,7 +28,7 @@ use zc_format::{
     Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock, VolumeTable,
 };
 
-use crate::settle::{Dangling, Settled, Tail, settle};
+use crate::write_back::settle::{Dangling, Settled, Tail, settle};
 use found::{Found, Reader};
 
 mod found;

@@ -8,7 +8,7 @@
 use smallvec::SmallVec;
 use zc_core::{BufId, ExtentKey, Map, WeuSlot, usize_from_u32};
 
-use crate::policy::{ReplacementPolicy, WeuLru};
+use crate::weu::policy::{ReplacementPolicy, WeuLru};
 
 /// The buffer. See the module documentation.
 #[derive(Debug)]

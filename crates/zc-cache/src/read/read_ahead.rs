@@ -9,14 +9,14 @@ use std::collections::VecDeque;
 use zc_core::{BufSlice, ExtentKey, ExtentNo, Map, VolumeId};
 
 use crate::config::{Admission, Mode};
-use crate::file_index::Mapping;
-use crate::fill::FILL_BYTES_MAX;
 use crate::health::Health;
+use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
 use crate::manager::CacheManager;
+use crate::read::fill::FILL_BYTES_MAX;
+use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
-use crate::streams::StreamId;
-use crate::tracks::Guard;
+use crate::write::tracks::Guard;
 
 /// Bytes read ahead that may be in flight or waiting for use.
 const PREFETCHED_BYTES_MAX: u64 = 8 << 20;

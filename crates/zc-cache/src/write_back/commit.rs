@@ -14,11 +14,11 @@
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
 
-use crate::dirty::{Body, Ended, EpochState};
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::seam::Action;
-use crate::tracks::ExpectHeld;
+use crate::write::tracks::ExpectHeld;
+use crate::write_back::dirty::{Body, Ended, EpochState};
 
 /// Writes of one epoch, at most.
 const EPOCH_WRITES_MAX: u64 = 8192;

@@ -9,20 +9,22 @@
 //!
 //! Everything here can be skipped and is, when the bound on bytes under way is reached (G8).
 
+pub(crate) mod compressibility;
+
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, Map, WeuSlot};
 use zc_format::{ExtentError, WeuHeader};
 
-use crate::file_index::{Mapping, Place};
-use crate::header_reads::HeaderWaiter;
-use crate::headers::Stored;
 use crate::health::Health;
+use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
+use crate::read::streams::StreamId;
 use crate::seam::{Action, Digest};
-use crate::streams::StreamId;
-use crate::tracks::{ExpectHeld, Guard};
+use crate::weu::header_reads::HeaderWaiter;
+use crate::weu::headers::Stored;
+use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Bytes that a stream's run collects before it is placed.
 const RUN_BYTES_MAX: u32 = 128 << 10;

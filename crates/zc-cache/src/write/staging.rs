@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 use zc_core::{BufId, ExtentKey, Map, SectorMap};
 
-use crate::file_index::Mapping;
+use crate::index::file_index::Mapping;
 
 /// What the cache held before the first write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
