@@ -172,7 +172,7 @@ impl<'a> Driver<'a> {
 
     /// Sends the next request and waits until nothing is left to do.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), ReplayError> {
-        self.pass_time(step.time_ms.max(self.requests / REQUESTS_PER_MS));
+        self.pass_time(step.time_ms().max(self.requests / REQUESTS_PER_MS));
         self.requests += 1;
         let buf = BufId(self.requests);
         self.client = (buf, Vec::new());

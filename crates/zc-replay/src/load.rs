@@ -30,13 +30,20 @@ const BLOCK_BITS: u32 = 50;
 /// One request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
-    pub(crate) time_ms: u64,
+    pub(crate) time_us: u64,
     pub(crate) first_block: u64,
     pub(crate) blocks: u32,
     /// Of a write: where its contents begin.
     pub(crate) contents_at: u32,
     pub(crate) volume: u16,
     pub(crate) op: Op,
+}
+
+impl Step {
+    /// When it comes, for what counts in milliseconds.
+    pub(crate) const fn time_ms(&self) -> u64 {
+        self.time_us / 1000
+    }
 }
 
 /// What was done to a trace to make it fit.
@@ -179,7 +186,7 @@ impl Trace {
         let new = || FixedHasher::default().build_hasher();
         let mut hasher = new();
         for step in &self.steps {
-            hasher.write_u64(step.time_ms);
+            hasher.write_u64(step.time_us);
             hasher.write_u64(step.first_block);
             hasher.write_u32(step.blocks);
             hasher.write_u32(u32::from(step.volume) << 8 | step.op as u32);
@@ -206,7 +213,7 @@ impl Trace {
     /// From the first request to the last, in milliseconds; 0 in formats without times.
     #[must_use]
     pub fn duration_ms(&self) -> u64 {
-        self.steps.iter().map(|step| step.time_ms).max().unwrap_or(0)
+        self.steps.iter().map(Step::time_ms).max().unwrap_or(0)
     }
 
     /// Bytes of RAM held.
@@ -267,8 +274,8 @@ impl Loader {
         let Ok(contents_at) = u32::try_from(contents_at) else {
             return Err(ReplayError::Requests { max: REQUESTS_MAX });
         };
-        let time_ms = request.time_ns / 1_000_000;
-        self.push(request, Step { time_ms, first_block, blocks, contents_at, volume, op })
+        let time_us = request.time_ns / 1000;
+        self.push(request, Step { time_us, first_block, blocks, contents_at, volume, op })
     }
 
     /// Follows what a block holds.

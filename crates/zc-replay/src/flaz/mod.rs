@@ -158,7 +158,7 @@ impl<'a> Cache<'a> {
     fn step(&mut self, step: &Step) {
         self.outcome.requests += 1;
         if let Some(store) = &mut self.store {
-            store.request(step.time_ms);
+            store.request(step.time_ms());
         }
         for number in 0..step.blocks {
             let block = block_key(step.volume, step.first_block + u64::from(number));

@@ -23,11 +23,20 @@ const SORTED: u64 = 4;
 #[derive(Debug, Clone, Copy, Default)]
 struct Arm {
     server: Server,
-    /// Where it stands, in bytes of the volume.
+    /// Where it stands, in bytes of its disk.
     at: u64,
 }
 
-/// A disk or an array.
+/// What one disk does of a request.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    arm: usize,
+    /// In bytes of the disk.
+    at: u64,
+    bytes: u64,
+}
+
+/// A disk or an array, over whose disks the volume's bytes are spread chunk after chunk.
 #[derive(Debug)]
 pub(super) struct Disks {
     profile: DiskProfile,
@@ -35,6 +44,7 @@ pub(super) struct Disks {
     memory: Option<Box<dyn Policy>>,
     /// Bytes of the volumes.
     span: u64,
+    /// State of the generator of where the platters are.
     turns: u64,
     log_bytes: u64,
 }
@@ -60,17 +70,35 @@ impl Disks {
         Self { profile, arms, memory, span: span.max(1), turns: 0, log_bytes: 0 }
     }
 
-    /// Disk and what it takes to get there and move the bytes.
-    fn cost(&mut self, place: u64, bytes: u64, sorted: bool) -> (usize, u64) {
-        let chunk = place / self.profile.chunk_bytes.max(1);
-        let arm = usize_from_u64(chunk % u64::from(self.profile.spindles.max(1)));
-        let before = std::mem::replace(&mut self.arms[arm].at, place + bytes);
-        let transfer = share(bytes, self.profile.bytes_per_s);
-        if before == place {
-            return (arm, transfer);
+    fn spindles(&self) -> u64 {
+        u64::from(self.profile.spindles.max(1))
+    }
+
+    /// The parts of a range of the volume, in its order.
+    fn parts(&self, place: u64, bytes: u64) -> impl Iterator<Item = Part> + use<> {
+        let (chunk_bytes, spindles) = (self.profile.chunk_bytes.max(1), self.spindles());
+        let end = place + bytes;
+        (place / chunk_bytes..end.div_ceil(chunk_bytes)).map(move |chunk| {
+            let from = place.max(chunk * chunk_bytes);
+            let to = end.min((chunk + 1) * chunk_bytes);
+            Part {
+                arm: usize_from_u64(chunk % spindles),
+                at: chunk / spindles * chunk_bytes + from % chunk_bytes,
+                bytes: to - from,
+            }
+        })
+    }
+
+    /// What it takes the disk to get there and move the bytes.
+    fn cost(&mut self, part: Part, sorted: bool) -> u64 {
+        let before = std::mem::replace(&mut self.arms[part.arm].at, part.at + part.bytes);
+        let transfer = share(part.bytes, self.profile.bytes_per_s);
+        if before == part.at {
+            return transfer;
         }
         // The average seek goes over a third of the stroke, and takes time by the root of the distance.
-        let far = (before.abs_diff(place) as f64 / self.span as f64).min(1.0) * STROKE;
+        let span = self.span.div_ceil(self.spindles());
+        let far = (before.abs_diff(part.at) as f64 / span as f64).min(1.0) * STROKE;
         let arms_way = self.profile.seek_ns.saturating_sub(TRACK_NS) as f64 * (far * 3.0).sqrt();
         #[expect(
             clippy::cast_possible_truncation,
@@ -81,7 +109,7 @@ impl Disks {
         self.turns =
             self.turns.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let turn = self.turns.rotate_left(20) % self.profile.turn_ns.max(1);
-        (arm, if sorted { seek / SORTED } else { seek } + turn + transfer)
+        (if sorted { seek / SORTED } else { seek }) + turn + transfer
     }
 
     /// A read: when it is done.
@@ -103,9 +131,14 @@ impl Disks {
 
     fn read_piece(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
         let mut done = now;
-        for _ in 0..self.profile.log_reads.max(1) {
-            let (arm, ns) = self.cost(place, bytes, false);
-            done = self.arms[arm].server.serve(done, ns);
+        for part in self.parts(place, bytes) {
+            // What has to be read first to know where the rest is.
+            let mut found = now;
+            for _ in 0..self.profile.log_reads.max(1) {
+                let ns = self.cost(part, false);
+                found = self.arms[part.arm].server.serve(found, ns);
+            }
+            done = done.max(found);
         }
         done
     }
@@ -126,12 +159,34 @@ impl Disks {
     }
 
     fn write_now(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
-        let (arm, ns) = self.cost(place, bytes, false);
-        let turn = if self.profile.parities > 0 { self.profile.turn_ns } else { 0 };
-        let mut done = self.arms[arm].server.serve(now, ns + turn);
-        for parity in 1..=usize_from_u64(u64::from(self.profile.parities)) {
-            let other = (arm + parity) % self.arms.len();
-            done = done.max(self.arms[other].server.serve(now, ns + turn));
+        self.change(place, bytes, false, |server, ns| server.serve(now, ns)).max(now)
+    }
+
+    /// Data in their places, and the parity of each row of chunks: where only some of a row are written, old data and old
+    /// parity are read first and written a turn later. When the last disk is done.
+    fn change(
+        &mut self,
+        place: u64,
+        bytes: u64,
+        sorted: bool,
+        work: impl Fn(&mut Server, u64) -> u64,
+    ) -> u64 {
+        let row_bytes = self.profile.chunk_bytes.max(1) * self.spindles();
+        let (mut done, end) = (0, place + bytes);
+        for row in place / row_bytes..end.div_ceil(row_bytes) {
+            let (from, to) = (place.max(row * row_bytes), end.min((row + 1) * row_bytes));
+            let is_whole = self.profile.parities == 0 || to - from == row_bytes;
+            let turn = if is_whole { 0 } else { self.profile.turn_ns };
+            let (mut longest, mut last) = (0, 0);
+            for part in self.parts(from, to - from) {
+                let ns = self.cost(part, sorted) + turn;
+                (longest, last) = (longest.max(ns), part.arm);
+                done = done.max(work(&mut self.arms[part.arm].server, ns));
+            }
+            for parity in 1..=usize_from_u64(u64::from(self.profile.parities)) {
+                let other = (last + parity) % self.arms.len();
+                done = done.max(work(&mut self.arms[other].server, longest));
+            }
         }
         done
     }
@@ -145,14 +200,7 @@ impl Disks {
             let parity = data * u64::from(self.profile.parities) / u64::from(self.profile.spindles.max(1));
             return self.arms[arm].server.owe(now, data + parity);
         }
-        let (arm, ns) = self.cost(place, bytes, true);
-        let turn = if self.profile.parities > 0 { self.profile.turn_ns } else { 0 };
-        let mut done = self.arms[arm].server.owe(now, ns + turn);
-        for parity in 1..=usize_from_u64(u64::from(self.profile.parities)) {
-            let other = (arm + parity) % self.arms.len();
-            done = done.max(self.arms[other].server.owe(now, ns + turn));
-        }
-        done
+        self.change(place, bytes, true, |server, ns| server.owe(now, ns))
     }
 
     /// Nanoseconds that all disks were at work.
@@ -183,11 +231,20 @@ impl Ssd {
         (first..end).map(move |page| usize_from_u64(page % count))
     }
 
-    /// A read: when it is done.
+    /// A read: when the dies have it. [`Ssd::transfer`] follows.
     pub(super) fn read(&mut self, now: u64, place: u64, bytes: u64) -> u64 {
         let ns = self.profile.read_ns;
-        let read = self.dies(place, bytes).map(|die| self.dies[die].serve(now, ns)).max().unwrap_or(now);
-        self.host.serve(read, share(bytes, self.profile.bytes_per_s)) + self.profile.operation_ns
+        self.dies(place, bytes).map(|die| self.dies[die].serve(now, ns)).max().unwrap_or(now)
+    }
+
+    /// What was read goes to the host, in the order in which it is ready: when it is there.
+    pub(super) fn transfer(&mut self, now: u64, bytes: u64) -> u64 {
+        self.host.serve(now, share(bytes, self.profile.bytes_per_s)) + self.profile.operation_ns
+    }
+
+    /// The same for what nobody waits for.
+    pub(super) fn transfer_later(&mut self, now: u64, bytes: u64) {
+        self.host.owe(now, share(bytes, self.profile.bytes_per_s));
     }
 
     /// A write that nobody waits for.
@@ -260,6 +317,36 @@ mod tests {
     }
 
     #[test]
+    fn an_array_streams_from_all_disks_and_reads_a_block_from_one() {
+        let rate = |name: &str, bytes: u64| {
+            let mut disks = Disks::new(profile(name).disk, 1 << 38, 1.0);
+            let done = (0..256_u64).fold(0, |now, n| disks.read(now, n * bytes, bytes));
+            256.0 * bytes as f64 * 1000.0 / done as f64
+        };
+        let (one, eight) = (rate("flaz-1d1s", 1 << 20), rate("flaz-8d2s", 1 << 20));
+        assert!((7.0..8.1).contains(&(eight / one)), "eight disks at once: {one} and {eight} MB/s");
+        // Of one chunk at a time only one disk reads, and none has to seek.
+        let chunks = rate("flaz-8d2s", 64 << 10);
+        assert!((85.0..101.0).contains(&chunks), "{chunks} MB/s");
+        let mut disks = Disks::new(profile("flaz-8d2s").disk, 1 << 38, 1.0);
+        let done = disks.read(0, (1 << 37) + 4096, 4096);
+        assert_eq!(disks.busy(), (done, 8), "one arm's work");
+    }
+
+    #[test]
+    fn whole_rows_are_written_without_reading_parity_first() {
+        let raid = DiskProfile { write_memory_bytes: 0, ..profile("nitro-tps").disk };
+        let row = raid.chunk_bytes * u64::from(raid.spindles);
+        let busy = |bytes: u64| {
+            let mut disks = Disks::new(raid, 1 << 38, 1.0);
+            let _answered = disks.write(0, 100 * row, bytes);
+            disks.busy().0
+        };
+        let most = busy(row - raid.chunk_bytes);
+        assert!(busy(row) + 9 * raid.turn_ns < most, "{} and {most}", busy(row));
+    }
+
+    #[test]
     fn small_writes_cost_a_turn_and_parity_unless_memory_takes_them() {
         let raid = DiskProfile { write_memory_bytes: 0, ..profile("nitro-tps").disk };
         let mut bare = Disks::new(raid, 1 << 38, 1.0);
@@ -283,6 +370,7 @@ mod tests {
             for number in 0..20_000_u64 {
                 let next = clients.iter_mut().min().unwrap();
                 *next = ssd.read(*next, number * 7919 * bytes, bytes);
+                *next = ssd.transfer(*next, bytes);
             }
             20_000.0 / (*clients.iter().max().unwrap() as f64 / 1e9)
         };
@@ -290,6 +378,7 @@ mod tests {
         assert!((16_000.0..20_000.0).contains(&nitro), "{nitro}");
         let mut alone = Ssd::new(profile("flaz-1d1s").ssd);
         let one = alone.read(0, 0, 4096);
+        let one = alone.transfer(one, 4096);
         assert!((160_000..180_000).contains(&one), "0.17 ms: {one}");
     }
 

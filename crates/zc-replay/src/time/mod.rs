@@ -111,6 +111,7 @@ impl Machine {
             Work::OriginRead { place, bytes } => self.disks.read(now, place, bytes),
             Work::OriginWrite { place, bytes } => self.disks.write(now, place, bytes),
             Work::CacheRead { place, bytes, .. } => self.ssd.read(now, place, bytes),
+            Work::Transfer { bytes } => self.ssd.transfer(now, bytes),
             Work::CacheWrite { place, bytes } => {
                 self.ssd.write(now, place, bytes);
                 now
@@ -128,6 +129,10 @@ impl Machine {
             Work::Hash { .. } | Work::Compress { .. } | Work::Decompress { .. } | Work::Request => {
                 let ns = self.cpu_ns(work);
                 self.cores.owe(now, ns);
+            }
+            Work::CacheRead { place, bytes, .. } => {
+                let read = self.ssd.read(now, place, bytes);
+                self.ssd.transfer_later(read, bytes);
             }
             other => {
                 self.serve(now, other);
@@ -171,7 +176,8 @@ impl Live {
                 continue;
             }
             let mut chain = VecDeque::from([asked.work]);
-            if let Work::CacheRead { decoded, .. } = asked.work {
+            if let Work::CacheRead { bytes, decoded, .. } = asked.work {
+                chain.push_back(Work::Transfer { bytes });
                 chain.push_back(Work::Decompress { bytes: decoded });
             }
             chains.push(chain);
@@ -281,7 +287,7 @@ fn simulate(
             let asked = ask(step)?;
             passed += 1;
             if passed > warm_requests {
-                return Ok(Some(Next { time_ns: step.time_ms * 1_000_000, kind: step.op, asked }));
+                return Ok(Some(Next { time_ns: step.time_us * 1000, kind: step.op, asked }));
             }
         }
         Ok(None)

@@ -10,13 +10,13 @@ pub struct Latencies {
     pub count: u64,
     /// Their mean.
     pub mean_us: f64,
-    /// Half are below.
+    /// Half are not above (nearest rank, as the next).
     pub p50_us: f64,
-    /// Nine of ten are below.
+    /// Nine of ten are not above.
     pub p90_us: f64,
-    /// 99 of 100 are below.
+    /// 99 of 100 are not above.
     pub p99_us: f64,
-    /// 999 of 1000 are below.
+    /// 999 of 1000 are not above.
     pub p999_us: f64,
 }
 
@@ -58,8 +58,11 @@ pub(super) struct Recorder {
 
 fn latencies(mut all: Vec<u64>) -> Latencies {
     all.sort_unstable();
-    let Some(last) = all.len().checked_sub(1) else { return Latencies::default() };
-    let at = |thousandths: usize| all[last * thousandths / 1000] as f64 / 1000.0;
+    if all.is_empty() {
+        return Latencies::default();
+    }
+    // Nearest rank: the smallest time that so many of all are not above.
+    let at = |thousandths: usize| all[(all.len() * thousandths).div_ceil(1000) - 1] as f64 / 1000.0;
     Latencies {
         count: u64_from_usize(all.len()),
         mean_us: all.iter().map(|ns| *ns as f64).sum::<f64>() / all.len() as f64 / 1000.0,
@@ -93,5 +96,23 @@ impl Recorder {
             reads: latencies(self.reads),
             writes: latencies(self.writes),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_percentile_is_a_time_that_so_many_are_not_above() {
+        let of = |count: u64| latencies((1..=count).rev().map(|us| us * 1000).collect());
+        let hundred = of(100);
+        assert_eq!(
+            (hundred.p50_us, hundred.p90_us, hundred.p99_us, hundred.p999_us),
+            (50.0, 90.0, 99.0, 100.0)
+        );
+        let three = of(3);
+        assert_eq!((three.p50_us, three.p90_us, three.mean_us), (2.0, 3.0, 2.0));
+        assert_eq!(of(0), Latencies::default());
     }
 }

@@ -14,12 +14,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Time passes without foreground work until `now`.
-    fn rest(&mut self, now: u64) {
-        if now > self.free_at {
+    /// Time passes without foreground work until `now`; whether there was any such time.
+    fn rest(&mut self, now: u64) -> bool {
+        let is_idle = now > self.free_at;
+        if is_idle {
             self.owed = self.owed.saturating_sub(now - self.free_at);
             self.free_at = now;
         }
+        is_idle
     }
 
     /// When it would begin something new.
@@ -34,8 +36,8 @@ impl Server {
 
     /// Work that somebody waits for: when it is done.
     pub(super) fn serve(&mut self, now: u64, ns: u64) -> u64 {
-        self.rest(now);
-        if self.owed > 0 {
+        // A piece is under way only if there was time to begin it; foreground work that is in line goes first.
+        if self.rest(now) && self.owed > 0 {
             let under_way = self.piece.min(self.owed) / 2;
             self.owed -= under_way;
             self.free_at += under_way;
@@ -69,5 +71,8 @@ mod tests {
         assert_eq!(server.settled_at(), 350);
         assert_eq!(server.serve(1000, 50), 1050, "what was owed is long done");
         assert_eq!(server.busy, 300);
+        server.owe(1050, 100);
+        assert_eq!(server.serve(1050, 50), 1100, "there was no time to begin a piece");
+        assert_eq!(server.serve(1080, 50), 1150, "and those in line go before it");
     }
 }

@@ -10,13 +10,36 @@ use crate::content::BLOCK_BYTES;
 /// Something that takes time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
-    OriginRead { place: u64, bytes: u64 },
-    OriginWrite { place: u64, bytes: u64 },
-    CacheRead { place: u64, bytes: u64, decoded: u64 },
-    CacheWrite { place: u64, bytes: u64 },
-    Hash { bytes: u64 },
-    Compress { bytes: u64 },
-    Decompress { bytes: u64 },
+    OriginRead {
+        place: u64,
+        bytes: u64,
+    },
+    OriginWrite {
+        place: u64,
+        bytes: u64,
+    },
+    CacheRead {
+        place: u64,
+        bytes: u64,
+        decoded: u64,
+    },
+    /// What the cache device has read goes to the host.
+    Transfer {
+        bytes: u64,
+    },
+    CacheWrite {
+        place: u64,
+        bytes: u64,
+    },
+    Hash {
+        bytes: u64,
+    },
+    Compress {
+        bytes: u64,
+    },
+    Decompress {
+        bytes: u64,
+    },
     Request,
 }
 
