@@ -5,9 +5,10 @@
 //! that there are as many. Reads that the sample has too few or too many of are taken for hits, as SHARDS-adj does:
 //! they are those of the few extents that are read most.
 //!
-//! Units are written as extents come, so that a sample writes its share of them. Journal, checkpoints and region maps are
-//! written as time passes and as places become busy, of which a sample has nearly all: theirs are taken as they are. Of two
-//! traces, samples of 6 to 30 % wrote 0.45 to 0.95 times what the whole did; scaled like units, it would be 3 to 10 times.
+//! Units are written as extents come, so that a sample writes its share of them. Journal, checkpoints and region maps
+//! are written as time passes and as places become busy, of which a sample has nearly all: theirs are taken as they
+//! are. Of two traces, samples of 6 to 30 % wrote 0.45 to 0.95 times what the whole did; scaled like units, it would be
+//! 3 to 10 times.
 
 use zc_config::{Compression, Config};
 use zc_core::limits::WEU_BYTES_MIN;

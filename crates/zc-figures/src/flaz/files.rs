@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use zc_core::Codec;
+use zc_core::{Codec, u64_from_usize};
 use zc_reduce::Reducer;
+use zc_replay::time::profile::CpuProfile;
 
 use super::hits::ZLIB;
 use crate::{Axis, Chart, Context, Figure, FigureError, Outcome};
@@ -187,13 +188,19 @@ fn run_blocks(context: &Context) -> Result<Outcome, FigureError> {
     // What compresses: FlaZ sees less than 2 % that does not.
     let all = sums[..4].iter().fold((0, 0, 0), |sum, s| (sum.0 + s.raw, sum.1 + s.lz4, sum.2 + s.zlib));
     let [lz4, zlib] = [all.1, all.2].map(|size| 100.0 - percent(size, all.0));
-    let row = |name: &str, compress: &str, decompress: &str, saved: f64| {
-        vec![name.to_owned(), compress.to_owned(), decompress.to_owned(), format!("{saved:.1}")]
+    let times = |codec| {
+        let us = |ns: u64| format!("{:.1}", ns as f64 / 1000.0);
+        let (cpu, bytes) = (CpuProfile::measured(1), u64_from_usize(BLOCK_BYTES));
+        [us(cpu.compress_ns(codec, bytes)), us(cpu.decompress_ns(codec, bytes))]
     };
-    let rows = vec![row("lz4", "4.7", "1.5", lz4), row("zlib -6", "44", "7.3", zlib)];
+    let (of_lz4, of_zlib) = (times(Codec::Lz4), times(Codec::Zlib(6)));
+    let row = |name: &str, [compress, decompress]: &[String; 2], saved: f64| {
+        vec![name.to_owned(), compress.clone(), decompress.clone(), format!("{saved:.1}")]
+    };
+    let rows = vec![row("lz4", &of_lz4, lz4), row("zlib -6", &of_zlib, zlib)];
     outcome.table("A block of 4 KiB", &["codec", "compress us", "decompress us", "saved %"], rows);
     outcome.shape(zlib > lz4, "zlib saves more than lz4", format!("{zlib:.1} > {lz4:.1} %"));
-    outcome.beside("flaz.t2.lzo", format!("lz4 4.7|1.5|{lz4:.0}"));
-    outcome.beside("flaz.t2.zlib", format!("44|7.3|{zlib:.0}"));
+    outcome.beside("flaz.t2.lzo", format!("lz4 {}|{lz4:.0}", of_lz4.join("|")));
+    outcome.beside("flaz.t2.zlib", format!("{}|{zlib:.0}", of_zlib.join("|")));
     Ok(outcome)
 }

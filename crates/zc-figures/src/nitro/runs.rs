@@ -72,9 +72,21 @@ impl Variant {
         timing: &Timing,
         warm_requests: u64,
     ) -> Result<TimeReport, FigureError> {
+        Ok(self.hits_and_time(trace, unit_bytes, timing, warm_requests)?.1)
+    }
+
+    /// The same, with the share of reads that hit.
+    pub(crate) fn hits_and_time(
+        &self,
+        trace: &Trace,
+        unit_bytes: u64,
+        timing: &Timing,
+        warm_requests: u64,
+    ) -> Result<(f64, TimeReport), FigureError> {
         let size = CacheSize::Units(unit_bytes);
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
-        Ok(time::run(trace, &self.config()?, replay, timing)?.1)
+        let (report, time) = time::run(trace, &self.config()?, replay, timing)?;
+        Ok((report.read_hit_ratio(), time))
     }
 
     /// Replays a trace through so many bytes of units.

@@ -13,8 +13,9 @@
 
 mod store;
 
+use std::collections::BTreeMap;
+
 use zc_core::{Codec, Map, usize_from_u32, usize_from_u64};
-use zc_policy::{Kind, Policy};
 use zc_trace::Op;
 
 use crate::content::{BLOCK_BYTES, ContentId};
@@ -96,12 +97,44 @@ struct Line {
     valid: bool,
 }
 
+/// Pages of metadata in DRAM, the least recently used out first (4.7).
+struct MetadataCache {
+    pages_max: usize,
+    uses: u64,
+    /// When a page was used last, and whether it was changed since it came.
+    pages: Map<u64, (u64, bool)>,
+    by_use: BTreeMap<u64, u64>,
+}
+
+impl MetadataCache {
+    fn new(pages_max: usize) -> Self {
+        Self { pages_max, uses: 0, pages: Map::default(), by_use: BTreeMap::new() }
+    }
+
+    /// Operations of the device: the page comes in if it was not here, and one that was changed goes out for it.
+    fn access(&mut self, page: u64, changes: bool) -> u64 {
+        self.uses += 1;
+        let before = self.pages.insert(page, (self.uses, changes));
+        self.by_use.insert(self.uses, page);
+        if let Some((used, changed)) = before {
+            self.by_use.remove(&used);
+            self.pages.insert(page, (self.uses, changed || changes));
+            return 0;
+        }
+        if self.pages.len() <= self.pages_max {
+            return 1;
+        }
+        let oldest = self.by_use.pop_first().and_then(|(_, page)| self.pages.remove(&page));
+        1 + u64::from(oldest.is_some_and(|(_, changed)| changed))
+    }
+}
+
 struct Cache<'a> {
     trace: &'a Trace,
     settings: Settings,
     lines: Vec<Line>,
     store: Option<Store>,
-    metadata: Option<Box<dyn Policy>>,
+    metadata: Option<MetadataCache>,
     held: Map<u64, ContentId>,
     outcome: Outcome,
 }
@@ -137,7 +170,7 @@ impl<'a> Cache<'a> {
             settings,
             lines: vec![Line { block: 0, valid: false }; count],
             store: compressed.then(|| Store::new(settings.device_bytes, settings.packing, count)),
-            metadata: pages.map(|pages| Kind::Lru.build(pages, Vec::new)),
+            metadata: pages.map(MetadataCache::new),
             held: Map::default(),
             outcome: Outcome::default(),
         }
@@ -179,21 +212,19 @@ impl<'a> Cache<'a> {
         }
     }
 
-    /// Direct-mapped: the line of a block. Also reads its metadata.
-    fn line(&mut self, block: u64) -> usize {
+    /// Direct-mapped: the line of a block, whose metadata are looked at or changed.
+    fn line(&mut self, block: u64, changes: bool) -> usize {
         let at = block % zc_core::u64_from_usize(self.lines.len());
-        if let Some(metadata) = &mut self.metadata
-            && !metadata.access(at * METADATA_PER_LINE / METADATA_PAGE_BYTES)
-        {
-            // The page comes in, another that was changed goes out.
-            self.outcome.metadata_operations += 2;
+        if let Some(metadata) = &mut self.metadata {
+            self.outcome.metadata_operations +=
+                metadata.access(at * METADATA_PER_LINE / METADATA_PAGE_BYTES, changes);
         }
         usize_from_u64(at)
     }
 
     fn read(&mut self, block: u64) {
         self.outcome.reads += 1;
-        let at = self.line(block);
+        let at = self.line(block, false);
         let line = self.lines[at];
         if !(line.valid && line.block == block) {
             return self.put(block);
@@ -207,7 +238,7 @@ impl<'a> Cache<'a> {
 
     /// A fill or a write through: whatever the line held is gone.
     fn put(&mut self, block: u64) {
-        let at = self.line(block);
+        let at = self.line(block, true);
         let unknown = ContentId::unique(u32::try_from(block % (1 << 31)).unwrap_or(0));
         let content = self.held.get(&block).or_else(|| self.trace.initial.get(&block)).copied();
         self.outcome.put_bytes += u64::from(BLOCK_BYTES);
@@ -229,7 +260,7 @@ impl<'a> Cache<'a> {
     }
 
     fn drop_block(&mut self, block: u64) {
-        let at = self.line(block);
+        let at = self.line(block, true);
         if self.lines[at].valid && self.lines[at].block == block {
             self.lines[at].valid = false;
             self.store.iter_mut().for_each(|store| store.forget(at));

@@ -84,6 +84,8 @@ struct Frame {
     live: u32,
     open: bool,
     since_ms: u64,
+    /// The last time that a block was appended or read, in the order of those.
+    used_at: u64,
 }
 
 /// Frames on the device and in the buffer.
@@ -97,6 +99,7 @@ pub(super) struct Store {
     /// Open frames by free space; the last used stands last.
     buckets: Vec<Vec<u32>>,
     open: usize,
+    uses: u64,
     /// Frames in DRAM after a read.
     recent: Box<dyn Policy>,
     hand: u32,
@@ -121,6 +124,7 @@ impl Store {
             place: vec![NONE; lines],
             buckets: vec![Vec::new(); usize_from_u32(BUCKETS)],
             open: 0,
+            uses: 0,
             recent: Kind::Lru.build(packing.buffer_frames.max(1), Vec::new),
             hand: 0,
             active: false,
@@ -175,11 +179,17 @@ impl Store {
         if frame == NONE {
             return;
         }
+        self.touch(frame);
         if self.recent.access(u64::from(frame)) || self.frame(frame).open {
             self.frames.buffered += 1;
         } else {
             self.frames.read += 1;
         }
+    }
+
+    fn touch(&mut self, frame: u32) {
+        self.uses += 1;
+        self.frame_mut(frame).used_at = self.uses;
     }
 
     /// The line's block is dead.
@@ -209,6 +219,7 @@ impl Store {
         frame.blocks.push((key, bytes));
         frame.used += bytes;
         frame.live += 1;
+        self.touch(number);
         let left = self.room(self.frame(number).used);
         let after = self.bucket(left);
         if left < FULL_BYTES {
@@ -228,9 +239,9 @@ impl Store {
             return Some(*number);
         }
         if self.open >= self.packing.buffer_frames.max(1) {
-            // The fullest makes room.
-            let fullest = self.buckets.iter().find_map(|bucket| bucket.first().copied());
-            fullest.into_iter().for_each(|number| self.close(number));
+            let open = self.buckets.iter().flatten().copied();
+            let least_recent = open.min_by_key(|number| self.frame(*number).used_at);
+            least_recent.into_iter().for_each(|number| self.close(number));
         }
         let number = self.free.pop_front()?;
         let since_ms = self.now_ms;

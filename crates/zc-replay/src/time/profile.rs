@@ -118,7 +118,7 @@ const SSD_NVME: SsdProfile = SsdProfile {
 
 /// All profiles.
 pub const PROFILES: [Profile; 5] = [
-    Profile { name: "hdd", disk: DISK_7200, ssd: SSD_NVME, cpu: CpuProfile { cores: 2, slowness: 1.0 } },
+    Profile { name: "hdd", disk: DISK_7200, ssd: SSD_NVME, cpu: CpuProfile::measured(2) },
     Profile {
         name: "flaz-1d1s",
         disk: DISK_7200,
@@ -176,6 +176,12 @@ const HASH_PER_KIB: u64 = 219;
 const REQUEST_NS: u64 = 4000;
 
 impl CpuProfile {
+    /// So many cores of the kind that was measured.
+    #[must_use]
+    pub const fn measured(cores: u32) -> Self {
+        Self { cores, slowness: 1.0 }
+    }
+
     fn scaled(&self, ns: u64) -> u64 {
         #[expect(
             clippy::cast_possible_truncation,

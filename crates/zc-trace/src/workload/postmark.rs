@@ -8,7 +8,7 @@
 //! Not from it: the pool is there when the trace begins, and stays when it ends; data reach the volume at once,
 //! metadata every 800 pairs, with which some 30 % of writes are metadata, as Lee et al. (BlueZIP, IEEE Transactions on
 //! Consumer Electronics, 2011) say of PostMark. An append reads the block that it goes on in. Other sizes are in use,
-//! too: FlaZ (Klonatos et al., section 3.2) has 150 files of 10 to 100 MB, accesses of 64 KiB and 35 % reads.
+//! too: FlaZ (Makatos et al., section 3.2) has 150 files of 10 to 100 MB, accesses of 64 KiB and 35 % reads.
 //!
 //! Invariants: a pool that has no file left gets one; when there is no room for another, one goes.
 
