@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use zc_core::units::ByteSize;
 
 use crate::record::Record;
-use crate::units::parse_size;
 
 /// Where a daemon with the default configuration listens.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
@@ -126,24 +126,24 @@ pub(crate) struct FormatArgs {
     /// Cache file or device; a missing file is created with `--size`.
     pub(crate) path: PathBuf,
     /// Bytes to use, such as "10 GiB"; default is the size of what is there.
-    #[arg(long, value_parser = parse_size)]
-    pub(crate) size: Option<u64>,
+    #[arg(long)]
+    pub(crate) size: Option<ByteSize>,
     /// Keep the journal in this file or on this device; what is there is lost, too.
     #[arg(long, value_name = "PATH")]
     pub(crate) journal: Option<PathBuf>,
     /// Size of a journal file that does not exist yet; default is 1/256 of the cache.
-    #[arg(long, value_parser = parse_size, requires = "journal")]
-    pub(crate) journal_size: Option<u64>,
+    #[arg(long, requires = "journal")]
+    pub(crate) journal_size: Option<ByteSize>,
     /// Size of a write-evict unit, a power of two from 32 KiB to 4 MiB.
-    #[arg(long, value_parser = parse_size, default_value = "2 MiB")]
-    pub(crate) weu_size: u64,
+    #[arg(long, default_value = "2 MiB")]
+    pub(crate) weu_size: ByteSize,
     /// Size of an extent, a power of two from 4 KiB to 128 KiB.
-    #[arg(long, value_parser = parse_size, default_value = "8 KiB")]
-    pub(crate) extent_size: u64,
+    #[arg(long, default_value = "8 KiB")]
+    pub(crate) extent_size: ByteSize,
     /// Write-evict units begin at multiples of this, such as the erase block; default is what the device discards at
     /// least at once.
-    #[arg(long, value_parser = parse_size)]
-    pub(crate) align: Option<u64>,
+    #[arg(long)]
+    pub(crate) align: Option<ByteSize>,
     /// Fingerprint function.
     #[arg(long, value_enum, default_value = "blake3")]
     pub(crate) fingerprint: Fingerprint,
@@ -229,8 +229,8 @@ pub(crate) enum Online {
         /// Name of the volume.
         volume: String,
         /// Make the origin, a file, so long first. Volumes only grow.
-        #[arg(long, value_parser = parse_size)]
-        size: Option<u64>,
+        #[arg(long)]
+        size: Option<ByteSize>,
         #[command(flatten)]
         daemon: Daemon,
     },
@@ -325,7 +325,10 @@ mod tests {
         let cli =
             Cli::try_parse_from(["zcctl", "format", "x", "--size", "3 GiB", "--weu-size", "512K"]).unwrap();
         let Command::Format(args) = cli.command else { panic!("format") };
-        assert_eq!((args.size, args.weu_size, args.extent_size), (Some(3 << 30), 512 << 10, 8 << 10));
+        assert_eq!(
+            (args.size, args.weu_size, args.extent_size),
+            (Some(ByteSize(3 << 30)), ByteSize(512 << 10), ByteSize(8 << 10))
+        );
         // A slot is needed.
         Cli::try_parse_from(["zcctl", "dump", "weu", "x"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "set-mode", "a", "write-behind"]).unwrap_err();

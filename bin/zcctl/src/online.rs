@@ -58,7 +58,9 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             };
             one(daemon, &request, done, out)?;
         }
-        Online::Resize { volume, size, daemon } => return resize(volume, *size, daemon, out),
+        Online::Resize { volume, size, daemon } => {
+            return resize(volume, size.map(|size| size.0), daemon, out);
+        }
         Online::Attach { volume, nbd: true, daemon, .. } => return nbd::attach(volume, daemon, out),
         Online::Attach { volume, daemon, .. } => {
             let done = |answer: &Value, out: &mut dyn Write| {

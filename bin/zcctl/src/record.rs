@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use zc_core::units::{ByteSize, Millis};
 
 use crate::cli::Daemon;
 use crate::online::one;
 use crate::text;
-use crate::units::{count, duration, parse_duration_ms, parse_size, size};
+use crate::units::{count, duration, size};
 
 /// Recordings.
 #[derive(Debug, Subcommand)]
@@ -43,11 +44,11 @@ pub(crate) struct StartArgs {
     #[arg(long)]
     share: Option<String>,
     /// End when the file has so many bytes.
-    #[arg(long, value_parser = parse_size, default_value = "1 GiB")]
-    max_bytes: u64,
+    #[arg(long, default_value = "1 GiB")]
+    max_bytes: ByteSize,
     /// End after this time, such as 90s, 10min or 1h.
-    #[arg(long, value_parser = parse_duration_ms, value_name = "TIME")]
-    duration: Option<u64>,
+    #[arg(long, value_name = "TIME")]
+    duration: Option<Millis>,
     #[command(flatten)]
     daemon: Daemon,
 }
@@ -58,7 +59,7 @@ pub(crate) fn run(command: &Record, out: &mut dyn Write) -> anyhow::Result<ExitC
             let path = std::path::absolute(&args.to).context("cannot tell where the file is to be")?;
             let request = json!({
                 "cmd": "record-start", "volume": args.volume, "path": path, "share": args.share,
-                "max_bytes": args.max_bytes, "duration_ms": args.duration,
+                "max_bytes": args.max_bytes.0, "duration_ms": args.duration.map(|duration| duration.0),
             });
             let begun = |answer: &Value, out: &mut dyn Write| {
                 let (volume, path) = (&args.volume, answer["path"].as_str().unwrap_or("-"));

@@ -1,46 +1,9 @@
 //! Numbers for people: sizes in binary units, counts with separators, times.
 //!
-//! Invariant: parsing is exact or an error; showing rounds to three digits or more. What it does not do: locales.
+//! Invariant: what is shown is rounded to three digits or more. What it does not do: locales; reading, and showing
+//! exactly, which are [`zc_core::units`].
 
 const UNITS: [(&str, u32); 5] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50)];
-
-/// Parses "4096", "8 KiB", "2M", "10GiB".
-///
-/// # Errors
-/// One sentence on what is expected.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = unit.trim();
-    let shift = if unit.is_empty() || unit == "B" {
-        Some(0)
-    } else {
-        UNITS.iter().find(|(name, _)| unit == *name || Some(unit) == name.get(..1)).map(|(_, shift)| *shift)
-    };
-    let value: Option<u64> = number.parse().ok();
-    value
-        .zip(shift)
-        .and_then(|(value, shift)| value.checked_mul(1 << shift))
-        .ok_or_else(|| format!("\"{text}\" is no size; write bytes, or such as 512 KiB, 2 MiB, 10 GiB"))
-}
-
-/// Parses "500ms", "90 s", "10min", "1h", "2d" as milliseconds.
-///
-/// # Errors
-/// One sentence on what is expected.
-pub(crate) fn parse_duration_ms(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let units = [("ms", 1), ("s", 1000), ("min", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
-    let unit = units.iter().find(|(name, _)| unit.trim() == *name);
-    let value: Option<u64> = number.parse().ok();
-    value
-        .zip(unit)
-        .and_then(|(value, (_, ms))| value.checked_mul(*ms))
-        .ok_or_else(|| format!("\"{text}\" is no time; write such as 500 ms, 90 s, 10 min, 1 h or 2 d"))
-}
 
 /// Tenths of a unit, rounded down, without floating point.
 fn tenths(value: u64, shift: u32) -> (u64, u64) {
@@ -103,29 +66,6 @@ pub(crate) fn duration(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_are_parsed_or_refused() {
-        for (text, bytes) in [("0", 0), ("4096", 4096), ("8 KiB", 8192), ("2M", 2 << 20), (" 7GiB ", 7 << 30)]
-        {
-            assert_eq!(parse_size(text), Ok(bytes), "{text}");
-        }
-        for text in ["", "K", "1.5 GiB", "8 kb", "-1", "99999999 PiB"] {
-            assert!(parse_size(text).is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn times_are_parsed_or_refused() {
-        for (text, ms) in
-            [("500ms", 500), ("90 s", 90_000), ("10min", 600_000), (" 2 h", 7_200_000), ("1d", 86_400_000)]
-        {
-            assert_eq!(parse_duration_ms(text), Ok(ms), "{text}");
-        }
-        for text in ["", "10", "s", "1.5 h", "-1 s", "10 m", "999999999999999 d"] {
-            assert!(parse_duration_ms(text).is_err(), "{text}");
-        }
-    }
 
     #[test]
     fn numbers_are_shown() {

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
+use zc_core::units::ByteSize;
 use zc_policy::{CAPACITY_MAX, Kind};
 use zc_replay::plain::{self, Outcome};
 use zc_trace::{Format, Options, Reader};
 
 use crate::say::{self, say};
 use crate::settings::{RatioArgs, Setting};
-use crate::size::{Share, Size};
+use crate::size::{Share, extent_bytes};
 use crate::{run_cache, run_flaz};
 
 /// How the model of the SSD maps pages.
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     pub(crate) overbooking: f64,
     /// With --flaz: size of its frames, which it calls extents, a power of two from 8 KiB
     #[arg(long, value_name = "SIZE", default_value = "32K", requires = "flaz")]
-    pub(crate) frame_size: Size,
+    pub(crate) frame_size: ByteSize,
     /// With a policy: capacity in extents
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cache_extents: Option<usize>,
@@ -70,7 +71,7 @@ pub(crate) struct Args {
     pub(crate) cache_share: Option<Share>,
     /// With a policy: size of an extent, a power of two from 4 KiB
     #[arg(long, value_name = "SIZE", default_value = "4K", conflicts_with_all = ["config", "flaz"])]
-    extent_size: Size,
+    extent_size: ByteSize,
     /// Drive the cache manager itself, under this configuration of the daemon; files that it names are not looked at
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -166,7 +167,7 @@ fn capacity(args: &Args, extent_bytes: u32) -> anyhow::Result<usize> {
 }
 
 fn print(args: &Args, policy: Kind) -> anyhow::Result<()> {
-    let extent_bytes = args.extent_size.extent_bytes()?;
+    let extent_bytes = extent_bytes(args.extent_size)?;
     let shown = || args.trace.display().to_string();
     let capacity = capacity(args, extent_bytes).with_context(shown)?;
     let mut reader = open(args).with_context(shown)?;

@@ -1,44 +1,23 @@
-//! Sizes and shares on the command line: `4K`, `2M`, `10%`.
+//! What the command line has beyond [`zc_core::units`]: sizes of extents, and shares with a fraction, `12.5%`, that may be
+//! above 100 %.
 
 use std::str::FromStr;
 
 use anyhow::{Context as _, bail};
-use zc_core::limits::EXTENT_BYTES_MAX;
-use zc_replay::EXTENT_BYTES_MIN;
+use zc_core::limits::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
+use zc_core::units::ByteSize;
 
-/// A size in bytes; K, M, G, T are powers of 1024, with or without `iB`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size(pub(crate) u64);
-
-impl FromStr for Size {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> anyhow::Result<Self> {
-        let text = text.trim();
-        let units = [('K', 10), ('M', 20), ('G', 30), ('T', 40)];
-        let plain = text.strip_suffix("iB").unwrap_or(text);
-        let of = |(unit, shift): &(char, u32)| plain.strip_suffix(*unit).map(|number| (number, *shift));
-        let (number, shift) = units.iter().find_map(of).unwrap_or((text, 0));
-        let number: u64 = number.trim().parse().with_context(|| {
-            format!("\"{text}\" is no size: it must be a number, with K, M, G or T behind it")
-        })?;
-        let bytes = number.checked_mul(1 << shift).with_context(|| format!("\"{text}\" is out of range"))?;
-        Ok(Self(bytes))
-    }
-}
-
-impl Size {
-    /// As the size of an extent.
-    pub(crate) fn extent_bytes(self) -> anyhow::Result<u32> {
-        let range = EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX;
-        match u32::try_from(self.0) {
-            Ok(bytes) if bytes.is_power_of_two() && range.contains(&bytes) => Ok(bytes),
-            _ => bail!(
-                "an extent must have 4 KiB to {} KiB, a power of two, not {} bytes",
-                EXTENT_BYTES_MAX / 1024,
-                self.0
-            ),
+/// A size as that of an extent.
+pub(crate) fn extent_bytes(size: ByteSize) -> anyhow::Result<u32> {
+    match u32::try_from(size.0) {
+        Ok(bytes) if bytes.is_power_of_two() && (EXTENT_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&bytes) => {
+            Ok(bytes)
         }
+        _ => bail!(
+            "an extent must have {} to {}, a power of two, not {size}",
+            ByteSize(EXTENT_BYTES_MIN.into()),
+            ByteSize(EXTENT_BYTES_MAX.into())
+        ),
     }
 }
 
@@ -83,16 +62,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_shares_are_read() {
-        let bytes = |text: &str| text.parse::<Size>().map(|size| size.0).ok();
-        assert_eq!(bytes("4096"), Some(4096));
-        assert_eq!((bytes("4K"), bytes("8 KiB"), bytes("2M")), (Some(4096), Some(8192), Some(2 << 20)));
-        for wrong in ["K", "1X", "99999999T", "2MMM", "1KB", "4iB"] {
-            assert_eq!(bytes(wrong), None, "{wrong}");
-        }
-        assert_eq!("8K".parse::<Size>().unwrap().extent_bytes().unwrap(), 8192);
-        for wrong in ["2K", "12K", "1M"] {
-            wrong.parse::<Size>().unwrap().extent_bytes().unwrap_err();
+    fn extents_and_shares_are_read() {
+        assert_eq!(extent_bytes(ByteSize(8192)).unwrap(), 8192);
+        for wrong in [2 << 10, 12 << 10, 1 << 20, 1 << 40] {
+            extent_bytes(ByteSize(wrong)).unwrap_err();
         }
         assert_eq!("12.5%".parse::<Share>().unwrap().of(1000), 125);
         for wrong in ["10", "0%", "-1%", "x%", "NaN%"] {

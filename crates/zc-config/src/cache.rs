@@ -6,11 +6,11 @@ use zc_core::limits::{
     ACTIVE_REGIONS_DEFAULT, EXTENT_BYTES_DEFAULT, EXTENT_BYTES_MAX, EXTENT_BYTES_MIN, WEU_BYTES_DEFAULT,
     WEU_BYTES_MAX, WEU_BYTES_MIN,
 };
+use zc_core::units::{ByteSize, Percent};
 
 use crate::limits;
 use crate::model::{CacheConfig, Compression, Fingerprint, Packer, Policy, RegionSize};
 use crate::section::{Section, shown, whole};
-use crate::units::{ByteSize, Percent};
 
 const DEFAULT_STATE_DIR: &str = "/var/lib/zcached";
 const MIB: u32 = 1 << 20;
@@ -144,8 +144,9 @@ fn region_size(section: &mut Section<'_, '_>) -> RegionSize {
     if text == Some("auto") {
         return RegionSize::Auto;
     }
-    let bytes =
-        text.and_then(|text| ByteSize::parse(text).map(|size| size.0)).or_else(|| whole(value.get_ref()));
+    let bytes = text
+        .and_then(|text| text.parse().ok().map(|ByteSize(bytes)| bytes))
+        .or_else(|| whole(value.get_ref()));
     if let Some(bytes) = bytes.filter(|b| b.is_power_of_two() && limits::REGION_BYTES.contains(b)) {
         return RegionSize::Bytes(bytes);
     }

@@ -23,7 +23,6 @@ mod resolve;
 mod section;
 mod service;
 mod show;
-mod units;
 mod volume;
 
 pub use address::{AddressRange, NotARange};
@@ -34,12 +33,12 @@ pub use model::{
     OnCacheLoss, Packer, Policy, RegionSize, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
-pub use units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
 
 use std::io::Read as _;
 use std::path::Path;
 
 use toml::de::DeTable;
+use zc_core::units::ByteSize;
 
 /// One mistake in a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

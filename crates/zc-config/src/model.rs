@@ -6,9 +6,10 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use zc_core::units::SizeOrShare;
+
 use crate::address::AddressRange;
 use crate::places::Places;
-use crate::units::SizeOrShare;
 
 /// An enum whose variants are words of the configuration.
 macro_rules! words {

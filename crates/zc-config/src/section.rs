@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use zc_core::units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
 
 use crate::address::AddressRange;
 use crate::limits;
-use crate::units::{ByteSize, Micros, Millis, Percent, SizeOrShare};
 
 /// A mistake: where in the text, in bytes, and what.
 #[derive(Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl<'t, 's> Section<'t, 's> {
 
     /// A size, if there is one.
     pub(crate) fn size(&mut self, key: &'static str, range: &RangeInclusive<u64>) -> Option<u64> {
-        let size = self.read(key, "a size such as \"8 KiB\"", byte_size)?;
+        let size = self.read(key, ByteSize::EXPECTED, byte_size)?;
         self.in_range(key, size.at, ByteSize(size.value), &ByteSize(*range.start()), &ByteSize(*range.end()))
             .map(|size| size.0)
     }
@@ -178,7 +178,7 @@ impl<'t, 's> Section<'t, 's> {
     /// A size that is a power of two.
     pub(crate) fn power_of_two(&mut self, key: &'static str, default: u32, low: u32, high: u32) -> At<u32> {
         let default = At { at: self.at, value: default };
-        let Some(size) = self.read(key, "a size such as \"8 KiB\"", byte_size) else { return default };
+        let Some(size) = self.read(key, ByteSize::EXPECTED, byte_size) else { return default };
         let fits = u32::try_from(size.value).ok();
         let Some(value) = fits.filter(|bytes| bytes.is_power_of_two() && (low..=high).contains(bytes)) else {
             let (bytes, low, high) = (ByteSize(size.value), ByteSize(low.into()), ByteSize(high.into()));
@@ -198,9 +198,8 @@ impl<'t, 's> Section<'t, 's> {
         key: &'static str,
         range: &RangeInclusive<u64>,
     ) -> Option<SizeOrShare> {
-        let expected = "a size such as \"10 GiB\" or a share such as \"5 %\"";
-        let size = self.read(key, expected, |value| match value {
-            DeValue::String(text) => SizeOrShare::parse(text),
+        let size = self.read(key, SizeOrShare::EXPECTED, |value| match value {
+            DeValue::String(text) => text.parse().ok(),
             other => whole(other).map(SizeOrShare::Bytes),
         })?;
         match size.value {
@@ -219,8 +218,8 @@ impl<'t, 's> Section<'t, 's> {
 
     /// A share from 0 % to 100 %.
     pub(crate) fn percent(&mut self, key: &'static str, default: u8) -> u8 {
-        let share = self.read(key, "a share from \"0 %\" to \"100 %\"", |value| match value {
-            DeValue::String(text) => Percent::parse(text),
+        let share = self.read(key, Percent::EXPECTED, |value| match value {
+            DeValue::String(text) => text.parse().ok(),
             other => whole(other).and_then(Percent::new),
         });
         share.map_or(default, |share| share.value.0)
@@ -240,8 +239,8 @@ impl<'t, 's> Section<'t, 's> {
 
     /// A duration in milliseconds.
     pub(crate) fn duration(&mut self, key: &'static str, default: u64, range: &RangeInclusive<u64>) -> u64 {
-        let expected = "a duration such as \"30 s\" or \"500 ms\"";
-        let Some(time) = self.read(key, expected, |value| Millis::parse(value.as_str()?)) else {
+        let Some(time) = self.read(key, Millis::EXPECTED, |value| value.as_str()?.parse::<Millis>().ok())
+        else {
             return default;
         };
         let (low, high) = (Millis(*range.start()), Millis(*range.end()));
@@ -255,8 +254,8 @@ impl<'t, 's> Section<'t, 's> {
         default: u32,
         range: &RangeInclusive<u32>,
     ) -> u32 {
-        let expected = "a duration such as \"100 us\"";
-        let Some(time) = self.read(key, expected, |value| Micros::parse(value.as_str()?)) else {
+        let Some(time) = self.read(key, Micros::EXPECTED, |value| value.as_str()?.parse::<Micros>().ok())
+        else {
             return default;
         };
         let (low, high) = (Micros((*range.start()).into()), Micros((*range.end()).into()));
@@ -401,7 +400,7 @@ pub(crate) fn whole(value: &DeValue<'_>) -> Option<u64> {
 
 fn byte_size(value: &DeValue<'_>) -> Option<u64> {
     match value {
-        DeValue::String(text) => ByteSize::parse(text).map(|size| size.0),
+        DeValue::String(text) => text.parse().ok().map(|ByteSize(bytes)| bytes),
         other => whole(other),
     }
 }

@@ -4,7 +4,8 @@
 use core::fmt::Write as _;
 use std::path::Path;
 
-use crate::units::{ByteSize, Micros, Millis, Percent};
+use zc_core::units::{ByteSize, Micros, Millis, Percent};
+
 use crate::{Compression, Config, RegionSize, VolumeConfig};
 
 /// A key and its value in TOML.

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use zc_config::{
-    Ack, Admission, Compression, Config, LIVE, Mode, RegionSize, SizeOrShare, canonical_conflicts, diff_live,
+    Ack, Admission, Compression, Config, LIVE, Mode, RegionSize, canonical_conflicts, diff_live,
 };
+use zc_core::units::SizeOrShare;
 
 const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
 
@@ -121,6 +122,8 @@ fn the_effective_file_reads_back() {
     assert_eq!((config.cache.dirty_high_percent, config.cache.dirty_low_percent), (80, 80));
     assert_eq!((config.cache.destage_bytes_per_s, config.cache.poll_max_us), (20 << 20, 150));
     assert_eq!((config.volumes[0].ack, config.volumes[0].max_dirty_age_ms), (Some(Ack::Durable), 90_000));
+    let short = strange.replace("size = \"5 %\"", "size = \"3G\"");
+    assert_eq!(parse(&short).cache.size, Some(SizeOrShare::Bytes(3 << 30)));
     let listed = strange.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
     assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.volumes[0].nbd.description, "tab\tand 'quotes'");

@@ -15,6 +15,7 @@ pub mod limits;
 mod map;
 mod reduced;
 mod sectors;
+pub mod units;
 
 pub use convert::{u64_from_usize, usize_from_u32, usize_from_u64};
 pub use error::{Errno, ErrorKind};

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
-use zc_config::{ByteSize, Config, SizeOrShare};
+use zc_config::Config;
+use zc_core::units::{ByteSize, SizeOrShare};
 use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};

@@ -6,7 +6,8 @@
 use zc_cache::config::VolumeConfig;
 use zc_cache::startup::StartState;
 use zc_cache::{CacheManager, Stats};
-use zc_config::{Config, SizeOrShare};
+use zc_config::Config;
+use zc_core::units::SizeOrShare;
 use zc_core::{VolumeId, u64_from_usize};
 use zc_format::{Geometry, PlanOptions};
 use zc_setup::Found;

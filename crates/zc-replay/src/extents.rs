@@ -3,14 +3,13 @@
 //! Invariants: two extents have one key only if they are the same extent of the same device. Devices are numbered in
 //! the order in which they come.
 
+use zc_core::limits::EXTENT_BYTES_MIN;
 use zc_core::{Map, Set, u64_from_usize};
 use zc_trace::limits::ADDRESS_MAX;
 use zc_trace::{Op, Request, TraceError};
 
 use crate::error::ReplayError;
 
-/// Smallest extent in bytes.
-pub const EXTENT_BYTES_MIN: u32 = 4096;
 /// Bits of an extent's number: addresses have 62.
 const NUMBER_BITS: u32 = 50;
 /// Devices of a trace.

@@ -33,7 +33,7 @@ pub mod time;
 pub use content::Ratios;
 pub use driver::{OriginTraffic, Traffic};
 pub use error::ReplayError;
-pub use extents::{EXTENT_BYTES_MIN, Extents, footprint};
+pub use extents::{Extents, footprint};
 pub use load::{Fitted, REQUESTS_MAX, Trace};
 pub use sample::Sample;
 pub use ssd::Ssd;

@@ -202,9 +202,9 @@ fn a_cache_that_cannot_be_is_an_error() {
         run(&trace, settings, replay, |_| {}).unwrap_err().to_string()
     };
     assert!(of(&settings).contains("cache.size"));
-    settings.cache.size = Some(zc_config::SizeOrShare::Bytes(1 << 16));
+    settings.cache.size = Some(zc_core::units::SizeOrShare::Bytes(1 << 16));
     assert!(of(&settings).contains("65536"));
-    settings.cache.size = Some(zc_config::SizeOrShare::Bytes(1 << 30));
+    settings.cache.size = Some(zc_core::units::SizeOrShare::Bytes(1 << 30));
     settings.cache.max_ram_bytes = 1;
     assert!(of(&settings).contains("max_ram"));
 }

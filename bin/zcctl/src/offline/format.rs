@@ -62,10 +62,10 @@ impl Media for FileMedia<'_> {
 }
 
 pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let options = OpenOptions { direct: false, write: true, create_len: args.size };
+    let options = OpenOptions { direct: false, write: true, create_len: args.size.map(|size| size.0) };
     let file = BlockFile::open(&args.path, options)?;
     let have = file.len_bytes();
-    let wanted = args.size.unwrap_or(have);
+    let wanted = args.size.map_or(have, |size| size.0);
     if wanted > have {
         bail!("{} has {}, {} are asked for", args.path.display(), size(have), size(wanted));
     }
@@ -77,9 +77,13 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let device_bytes = wanted / block * block;
     let plan = PlanOptions {
         device_bytes,
-        weu_bytes: u32::try_from(args.weu_size).unwrap_or(u32::MAX),
-        extent_bytes: u32::try_from(args.extent_size).unwrap_or(u32::MAX),
-        align_bytes: args.align.or_else(|| file.discard_granularity_bytes()).unwrap_or(0),
+        weu_bytes: u32::try_from(args.weu_size.0).unwrap_or(u32::MAX),
+        extent_bytes: u32::try_from(args.extent_size.0).unwrap_or(u32::MAX),
+        align_bytes: args
+            .align
+            .map(|align| align.0)
+            .or_else(|| file.discard_granularity_bytes())
+            .unwrap_or(0),
         journal_blocks: None,
     };
     let geometry = match &journal {
@@ -114,7 +118,8 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
 
 fn open_journal(args: &FormatArgs, cache_bytes: u64) -> anyhow::Result<Option<BlockFile>> {
     let Some(path) = &args.journal else { return Ok(None) };
-    let create_len = args.journal_size.unwrap_or_else(|| Geometry::journal_device_bytes(cache_bytes));
+    let create_len =
+        args.journal_size.map_or_else(|| Geometry::journal_device_bytes(cache_bytes), |size| size.0);
     let options = OpenOptions { direct: false, write: true, create_len: Some(create_len) };
     let journal = BlockFile::open(path, options)?;
     if !args.force {

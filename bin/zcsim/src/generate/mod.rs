@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Subcommand;
+use zc_core::units::ByteSize;
 use zc_trace::compose::{Composed, Ends, Order};
 use zc_trace::storm::{Shape, Storm, Template};
 use zc_trace::tpch::{Database, Run};
@@ -17,7 +18,6 @@ use zc_trace::workload::{self, Kind, Postmark, Workload};
 use zc_trace::{Boot, Format, Op, Options, Reader, Request, TraceError, boot};
 
 use crate::settings::ratio;
-use crate::size::Size;
 use output::{Made, Output};
 
 /// Machines of a storm.
@@ -61,7 +61,7 @@ enum KindArgs {
 struct Volume {
     /// Size of the volume
     #[arg(long, value_name = "SIZE", default_value = "1G")]
-    size: Size,
+    size: ByteSize,
     /// Requests
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     requests: u64,
@@ -154,13 +154,13 @@ struct PostmarkArgs {
     files: u64,
     /// Bytes of the smallest file (FlaZ: 10M, with 150 files, --access 64K, --reads 0.35, --size 16G)
     #[arg(long, value_name = "SIZE", default_value = "500")]
-    file_min: Size,
+    file_min: ByteSize,
     /// Bytes of the largest file (FlaZ: 100M)
     #[arg(long, value_name = "SIZE", default_value = "10000")]
-    file_max: Size,
+    file_max: ByteSize,
     /// Bytes that are read or written at once
     #[arg(long, value_name = "SIZE", default_value = "4K")]
-    access: Size,
+    access: ByteSize,
     #[command(flatten)]
     drawn: Drawn,
 }
@@ -169,7 +169,7 @@ struct PostmarkArgs {
 struct TpchArgs {
     /// Size of the database: tables, and indices of 0.62 of their size
     #[arg(long, value_name = "SIZE", default_value = "1G")]
-    size: Size,
+    size: ByteSize,
     /// How often the three queries run, with other parameters each time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     passes: u32,
