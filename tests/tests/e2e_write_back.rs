@@ -25,7 +25,7 @@ use zc_tests::{
 
 const VOLUME_MIB: u64 = 32;
 const SECTORS: usize = 32 << 11;
-const SECTOR: usize = 512;
+const SECTOR: usize = zc_core::usize_from_u32(zc_core::SECTOR_BYTES);
 const IN_FLIGHT: usize = 12;
 /// Contents of sectors; 0 is zeros.
 const CONTENTS: u16 = 500;

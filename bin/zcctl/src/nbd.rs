@@ -18,6 +18,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, bail};
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
+use zc_core::SECTOR_BYTES;
 use zc_ublk::registration::{link_name, link_path, register, registered, unregister};
 
 use crate::cli::Daemon;
@@ -30,8 +31,6 @@ const RUN_DIR: &str = "/run/zcached/nbd";
 const SYS_DIR: &str = "/sys/block";
 /// Connections of a device, which share its requests.
 const CONNECTIONS: &str = "2";
-/// Sectors of an origin that is a file.
-const SECTOR_BYTES: u32 = 512;
 
 pub(crate) fn attach(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
@@ -55,6 +54,7 @@ pub(crate) fn attach(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyh
         "there is no free /dev/nbdN: load the driver with `modprobe nbd`, or with more devices (`nbds_max=`)",
     )?;
     let origin = known["info"]["origin"].as_str().unwrap_or_default();
+    // A file has no blocks: the least that a volume may be asked for.
     let block_bytes = logical_block_bytes(Path::new(origin)).unwrap_or(SECTOR_BYTES);
     register(notes, number, volume)?;
     let mut client = Command::new("nbd-client");

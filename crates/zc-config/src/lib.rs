@@ -27,6 +27,7 @@ mod volume;
 
 pub use address::{AddressRange, NotARange};
 pub use conflicts::{Conflict, canonical_conflicts};
+pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
     Ack, Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,

@@ -1,8 +1,11 @@
-//! Bounds of the configuration, in one place. Bounds of the media format are in `zc_core::limits`.
+//! Bounds of the configuration, in one place. Those that other crates keep to as well are in `zc_core::limits`.
 
 use core::ops::RangeInclusive;
 
-use zc_core::limits::{ACTIVE_REGIONS_MAX, REQUEST_BYTES_MAX, SLOTS_MAX, WEU_BYTES_MAX};
+use zc_core::limits::{
+    ACTIVE_REGIONS_MAX, REDUCE_THREADS_MAX, REGION_BYTES_MIN, REQUEST_BYTES_MAX, SLOTS_MAX,
+    UBLK_QUEUE_DEPTH_MAX, UBLK_QUEUES_MAX, WEU_BYTES_MAX,
+};
 
 /// Largest file that is read: 1,024 volumes take about 300 KiB with every key written out.
 pub(crate) const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -22,7 +25,7 @@ pub(crate) const EXTENTS_PER_WEU_MIN: u32 = 4;
 /// RAM for the indexes: 1 MiB holds 70,000 extents, 16 TiB is beyond any machine.
 pub(crate) const RAM_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 44;
 /// Reduce threads; 0 = automatic.
-pub(crate) const REDUCE_THREADS: RangeInclusive<u32> = 0..=256;
+pub(crate) const REDUCE_THREADS: RangeInclusive<u32> = 0..=REDUCE_THREADS_MAX;
 /// Looking for completions before sleeping, in microseconds: beyond a millisecond nothing is won.
 pub(crate) const POLL_US: RangeInclusive<u32> = 0..=1000;
 /// CPU numbers: Linux' largest `CONFIG_NR_CPUS` is 8,192.
@@ -44,7 +47,7 @@ pub(crate) const INSERT_BYTES: RangeInclusive<u64> = 128 << 10..=2 << 30;
 /// Active regions. The upper half of what the map can hold is for volumes that come with marks from before a crash.
 pub(crate) const REGIONS_ACTIVE: RangeInclusive<u32> = 8..=ACTIVE_REGIONS_MAX / 2;
 /// Region size, a power of two. Below 1 MiB nearly every write would have to mark a region first.
-pub(crate) const REGION_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+pub(crate) const REGION_BYTES: RangeInclusive<u64> = REGION_BYTES_MIN..=1 << 40;
 /// Slots that may be dirty: room for clean ones stays, or nothing but dirty data would be cached.
 pub(crate) const DIRTY_HIGH_PERCENT: RangeInclusive<u8> = 1..=90;
 /// Acknowledged writes in memory: room for a few extents at least.
@@ -60,12 +63,10 @@ pub(crate) const DESTAGE_RATE: RangeInclusive<u64> = 0..=1 << 40;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 
-/// Queues of a ublk device; one thread serves all of them.
-pub(crate) const UBLK_QUEUES: RangeInclusive<u32> = 1..=32;
-/// Requests of a queue: the kernel's largest (UBLK_MAX_QUEUE_DEPTH).
-pub(crate) const UBLK_DEPTH: RangeInclusive<u32> = 1..=4096;
-/// Requests of all queues together: each holds a place in the ring.
-pub(crate) const UBLK_TAGS_MAX: u32 = 4096;
+/// Queues of a ublk device.
+pub(crate) const UBLK_QUEUES: RangeInclusive<u32> = 1..=UBLK_QUEUES_MAX as u32;
+/// Requests of a queue.
+pub(crate) const UBLK_DEPTH: RangeInclusive<u32> = 1..=UBLK_QUEUE_DEPTH_MAX as u32;
 /// Largest request of a ublk device: the driver addresses 25 bits.
 pub(crate) const UBLK_REQUEST_BYTES: RangeInclusive<u64> = 4096..=REQUEST_BYTES_MAX as u64;
 
@@ -74,7 +75,7 @@ pub(crate) const LISTEN_MAX: usize = 64;
 /// Entries of an allow-list.
 pub(crate) const ALLOWED_MAX: usize = 256;
 /// Longest path of a Unix socket: `sun_path` has 108 bytes with the closing zero (unix(7)).
-pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
+pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Client connections.
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=65_536;
 /// Client connections of one client; 0 = no bound.

@@ -98,7 +98,8 @@ fn device(volume: &mut Section<'_, '_>) -> VolumeUblk {
         let at = section.get(key).map_or(section.at, |value| value.span().start);
         section.mistake(at, key, what);
     };
-    let (tags, most) = (u32::from(config.queues) * u32::from(config.queue_depth), limits::UBLK_TAGS_MAX);
+    let (tags, most) =
+        (u32::from(config.queues) * u32::from(config.queue_depth), zc_core::limits::UBLK_TAGS_MAX);
     if tags > most {
         let what =
             format!("{} queues of {} requests are more than {most}", config.queues, config.queue_depth);

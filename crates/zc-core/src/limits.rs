@@ -32,6 +32,16 @@ pub const VOLUME_NAME_BYTES_MAX: usize = 64;
 
 /// Largest single client request that moves payload: the size NBD clients may rely on (NBD spec, 32 MiB).
 pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
+/// Queues of a ublk device; one thread serves all of them.
+pub const UBLK_QUEUES_MAX: u16 = 32;
+/// Requests of a queue of a ublk device: the kernel's most (UBLK_MAX_QUEUE_DEPTH).
+pub const UBLK_QUEUE_DEPTH_MAX: u16 = 4096;
+/// Requests of all queues of a ublk device together: each holds an entry of the ring.
+pub const UBLK_TAGS_MAX: u32 = 4096;
+/// Threads that hash and compress.
+pub const REDUCE_THREADS_MAX: u32 = 256;
+/// Smallest region: smaller ones would be marked and cleared more often than they say where was written.
+pub const REGION_BYTES_MIN: u64 = 1 << 20;
 /// Most regions that one region map names: those active now, and those the last session left marked.
 pub const ACTIVE_REGIONS_MAX: u32 = 2040;
 /// Regions a volume is cut into by default: a crash distrusts those that were written in the last half minute.

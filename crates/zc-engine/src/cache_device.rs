@@ -16,7 +16,7 @@ use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::units::{ByteSize, SizeOrShare};
-use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES, usize_from_u64};
+use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES};
 use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
 use zc_io::{BlockFile, FileKind, OpenOptions};
 
@@ -27,8 +27,6 @@ use crate::settings;
 use crate::state_dir::hex;
 
 const MIB: u64 = 1 << 20;
-/// A file of which this much is zero was never used.
-const BLANK_BYTES: u64 = 1 << 20;
 
 /// A cache that can be begun on.
 #[derive(Debug)]
@@ -263,10 +261,7 @@ fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
         // A disk whose start is zero may still be somebody's: only an explicit format takes it.
         return Ok(false);
     }
-    let block = u64::from(BLOCK_BYTES);
-    let len = file.len_bytes().min(BLANK_BYTES) / block * block;
-    let start = file.read_blocking(0, usize_from_u64(len)).map_err(EngineError::of_cache_device)?;
-    Ok(start.iter().all(|&byte| byte == 0))
+    Ok(file.first_filled().map_err(EngineError::of_cache_device)?.is_none())
 }
 
 /// Refuses a journal that is too small for the cache, or another's; false for a blank file in place of a lost one.

@@ -57,8 +57,6 @@ pub(crate) const TICK_JOBS_MS: u64 = 1;
 pub(crate) const REDUCE_RESULTS_MAX: usize = 32;
 /// ... so long at most after the last.
 pub(crate) const REDUCE_LINGER: std::time::Duration = std::time::Duration::from_micros(500);
-/// Reduce threads a configuration may ask for.
-pub(crate) const REDUCE_THREADS_MAX: u32 = 256;
 /// Buffer memory kept for reuse.
 pub(crate) const POOL_BYTES: usize = 128 << 20;
 /// Bytes between a WEU's data and its header that are written along rather than skipped: one large write is cheaper

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use zc_core::limits::REDUCE_THREADS_MAX;
 use zc_core::{Codec, ErrorKind, FingerprintKind, OpId, usize_from_u32};
 use zc_io::{Lease, ReadLease, Waker};
 
@@ -30,7 +31,7 @@ use crate::error::EngineError;
 use crate::extents::PartDecode;
 use crate::limits::{
     ALONE_INLINE_BYTES, HURRY_INLINE_BYTES, REDUCE_JOBS_MAX, REDUCE_JOBS_TOGETHER, REDUCE_LINGER,
-    REDUCE_RESULTS_MAX, REDUCE_THREADS_MAX,
+    REDUCE_RESULTS_MAX,
 };
 use crate::reduce::{self, Facts};
 

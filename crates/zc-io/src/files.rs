@@ -7,7 +7,7 @@
 //! block devices, which the kernel also checks against mounts, md, device-mapper and swap). Readers share.
 //! Nothing is created or changed unless the options ask for it, and never before the locks are held.
 //!
-//! What it does not do: data I/O beyond two blocking helpers for offline tools; the data plane uses
+//! What it does not do: data I/O beyond blocking helpers for offline tools; the data plane uses
 //! [`crate::Operation`]s on [`BlockFile::fd`].
 
 use std::fs::{File, TryLockError};
@@ -18,12 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
-use zc_core::{ErrorKind, u64_from_usize, usize_from_u32};
+use zc_core::limits::BLOCK_BYTES;
+use zc_core::{ErrorKind, u64_from_usize, usize_from_u32, usize_from_u64};
 
 use crate::buf::AlignedBuf;
 use crate::error::IoError;
 use crate::in_use;
 use crate::ioctl::discard_blocks;
+use crate::limits;
 use crate::operation::SharedFd;
 
 /// Alignment for direct I/O when the file system does not tell: right for every common device.
@@ -280,6 +282,17 @@ impl BlockFile {
         Ok(buf)
     }
 
+    /// The first byte that is not zero, of those at the start by which a file or device counts as used.
+    ///
+    /// # Errors
+    /// As for [`Self::read_blocking`].
+    pub fn first_filled(&self) -> Result<Option<u64>, IoError> {
+        let block = u64::from(BLOCK_BYTES);
+        let len = self.len_bytes().min(limits::BLANK_BYTES) / block * block;
+        let start = self.read_blocking(0, usize_from_u64(len))?;
+        Ok(start.iter().position(|&byte| byte != 0).map(u64_from_usize))
+    }
+
     /// Writes `bytes` at `offset` and blocks meanwhile: for offline tools and start-up. Direct files: everything is
     /// aligned, memory too, as in an [`AlignedBuf`].
     ///
@@ -472,6 +485,19 @@ mod tests {
         assert_eq!(again.identity().unwrap().inode, identity.inode);
         again.write_blocking(0, b"x").unwrap();
         assert_ne!(again.identity().unwrap().mtime_ns, identity.mtime_ns);
+    }
+
+    #[test]
+    fn only_the_start_of_a_file_tells_whether_it_is_used() {
+        let dir = dir();
+        let path = dir.path().join("f");
+        let file = BlockFile::open(&path, OpenOptions { create_len: Some(2 << 20), ..WRITE }).unwrap();
+        file.write_blocking(limits::BLANK_BYTES, b"x").unwrap();
+        assert_eq!(file.first_filled().unwrap(), None);
+        file.write_blocking(limits::BLANK_BYTES - 1, b"x").unwrap();
+        assert_eq!(file.first_filled().unwrap(), Some(limits::BLANK_BYTES - 1));
+        file.write_blocking(7, b"x").unwrap();
+        assert_eq!(file.first_filled().unwrap(), Some(7));
     }
 
     #[test]

@@ -18,3 +18,5 @@ pub const ATTEMPTS_MAX: u8 = 64;
 pub const ENTER_ATTEMPTS_MAX: u32 = 64;
 /// Largest buffer: 1 GiB, above every request and WEU.
 pub const BUF_BYTES_MAX: usize = 1 << 30;
+/// So much at the start must be zero for a file or device to count as unused.
+pub(crate) const BLANK_BYTES: u64 = 1 << 20;

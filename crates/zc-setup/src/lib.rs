@@ -25,8 +25,6 @@ const JOURNAL_DELAY_MS: u64 = 500;
 const RAM_PER_SLOT: u64 = 128;
 /// Regions of a volume whose region size is `auto`.
 const REGIONS_AUTO: u64 = limits::REGIONS_PER_VOLUME;
-/// Smallest region of `auto`.
-const REGION_BYTES_MIN: u64 = 1 << 20;
 
 /// `max_ram` does not suffice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -127,7 +125,7 @@ pub fn region_bytes(size: RegionSize, volume_bytes: u64) -> u64 {
         RegionSize::Auto => volume_bytes / REGIONS_AUTO,
         RegionSize::Bytes(bytes) => bytes,
     };
-    wanted.max(REGION_BYTES_MIN).next_multiple_of(u64::from(limits::EXTENT_BYTES_MAX))
+    wanted.max(limits::REGION_BYTES_MIN).next_multiple_of(u64::from(limits::EXTENT_BYTES_MAX))
 }
 
 /// What of a volume is found at the start, not set.

@@ -1,6 +1,6 @@
 //! Contents of sectors: a number each, from which its 512 bytes follow.
 
-const SECTOR: usize = 512;
+use crate::world::SECTOR;
 
 /// Contents of the pool are shared between writes: duplicates. Larger numbers are used once.
 pub(crate) const POOL: u64 = 1 << 20;

@@ -8,7 +8,7 @@ use zc_cache::CacheManager;
 use zc_cache::config::{Canary, ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{BufId, BufSlice};
+use zc_core::{BufId, BufSlice, SECTOR_BYTES, usize_from_u32};
 use zc_format::{Geometry, Record};
 use zc_reduce::Reducer;
 
@@ -25,7 +25,8 @@ use crate::setup::{Faults, Setup};
 use crate::write_back::Trouble;
 use crate::zone::{self, Zone};
 
-pub(crate) const SECTOR: usize = 512;
+/// As the lengths of slices are counted.
+pub(crate) const SECTOR: usize = usize_from_u32(SECTOR_BYTES);
 /// Steps after which whoever still waits waits for ever.
 pub(crate) const PATIENCE: u32 = 20_000;
 

@@ -4,12 +4,13 @@
 //! Invariant: equal blocks of 4 KiB have equal fingerprints within a trace; those of a trace by sectors are
 //! not comparable with those of a trace by blocks, except that of a block of zeros.
 
+use zc_core::SECTOR_BYTES;
+
 use crate::request::{Content, Op, Request};
 use crate::text::hash;
 
 /// Digits of an MD5.
 const DIGITS: usize = 32;
-const SECTOR_BYTES: u32 = 512;
 const BLOCK_BYTES: u32 = 4096;
 /// Lines of one request are some 50 us apart, as long as it takes to make an MD5 and to write the line; a process that
 /// waits for a disk in between is away for longer.

@@ -14,7 +14,7 @@ pub(crate) type Parsed = Result<Option<Request>, &'static str>;
 
 /// Bytes that a key of a key stream stands for: such streams tell pages apart, not sizes.
 const KEY_BYTES: u64 = 4096;
-const SECTOR: u64 = 512;
+const SECTOR: u64 = zc_core::SECTOR_BYTES as u64;
 
 /// Parses lines of one format.
 #[derive(Debug)]

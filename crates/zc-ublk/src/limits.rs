@@ -1,13 +1,5 @@
-//! Bounds of this crate.
+//! Bounds of this crate. Those that the configuration keeps to as well are in `zc_core::limits`.
 
-/// Requests a queue may hold (UBLK_MAX_QUEUE_DEPTH).
-pub const QUEUE_DEPTH_MAX: u16 = 4096;
-/// Queues of a device that we ask for; one thread serves all of them.
-pub const QUEUES_MAX: u16 = 32;
-/// Requests of all queues of a device together: each holds a place in the ring.
-pub const TAGS_MAX: usize = 4096;
-/// Bytes of the largest request (25 bits of the buffer offset).
-pub const REQUEST_BYTES_MAX: u32 = 32 << 20;
 /// Bytes of a set of CPUs: 8192 of them, as many as Linux can have.
 pub(crate) const CPU_SET_BYTES: usize = 1024;
 /// Devices that are looked at when all are listed.

@@ -1,10 +1,10 @@
 //! What a device is asked to be, and what the kernel says it is.
 
 use zc_core::SECTOR_BYTES;
+use zc_core::limits::{REQUEST_BYTES_MAX, UBLK_QUEUE_DEPTH_MAX, UBLK_QUEUES_MAX, UBLK_TAGS_MAX};
 use zerocopy::IntoBytes;
 
 use crate::error::UblkError;
-use crate::limits::{QUEUE_DEPTH_MAX, QUEUES_MAX, REQUEST_BYTES_MAX, TAGS_MAX};
 use crate::uapi::{self, RawDeviceInfo, RawParams, attribute, feature, state};
 
 /// Feature bits of the driver.
@@ -118,15 +118,17 @@ impl DeviceOptions {
         let invalid = |text: String| Err(UblkError::Invalid(text));
         let Attributes { size_bytes, logical_block_bytes: logical, physical_block_bytes: physical, .. } =
             self.attributes;
-        if !(1..=QUEUES_MAX).contains(&self.queues) || !(1..=QUEUE_DEPTH_MAX).contains(&self.depth) {
+        if !(1..=UBLK_QUEUES_MAX).contains(&self.queues) || !(1..=UBLK_QUEUE_DEPTH_MAX).contains(&self.depth)
+        {
             return invalid(format!(
-                "{} queues of {} requests are out of 1 to {QUEUES_MAX} queues, 1 to {QUEUE_DEPTH_MAX} requests",
+                "{} queues of {} requests are out of 1 to {UBLK_QUEUES_MAX} queues, 1 to \
+                 {UBLK_QUEUE_DEPTH_MAX} requests",
                 self.queues, self.depth
             ));
         }
-        if usize::from(self.queues) * usize::from(self.depth) > TAGS_MAX {
+        if u32::from(self.queues) * u32::from(self.depth) > UBLK_TAGS_MAX {
             return invalid(format!(
-                "{} queues of {} requests are more than {TAGS_MAX} requests",
+                "{} queues of {} requests are more than {UBLK_TAGS_MAX} requests",
                 self.queues, self.depth
             ));
         }

@@ -315,8 +315,8 @@ fn buffer_offset(queue: u16, tag: u16) -> u64 {
     BUFFER_OFFSET + (u64::from(queue) << BUFFER_QUEUE_SHIFT) + (u64::from(tag) << BUFFER_TAG_SHIFT)
 }
 
-const _: () = assert!(crate::limits::REQUEST_BYTES_MAX <= 1 << BUFFER_TAG_SHIFT);
-const _: () = assert!(usize_from_u32(crate::limits::REQUEST_BYTES_MAX) <= zc_io::limits::BUF_BYTES_MAX);
+const _: () = assert!(zc_core::limits::REQUEST_BYTES_MAX <= 1 << BUFFER_TAG_SHIFT);
+const _: () = assert!(usize_from_u32(zc_core::limits::REQUEST_BYTES_MAX) <= zc_io::limits::BUF_BYTES_MAX);
 
 #[cfg(test)]
 #[path = "server_tests.rs"]

@@ -106,7 +106,7 @@ pub(crate) const BUFFER_QUEUE_SHIFT: u32 = 41;
 
 /// Bytes between the descriptor tables of two queues in that file.
 pub(crate) const DESCRIPTORS_STRIDE_BYTES: usize =
-    crate::limits::QUEUE_DEPTH_MAX as usize * size_of::<IoDescriptor>();
+    zc_core::limits::UBLK_QUEUE_DEPTH_MAX as usize * size_of::<IoDescriptor>();
 
 /// `struct ublksrv_ctrl_cmd`.
 #[repr(C)]

@@ -20,8 +20,6 @@ const PORT: u16 = zc_nbd::uri::DEFAULT_PORT;
 const PORTS_TRIED: u16 = 100;
 /// Caches below this get smaller write-evict units, so that there are some dozens.
 const SMALL_CACHE_BYTES: u64 = 64 << 20;
-/// Longest path of a Unix socket (unix(7)).
-const SOCKET_PATH_BYTES_MAX: usize = 107;
 /// Caches are multiples of this.
 const CACHE_ALIGN_BYTES: u64 = 1 << 20;
 
@@ -56,7 +54,7 @@ impl Place {
         let place = Self { dir };
         let bytes = place.nbd_socket().as_os_str().len().max(place.control_socket().as_os_str().len());
         ensure!(
-            bytes <= SOCKET_PATH_BYTES_MAX,
+            bytes <= zc_config::SOCKET_PATH_BYTES_MAX,
             "the path of {} is too long for sockets in it; choose a shorter --dir",
             place.dir.display()
         );

@@ -8,17 +8,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use zc_cache::startup::{self, Media, StartError};
-use zc_core::{
-    ErrorKind, FingerprintKind, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64,
-};
+use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES};
 use zc_format::{Geometry, JOURNAL_DEVICE, PlanOptions};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use crate::cli::{Fingerprint, FormatArgs};
 use crate::units::size;
-
-/// So much at the start must be zero for a file or device to count as unused.
-const BLANK_BYTES: u64 = 1 << 20;
 
 /// A file or device for `zc_cache`, limited to a size, and its journal's.
 struct FileMedia<'a> {
@@ -141,11 +136,8 @@ fn refuse_used(file: &BlockFile) -> anyhow::Result<()> {
 
 fn refuse_filled(file: &BlockFile) -> anyhow::Result<()> {
     let place = file.path().display();
-    let chunk = usize_from_u32(BLOCK_BYTES);
-    let head = usize_from_u64(file.len_bytes().min(BLANK_BYTES)) / chunk * chunk;
-    let bytes = file.read_blocking(0, head)?;
-    if let Some(at) = bytes.iter().position(|&byte| byte != 0) {
-        bail!("{place} holds something (byte {} is not zero); --force destroys it", u64_from_usize(at));
+    if let Some(at) = file.first_filled()? {
+        bail!("{place} holds something (byte {at} is not zero); --force destroys it");
     }
     Ok(())
 }

@@ -20,10 +20,10 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use zc_core::{u64_from_usize, usize_from_u64};
+use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 
 const WRITERS: u64 = 3;
-const SECTOR_BYTES: usize = 512;
+const SECTOR_BYTES: usize = usize_from_u32(zc_core::SECTOR_BYTES);
 /// Blocks of the file that is overwritten in place, and its block, that of the file systems.
 const SLOTS: u64 = 96;
 const BLOCK_BYTES: u64 = 4096;

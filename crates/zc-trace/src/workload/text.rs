@@ -3,9 +3,9 @@
 
 use std::io::{self, Write};
 
-use crate::request::{Op, Request};
+use zc_core::SECTOR_BYTES;
 
-const SECTOR: u64 = 512;
+use crate::request::{Op, Request};
 
 /// Writes requests, each of at most one block.
 ///
@@ -13,7 +13,8 @@ const SECTOR: u64 = 512;
 /// As the writer says.
 pub fn lines(requests: impl Iterator<Item = Request>, out: &mut impl Write) -> io::Result<()> {
     for request in requests {
-        let (lba, sectors) = (request.offset_bytes / SECTOR, u64::from(request.len_bytes) / SECTOR);
+        let (lba, sectors) =
+            (request.offset_bytes / u64::from(SECTOR_BYTES), request.len_bytes / SECTOR_BYTES);
         let op = match request.op {
             Op::Write => 'W',
             Op::Flush => 'F',

@@ -16,7 +16,7 @@ use std::path::Path;
 use crate::vm::chance::Chance;
 
 const EXTENT_BYTES: usize = 8192;
-const SECTOR_BYTES: usize = 512;
+const SECTOR_BYTES: usize = zc_core::usize_from_u32(zc_core::SECTOR_BYTES);
 /// Noise at the beginning of each sector of reducible data.
 const NOISE_BYTES: usize = 240;
 const FILLER: u8 = b'.';
