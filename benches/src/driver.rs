@@ -2,10 +2,10 @@
 //! manager's own work and memory.
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, Packer, Replacement, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
-use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, ReqId, VolumeId};
+use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, Mode, ReqId, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 const EXTENT: u64 = 8192;

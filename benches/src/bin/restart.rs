@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, Packer, Replacement, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, FormatOptions, Media};
 use zc_core::{
-    Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, VolumeId, WeuSeq,
+    Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, Mode, VolumeId, WeuSeq,
     WeuSlot,
 };
 use zc_format::{Geometry, PlanOptions, WeuEntry, WeuHeader};

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use zc_core::Mode;
 use zc_core::units::ByteSize;
 
 use crate::record::Record;
@@ -284,8 +286,8 @@ pub(crate) enum Online {
     SetMode {
         /// Name of the volume.
         volume: String,
-        /// write-through, write-around, write-back, read-only or pass-through.
-        #[arg(value_parser = ["write-through", "write-around", "write-back", "read-only", "pass-through"])]
+        /// The mode.
+        #[arg(value_parser = PossibleValuesParser::new(Mode::WORDS.iter().map(|(word, _)| *word)))]
         mode: String,
         #[command(flatten)]
         daemon: Daemon,

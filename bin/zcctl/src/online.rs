@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::{Value, json};
+use zc_core::Mode;
 
 use crate::cli::{Daemon, Online};
 use crate::dirty;
@@ -47,7 +48,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             let done = |answer: &Value, out: &mut dyn Write| {
                 writeln!(out, "{volume} is {mode} now")?;
                 let left = number(&answer["dirty"]["bytes"]);
-                if left > 0 && mode != "write-back" {
+                if left > 0 && mode != Mode::WriteBack.word() {
                     let left = size(left);
                     writeln!(
                         out,

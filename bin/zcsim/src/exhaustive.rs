@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use zc_core::Mode;
 use zc_sim::{Exhaustive, ExhaustiveReport, Violation, run_exhaustive};
 
 use crate::say::say;
@@ -36,8 +37,8 @@ enum Workload {
 impl Workload {
     fn name(self) -> &'static str {
         match self {
-            Self::WriteThrough => "write-through",
-            Self::WriteBack => "write-back",
+            Self::WriteThrough => Mode::WriteThrough.word(),
+            Self::WriteBack => Mode::WriteBack.word(),
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -42,10 +41,10 @@ pub(crate) struct Args {
     canary: Option<String>,
     /// The replacement policy (lru, fifo-reinsert, s3-fifo, shared-lru); default: each seed draws one.
     #[arg(long)]
-    policy: Option<Word<Policy>>,
+    policy: Option<Policy>,
     /// The packer (append, first-fit, best-fit); default: each seed draws one, most of them append.
     #[arg(long)]
-    packer: Option<Word<Packer>>,
+    packer: Option<Packer>,
     /// Check that each deliberate bug is found.
     #[arg(long)]
     canaries: bool,
@@ -61,32 +60,6 @@ pub(crate) struct Args {
     /// Print every event and action of the seed to standard error.
     #[arg(long, requires = "seed")]
     trace: bool,
-}
-
-/// A choice by its word in the configuration.
-#[derive(Debug, Clone, Copy)]
-struct Word<T>(T);
-
-fn parse_word<T: Copy>(words: &[(&str, T)], word: &str) -> Result<Word<T>, String> {
-    let known = || words.iter().map(|(word, _)| *word).collect::<Vec<_>>().join(", ");
-    let found = words.iter().find(|(known, _)| *known == word);
-    found.map(|(_, value)| Word(*value)).ok_or_else(|| format!("there are {}", known()))
-}
-
-impl FromStr for Word<Policy> {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        parse_word(Policy::WORDS, word)
-    }
-}
-
-impl FromStr for Word<Packer> {
-    type Err = String;
-
-    fn from_str(word: &str) -> Result<Self, String> {
-        parse_word(Packer::WORDS, word)
-    }
 }
 
 /// What all threads together have found.
@@ -122,15 +95,15 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 fn options(args: &Args, canary: Option<Canary>) -> Options {
-    let replacement = args.policy.map(|Word(policy)| zc_setup::replacement(policy));
-    let packer = args.packer.map(|Word(packer)| zc_setup::packer(packer));
+    let replacement = args.policy.map(zc_setup::replacement);
+    let packer = args.packer.map(zc_setup::packer);
     Options { ops: args.ops, canary, replacement, packer, trace: None }
 }
 
 /// Policy and packer as they were given.
 fn flags(args: &Args) -> String {
-    let policy = args.policy.map(|Word(policy)| format!(" --policy {}", policy.word()));
-    let packer = args.packer.map(|Word(packer)| format!(" --packer {}", packer.word()));
+    let policy = args.policy.map(|policy| format!(" --policy {}", policy.word()));
+    let packer = args.packer.map(|packer| format!(" --packer {}", packer.word()));
     policy.into_iter().chain(packer).collect()
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zc_config::Mode;
+    use zc_core::Mode;
     use zc_core::units::SizeOrShare;
 
     const TEXT: &str = "[cache]\npath = \"c\"\nstate_dir = \"s\"\nsize = \"1 GiB\"\n\

@@ -1,6 +1,6 @@
 //! What the manager has to be told before it starts.
 
-use zc_core::{Codec, FingerprintKind, VolumeId};
+use zc_core::{Ack, Codec, FingerprintKind, Mode, VolumeId};
 use zc_format::Geometry;
 
 /// Settings of the cache as a whole.
@@ -104,21 +104,6 @@ pub enum Packer {
     BestFit,
 }
 
-/// How a volume treats writes and lookups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Reads and writes fill the cache; a write is acknowledged when the origin has it.
-    WriteThrough,
-    /// Reads fill the cache, writes only invalidate.
-    WriteAround,
-    /// Reads and writes fill the cache; a write is acknowledged before the origin has it.
-    WriteBack,
-    /// Reads fill the cache, writes are refused.
-    ReadOnly,
-    /// The cache is neither read nor filled; writes still invalidate.
-    PassThrough,
-}
-
 /// Which extents enter the cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
@@ -128,16 +113,6 @@ pub enum Admission {
     SecondTouch,
     /// None: lookups and invalidation only.
     Never,
-}
-
-/// When a write in write-back is acknowledged. A flush and FUA are about durability either way.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Ack {
-    /// When the daemon has it in memory, as a disk with a volatile write cache does.
-    #[default]
-    Volatile,
-    /// When it is durable on the cache device.
-    Durable,
 }
 
 /// What a volume does when the cache device is lost with dirty data on it.

@@ -23,10 +23,10 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, OpId, VolumeId, WeuSlot};
+use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, Mode, OpId, VolumeId, WeuSlot};
 use zc_format::Record;
 
-use crate::config::{ManagerConfig, Mode, VolumeConfig};
+use crate::config::{ManagerConfig, VolumeConfig};
 use crate::health::{ErrorRuns, Health};
 use crate::index::file_index::{FileIndex, IndexShape};
 use crate::index::fingerprint_index::FingerprintIndex;

@@ -8,9 +8,8 @@
 //!
 //! What it does not do: ask the device whether the content is still whole, or the origin for holes.
 
-use zc_core::{BufId, BufSlice, ExtentKey, SECTOR_BYTES, VolumeId};
+use zc_core::{BufId, BufSlice, ExtentKey, Mode, SECTOR_BYTES, VolumeId};
 
-use crate::config::Mode;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::CacheManager;

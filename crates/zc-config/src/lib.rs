@@ -30,7 +30,7 @@ pub use conflicts::{Conflict, canonical_conflicts};
 pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
-    Ack, Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, Mode, NbdConfig,
+    Admission, CacheConfig, Compression, Config, ControlConfig, Fingerprint, LogConfig, NbdConfig,
     OnCacheLoss, Packer, Policy, RegionSize, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;

@@ -7,59 +7,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use zc_core::units::SizeOrShare;
+use zc_core::{Ack, Mode, words};
 
 use crate::address::AddressRange;
 use crate::places::Places;
-
-/// An enum whose variants are words of the configuration.
-macro_rules! words {
-    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $name {
-            $($(#[$variant_doc])* $variant),+
-        }
-
-        impl $name {
-            /// Every word with its meaning, in the order of the documentation.
-            pub const WORDS: &'static [(&'static str, Self)] = &[$(($word, Self::$variant)),+];
-
-            /// The word as it stands in a configuration.
-            #[must_use]
-            pub const fn word(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $word),+
-                }
-            }
-        }
-    };
-}
-
-words! {
-    /// How volumes treat writes.
-    Mode {
-        /// Reads and writes fill the cache; a write is acknowledged when the origin has it.
-        WriteThrough = "write-through",
-        /// Reads fill the cache, writes only invalidate.
-        WriteAround = "write-around",
-        /// Reads and writes fill the cache; a write is acknowledged before the origin has it.
-        WriteBack = "write-back",
-        /// Reads fill the cache, writes are refused.
-        ReadOnly = "read-only",
-        /// The cache is not used.
-        PassThrough = "pass-through",
-    }
-}
-
-words! {
-    /// When a write in write-back is acknowledged.
-    Ack {
-        /// When the daemon has it in memory, as a disk with a volatile write cache does.
-        Volatile = "volatile",
-        /// When it is durable on the cache device.
-        Durable = "durable",
-    }
-}
 
 words! {
     /// What a volume does when the cache device is lost with dirty data on it.

@@ -4,7 +4,8 @@
 //!
 //! What it does not do: look at devices.
 
-use crate::{Ack, Config, Fingerprint, Mode};
+use crate::{Config, Fingerprint};
+use zc_core::{Ack, Mode};
 
 impl Config {
     /// What is right and may still surprise.

@@ -1,12 +1,12 @@
 //! The sections `[[volume]]`.
 
 use zc_core::limits::VOLUME_NAME_BYTES_MAX;
+use zc_core::{Ack, Mode};
 
 use crate::cache::level;
 use crate::limits;
 use crate::model::{
-    Ack, Admission, CacheConfig, Compression, Mode, OnCacheLoss, UblkCopy, VolumeConfig, VolumeNbd,
-    VolumeUblk,
+    Admission, CacheConfig, Compression, OnCacheLoss, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 use crate::places::volume_key;
 use crate::section::{At, Section, Sheet, brief};

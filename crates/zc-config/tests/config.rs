@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use zc_config::{
-    Ack, Admission, Compression, Config, LIVE, Mode, RegionSize, canonical_conflicts, diff_live,
-};
+use zc_config::{Admission, Compression, Config, LIVE, RegionSize, canonical_conflicts, diff_live};
 use zc_core::units::SizeOrShare;
+use zc_core::{Ack, Mode};
 
 const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
 

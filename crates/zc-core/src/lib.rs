@@ -16,6 +16,7 @@ mod map;
 mod reduced;
 mod sectors;
 pub mod units;
+mod words;
 
 pub use convert::{u64_from_usize, usize_from_u32, usize_from_u64};
 pub use error::{Errno, ErrorKind};
@@ -26,3 +27,4 @@ pub use ids::{
 pub use map::{FixedHasher, Map, Set};
 pub use reduced::{Codec, Fingerprint, FingerprintKind};
 pub use sectors::{SECTOR_BYTES, SectorMap, SectorSpan};
+pub use words::{Ack, Mode, NoSuchWord};

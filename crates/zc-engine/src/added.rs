@@ -177,7 +177,7 @@ fn record(prepared: &Prepared, custody: &Custody) -> Result<(), EngineError> {
         });
         state.volumes.extend(entries);
     })?;
-    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
+    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_core::Mode::WriteBack);
     custody.may_become_dirty(&write_back.map(|volume| volume.name.clone()).collect::<Vec<_>>())?;
     custody.add_stamps(volumes().map(|((volume, _), paired)| (volume.name.clone(), paired.stamp)));
     Ok(())

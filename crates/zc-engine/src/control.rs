@@ -20,9 +20,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard, Semaphore, oneshot};
-use zc_cache::config::{Mode, VolumeConfig};
+use zc_cache::config::VolumeConfig;
 use zc_config::{Config, diff_live};
-use zc_core::{VolumeId, u64_from_usize};
+use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 
 use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
@@ -35,9 +35,7 @@ use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WA
 use crate::listen::SocketPath;
 use crate::registry::Registry;
 use crate::request::Request;
-use crate::settings::{
-    Found, ack_name, connections_most, has_durable_journal, mode_from_name, mode_name, volume_config,
-};
+use crate::settings::{Found, ack_name, connections_most, has_durable_journal, volume_config};
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
 
@@ -389,7 +387,7 @@ impl Shared {
         let volumes: Vec<VolumeConfig> = volumes.into_iter().map(|(_, config)| config).collect();
         let (reply, done) = oneshot::channel();
         for config in &volumes {
-            let mode = mode_name(config.mode).to_owned();
+            let mode = config.mode.word().to_owned();
             for mut info in self.registry.volumes.iter_mut().filter(|info| info.id == config.id.0) {
                 info.mode.clone_from(&mode);
                 info.ack = ack_name(config);
@@ -400,9 +398,7 @@ impl Shared {
     }
 
     async fn set_mode(&self, name: &str, mode: &str) -> Result<Value, String> {
-        let wanted = mode_from_name(mode).ok_or_else(|| {
-            format!("\"{mode}\" is none of write-through, write-around, write-back, read-only, pass-through")
-        })?;
+        let wanted: Mode = mode.parse().map_err(|error: NoSuchWord| error.to_string())?;
         let mut in_force = self.settings().await?;
         let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
@@ -494,12 +490,11 @@ impl Shared {
         // Only what was applied is in force; the rest keeps being named until a restart.
         for volume in &mut in_force.config.volumes {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
-                let mode =
-                    if wanted.mode == zc_config::Mode::ReadOnly || volume.mode == zc_config::Mode::ReadOnly {
-                        volume.mode
-                    } else {
-                        wanted.mode
-                    };
+                let mode = if wanted.mode == Mode::ReadOnly || volume.mode == Mode::ReadOnly {
+                    volume.mode
+                } else {
+                    wanted.mode
+                };
                 let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
                 *volume = wanted.clone();
                 volume.mode = mode;

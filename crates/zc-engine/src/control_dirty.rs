@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use zc_cache::config::Mode;
 use zc_config::Config;
+use zc_core::Mode;
 
 use crate::commands::Command;
 use crate::control::{InForce, Shared};
@@ -49,7 +49,7 @@ impl Shared {
         let served = |name: &str| {
             in_force.volumes.iter().any(|(known, config)| known == name && config.mode != Mode::ReadOnly)
         };
-        let write_back = new.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
+        let write_back = new.volumes.iter().filter(|volume| volume.mode == Mode::WriteBack);
         let names =
             write_back.map(|volume| volume.name.clone()).filter(|name| served(name)).collect::<Vec<_>>();
         self.announce(names).await

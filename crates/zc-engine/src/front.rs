@@ -9,9 +9,10 @@
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
 use zc_cache::ResidencyRun;
-use zc_cache::config::{Ack, Mode};
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
-use zc_core::{ErrorKind, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64};
+use zc_core::{
+    Ack, ErrorKind, Mode, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64,
+};
 use zc_io::{AlignedBuf, Arena};
 use zc_nbd::ErrorCode;
 use zc_nbd::server::{Command, Request};

@@ -27,9 +27,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;
-use zc_cache::config::{ManagerConfig, Mode, VolumeConfig};
+use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_config::Config;
-use zc_core::VolumeId;
+use zc_core::{Mode, VolumeId};
 use zc_io::BlockFile;
 
 use crate::cache_device::CacheDevice;

@@ -5,9 +5,9 @@
 //!
 //! What it does not do: judge (`pairing`), or write the records (`startup`, `added`).
 
-use zc_cache::config::{Ack, VolumeConfig};
+use zc_cache::config::VolumeConfig;
 use zc_config::Config;
-use zc_core::VolumeId;
+use zc_core::{Ack, VolumeId};
 use zc_format::{Superblock, VolumeRecord};
 use zc_io::Identity;
 use zc_origin::Origin;
@@ -70,7 +70,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
     let info = VolumeInfo {
         id: config.id.0,
         size_bytes: config.size_bytes,
-        mode: settings::mode_name(config.mode).to_owned(),
+        mode: config.mode.word().to_owned(),
         ack: settings::ack_name(config),
         origin: volume.origin.clone(),
         cold_reason: paired.cold_reason.clone(),

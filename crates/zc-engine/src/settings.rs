@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use zc_cache::config as cache;
-use zc_config::{CacheConfig, Config, Mode, VolumeConfig};
-use zc_core::VolumeId;
+use zc_config::{CacheConfig, Config, VolumeConfig};
+use zc_core::{Mode, VolumeId};
 use zc_io::limits::RING_OPS_MAX;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
@@ -51,29 +51,9 @@ pub(crate) fn front_limits(config: &Config) -> FrontLimits {
     }
 }
 
-pub(crate) const fn mode_name(mode: cache::Mode) -> &'static str {
-    match mode {
-        cache::Mode::WriteThrough => "write-through",
-        cache::Mode::WriteAround => "write-around",
-        cache::Mode::WriteBack => "write-back",
-        cache::Mode::ReadOnly => "read-only",
-        cache::Mode::PassThrough => "pass-through",
-    }
-}
-
 /// When a write of a write-back volume is acknowledged.
 pub(crate) fn ack_name(config: &cache::VolumeConfig) -> Option<&'static str> {
-    let name = match config.write_back.ack {
-        cache::Ack::Volatile => "volatile",
-        cache::Ack::Durable => "durable",
-    };
-    (config.mode == cache::Mode::WriteBack).then_some(name)
-}
-
-pub(crate) fn mode_from_name(name: &str) -> Option<cache::Mode> {
-    use cache::Mode::{PassThrough, ReadOnly, WriteAround, WriteBack, WriteThrough};
-    let modes = [WriteThrough, WriteAround, WriteBack, ReadOnly, PassThrough];
-    modes.into_iter().find(|mode| mode_name(*mode) == name)
+    (config.mode == Mode::WriteBack).then(|| config.write_back.ack.word())
 }
 
 /// Whether the journal has a place of its own that is persistent memory: writing there costs next to nothing.

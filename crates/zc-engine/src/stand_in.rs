@@ -15,7 +15,8 @@
 
 use std::path::PathBuf;
 
-use zc_config::{Config, Mode};
+use zc_config::Config;
+use zc_core::Mode;
 use zc_io::{BlockFile, OpenOptions};
 use zc_origin::Origin;
 

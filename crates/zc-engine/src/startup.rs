@@ -244,7 +244,7 @@ fn open_with(
     let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
     let custody = Arc::new(Custody::new(Arc::clone(&state), session.on_media(&device)));
     let facing = facing(&origins)?;
-    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_config::Mode::WriteBack);
+    let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_core::Mode::WriteBack);
     let write_back: Vec<String> = write_back.map(|volume| volume.name.clone()).collect();
     record_pairing(config, &custody, &session, &facing, &paired, &given_up, &write_back)?;
     warn_of_unserved(config, &custody);
@@ -336,7 +336,7 @@ fn facing(origins: &[Option<Origin>]) -> Result<Vec<Facing>, EngineError> {
 }
 
 fn origin_options(volume: &zc_config::VolumeConfig, create_len: Option<u64>) -> OriginOptions {
-    OriginOptions { write: volume.mode != zc_config::Mode::ReadOnly, direct: volume.direct, create_len }
+    OriginOptions { write: volume.mode != zc_core::Mode::ReadOnly, direct: volume.direct, create_len }
 }
 
 /// `None` for an origin that is to be created.
@@ -403,7 +403,7 @@ pub(crate) fn judge(
     }
     let paired = pairing::pair(known, &candidates)?;
     for (volume, paired) in config.volumes.iter().zip(&paired) {
-        if paired.may_be_dirty && volume.mode == zc_config::Mode::ReadOnly {
+        if paired.may_be_dirty && volume.mode == zc_core::Mode::ReadOnly {
             return Err(EngineError::Refused(format!(
                 "volume \"{}\" has data on the cache {} that its origin lacks, so it cannot start as read-only; start \
                  it in another mode, `zcctl flush {0}`, then change the mode",

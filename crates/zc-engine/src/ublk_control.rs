@@ -63,7 +63,7 @@ impl Plan {
             logical_block_bytes: block_bytes,
             physical_block_bytes: block_bytes.max(zc_core::limits::BLOCK_BYTES),
             optimal_bytes: OPTIMAL_BYTES,
-            read_only: volume.mode == zc_config::Mode::ReadOnly,
+            read_only: volume.mode == zc_core::Mode::ReadOnly,
             // In every mode: a write that was acknowledged may be in the origin's own volatile cache, or in the page
             // cache if it is a file. Without this the kernel would keep every flush to itself.
             volatile_cache: true,

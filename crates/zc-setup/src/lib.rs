@@ -9,10 +9,9 @@
 use zc_cache::config as cache;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
-    Ack, Admission, CacheConfig, Compression, Fingerprint, Mode, OnCacheLoss, Packer, Policy, RegionSize,
-    VolumeConfig,
+    Admission, CacheConfig, Compression, Fingerprint, OnCacheLoss, Packer, Policy, RegionSize, VolumeConfig,
 };
-use zc_core::{Codec, FingerprintKind, VolumeId, limits};
+use zc_core::{Ack, Codec, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry: the full sweep that separates equal ones is 255 reuses away.
@@ -62,31 +61,18 @@ pub const fn codec(compression: Compression, level: u8) -> Codec {
     }
 }
 
-/// How a volume treats writes.
-#[must_use]
-pub const fn mode(mode: Mode) -> cache::Mode {
-    match mode {
-        Mode::WriteThrough => cache::Mode::WriteThrough,
-        Mode::WriteAround => cache::Mode::WriteAround,
-        Mode::WriteBack => cache::Mode::WriteBack,
-        Mode::ReadOnly => cache::Mode::ReadOnly,
-        Mode::PassThrough => cache::Mode::PassThrough,
-    }
-}
-
 /// The volume's settings for write-back; `durable_journal` is the default for when to acknowledge.
 fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackConfig {
-    let ack = match volume.ack {
-        Some(Ack::Volatile) => cache::Ack::Volatile,
-        Some(Ack::Durable) => cache::Ack::Durable,
-        None if durable_journal => cache::Ack::Durable,
-        None => cache::Ack::Volatile,
-    };
+    let default = if durable_journal { Ack::Durable } else { Ack::Volatile };
     let on_loss = match volume.on_cache_loss {
         OnCacheLoss::Error => cache::OnLoss::Error,
         OnCacheLoss::ReadOnly => cache::OnLoss::ReadOnly,
     };
-    cache::WriteBackConfig { ack, max_dirty_age_ms: volume.max_dirty_age_ms, on_loss }
+    cache::WriteBackConfig {
+        ack: volume.ack.unwrap_or(default),
+        max_dirty_age_ms: volume.max_dirty_age_ms,
+        on_loss,
+    }
 }
 
 /// The replacement policy.
@@ -152,7 +138,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
         id: found.id,
         size_bytes: found.size_bytes,
         region_bytes: found.region_bytes,
-        mode: mode(volume.mode),
+        mode: volume.mode,
         admission: admission(volume.admission),
         dedup: volume.dedup,
         codec: codec(volume.compression, volume.compression_level),

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::RngExt as _;
 use zc_cache::CacheManager;
-use zc_cache::config::{Canary, Mode};
+use zc_cache::config::Canary;
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
-use zc_core::{ErrorKind, JournalSeq, VolumeId};
+use zc_core::{ErrorKind, JournalSeq, Mode, VolumeId};
 use zc_format::Record;
 
 use crate::disk::Disk;

@@ -2,9 +2,9 @@
 
 use rand::RngExt as _;
 use zc_cache::CacheManager;
-use zc_cache::config::{Ack, Mode, VolumeConfig};
+use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Event, Request, RequestKind};
-use zc_core::{BufId, ErrorKind, ReqId, VolumeId};
+use zc_core::{Ack, BufId, ErrorKind, Mode, ReqId, VolumeId};
 
 use crate::content;
 use crate::setup;

@@ -4,10 +4,9 @@ use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{
-    Ack, Admission, DirtyConfig, ManagerConfig, Mode, OnLoss, Packer, Replacement, VolumeConfig,
-    WriteBackConfig,
+    Admission, DirtyConfig, ManagerConfig, OnLoss, Packer, Replacement, VolumeConfig, WriteBackConfig,
 };
-use zc_core::{Codec, FingerprintKind, VolumeId};
+use zc_core::{Ack, Codec, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 /// Faults that a seed may have. Rates are shares of operations.

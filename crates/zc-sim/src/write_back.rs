@@ -4,10 +4,9 @@
 //! volumes to the origin and check that they are there (G5); say when a request of a volume that writes back may fail.
 
 use rand::RngExt as _;
-use zc_cache::config::Mode;
 use zc_cache::seam::Event;
 use zc_cache::{CacheManager, DirtyState};
-use zc_core::VolumeId;
+use zc_core::{Mode, VolumeId};
 
 use crate::content;
 use crate::world::{PATIENCE, World};

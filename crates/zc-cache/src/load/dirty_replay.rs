@@ -6,10 +6,9 @@
 //! shown once must not be decided otherwise after the next crash (G2).
 
 use smallvec::SmallVec;
-use zc_core::VolumeId;
+use zc_core::{Mode, VolumeId};
 use zc_format::Record;
 
-use crate::config::Mode;
 use crate::index::file_index::Place;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Note};

@@ -3,9 +3,9 @@
 //! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
 //! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted.
 
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, VolumeId};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
-use crate::config::{Admission, Mode};
+use crate::config::Admission;
 use crate::health::Health;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};

@@ -16,9 +16,8 @@ pub(crate) mod streams;
 
 use core::ops::Range;
 
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SECTOR_BYTES, VolumeId};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SECTOR_BYTES, VolumeId};
 
-use crate::config::Mode;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};

@@ -6,9 +6,9 @@
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use zc_core::{BufSlice, ExtentKey, ExtentNo, Map, VolumeId};
+use zc_core::{BufSlice, ExtentKey, ExtentNo, Map, Mode, VolumeId};
 
-use crate::config::{Admission, Mode};
+use crate::config::Admission;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;

@@ -15,10 +15,12 @@ use core::ops::RangeInclusive;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, ReqId, SectorMap, VolumeId, WeuSlot};
+use zc_core::{
+    Ack, BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SectorMap, VolumeId, WeuSlot,
+};
 use zc_format::ExtentError;
 
-use crate::config::{Ack, Admission, Mode};
+use crate::config::Admission;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;

@@ -16,10 +16,9 @@
 use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
-use crate::config::Mode;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};

@@ -26,10 +26,10 @@ pub(crate) mod summary;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, ReqId, VolumeId, WeuSlot};
+use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
-use crate::config::{Ack, Mode, OnLoss, VolumeConfig};
+use crate::config::{OnLoss, VolumeConfig};
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::read::{portions, sector_range};

@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use zc_cache::config::{Mode, VolumeConfig};
+use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{Codec, FingerprintKind, usize_from_u64};
+use zc_core::{Codec, FingerprintKind, Mode, usize_from_u64};
 use zc_reduce::Reducer;
 
 use crate::world::{Shape, V, W, World, half, volume};

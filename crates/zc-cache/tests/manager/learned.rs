@@ -1,8 +1,8 @@
 //! What the manager tells of contents to those who ask.
 
-use zc_cache::config::{Mode, VolumeConfig, WriteBackConfig};
+use zc_cache::config::{VolumeConfig, WriteBackConfig};
 use zc_cache::seam::Digest;
-use zc_core::{Codec, ExtentKey, ExtentNo, VolumeId};
+use zc_core::{Codec, ExtentKey, ExtentNo, Mode, VolumeId};
 
 use crate::world::{Shape, V, W, World, half, volume};
 

@@ -10,10 +10,10 @@ mod world;
 mod write_back;
 
 use world::{Shape, V, W, World, half, volume};
-use zc_cache::config::{Mode, VolumeConfig};
+use zc_cache::config::VolumeConfig;
 use zc_cache::seam::RequestKind;
 use zc_cache::{RESIDENCY_EXTENTS_MAX, Residency};
-use zc_core::{ErrorKind, FingerprintKind, WeuSlot};
+use zc_core::{ErrorKind, FingerprintKind, Mode, WeuSlot};
 
 const EXTENT: u64 = 8 << 10;
 

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Mode, Packer, Replacement, VolumeConfig};
+use zc_cache::config::{Admission, ManagerConfig, Packer, Replacement, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId,
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, Mode, OpId, ReqId, VolumeId,
     WeuSlot, usize_from_u32, usize_from_u64,
 };
 use zc_format::{BLOCK, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};

@@ -1,9 +1,9 @@
 //! Write-back without faults: what readers get, what the origin has and when, what a restart finds.
 
-use zc_cache::config::{Ack, Mode, OnLoss, VolumeConfig, WriteBackConfig};
+use zc_cache::config::{OnLoss, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
 use zc_cache::{Owed, Residency};
-use zc_core::{Codec, ErrorKind, FingerprintKind, Generation, WeuSeq, WeuSlot};
+use zc_core::{Ack, Codec, ErrorKind, FingerprintKind, Generation, Mode, WeuSeq, WeuSlot};
 use zc_format::Record;
 
 use crate::world::{Shape, V, W, World, half, noise, volume};
