@@ -2,10 +2,10 @@
 //! manager's own work and memory.
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Packer, Replacement, VolumeConfig};
+use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
-use zc_core::{BufId, Codec, Fingerprint, FingerprintKind, Mode, ReqId, VolumeId};
+use zc_core::{BufId, Fingerprint, FingerprintKind, ReqId, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 const EXTENT: u64 = 8192;
@@ -45,41 +45,17 @@ impl Driver {
         })
         .unwrap_or_else(|error| panic!("no layout: {error}"));
         let config = ManagerConfig {
-            geometry,
-            fingerprint: FingerprintKind::Blake3,
-            file_index_entries: entries,
-            fingerprint_index_entries: entries,
-            generation_bits: 8,
             read_buffer_bytes: 0,
             staging_bytes: 1 << 20,
-            insert_bytes_max: 32 << 20,
             weu_max_age_ms: 1000,
             journal_delay_ms: 50,
             prefetch_threshold_bytes: 1 << 30,
             prefetch_max_bytes: 0,
-            learned_recipes_bytes: 0,
-            header_prints_max: 1 << 15,
             regions_active_max: 128,
-            discard: false,
-            replacement: Replacement::Lru,
-            packer: Packer::Append,
-            dirty: zc_cache::config::DirtyConfig::default(),
+            ..ManagerConfig::new(geometry, FingerprintKind::Blake3, entries)
         };
         let start = StartState::fresh();
-        let volume = VolumeConfig {
-            id: VolumeId(0),
-            size_bytes: 1 << 40,
-            region_bytes: 1 << 30,
-            mode: Mode::WriteThrough,
-            admission: Admission::Always,
-            dedup: true,
-            codec: Codec::Lz4,
-            index_share_percent: 100,
-            recipes: false,
-            trusted: true,
-            write_back: zc_cache::config::WriteBackConfig::default(),
-            may_be_dirty: false,
-        };
+        let volume = VolumeConfig::new(VolumeId(0), 1 << 40, 1 << 30);
         let mut manager = CacheManager::new(config, vec![volume], start);
         let mut actions = Vec::new();
         manager.begin(0, &mut actions);

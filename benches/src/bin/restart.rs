@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Packer, Replacement, VolumeConfig};
+use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, FormatOptions, Media};
 use zc_core::{
-    Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, Mode, VolumeId, WeuSeq,
+    Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, Generation, VolumeId, WeuSeq,
     WeuSlot,
 };
 use zc_format::{Geometry, PlanOptions, WeuEntry, WeuHeader};
@@ -196,44 +196,15 @@ fn entry(number: u64, offset_bytes: u32) -> WeuEntry {
 }
 
 fn volume(len: u64) -> VolumeConfig {
-    VolumeConfig {
-        id: VolumeId(0),
-        size_bytes: len,
-        region_bytes: 256 << 20,
-        mode: Mode::WriteThrough,
-        admission: Admission::Always,
-        dedup: true,
-        codec: Codec::Lz4,
-        index_share_percent: 100,
-        recipes: false,
-        trusted: true,
-        write_back: zc_cache::config::WriteBackConfig::default(),
-        may_be_dirty: false,
-    }
+    VolumeConfig::new(VolumeId(0), len, 256 << 20)
 }
 
 fn config(geometry: &Geometry) -> ManagerConfig {
     let extents = geometry.device_bytes / u64::from(EXTENT);
     ManagerConfig {
-        geometry: geometry.clone(),
-        fingerprint: FingerprintKind::Blake3,
-        file_index_entries: extents,
-        fingerprint_index_entries: extents,
-        generation_bits: 8,
-        read_buffer_bytes: 4 << 20,
-        staging_bytes: 8 << 20,
-        insert_bytes_max: 32 << 20,
-        weu_max_age_ms: 10_000,
         journal_delay_ms: 50,
-        prefetch_threshold_bytes: 256 << 10,
-        prefetch_max_bytes: 128 << 10,
-        learned_recipes_bytes: 0,
-        header_prints_max: 1 << 15,
         regions_active_max: 128,
-        discard: false,
-        replacement: Replacement::Lru,
-        packer: Packer::Append,
-        dirty: zc_cache::config::DirtyConfig::default(),
+        ..ManagerConfig::new(geometry.clone(), FingerprintKind::Blake3, extents)
     }
 }
 

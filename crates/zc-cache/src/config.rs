@@ -1,7 +1,11 @@
 //! What the manager has to be told before it starts.
 
+use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
 use zc_core::{Ack, Codec, FingerprintKind, Mode, VolumeId};
 use zc_format::Geometry;
+
+/// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses away.
+pub const GENERATION_BITS_DEFAULT: u8 = 8;
 
 /// Settings of the cache as a whole.
 #[derive(Debug, Clone)]
@@ -45,6 +49,37 @@ pub struct ManagerConfig {
     pub packer: Packer,
     /// Write-back, as far as it concerns the cache as a whole.
     pub dirty: DirtyConfig,
+}
+
+impl ManagerConfig {
+    /// A cache of so many index entries for files and fingerprints each that otherwise is as the shipped configuration has
+    /// it, but learns no recipes and discards nothing: how much memory there is for the one, and whether the device is
+    /// one that can do the other, is for the caller to know.
+    #[must_use]
+    pub fn new(geometry: Geometry, fingerprint: FingerprintKind, index_entries: u64) -> Self {
+        Self {
+            geometry,
+            fingerprint,
+            file_index_entries: index_entries,
+            fingerprint_index_entries: index_entries,
+            generation_bits: GENERATION_BITS_DEFAULT,
+            read_buffer_bytes: 4 << 20,
+            staging_bytes: 8 << 20,
+            insert_bytes_max: 32 << 20,
+            weu_max_age_ms: 10_000,
+            journal_delay_ms: 500,
+            prefetch_threshold_bytes: 256 << 10,
+            prefetch_max_bytes: 128 << 10,
+            learned_recipes_bytes: 0,
+            // 2 MiB or so.
+            header_prints_max: 1 << 15,
+            regions_active_max: ACTIVE_REGIONS_DEFAULT,
+            discard: false,
+            replacement: Replacement::default(),
+            packer: Packer::default(),
+            dirty: DirtyConfig::default(),
+        }
+    }
 }
 
 /// Bounds and rates of write-back.
@@ -171,6 +206,27 @@ pub struct VolumeConfig {
     /// Whether it may have had dirty data when the last session ended: if journal and checkpoint do not tell
     /// everything, it is fenced.
     pub may_be_dirty: bool,
+}
+
+impl VolumeConfig {
+    /// A volume as the shipped configuration has it, paired with its origin, without dirty data of an earlier session.
+    #[must_use]
+    pub fn new(id: VolumeId, size_bytes: u64, region_bytes: u64) -> Self {
+        Self {
+            id,
+            size_bytes,
+            region_bytes,
+            mode: Mode::WriteThrough,
+            admission: Admission::Always,
+            dedup: true,
+            codec: Codec::Lz4,
+            index_share_percent: 100,
+            recipes: false,
+            trusted: true,
+            write_back: WriteBackConfig::default(),
+            may_be_dirty: false,
+        }
+    }
 }
 
 /// Deliberate bugs, one per guarantee. Only in builds with the `canary` feature, only when asked for.

@@ -14,12 +14,6 @@ use zc_config::{
 use zc_core::{Ack, Codec, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 
-/// Bits of a slot's generation in an index entry: the full sweep that separates equal ones is 255 reuses away.
-const GENERATION_BITS: u8 = 8;
-/// Fingerprints of WEU headers in memory, besides those of WEUs that are: 2 MiB or so.
-const HEADER_PRINTS_MAX: u32 = 1 << 15;
-/// Journal records wait at most this long.
-const JOURNAL_DELAY_MS: u64 = 500;
 /// RAM of slot table, policy and header table per slot, rounded up.
 const RAM_PER_SLOT: u64 = 128;
 /// Regions of a volume whose region size is `auto`.
@@ -135,18 +129,15 @@ pub struct Found {
 #[must_use]
 pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig {
     cache::VolumeConfig {
-        id: found.id,
-        size_bytes: found.size_bytes,
-        region_bytes: found.region_bytes,
         mode: volume.mode,
         admission: admission(volume.admission),
         dedup: volume.dedup,
         codec: codec(volume.compression, volume.compression_level),
         index_share_percent: volume.index_share_percent,
-        recipes: false,
         trusted: found.trusted,
         write_back: write_back(volume, found.durable_journal),
         may_be_dirty: found.may_be_dirty,
+        ..cache::VolumeConfig::new(found.id, found.size_bytes, found.region_bytes)
     }
 }
 
@@ -163,20 +154,14 @@ pub fn manager_config(
 ) -> Result<cache::ManagerConfig, TooLittleRam> {
     let (file_index_entries, fingerprint_index_entries) = index_entries(config, geometry)?;
     Ok(cache::ManagerConfig {
-        geometry: geometry.clone(),
-        fingerprint,
-        file_index_entries,
         fingerprint_index_entries,
-        generation_bits: GENERATION_BITS,
         read_buffer_bytes: config.read_buffer_bytes,
         staging_bytes: config.staging_bytes,
         insert_bytes_max: config.insert_bytes_max,
         weu_max_age_ms: config.weu_max_age_ms,
-        journal_delay_ms: JOURNAL_DELAY_MS,
         prefetch_threshold_bytes: config.prefetch_threshold_bytes,
         prefetch_max_bytes: config.prefetch_max_bytes,
         learned_recipes_bytes: config.learned_recipes_bytes,
-        header_prints_max: HEADER_PRINTS_MAX,
         regions_active_max: config.regions_active_max,
         discard: config.discard.unwrap_or(on_block_device),
         replacement: replacement(config.policy),
@@ -189,6 +174,7 @@ pub fn manager_config(
             destage_writes: config.destage_writes,
             destage_bytes_per_s: config.destage_bytes_per_s,
         },
+        ..cache::ManagerConfig::new(geometry.clone(), fingerprint, file_index_entries)
     })
 }
 
@@ -200,7 +186,7 @@ fn index_entries(config: &CacheConfig, geometry: &Geometry) -> Result<(u64, u64)
         slots: geometry.slots,
         weu_bytes: geometry.weu_bytes,
         extent_bytes: geometry.extent_bytes,
-        generation_bits: GENERATION_BITS,
+        generation_bits: cache::GENERATION_BITS_DEFAULT,
     };
     let ram_of = |files: u64| {
         FileIndex::ram_bytes_for(shape, files) + FingerprintIndex::ram_bytes_for(shape, prints_of(files))
@@ -215,4 +201,40 @@ fn index_entries(config: &CacheConfig, geometry: &Geometry) -> Result<(u64, u64)
         return Err(TooLittleRam { max_ram_bytes, slots: geometry.slots, fixed_bytes: fixed });
     }
     Ok((files, prints_of(files)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zc_format::PlanOptions;
+
+    #[test]
+    fn the_manager_s_own_defaults_are_those_of_the_configuration() {
+        let text = "[cache]\npath = \"/c\"\nlearned_recipes = 0\n[[volume]]\nname = \"v\"\norigin = \"/v\"\n";
+        let config = zc_config::Config::parse(text, "test").unwrap();
+        let geometry = Geometry::plan(&PlanOptions {
+            device_bytes: 1 << 30,
+            weu_bytes: config.cache.weu_bytes,
+            extent_bytes: config.cache.extent_bytes,
+            align_bytes: 0,
+            journal_blocks: None,
+        })
+        .unwrap();
+        let fingerprint = fingerprint_kind(config.cache.fingerprint);
+        let told = manager_config(&config.cache, &geometry, fingerprint, false).unwrap();
+        let own = cache::ManagerConfig::new(geometry, fingerprint, told.file_index_entries);
+        assert_eq!(format!("{told:?}"), format!("{own:?}"));
+        let found = Found {
+            id: VolumeId(3),
+            size_bytes: 1 << 30,
+            region_bytes: 1 << 20,
+            trusted: true,
+            may_be_dirty: false,
+            durable_journal: false,
+        };
+        assert_eq!(
+            volume_config(&config.volumes[0], found),
+            cache::VolumeConfig::new(VolumeId(3), 1 << 30, 1 << 20)
+        );
+    }
 }

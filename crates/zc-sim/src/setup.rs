@@ -174,8 +174,6 @@ fn geometry(rng: &mut Pcg64Mcg) -> Geometry {
 
 fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> ManagerConfig {
     ManagerConfig {
-        geometry,
-        fingerprint: kind,
         file_index_entries: rng.random_range(40..400),
         fingerprint_index_entries: if rng.random_bool(0.1) { 0 } else { rng.random_range(20..300) },
         generation_bits: rng.random_range(2..=3),
@@ -186,33 +184,18 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         journal_delay_ms: 30,
         prefetch_threshold_bytes: 16 << 10,
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
-        learned_recipes_bytes: 0,
-        header_prints_max: 1 << 15,
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
-        replacement: Replacement::Lru,
-        packer: Packer::Append,
-        dirty: DirtyConfig::default(),
+        ..ManagerConfig::new(geometry, kind, 0)
     }
 }
 
 fn volumes(rng: &mut Pcg64Mcg) -> Vec<VolumeConfig> {
     let mut volumes = Vec::new();
     for id in 0..rng.random_range(1..=3_u16) {
-        let mut volume = VolumeConfig {
-            id: VolumeId(id),
-            size_bytes: rng.random_range(32..=96_u64) * 8192 + rng.random_range(0..3) * 512,
-            region_bytes: 16 << 10,
-            mode: Mode::WriteThrough,
-            admission: Admission::Always,
-            dedup: true,
-            codec: Codec::Lz4,
-            index_share_percent: 100,
-            recipes: rng.random_bool(0.3),
-            trusted: true,
-            write_back: WriteBackConfig::default(),
-            may_be_dirty: false,
-        };
+        let size_bytes = rng.random_range(32..=96_u64) * 8192 + rng.random_range(0..3) * 512;
+        let mut volume = VolumeConfig::new(VolumeId(id), size_bytes, 16 << 10);
+        volume.recipes = rng.random_bool(0.3);
         reconfigure(rng, &mut volume);
         if rng.random_bool(0.7) {
             volume.mode = Mode::WriteThrough;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use zc_cache::CacheManager;
-use zc_cache::config::{Admission, ManagerConfig, Packer, Replacement, VolumeConfig};
+use zc_cache::config::{ManagerConfig, Packer, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, Mode, OpId, ReqId, VolumeId,
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId,
     WeuSlot, usize_from_u32, usize_from_u64,
 };
 use zc_format::{BLOCK, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
@@ -110,20 +110,7 @@ pub(crate) struct World {
 }
 
 pub(crate) fn volume(id: VolumeId, size_bytes: u64) -> VolumeConfig {
-    VolumeConfig {
-        id,
-        size_bytes,
-        region_bytes: 64 << 10,
-        mode: Mode::WriteThrough,
-        admission: Admission::Always,
-        dedup: true,
-        codec: Codec::Lz4,
-        index_share_percent: 100,
-        recipes: true,
-        trusted: true,
-        write_back: zc_cache::config::WriteBackConfig::default(),
-        may_be_dirty: false,
-    }
+    VolumeConfig { recipes: true, ..VolumeConfig::new(id, size_bytes, 64 << 10) }
 }
 
 /// What a test may choose.
@@ -185,10 +172,6 @@ impl World {
         };
         startup::format(&mut device, &options).unwrap();
         let config = ManagerConfig {
-            geometry: geometry.clone(),
-            fingerprint: shape.kind,
-            file_index_entries: 4096,
-            fingerprint_index_entries: 4096,
             generation_bits: 4,
             read_buffer_bytes: shape.read_buffer_bytes,
             staging_bytes: 1 << 20,
@@ -200,14 +183,13 @@ impl World {
             learned_recipes_bytes: shape.learned_recipes_bytes,
             header_prints_max: shape.header_prints_max,
             regions_active_max: 16,
-            discard: false,
-            replacement: Replacement::Lru,
             packer: shape.packer,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,
                 high_percent: shape.dirty_high_percent,
                 ..zc_cache::config::DirtyConfig::default()
             },
+            ..ManagerConfig::new(geometry.clone(), shape.kind, 4096)
         };
         let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();
