@@ -190,27 +190,20 @@ impl CacheManager {
         self.release(fill.buf);
     }
 
+    /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.
     fn fill_extent_done(&mut self, id: u64, fill: &Fill, index: usize, used: bool, ok: bool, run: u64) {
         let key = fill_key(fill, index);
         let Some(guard) = fill.guards.get(index).copied().flatten() else {
-            if fill.prefetch {
-                self.ahead.bytes -= u64::from(self.extent_bytes);
-            }
+            self.uncount_prefetched(fill);
             return;
         };
         if self.fill_of.get(&key) == Some(&id) {
             self.fill_of.remove(&key);
         }
-        let admitted = fill.admitted.get(index).copied().unwrap_or(false);
-        let holds = self.tracks.holds(&guard);
-        #[cfg(feature = "canary")]
-        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
-        if !ok || !holds || (!admitted && !fill.prefetch) {
-            self.stats.insert_stale += u64::from(ok && !holds);
+        let admitted = fill.prefetch || fill.admitted.get(index).copied().unwrap_or(false);
+        if !ok || !self.still_holds(&guard) || !admitted {
             self.tracks.release(&guard);
-            if fill.prefetch {
-                self.ahead.bytes -= u64::from(self.extent_bytes);
-            }
+            self.uncount_prefetched(fill);
             return;
         }
         let src = self.fill_slice(fill, index);
@@ -219,14 +212,28 @@ impl CacheManager {
             self.keep_prefetched(key, Prefetched { src, guard });
             return;
         }
-        if fill.prefetch {
-            self.stats.prefetched_used += 1;
-            self.ahead.bytes -= u64::from(self.extent_bytes);
-        }
+        self.stats.prefetched_used += u64::from(fill.prefetch);
+        self.uncount_prefetched(fill);
         self.drop_idle_staged(key);
         self.retain(fill.buf);
         let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
         self.insert(run, guard, src, InsertOptions { only_if_duplicate });
+    }
+
+    /// Whether nothing was written to the extent since it was asked for; counts it if something was.
+    fn still_holds(&mut self, guard: &Guard) -> bool {
+        let holds = self.tracks.holds(guard);
+        #[cfg(feature = "canary")]
+        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
+        self.stats.insert_stale += u64::from(!holds);
+        holds
+    }
+
+    /// An extent that was read ahead, if it was, waits for its reader no more.
+    fn uncount_prefetched(&mut self, fill: &Fill) {
+        if fill.prefetch {
+            self.ahead.bytes -= u64::from(self.extent_bytes);
+        }
     }
 
     fn fill_slice(&self, fill: &Fill, index: usize) -> BufSlice {
