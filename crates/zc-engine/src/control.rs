@@ -402,7 +402,7 @@ impl Shared {
         let mut in_force = self.settings().await?;
         let volume = in_force.volumes.iter().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
-        if needs_restart(config.mode, wanted) {
+        if live_mode(config.mode, wanted) != wanted {
             return Err("a change from or to read-only needs a restart".to_owned());
         }
         let config = VolumeConfig { mode: wanted, ..config.clone() };
@@ -449,6 +449,10 @@ impl Shared {
         let mut in_force = self.settings().await?;
         self.announce_write_back(&in_force, &new).await?;
         let added = self.add_volumes(&mut in_force, &new).await?;
+        if new.log != in_force.config.log {
+            let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;
+            set(&new.log.level)?;
+        }
         let (mut applied, mut later) = (added.applied.clone(), added.later.clone());
         for change in diff_live(&in_force.config, &new) {
             if change.live { applied.push(change.key) } else { later.push(added.explained(change.key)) }
@@ -467,40 +471,30 @@ impl Shared {
                 durable_journal,
             };
             let wanted = volume_config(volume, found);
-            let mode = current.mode;
-            *current = wanted;
-            if needs_restart(mode, current.mode) {
-                current.mode = mode;
-                let key = format!("volume \"{name}\": mode");
+            let before = current.mode;
+            *current = VolumeConfig { mode: live_mode(before, wanted.mode), ..wanted };
+            let key = format!("volume \"{name}\": mode");
+            if current.mode != volume.mode {
                 applied.retain(|applied| *applied != key);
                 later.push(format!("{key} (from or to read-only)"));
             }
             // Also what `set-mode` had made of it is undone.
-            let key = format!("volume \"{name}\": mode");
-            if mode != current.mode && !applied.contains(&key) {
+            if current.mode != before && !applied.contains(&key) {
                 applied.push(key);
             }
             configs.push((name.clone(), current.clone()));
         }
-        if new.log != in_force.config.log {
-            let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;
-            set(&new.log.level)?;
-            in_force.config.log = new.log.clone();
-        }
         // Only what was applied is in force; the rest keeps being named until a restart.
         for volume in &mut in_force.config.volumes {
             if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
-                let mode = if wanted.mode == Mode::ReadOnly || volume.mode == Mode::ReadOnly {
-                    volume.mode
-                } else {
-                    wanted.mode
-                };
+                let mode = live_mode(volume.mode, wanted.mode);
                 let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
                 *volume = wanted.clone();
                 volume.mode = mode;
                 (volume.origin, volume.create_bytes, volume.direct) = kept;
             }
         }
+        in_force.config.log = new.log.clone();
         let sockets = in_force.config.nbd.clone();
         in_force.config.nbd = new.nbd.clone();
         in_force.config.nbd.keep_sockets(sockets);
@@ -513,7 +507,8 @@ impl Shared {
     }
 }
 
-/// The origin of a read-only volume was opened for reading, and its export was announced as read-only.
-fn needs_restart(from: Mode, to: Mode) -> bool {
-    from != to && (from == Mode::ReadOnly || to == Mode::ReadOnly)
+/// What a volume that is served becomes when it is to be `wanted`. From and to read-only it takes a restart: its origin was
+/// opened for reading, and its export announced as read-only.
+fn live_mode(now: Mode, wanted: Mode) -> Mode {
+    if now == Mode::ReadOnly || wanted == Mode::ReadOnly { now } else { wanted }
 }

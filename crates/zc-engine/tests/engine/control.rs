@@ -68,3 +68,26 @@ fn a_reload_applies_what_it_can_and_names_the_rest() {
     assert_eq!(crate::rig::counter(&engine, "insert_offered"), 0, "admission is never");
     drop(engine);
 }
+
+#[test]
+fn a_reload_that_fails_leaves_nothing_of_it_behind() {
+    let mut rig = Rig::new();
+    let config = rig.config(&["v"]);
+    rig.volume = "admission = \"never\"".to_owned();
+    let mut new = rig.config(&["v"]);
+    new.log.level = "everything".to_owned();
+    let hooks = Hooks {
+        read_config: Some(Box::new(move || Ok(new.clone()))),
+        set_log_level: Some(Box::new(|level| Err(format!("{level} is no level")))),
+    };
+    let engine = Engine::start(&config, &EngineOptions::default(), hooks).unwrap();
+    let mut control = rig.control();
+    let answer = control.ask(r#"{"cmd":"reload"}"#);
+    assert_eq!(answer["error"], "everything is no level", "{answer}");
+    // What is changed next is changed from what is in force.
+    assert_eq!(control.ask(r#"{"cmd":"set-mode","volume":"v","mode":"write-through"}"#)["ok"], true);
+    let mut client = rig.client("v");
+    client.write(0, &[5; 1 << 20]).unwrap();
+    assert!(crate::rig::counter(&engine, "insert_offered") > 0, "admission is always");
+    drop(engine);
+}
