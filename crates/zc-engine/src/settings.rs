@@ -1,9 +1,5 @@
 //! From the configuration's words to those of the front end; `zc-setup` has those of the manager.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
-
-use rustix::fs::{AtFlags, CWD, StatxFlags};
 use zc_cache::config as cache;
 use zc_config::{CacheConfig, Config, VolumeConfig};
 use zc_core::{Mode, VolumeId};
@@ -58,21 +54,7 @@ pub(crate) fn ack_name(config: &cache::VolumeConfig) -> Option<&'static str> {
 
 /// Whether the journal has a place of its own that is persistent memory: writing there costs next to nothing.
 pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
-    config.journal_path.as_deref().is_some_and(is_persistent_memory)
-}
-
-/// Block devices say so by their queue's `dax` (Linux, Documentation/ABI/stable/sysfs-block), files by the attribute
-/// `STATX_ATTR_DAX` (statx(2)).
-fn is_persistent_memory(path: &Path) -> bool {
-    const ATTRIBUTE_DAX: u64 = 0x0020_0000;
-    let Ok(metadata) = std::fs::metadata(path) else { return false };
-    if metadata.file_type().is_block_device() {
-        let (major, minor) = (rustix::fs::major(metadata.rdev()), rustix::fs::minor(metadata.rdev()));
-        let dax = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/queue/dax"));
-        return dax.is_ok_and(|dax| dax.trim() == "1");
-    }
-    let told = rustix::fs::statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS);
-    told.is_ok_and(|told| told.stx_attributes.bits() & ATTRIBUTE_DAX != 0)
+    config.journal_path.as_deref().is_some_and(zc_io::is_persistent_memory)
 }
 
 /// A volume's export and who may use it.

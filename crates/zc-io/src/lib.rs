@@ -27,6 +27,7 @@ mod inherited;
 mod ioctl;
 pub mod limits;
 mod operation;
+mod pmem;
 mod poll;
 mod pool;
 mod ring;
@@ -45,6 +46,7 @@ pub use operation::{
     CommandMemory, Completion, DeviceCommand, FallocateMode, Memory, Operation, Segment, SharedFd, Source,
     Target,
 };
+pub use pmem::is_persistent_memory;
 pub use poll::PollStats;
 pub use pool::{BufPool, PoolUse};
 pub use ring::{Features, Gather, Ring, RingFull, RingOptions, probe};
