@@ -8,6 +8,8 @@
 //!
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
+use std::ops::Range;
+
 use zc_cache::ResidencyRun;
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
 use zc_core::{
@@ -48,6 +50,21 @@ pub(crate) enum Asker {
     Nbd { conn: u64, request: Request },
     /// A tag of a ublk device.
     Ublk(Tag),
+}
+
+/// A request as it comes in.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) from: Asker,
+    pub(crate) volume: VolumeId,
+    pub(crate) asked: Asked,
+}
+
+impl Incoming {
+    fn of_connection(conn: u64, volume: VolumeId, request: Request) -> Self {
+        let asked = Asked::of(&request);
+        Self { from: Asker::Nbd { conn, request }, volume, asked }
+    }
 }
 
 /// What is asked for.
@@ -118,7 +135,7 @@ pub(crate) fn floor(bytes: u64) -> u64 {
 }
 
 /// The part of a sector that a request covers, relative to the sector.
-fn covered(sector: u64, offset: u64, length: u64) -> std::ops::Range<usize> {
+fn covered(sector: u64, offset: u64, length: u64) -> Range<usize> {
     let start = offset.max(sector) - sector;
     let end = (offset + length).min(sector + SECTOR) - sector;
     usize_from_u64(start)..usize_from_u64(end)
@@ -138,13 +155,13 @@ impl Shard {
         if request.command() == Command::BlockStatus {
             self.begin_status(conn, volume, request);
         } else {
-            let asked = Asked::of(&request);
-            self.begin(Asker::Nbd { conn, request }, volume, asked);
+            self.begin(Incoming::of_connection(conn, volume, request));
         }
     }
 
     /// A request without payload that moves or changes bytes.
-    pub(crate) fn begin(&mut self, from: Asker, volume: VolumeId, asked: Asked) {
+    pub(crate) fn begin(&mut self, incoming: Incoming) {
+        let (volume, asked) = (incoming.volume, incoming.asked);
         let (offset, length) = (asked.offset, asked.length);
         let (start, end) = (floor(offset), (offset + length).next_multiple_of(SECTOR));
         match asked.command {
@@ -154,29 +171,29 @@ impl Shard {
                 let skip_bytes = usize_from_u64(offset - start);
                 let body = Body::Read { arena: arena.clone(), skip_bytes };
                 let charge_bytes = u64_from_usize(arena.held_bytes());
-                let id = self.add_client(from, volume, asked, body, charge_bytes);
+                let id = self.add_client(incoming, body, charge_bytes);
                 let buf = self.buffers.adopt(arena);
                 self.submit_part(id, start, end - start, RequestKind::Read { buf });
             }
             Command::Flush => {
-                let id = self.add_client(from, volume, asked, Body::Plain, 0);
+                let id = self.add_client(incoming, Body::Plain, 0);
                 self.submit_part(id, 0, 0, RequestKind::Flush);
             }
             Command::Cache => {
-                let id = self.add_client(from, volume, asked, Body::Plain, 0);
+                let id = self.add_client(incoming, Body::Plain, 0);
                 self.submit_part(id, start, end - start, RequestKind::Prefetch);
             }
             Command::Trim => {
                 // Parts of sectors are kept: a trim is a hint.
                 let (start, end) = (offset.next_multiple_of(SECTOR), floor(offset + length));
-                self.begin_change(from, volume, asked, start, end.max(start), None);
+                self.begin_change(incoming, start..end.max(start), None);
             }
             Command::WriteZeroes if asked.fast_zero && !self.zeroes_fast(volume, asked) => {
-                let id = self.add_client(from, volume, asked, Body::Plain, 0);
+                let id = self.add_client(incoming, Body::Plain, 0);
                 self.client(id).error = Some(ErrorKind::Unsupported);
                 self.answer(id);
             }
-            Command::WriteZeroes => self.begin_change(from, volume, asked, start, end, None),
+            Command::WriteZeroes => self.begin_change(incoming, start..end, None),
             Command::BlockStatus | Command::Write => {
                 unreachable!("{:?} is begun elsewhere", asked.command)
             }
@@ -185,36 +202,24 @@ impl Shard {
 
     /// A WRITE whose payload is complete.
     pub(crate) fn begin_write(&mut self, conn: u64, volume: VolumeId, request: Request, memory: AlignedBuf) {
-        let asked = Asked::of(&request);
-        self.begin_write_from(Asker::Nbd { conn, request }, volume, asked, memory);
+        self.begin_write_from(Incoming::of_connection(conn, volume, request), memory);
     }
 
     /// A write whose bytes are here; their memory was counted since the first came.
-    pub(crate) fn begin_write_from(
-        &mut self,
-        from: Asker,
-        volume: VolumeId,
-        asked: Asked,
-        memory: AlignedBuf,
-    ) {
+    pub(crate) fn begin_write_from(&mut self, incoming: Incoming, memory: AlignedBuf) {
         self.budget_bytes -= u64_from_usize(memory.held_bytes());
-        let start = floor(asked.offset);
+        let start = floor(incoming.asked.offset);
         let end = start + u64_from_usize(memory.len());
-        self.begin_change(from, volume, asked, start, end, Some(Arena::new(memory)));
+        self.begin_change(incoming, start..end, Some(Arena::new(memory)));
     }
 
-    fn begin_change(
-        &mut self,
-        from: Asker,
-        volume: VolumeId,
-        asked: Asked,
-        start: u64,
-        end: u64,
-        memory: Option<Arena>,
-    ) {
+    /// A change of whole sectors; `memory` is that of a write.
+    fn begin_change(&mut self, incoming: Incoming, sectors: Range<u64>, memory: Option<Arena>) {
+        let volume = incoming.volume;
+        let Range { start, end } = sectors;
         let charge = memory.as_ref().map_or(0, |memory| u64_from_usize(memory.held_bytes()));
         let change = Change { start, end, memory, edges: Vec::new(), phase: Phase::Waiting };
-        let id = self.add_client(from, volume, asked, Body::Change(change), charge);
+        let id = self.add_client(incoming, Body::Change(change), charge);
         if start == end {
             self.answer(id);
             return;
@@ -232,18 +237,11 @@ impl Shard {
 
     /// A block status, whose answer is put together from what the origin and the cache say.
     pub(crate) fn add_status(&mut self, conn: u64, volume: VolumeId, request: Request, body: Body) -> u64 {
-        let asked = Asked::of(&request);
-        self.add_client(Asker::Nbd { conn, request }, volume, asked, body, 0)
+        self.add_client(Incoming::of_connection(conn, volume, request), body, 0)
     }
 
-    fn add_client(
-        &mut self,
-        from: Asker,
-        volume: VolumeId,
-        asked: Asked,
-        body: Body,
-        charge_bytes: u64,
-    ) -> u64 {
+    fn add_client(&mut self, incoming: Incoming, body: Body, charge_bytes: u64) -> u64 {
+        let Incoming { from, volume, asked } = incoming;
         self.next_number += 1;
         let id = self.next_number;
         let hurries = self.hurries(volume, asked);

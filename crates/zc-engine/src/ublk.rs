@@ -17,7 +17,7 @@ use zc_io::{AlignedBuf, Operation, Segment};
 use zc_nbd::server::Command;
 use zc_ublk::{Request, RequestOp, Server, Step};
 
-use crate::front::{Asked, Asker, Body};
+use crate::front::{Asked, Asker, Body, Incoming};
 use crate::limits::{CLOSING_MAX, RING_WORK_OPS};
 use crate::pending::Pending;
 use crate::shard::Shard;
@@ -128,14 +128,13 @@ impl Shard {
 
     fn begin_ublk(&mut self, tag: Tag, request: Request, memory: Option<AlignedBuf>) {
         let volume = self.device(tag).volume;
-        let asked = asked(&request);
-        let asker = Asker::Ublk(tag);
+        let incoming = Incoming { from: Asker::Ublk(tag), volume, asked: asked(&request) };
         match memory {
             Some(memory) => {
                 self.budget_bytes += zc_core::u64_from_usize(memory.held_bytes());
-                self.begin_write_from(asker, volume, asked, memory);
+                self.begin_write_from(incoming, memory);
             }
-            None => self.begin(asker, volume, asked),
+            None => self.begin(incoming),
         }
     }
 
