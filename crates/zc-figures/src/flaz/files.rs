@@ -101,7 +101,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 
 fn stored(reducer: &mut Reducer, codec: Codec, bytes: &[u8], out: &mut [u8]) -> u64 {
     let size = reducer.compress(codec, bytes, &mut out[..bytes.len()]).unwrap_or(bytes.len());
-    zc_core::u64_from_usize(size)
+    u64_from_usize(size)
 }
 
 fn measure(context: &Context, outcome: &mut Outcome) -> [Sums; KINDS.len()] {
@@ -111,7 +111,7 @@ fn measure(context: &Context, outcome: &mut Outcome) -> [Sums; KINDS.len()] {
     for path in files(&folder) {
         let Some(kind) = kind_of(&path) else { continue };
         let sum = &mut sums[kind];
-        if sum.raw >= zc_core::u64_from_usize(BYTES_MAX) {
+        if sum.raw >= u64_from_usize(BYTES_MAX) {
             continue;
         }
         let Ok(file) = std::fs::File::open(&path) else { continue };
@@ -119,13 +119,13 @@ fn measure(context: &Context, outcome: &mut Outcome) -> [Sums; KINDS.len()] {
         if std::io::Read::read_to_end(&mut std::io::Read::take(file, FILE_BYTES_MAX), &mut bytes).is_err() {
             continue;
         }
-        sum.raw += zc_core::u64_from_usize(bytes.len());
+        sum.raw += u64_from_usize(bytes.len());
         for block in bytes.chunks(BLOCK_BYTES) {
             let lz4 = stored(&mut reducer, Codec::Lz4, block, &mut out);
             sum.lz4 += lz4;
             sum.zlib += stored(&mut reducer, ZLIB, block, &mut out);
             sum.blocks += 1;
-            sum.incompressible += u64::from(lz4 >= zc_core::u64_from_usize(block.len()));
+            sum.incompressible += u64::from(lz4 >= u64_from_usize(block.len()));
         }
         for chunk in bytes.chunks(CHUNK_BYTES) {
             sum.chunks += stored(&mut reducer, ZLIB, chunk, &mut out);
