@@ -1,5 +1,5 @@
-//! What the command line has beyond [`zc_core::units`]: sizes of extents, and shares with a fraction, `12.5%`, that may be
-//! above 100 %.
+//! What the command line has beyond [`zc_core::units`]: sizes of extents, and shares with a fraction, `12.5%`, that
+//! may be above 100 %.
 
 use std::str::FromStr;
 

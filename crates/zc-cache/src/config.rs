@@ -4,7 +4,8 @@ use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
 use zc_core::{Ack, Codec, FingerprintKind, Mode, VolumeId};
 use zc_format::Geometry;
 
-/// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses away.
+/// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses
+/// away.
 pub const GENERATION_BITS_DEFAULT: u8 = 8;
 
 /// Settings of the cache as a whole.
@@ -52,9 +53,9 @@ pub struct ManagerConfig {
 }
 
 impl ManagerConfig {
-    /// A cache of so many index entries for files and fingerprints each that otherwise is as the shipped configuration has
-    /// it, but learns no recipes and discards nothing: how much memory there is for the one, and whether the device is
-    /// one that can do the other, is for the caller to know.
+    /// A cache of so many index entries for files and fingerprints each that otherwise is as the shipped
+    /// configuration has it, but learns no recipes and discards nothing: how much memory there is for the one, and
+    /// whether the device is one that can do the other, is for the caller to know.
     #[must_use]
     pub fn new(geometry: Geometry, fingerprint: FingerprintKind, index_entries: u64) -> Self {
         Self {

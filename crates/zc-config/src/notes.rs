@@ -4,8 +4,9 @@
 //!
 //! What it does not do: look at devices.
 
-use crate::{Config, Fingerprint};
 use zc_core::{Ack, Mode};
+
+use crate::{Config, Fingerprint};
 
 impl Config {
     /// What is right and may still surprise.

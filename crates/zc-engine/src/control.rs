@@ -507,8 +507,8 @@ impl Shared {
     }
 }
 
-/// What a volume that is served becomes when it is to be `wanted`. From and to read-only it takes a restart: its origin was
-/// opened for reading, and its export announced as read-only.
+/// What a volume that is served becomes when it is to be `wanted`. From and to read-only it takes a restart: its
+/// origin was opened for reading, and its export announced as read-only.
 fn live_mode(now: Mode, wanted: Mode) -> Mode {
     if now == Mode::ReadOnly || wanted == Mode::ReadOnly { now } else { wanted }
 }

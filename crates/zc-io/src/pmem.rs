@@ -7,8 +7,8 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
-/// Whether `path` is on persistent memory; not if that cannot be told. Block devices say so by their queue's `dax` (Linux,
-/// Documentation/ABI/stable/sysfs-block), files by the attribute `STATX_ATTR_DAX` (statx(2)).
+/// Whether `path` is on persistent memory; not if that cannot be told. Block devices say so by their queue's `dax`
+/// (Linux, Documentation/ABI/stable/sysfs-block), files by the attribute `STATX_ATTR_DAX` (statx(2)).
 #[must_use]
 pub fn is_persistent_memory(path: &Path) -> bool {
     const ATTRIBUTE_DAX: u64 = 0x0020_0000;
