@@ -7,7 +7,7 @@
 use zc_core::JournalSeq;
 
 use crate::superblock::Access;
-use crate::{CheckpointHeader, FormatError, JournalBlock, RegionMap, Superblock, VolumeTable};
+use crate::{FormatError, JournalBlock, Superblock};
 
 /// The newest valid candidate, and what was wrong with the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,32 +48,6 @@ pub fn newest_superblock<'a>(
     let decoded =
         candidates.into_iter().map(|(copy, bytes)| (copy, Superblock::decode_for(bytes, copy, access)));
     Choice::of(decoded, |superblock| superblock.sequence)
-}
-
-/// The newest of the two volume tables.
-#[must_use]
-pub fn newest_volume_table(copies: [&[u8]; 2]) -> Choice<VolumeTable> {
-    let decoded =
-        copies.into_iter().enumerate().map(|(copy, bytes)| (copy, VolumeTable::decode(bytes, copy)));
-    Choice::of(decoded, |table| table.sequence)
-}
-
-/// The newest of the two region maps.
-#[must_use]
-pub fn newest_region_map(copies: [&[u8]; 2]) -> Choice<RegionMap> {
-    let decoded = copies.into_iter().enumerate().map(|(copy, bytes)| (copy, RegionMap::decode(bytes, copy)));
-    Choice::of(decoded, |map| map.sequence)
-}
-
-/// The newest of the two checkpoint headers, for areas of `area_blocks` blocks. Its record blocks are still to be read;
-/// if one is bad, the other area's checkpoint counts.
-#[must_use]
-pub fn newest_checkpoint(headers: [&[u8]; 2], area_blocks: u64) -> Choice<CheckpointHeader> {
-    let decoded = headers
-        .into_iter()
-        .enumerate()
-        .map(|(area, bytes)| (area, CheckpointHeader::decode(bytes, area, area_blocks)));
-    Choice::of(decoded, |header| header.sequence)
 }
 
 /// Why a replay ended.

@@ -41,22 +41,6 @@ fn the_newest_valid_copy_counts_and_faults_are_told() {
 }
 
 #[test]
-fn tables_maps_and_checkpoints_are_chosen_by_sequence() {
-    let table = |sequence, copy| VolumeTable { sequence, ..samples::volume_table() }.encode(copy);
-    let choice = newest_volume_table([&table(3, 0), &table(4, 1)]);
-    assert_eq!(choice.newest.map(|(table, copy)| (table.sequence, copy)), Some((4, 1)));
-    let map = |sequence, copy| RegionMap { sequence, ..samples::region_map() }.encode(copy);
-    let choice = newest_region_map([&map(6, 0), &map(5, 1)]);
-    assert_eq!(choice.newest.map(|(map, copy)| (map.sequence, copy)), Some((6, 0)));
-    let header = |sequence, area| CheckpointHeader { sequence, ..samples::checkpoint_header() }.encode(area);
-    let choice = newest_checkpoint([&header(1, 0), &header(2, 1)], 8);
-    assert_eq!(choice.newest.map(|(header, area)| (header.sequence, area)), Some((2, 1)));
-    let choice = newest_checkpoint([&header(1, 0), &header(2, 1)[..100]], 8);
-    assert_eq!(choice.newest.map(|(header, area)| (header.sequence, area)), Some((1, 0)));
-    assert_eq!(choice.faults, [(1, FormatError::Truncated)]);
-}
-
-#[test]
 fn a_replay_stops_at_the_first_gap() {
     let mut ring: Vec<_> = (16..24).map(|sequence| block(sequence, 2, sequence)).collect();
     let (all, seen) = replay(&ring, 16, 1);

@@ -239,20 +239,6 @@ impl Lease {
         let rest = Self { arena: Arc::clone(&self.arena), range: rest };
         (self, rest)
     }
-
-    /// Gives up writing: others may read the range from now on.
-    #[must_use]
-    pub fn into_read_lease(mut self) -> ReadLease {
-        let arena = Arc::clone(&self.arena);
-        let range = std::mem::replace(&mut self.range, 0..0);
-        let mut table = arena.lock();
-        table.remove_exclusive(&range);
-        let Some(number) = table.add_shared(&range) else {
-            unreachable!("the range was exclusive until now")
-        };
-        drop(table);
-        ReadLease { arena, range, number }
-    }
 }
 
 impl Deref for Lease {
@@ -401,10 +387,8 @@ mod tests {
         drop(low);
         assert!(arena.try_lease(10..25).is_some());
         assert!(arena.try_lease(24..26).is_none());
-        let reader = high.into_read_lease();
-        assert!(arena.try_read_lease(0..100).is_some());
         assert!(arena.try_lease(49..50).is_none());
-        drop(reader);
+        drop(high);
         assert!(arena.try_lease(0..100).is_some());
     }
 

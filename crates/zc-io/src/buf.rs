@@ -163,14 +163,6 @@ impl SharedBuf {
     pub(crate) fn len_bytes(&self) -> usize {
         self.0.len_bytes()
     }
-
-    /// Takes the buffer back if this is its last owner.
-    ///
-    /// # Errors
-    /// The shared buffer itself, when there are other owners.
-    pub fn try_into_exclusive(self) -> Result<AlignedBuf, Self> {
-        Arc::try_unwrap(self.0).map_err(Self)
-    }
 }
 
 impl Deref for SharedBuf {
@@ -196,16 +188,6 @@ mod tests {
             buf.fill(7);
             assert!(buf.iter().all(|&byte| byte == 7));
         }
-    }
-
-    #[test]
-    fn a_shared_buffer_returns_to_one_owner_only_when_it_is_the_last() {
-        let shared = AlignedBuf::from(&b"abc"[..]).into_shared();
-        let other = shared.clone();
-        let Err(shared) = shared.try_into_exclusive() else { panic!("two owners") };
-        drop(other);
-        let Ok(buf) = shared.try_into_exclusive() else { panic!("one owner") };
-        assert_eq!(&*buf, b"abc");
     }
 
     #[test]

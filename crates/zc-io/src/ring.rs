@@ -202,15 +202,11 @@ impl Ring {
         self.queue.push_back(index);
     }
 
-    /// Asks that the operations with this token end soon; returns how many there are. Each still completes exactly
-    /// once: with ECANCELED, or as if nothing had been asked when it was faster.
-    pub fn cancel(&mut self, user: u64) -> usize {
-        let mut count = 0;
+    /// Asks that all operations end soon. Each still completes exactly once: with ECANCELED, or as if nothing had been
+    /// asked when it was faster.
+    pub(crate) fn cancel_all(&mut self) {
         for (index, slot) in (0_u32..).zip(self.slots.iter_mut()) {
-            let Some(content) = slot.content.as_mut().filter(|content| content.user() == user) else {
-                continue;
-            };
-            count += 1;
+            let Some(content) = slot.content.as_mut() else { continue };
             if !content.cancelled {
                 content.cancelled = true;
                 if content.place == Place::Kernel {
@@ -218,7 +214,6 @@ impl Ring {
                 }
             }
         }
-        count
     }
 
     /// Submits everything, waits until at least `min` operations ended (fewer, if fewer are in flight) or `timeout`
@@ -456,15 +451,7 @@ impl Ring {
 
     /// Cancels everything and waits for it.
     fn drain(&mut self) -> Result<(), IoError> {
-        for (index, slot) in (0_u32..).zip(self.slots.iter_mut()) {
-            let Some(content) = slot.content.as_mut() else { continue };
-            if !content.cancelled {
-                content.cancelled = true;
-                if content.place == Place::Kernel {
-                    self.cancellations.push_back(user_data(index, slot.generation));
-                }
-            }
-        }
+        self.cancel_all();
         let mut out = Vec::new();
         while self.in_flight() > self.detached() {
             self.submit_and_wait(1, None, &mut out)?;

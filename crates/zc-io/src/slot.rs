@@ -89,10 +89,6 @@ impl InFlight {
         }
     }
 
-    pub(crate) const fn user(&self) -> u64 {
-        self.user
-    }
-
     /// Whether only its device can end it.
     pub(crate) const fn is_detached(&self) -> bool {
         matches!((&self.operation, self.place), (Operation::Command { .. }, Place::Kernel))
