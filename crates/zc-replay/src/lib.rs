@@ -24,6 +24,7 @@ pub mod flaz;
 mod held;
 mod load;
 pub mod plain;
+mod repeats;
 mod sample;
 pub mod sharing;
 pub mod sizing;

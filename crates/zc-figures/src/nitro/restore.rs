@@ -94,7 +94,7 @@ fn one_day(context: &Context, volume: &Workload, timing: &Timing, day: u64) -> R
         let bytes = percent_of(volume.blocks * 4096, percent);
         for dedup in [false, true] {
             let variant = Variant::new(dedup, true, weu_kib(context) / 4);
-            found.push(seconds(&variant.time_from(&trace, bytes, timing, warm)?, volume));
+            found.push(seconds(&variant.time_from(&trace, bytes, timing, warm)?.1, volume));
         }
     }
     Ok(found)

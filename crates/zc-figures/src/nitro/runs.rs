@@ -61,32 +61,20 @@ impl Variant {
         unit_bytes: u64,
         timing: &Timing,
     ) -> Result<TimeReport, FigureError> {
-        self.time_from(trace, unit_bytes, timing, warm_requests(trace))
+        Ok(self.time_from(trace, unit_bytes, timing, warm_requests(trace))?.1)
     }
 
-    /// The same, and so many requests warm the cache.
+    /// The same, and so many requests warm the cache; also what the cache did.
     pub(crate) fn time_from(
         &self,
         trace: &Trace,
         unit_bytes: u64,
         timing: &Timing,
         warm_requests: u64,
-    ) -> Result<TimeReport, FigureError> {
-        Ok(self.hits_and_time(trace, unit_bytes, timing, warm_requests)?.1)
-    }
-
-    /// The same, with the share of reads that hit.
-    pub(crate) fn hits_and_time(
-        &self,
-        trace: &Trace,
-        unit_bytes: u64,
-        timing: &Timing,
-        warm_requests: u64,
-    ) -> Result<(f64, TimeReport), FigureError> {
+    ) -> Result<(Report, TimeReport), FigureError> {
         let size = CacheSize::Units(unit_bytes);
         let replay = Replay { size, check: false, recipes: self.recipes, warm_requests, ssd: None };
-        let (report, time) = time::run(trace, &self.config()?, replay, timing)?;
-        Ok((report.read_hit_ratio(), time))
+        Ok(time::run(trace, &self.config()?, replay, timing)?)
     }
 
     /// Replays a trace through so many bytes of units.

@@ -166,8 +166,8 @@ const fn per_kib(codec: Codec) -> (u64, u64) {
     match codec {
         Codec::Raw => (0, 0),
         Codec::Lz4 => (1200, 350),
-        Codec::Zlib(_) => (9750, 2375),
-        Codec::Zstd(_) => (2375, 863),
+        Codec::Zlib(_) => (9750, 1530),
+        Codec::Zstd(_) => (2375, 343),
     }
 }
 /// The same for BLAKE3.
