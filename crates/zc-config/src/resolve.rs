@@ -35,7 +35,9 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     let nbd = service::nbd(Section::new(&mut sheet, "nbd", file.get("nbd")));
     let control = service::control(Section::new(&mut sheet, "control", file.get("control")));
     let log = service::log(Section::new(&mut sheet, "log", file.get("log")));
-    one_key_per_path(&mut sheet);
+    let by_default =
+        [("cache.state_dir", cache.state_dir.as_path()), ("control.socket", control.socket.as_path())];
+    one_key_per_path(&mut sheet, by_default);
     rules_that_need_tls(&mut sheet, &volumes, &nbd);
     (Config { cache, volumes, nbd, control, log, places: Places::default() }, sheet)
 }
@@ -93,12 +95,17 @@ fn rules_that_need_tls(sheet: &mut Sheet, volumes: &[VolumeConfig], nbd: &NbdCon
     }
 }
 
-/// Two keys must not name one file.
-fn one_key_per_path(sheet: &mut Sheet) {
+/// Two keys must not name one file, nor what another key is if nobody names it.
+fn one_key_per_path(sheet: &mut Sheet, by_default: [(&str, &Path); 2]) {
     let plain = |path: &Path| path.components().collect::<PathBuf>();
     let mut seen = std::collections::BTreeMap::new();
+    for (key, path) in by_default {
+        if sheet.paths.iter().all(|named| named.key != key) {
+            seen.insert(plain(path), format!("{key}, where it is by default"));
+        }
+    }
     for named in &sheet.paths {
-        if let Some(other) = seen.insert(plain(&named.path), &named.key) {
+        if let Some(other) = seen.insert(plain(&named.path), named.key.clone()) {
             let path = brief(&named.path.to_string_lossy());
             let text = format!("{}: {path} is used already, as {other}", named.key);
             sheet.found.push(crate::section::Found { at: named.at, text });

@@ -229,6 +229,10 @@ fn mistakes_in_the_other_sections() {
             "[nbd]\nidle_timeout = \"8 weeks\"",
             "7: nbd.idle_timeout: \"8 weeks\" is not a duration such as \"30 s\": a whole number of ms, s, min, h or d",
         ),
+        (
+            "[nbd]\nunix = [\"/var/lib/zcached/.\"]",
+            "7: nbd.unix: /var/lib/zcached/. is used already, as cache.state_dir, where it is by default",
+        ),
         ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\": origin"),
         (&long, "7: control.socket: 108 bytes are too long for a Unix socket, 107 fit"),
         (
