@@ -141,7 +141,8 @@ fn quick(image: &setup::Image) -> anyhow::Result<()> {
     })
 }
 
-const QUICK_CHECKS: &[&str] = &["bytes", "ext4", "discard", "stop-and-start", "attach-detach", "without-ssd"];
+const QUICK_CHECKS: &[&str] =
+    &["bytes", "ext4", "discard", "stop-and-start", "attach-detach", "added-volume", "without-ssd"];
 const QUICK_CYCLES: u32 = 5;
 const QUICK_KILLS: u32 = 3;
 const QUICK_CUTS: u32 = 3;

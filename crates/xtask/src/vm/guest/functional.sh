@@ -358,7 +358,7 @@ added() {
     local more
     zcctl attach hdd
     configure "$(printf '[[volume]]\nname = "more"\norigin = "/tmp/more.img"\ncreate_size = "96 MiB"\nmode = "%s"\n' "$mode")" \
-        'ublk.attach = true'
+        'ack = "durable"' 'ublk.attach = true'
     zcctl reload | tee /tmp/said
     grep -q 'applied.*"more"' /tmp/said
     await /dev/disk/by-id/zcached-more
