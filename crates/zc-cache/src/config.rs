@@ -105,7 +105,7 @@ impl Default for DirtyConfig {
     fn default() -> Self {
         Self {
             high_percent: 50,
-            low_percent: 10,
+            low_percent: 30,
             memory_bytes: 32 << 20,
             idle_ms: 1000,
             destage_writes: 16,

@@ -86,7 +86,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
 /// High and low watermark of dirty slots.
 fn watermarks(section: &mut Section<'_, '_>) -> (u8, u8) {
     let high = section.percent_in("dirty_high", 50, &limits::DIRTY_HIGH_PERCENT);
-    let low = section.percent("dirty_low", 10.min(high));
+    let low = section.percent("dirty_low", 30.min(high));
     if low > high {
         let at = section.get("dirty_low").map_or(section.at, |value| value.span().start);
         let (low, high) = (Percent(low), Percent(high));

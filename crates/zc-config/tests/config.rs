@@ -47,7 +47,7 @@ fn the_defaults_are_these() {
     let [volume] = &config.volumes[..] else { panic!("one volume") };
     assert_eq!((volume.mode, volume.admission), (Mode::WriteThrough, Admission::Always));
     assert_eq!((volume.ack, volume.max_dirty_age_ms), (None, 30_000));
-    assert_eq!((cache.dirty_high_percent, cache.dirty_low_percent, cache.destage_writes), (50, 10, 16));
+    assert_eq!((cache.dirty_high_percent, cache.dirty_low_percent, cache.destage_writes), (50, 30, 16));
     assert_eq!((volume.direct, volume.nbd.export, volume.nbd.read_only), (None, true, false));
     assert_eq!(config.nbd.listen, vec!["127.0.0.1:10809".parse().unwrap()]);
     assert!(config.nbd.unix.is_empty());

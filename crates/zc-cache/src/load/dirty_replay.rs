@@ -161,7 +161,7 @@ impl CacheManager {
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
                     let generation = self.slots.short(generation);
                     let place = Place { slot, generation, offset_units, pages };
-                    self.owe(slot);
+                    self.owe(slot, false);
                     // Whose entry it is was known to the session that stored it; here the place alone is.
                     (key, span, Body::Stored { place, own: false })
                 }

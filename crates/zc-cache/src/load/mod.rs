@@ -339,7 +339,7 @@ impl CacheManager {
     /// start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
     /// nothing: a device that misread the header once may find it the next time.
     fn drop_unbelieved(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
-        if self.wb.owes(slot) || self.slots.get(slot).filling {
+        if self.wb.owed.contains(slot) || self.slots.get(slot).filling {
             self.adopt_headerless(slot);
             return;
         }

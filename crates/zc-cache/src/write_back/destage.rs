@@ -40,7 +40,9 @@ const PAUSE_MAX_MS: u64 = 16_000;
 /// those of the clients: bursts of flushed writes are not to meet them.
 const EPOCHS_CROWDED: usize = 4096;
 /// Epochs of a run, at most: what is written over within them is not written to the origin.
-const RUN_EPOCHS_MAX: usize = 16;
+const RUN_EPOCHS_MAX: usize = 64;
+/// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
+const RUN_BYTES_MAX: u64 = 1 << 30;
 /// So long after a commit that somebody waited for another one is expected: what is clean is recorded in its block.
 const COMMIT_NEAR_MS: u64 = 10;
 
@@ -208,12 +210,12 @@ impl CacheManager {
         let old = self.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
         let idle = self.now_ms.saturating_sub(dirty.last_request_ms) >= self.cfg.dirty.idle_ms;
         let low = u64::from(self.slots.len()) * u64::from(self.cfg.dirty.low_percent) / 100;
-        let crowded = zc_core::u64_from_usize(self.wb.owed_slots()) > low;
-        let versions = dirty.data.version_count() * 2 > self.dirty_versions_max();
+        let crowded = self.wb.owed.filled() > low;
+        let records = dirty.data.record_count() * 2 > self.dirty_records_max();
         let waiting = self.wb.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
-        let due = dirty.is_draining() || old || idle || crowded || waiting || many || versions;
-        dirty.data.oldest_run(RUN_EPOCHS_MAX).filter(|_| due)
+        let due = dirty.is_draining() || old || idle || crowded || waiting || many || records;
+        dirty.data.oldest_run(RUN_EPOCHS_MAX, RUN_BYTES_MAX).filter(|_| due)
     }
 
     /// Issues writes until enough are in flight, or all of the run are.

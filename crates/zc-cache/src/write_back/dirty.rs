@@ -147,9 +147,9 @@ impl DirtyVolume {
         self.extents.len()
     }
 
-    /// Versions of all extents.
-    pub(crate) fn version_count(&self) -> u64 {
-        self.count
+    /// Records that tell all of it: one for each version, and one for each epoch.
+    pub(crate) fn record_count(&self) -> u64 {
+        self.count + zc_core::u64_from_usize(self.epochs.len())
     }
 
     /// Bytes of all versions.
@@ -192,13 +192,14 @@ impl DirtyVolume {
     }
 
     /// The oldest epoch, if it is committed, and the committed ones behind it up to the first that a flush ended, at
-    /// most `epochs_max`: of all these the origin may have any subset of writes.
-    pub(crate) fn oldest_run(&self, epochs_max: usize) -> Option<RangeInclusive<u64>> {
+    /// most `epochs_max` of together at most `bytes_max`: of all these the origin may have any subset of writes.
+    pub(crate) fn oldest_run(&self, epochs_max: usize, bytes_max: u64) -> Option<RangeInclusive<u64>> {
         let mut committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
         let first = committed.next()?;
-        let mut last = first;
+        let (mut last, mut bytes) = (first, first.bytes);
         for epoch in committed.take(epochs_max - 1) {
-            if last.ended == Ended::ByFlush {
+            bytes += epoch.bytes;
+            if last.ended == Ended::ByFlush || bytes > bytes_max {
                 break;
             }
             last = epoch;

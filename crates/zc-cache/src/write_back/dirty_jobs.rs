@@ -183,12 +183,11 @@ impl CacheManager {
         proving
     }
 
-    /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and it
-    /// does not take the room that data in memory was promised.
+    /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
+    /// there are not too many already that are kept for that.
     fn may_owe(&self, slot: WeuSlot) -> bool {
         let ours = self.wb.unit.as_ref().is_some_and(|unit| unit.slot == slot);
-        let promised = zc_core::u64_from_usize(self.wb.owed_slots()) + self.units_for(self.wb.memory_bytes);
-        let room = self.wb.owes(slot) || promised < self.high_slots();
+        let room = self.wb.owed.contains(slot) || self.wb.owed.lent() < self.owed_bounds().lent;
         (ours || self.slots.is_on_device(slot)) && room
     }
 
@@ -287,7 +286,7 @@ impl CacheManager {
                 }
                 self.stats.dirty_shared += 1;
                 self.policy.shared(slot);
-                self.owe(slot);
+                self.owe(slot, false);
                 Some(Body::Stored { place, own: false })
             }
             Outcome::Store { codec, payload } => self.store_dirty(id, codec, payload),

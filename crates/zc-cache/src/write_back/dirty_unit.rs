@@ -122,7 +122,7 @@ impl CacheManager {
             self.headers.add(slot, print, stored);
             self.prints.insert(&print, slot);
         }
-        self.owe(slot);
+        self.owe(slot, true);
         Some(Body::Stored { place: self.place(slot, generation, stored), own: true })
     }
 
@@ -309,22 +309,18 @@ impl CacheManager {
         self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
     }
 
-    /// A body of dirty data is in the slot.
-    pub(crate) fn owe(&mut self, slot: WeuSlot) {
+    /// A body of dirty data is in the slot; `own`: it was stored there as such.
+    pub(crate) fn owe(&mut self, slot: WeuSlot, own: bool) {
         self.slots.pin(slot);
-        *self.wb.owed.entry(slot).or_insert(0) += 1;
+        self.wb.owed.add(slot, own);
     }
 
     /// Bodies that are not needed any more.
     pub(crate) fn let_go(&mut self, bodies: &[Body]) {
         for body in bodies {
-            let Body::Stored { place, .. } = body else { continue };
+            let Body::Stored { place, own } = *body else { continue };
             self.slots.unpin(place.slot);
-            let owed = self.wb.owed.get_mut(&place.slot).expect_held();
-            *owed -= 1;
-            if *owed == 0 {
-                self.wb.owed.remove(&place.slot);
-            }
+            self.wb.owed.remove(place.slot, own);
         }
     }
 }

@@ -9,7 +9,7 @@
 //! Dirty extents fill units of their own (paper: dirty and clean extents are kept in separate WEUs). A unit grows in
 //! pieces, is read from memory until it is full and written, and is pinned by every version in it until that is clean.
 //!
-//! Back-pressure: a write waits when units with dirty data reach the high watermark, when too much is in memory alone,
+//! Back-pressure: a write waits when units of dirty data reach the high watermark, when too much is in memory alone,
 //! or when the journal is nearly full. Waiting writes of a volume go in order, and volumes in turn, a piece each. Who
 //! finds no room keeps its turn: however much others write, the next room is its own.
 
@@ -20,6 +20,7 @@ pub(crate) mod dirty;
 pub(crate) mod dirty_jobs;
 pub(crate) mod dirty_unit;
 pub(crate) mod overlay;
+pub(crate) mod owed;
 pub(crate) mod settle;
 pub(crate) mod summary;
 
@@ -41,14 +42,15 @@ use crate::write_back::destage_rate::DestageRate;
 use crate::write_back::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
 use crate::write_back::dirty_jobs::DirtyJob;
 use crate::write_back::dirty_unit::DirtyUnit;
+use crate::write_back::owed::{OwedBounds, OwedSlots};
 use crate::write_back::summary::{Chain, SummaryWrite};
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
-/// Versions of all volumes together, about 100 bytes each.
-const DIRTY_VERSIONS_MAX: u64 = 1 << 20;
+/// Versions and epochs of all volumes together, about 100 bytes each.
+const DIRTY_RECORDS_MAX: u64 = 1 << 20;
 /// A volume leaves write-back: with so little left, or after so long, new writes wait until nothing is left.
-const LEAVE_VERSIONS: u64 = 256;
+const LEAVE_RECORDS: u64 = 256;
 const LEAVE_MS: u64 = 30_000;
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
@@ -77,7 +79,7 @@ pub(crate) struct WriteBack {
     /// Writes before this one are covered by the flush in flight.
     pub(crate) flushing_before: u64,
     /// Dirty bodies in each slot.
-    pub(crate) owed: Map<WeuSlot, u32>,
+    pub(crate) owed: OwedSlots,
     /// Bytes in memory alone.
     pub(crate) memory_bytes: u64,
     /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
@@ -160,16 +162,6 @@ impl WriteBack {
 
     pub(crate) fn commits_mut(&mut self) -> impl Iterator<Item = &mut Commit> {
         self.volumes.values_mut().filter_map(|dirty| dirty.commit.as_mut())
-    }
-
-    /// Whether dirty data is in the slot.
-    pub(crate) fn owes(&self, slot: WeuSlot) -> bool {
-        self.owed.contains_key(&slot)
-    }
-
-    /// Slots with dirty data.
-    pub(crate) fn owed_slots(&self) -> usize {
-        self.owed.len()
     }
 
     /// Whether writes wait for room.
@@ -489,8 +481,8 @@ impl CacheManager {
         if self.journal_is_pressed() {
             return false;
         }
-        let versions: u64 = self.wb.volumes.values().map(|dirty| dirty.data.version_count()).sum();
-        if versions >= self.dirty_versions_max() {
+        let records: u64 = self.wb.volumes.values().map(|dirty| dirty.data.record_count()).sum();
+        if records >= self.dirty_records_max() {
             return false;
         }
         if memory_bytes == 0 {
@@ -499,9 +491,12 @@ impl CacheManager {
         let pending = self.wb.memory_bytes + memory_bytes;
         let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
-        let units = zc_core::u64_from_usize(self.wb.owed_slots()) + self.units_for(pending + overhead);
+        let units = self.units_for(pending + overhead);
+        let bounds = self.owed_bounds();
         let fits_memory = self.wb.memory_bytes == 0 || pending <= self.cfg.dirty.memory_bytes;
-        fits_memory && units <= self.high_slots()
+        let fits_device =
+            self.wb.owed.filled() + units <= bounds.filled && self.wb.owed.len() + units <= bounds.all();
+        fits_memory && fits_device
     }
 
     /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
@@ -511,14 +506,14 @@ impl CacheManager {
         (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
     }
 
-    /// Versions that may be kept: each takes RAM, and a record or two in each checkpoint.
-    pub(crate) fn dirty_versions_max(&self) -> u64 {
-        (self.cfg.geometry.checkpoint_records_max() / 8).clamp(64, DIRTY_VERSIONS_MAX)
+    /// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
+    pub(crate) fn dirty_records_max(&self) -> u64 {
+        (self.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
     }
 
     /// Slots that may hold dirty data.
-    pub(crate) fn high_slots(&self) -> u64 {
-        (u64::from(self.slots.len()) * u64::from(self.cfg.dirty.high_percent) / 100).max(2)
+    pub(crate) fn owed_bounds(&self) -> OwedBounds {
+        OwedBounds::new(self.slots.len(), self.cfg.dirty.high_percent)
     }
 
     /// Makes versions of a piece of a request.
@@ -592,7 +587,7 @@ impl CacheManager {
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
         if let Some((_, since_ms)) = dirty.leaving {
             let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
-            dirty.holding |= late || dirty.data.version_count() <= LEAVE_VERSIONS;
+            dirty.holding |= late || dirty.data.record_count() <= LEAVE_RECORDS;
         }
         if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
             return;

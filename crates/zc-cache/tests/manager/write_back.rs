@@ -853,6 +853,28 @@ fn sharing_does_not_take_the_room_of_data_that_is_taken_in() {
 }
 
 #[test]
+fn copies_of_what_lies_all_over_the_device_leave_room_for_what_is_new() {
+    let mut t = Twin::new(Shape { weu_bytes: 64 << 10, ..Shape::default() });
+    (0..200).for_each(|number| t.world.write(W, number * E, &extents(number, 1)));
+    t.world.tick(2000);
+    // A unit holds about 14 of them: a copy out of each, where half of the units may be dirty.
+    (0..12).for_each(|number| t.write(number * E, &extents(number * 15, 1)));
+    t.flush();
+    assert_eq!(
+        (t.world.stat("dirty_shared"), t.world.stat("dirty_stored")),
+        (9, 3),
+        "not all are kept for that"
+    );
+    (0..80).for_each(|number| t.write((20 + number) * E, &extents(1000 + number, 1)));
+    assert_eq!(t.world.stat("dirty_waits"), 0);
+    t.flush();
+    t.world = t.world.restart(false);
+    t.check(0, 100 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
 fn dirty_data_is_not_written_to_an_origin_that_is_not_what_it_was() {
     let mut t = Twin::new(Shape::default());
     t.write(0, &extents(1, 64));

@@ -1,0 +1,128 @@
+//! The slots that hold dirty bodies, and how many there may be: the two bounds that writes wait at.
+//!
+//! A slot is *filled* with dirty extents, or clean extents in it have the content of dirty ones (*lent*). Either way it
+//! is not evicted until what it holds is clean. They are bounded apart: where much is written that the cache has
+//! already, every such write may need another slot, and a few hundred of them would take all the room there is for what
+//! has to be stored. The watermarks count what is filled; of the other slots three quarters may be lent, and a
+//! copy is stored where one more would have to be.
+//!
+//! After a restart it is not known who filled a slot: what was dirty then counts as lent.
+
+use zc_core::{Map, WeuSlot};
+
+/// Dirty bodies in each slot.
+#[derive(Debug, Default)]
+pub(crate) struct OwedSlots {
+    slots: Map<WeuSlot, Bodies>,
+    /// Slots with bodies of their own.
+    filled: u64,
+}
+
+/// Those of one slot.
+#[derive(Debug, Default)]
+struct Bodies {
+    own: u32,
+    all: u32,
+}
+
+impl OwedSlots {
+    /// Whether there is one in the slot.
+    pub(crate) fn contains(&self, slot: WeuSlot) -> bool {
+        self.slots.contains_key(&slot)
+    }
+
+    /// Slots with any.
+    pub(crate) fn len(&self) -> u64 {
+        zc_core::u64_from_usize(self.slots.len())
+    }
+
+    /// Slots with some that were stored as such.
+    pub(crate) fn filled(&self) -> u64 {
+        self.filled
+    }
+
+    /// Slots whose dirty bodies are all the contents of other extents.
+    pub(crate) fn lent(&self) -> u64 {
+        self.len() - self.filled
+    }
+
+    /// One more; `own`: it was stored as such.
+    pub(crate) fn add(&mut self, slot: WeuSlot, own: bool) {
+        let bodies = self.slots.entry(slot).or_default();
+        bodies.all += 1;
+        self.filled += u64::from(own && bodies.own == 0);
+        bodies.own += u32::from(own);
+    }
+
+    /// One less.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub(crate) fn remove(&mut self, slot: WeuSlot, own: bool) {
+        let Some(bodies) = self.slots.get_mut(&slot) else { panic!("{slot:?} owes nothing") };
+        bodies.all -= 1;
+        bodies.own -= u32::from(own);
+        self.filled -= u64::from(own && bodies.own == 0);
+        if bodies.all == 0 {
+            self.slots.remove(&slot);
+        }
+    }
+}
+
+/// How many slots may hold dirty bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OwedBounds {
+    /// That are filled with them (the high watermark).
+    pub(crate) filled: u64,
+    /// Whose content is lent to them.
+    pub(crate) lent: u64,
+}
+
+impl OwedBounds {
+    /// Of so many slots, with a high watermark in per cent.
+    pub(crate) fn new(slots: u32, high_percent: u8) -> Self {
+        let slots = u64::from(slots);
+        let filled = (slots * u64::from(high_percent) / 100).max(2);
+        Self { filled, lent: slots.saturating_sub(filled) * 3 / 4 }
+    }
+
+    /// Both.
+    pub(crate) fn all(&self) -> u64 {
+        self.filled + self.lent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_counts_as_filled_while_a_body_of_its_own_is_in_it_and_as_lent_after_that() {
+        let (a, b) = (WeuSlot(3), WeuSlot(9));
+        let mut owed = OwedSlots::default();
+        owed.add(a, false);
+        assert_eq!((owed.filled(), owed.lent()), (0, 1));
+        owed.add(a, true);
+        owed.add(a, true);
+        owed.add(b, true);
+        assert_eq!((owed.filled(), owed.lent(), owed.len()), (2, 0, 2));
+        owed.remove(a, true);
+        owed.remove(b, true);
+        assert!(owed.contains(a) && !owed.contains(b));
+        assert_eq!((owed.filled(), owed.lent()), (1, 0));
+        owed.remove(a, true);
+        assert_eq!((owed.filled(), owed.lent()), (0, 1), "what is left is another extent's content");
+        owed.remove(a, false);
+        assert_eq!((owed.len(), owed.contains(a)), (0, false));
+    }
+
+    #[test]
+    fn some_slots_are_always_left() {
+        for slots in 4..200 {
+            for percent in 1..=90 {
+                let bounds = OwedBounds::new(slots, percent);
+                assert!(bounds.all() < u64::from(slots), "{bounds:?} of {slots}, {percent} %");
+            }
+        }
+    }
+}
