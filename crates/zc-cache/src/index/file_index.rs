@@ -18,6 +18,7 @@
 
 use zc_core::{ExtentKey, ExtentNo, Generation, VolumeId, WeuSlot, limits, u64_from_usize, usize_from_u64};
 
+use crate::index::divisor::Divisor;
 use crate::index::table::{self, Table};
 pub use crate::index::table::{Keep, SweepCursor};
 
@@ -72,6 +73,7 @@ pub enum Mapping {
 #[derive(Debug, Clone, Copy)]
 struct Coding {
     slots: u64,
+    by_slots: Divisor,
     offset_bits: u32,
     /// Offsets that lie inside a slot.
     offsets: u64,
@@ -93,6 +95,7 @@ impl Coding {
         let codes = CODE_STORED + ((2 * pages_max * slots) << offset_bits);
         Self {
             slots,
+            by_slots: Divisor::new(slots),
             offset_bits,
             offsets,
             pages_max,
@@ -129,10 +132,7 @@ impl Coding {
             return Mapping::Zero;
         }
         let located = code - CODE_STORED;
-        let (variant, slot) = {
-            let rest = located >> self.offset_bits;
-            (rest / self.slots, rest % self.slots)
-        };
+        let (variant, slot) = self.by_slots.divide(located >> self.offset_bits);
         let place = Place {
             slot: WeuSlot(narrow(slot)),
             generation: Generation(narrow(value >> self.code_bits)),

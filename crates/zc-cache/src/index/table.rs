@@ -7,12 +7,7 @@
 //! together, then the rest of each: a lookup compares the 16 at once as one number and reads an entry only where
 //! they agree.
 //!
-//! **Quotienting.** A hash function here is a permutation of the K-bit keys (odd multiplications and xor-shifts, both
-//! invertible). For B buckets, any number, the permuted key p belongs to bucket b = floor(p * B / 2^K), and its rank
-//! among the keys of that bucket is r = ((p * B) mod 2^K) / B, below ceil(2^K / B). Only r is stored: bucket, hash
-//! number and r give p = ceil(b * 2^K / B) + r back, and the inverse permutation gives the key. Keys are exact, and
-//! log2(B) of their bits cost nothing: for 48-bit keys and 10 million entries at 95 % load B = 657,895 and r has
-//! 29 bits.
+//! **Quotienting** (see `quotients`) keeps keys exactly while most of their bits cost nothing.
 //!
 //! **Load.** A new entry goes into the emptier of its two buckets. When both are full, one of their 32 entries moves to
 //! its other bucket, oldest first. Two choices alone overflow a 16-entry bucket at about 85 % load; with the move the
@@ -28,6 +23,8 @@
 
 use zc_core::{u64_from_usize, usize_from_u32, usize_from_u64};
 
+use crate::index::quotients::{Quotients, remainder_bits};
+
 /// Entries of a bucket.
 pub(crate) const WAYS: usize = 16;
 /// Entries are moved to make room only up to this load in per cent.
@@ -41,8 +38,8 @@ const BUCKETS_MAX: u64 = 1 << 32;
 /// Widest entry that can be read, in bytes.
 const WINDOW_BYTES: usize = 16;
 
-/// A bucket's lowest bytes with 1 in each.
-const ONES: u128 = u128::MAX / 0xff;
+/// Half of a bucket's lowest bytes with 1 in each.
+const ONES: u64 = u64::MAX / 0xff;
 
 /// What a sweep does with an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,50 +55,6 @@ pub enum Keep {
 pub struct SweepCursor {
     ticket: u64,
     bucket: u64,
-}
-
-/// An invertible map of K-bit numbers to themselves.
-#[derive(Debug)]
-struct Permutation {
-    mask: u64,
-    shift: u32,
-    forward: [u64; 3],
-    backward: [u64; 3],
-}
-
-impl Permutation {
-    fn new(bits: u32, factors: [u64; 3]) -> Self {
-        Self {
-            mask: u64::MAX >> (64 - bits),
-            // With a shift of at least half the width, x ^= x >> shift is its own inverse.
-            shift: bits.div_ceil(2),
-            forward: factors,
-            backward: factors.map(inverse),
-        }
-    }
-
-    const fn apply(&self, key: u64) -> u64 {
-        let [a, b, c] = self.forward;
-        self.mix(key, a, b, c)
-    }
-
-    const fn invert(&self, permuted: u64) -> u64 {
-        let [a, b, c] = self.backward;
-        self.mix(permuted, c, b, a)
-    }
-
-    const fn mix(&self, key: u64, a: u64, b: u64, c: u64) -> u64 {
-        let mut x = key.wrapping_mul(a) & self.mask;
-        x ^= x >> self.shift;
-        x = x.wrapping_mul(b) & self.mask;
-        x ^= x >> self.shift;
-        x.wrapping_mul(c) & self.mask
-    }
-}
-
-/// Inverse of an odd number modulo 2^64 (Newton; each round doubles the correct bits, the first guess has 3).
-fn inverse(odd: u64) -> u64 {
-    (0..5).fold(odd, |x, _| x.wrapping_mul(2u64.wrapping_sub(odd.wrapping_mul(x))))
 }
 
 /// The passes in progress: ticket and next bucket, the most recently moved last.
@@ -150,14 +103,10 @@ pub(crate) struct Spot {
 /// The table. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Table {
-    permutations: [Permutation; 2],
-    key_bits: u32,
-    remainder_bits: u32,
-    entry_bits: u32,
-    entry_bytes: u32,
+    quotients: Quotients,
     buckets: u64,
-    /// What division by `buckets` is done with.
-    reciprocal: u64,
+    entry_bytes: u32,
+    entry_mask: u128,
     bytes: Vec<u8>,
     len: u64,
     sweeps: Sweeps,
@@ -167,12 +116,6 @@ pub(crate) struct Table {
 pub(crate) fn buckets_for(capacity: u64) -> u64 {
     let ways = u64_from_usize(WAYS);
     capacity.saturating_mul(100).div_ceil(ways * LOAD_PERCENT)
-}
-
-/// Bits that a remainder takes when keys of `key_bits` bits are spread over `buckets`.
-pub(crate) const fn remainder_bits(key_bits: u32, buckets: u64) -> u32 {
-    let most = (1u128 << key_bits).div_ceil(if buckets == 0 { 1 } else { buckets as u128 }) - 1;
-    128 - most.leading_zeros()
 }
 
 /// Width of an entry.
@@ -195,27 +138,13 @@ impl Table {
     pub(crate) fn new(key_bits: u32, value_bits: u32, buckets: u64) -> Self {
         assert!((1..=63).contains(&key_bits) && (1..=64).contains(&value_bits), "key or value too wide");
         assert!(buckets <= BUCKETS_MAX, "an index holds at most 2^36 entries");
-        let remainder_bits = remainder_bits(key_bits, buckets);
         let entry_bits = entry_bits(key_bits, value_bits, buckets);
         assert!(entry_bits <= u128::BITS, "index entries are at most 128 bits wide");
-        let entry_bytes = entry_bits.div_ceil(u8::BITS);
         Self {
-            permutations: [
-                Permutation::new(
-                    key_bits,
-                    [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xff51_afd7_ed55_8ccd],
-                ),
-                Permutation::new(
-                    key_bits,
-                    [0xc2b2_ae3d_27d4_eb4f, 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db],
-                ),
-            ],
-            key_bits,
-            remainder_bits,
-            entry_bits,
-            entry_bytes,
+            quotients: Quotients::new(key_bits, buckets),
             buckets,
-            reciprocal: reciprocal(buckets),
+            entry_bytes: entry_bits.div_ceil(u8::BITS),
+            entry_mask: u128::MAX >> (u128::BITS - entry_bits),
             // The last entry, too, is read through a window of 16 bytes.
             bytes: vec![0; usize_from_u64(ram_bytes(key_bits, value_bits, buckets))],
             len: 0,
@@ -245,19 +174,20 @@ impl Table {
             return None;
         }
         (0..2).find_map(|which| {
-            let (bucket, tag) = self.locate(key, which);
-            let mut alike = self.alike(bucket, tag);
-            while alike != 0 {
-                let index = lowest_byte(alike);
-                alike &= alike - 1;
-                let entry = self.load(bucket, index);
-                // An empty entry looks like the tag 0; its value tells it apart.
-                let value = self.value_of(entry);
-                if low_u64(entry) & self.tag_mask() == tag && value != 0 && wanted(value) {
-                    return Some(Spot { bucket, index });
+            let (bucket, tag) = self.quotients.locate(key, which);
+            self.alike(bucket, tag).into_iter().zip([0, WAYS / 2]).find_map(|(mut alike, half)| {
+                while alike != 0 {
+                    let index = half + lowest_byte(alike);
+                    alike &= alike - 1;
+                    let entry = self.load(bucket, index);
+                    // An empty entry looks like the tag 0; its value tells it apart.
+                    let value = self.value_of(entry);
+                    if low_u64(entry) & self.quotients.tag_mask == tag && value != 0 && wanted(value) {
+                        return Some(Spot { bucket, index });
+                    }
                 }
-            }
-            None
+                None
+            })
         })
     }
 
@@ -267,7 +197,7 @@ impl Table {
 
     /// Changes the value of an entry.
     pub(crate) fn set_value(&mut self, spot: Spot, value: u64) {
-        let tag = low_u64(self.load(spot.bucket, spot.index)) & self.tag_mask();
+        let tag = low_u64(self.load(spot.bucket, spot.index)) & self.quotients.tag_mask;
         let entry = self.entry(tag, value);
         self.store(spot.bucket, spot.index, entry);
     }
@@ -298,7 +228,7 @@ impl Table {
         if self.buckets == 0 {
             return Some((key, value));
         }
-        let choices = [self.locate(key, 0), self.locate(key, 1)];
+        let choices = [self.quotients.locate(key, 0), self.quotients.locate(key, 1)];
         let used = choices.map(|(bucket, _)| self.used(bucket));
         let emptier = usize::from(used[1] < used[0]);
         let (which, others, evicted) = if used[emptier] < WAYS {
@@ -326,13 +256,13 @@ impl Table {
         self.sweeps.join(cursor);
         let end = self.buckets.min(cursor.bucket.saturating_add(u64_from_usize(steps)));
         for bucket in cursor.bucket..end {
-            let (first, mut index) = (self.first_of(bucket), 0);
+            let (first, mut index) = (self.quotients.first_of(bucket), 0);
             while index < WAYS {
                 let entry = self.load(bucket, index);
                 if entry == 0 {
                     break;
                 }
-                let (key, _) = self.key_after(first, entry);
+                let (key, _) = self.quotients.key_after(first, low_u64(entry));
                 match keep(key, self.value_of(entry)) {
                     Keep::Yes => index += 1,
                     Keep::No => self.remove(Spot { bucket, index }),
@@ -356,8 +286,8 @@ impl Table {
         for index in (0..WAYS).rev() {
             for (which, &bucket) in full.iter().enumerate() {
                 let entry = self.load(bucket, index);
-                let (key, placed_by) = self.key_of(bucket, entry);
-                let (other, tag) = self.locate(key, 1 - placed_by);
+                let (key, placed_by) = self.quotients.key_of(bucket, low_u64(entry));
+                let (other, tag) = self.quotients.locate(key, 1 - placed_by);
                 let used = self.used(other);
                 if used < WAYS && self.sweeps.allow(bucket, other) {
                     let moved = self.entry(tag, self.value_of(entry));
@@ -373,62 +303,20 @@ impl Table {
 
     fn evict(&mut self, bucket: u64) -> (u64, u64) {
         let entry = self.load(bucket, WAYS - 1);
-        let (key, _) = self.key_of(bucket, entry);
+        let (key, _) = self.quotients.key_of(bucket, low_u64(entry));
         self.remove(Spot { bucket, index: WAYS - 1 });
         (key, self.value_of(entry))
     }
 
-    /// Bucket of a key under one of the hash functions, and the key's part of the entry.
-    fn locate(&self, key: u64, which: usize) -> (u64, u64) {
-        debug_assert!(key >> self.key_bits == 0, "key wider than the table's");
-        let scaled = u128::from(self.permutations[which].apply(key)) * u128::from(self.buckets);
-        let bucket = low_u64(scaled >> self.key_bits);
-        let rank = self.by_buckets(low_u64(scaled) & self.permutations[which].mask);
-        (bucket, rank | (u64::from(which == 1) << self.remainder_bits))
-    }
-
-    /// A number below 2^63, divided by the number of buckets.
-    fn by_buckets(&self, number: u64) -> u64 {
-        // The reciprocal is too small by less than one part in 2^64, so this is the quotient or one less.
-        let about = low_u64((u128::from(number) * u128::from(self.reciprocal)) >> 64);
-        about + u64::from(number - about * self.buckets >= self.buckets)
-    }
-
-    /// Key of an entry and the number of the hash function that placed it.
-    fn key_of(&self, bucket: u64, entry: u128) -> (u64, usize) {
-        self.key_after(self.first_of(bucket), entry)
-    }
-
-    /// The same, of a bucket whose first permuted key is known.
-    const fn key_after(&self, first: u64, entry: u128) -> (u64, usize) {
-        let tag = low_u64(entry) & self.tag_mask();
-        let rank = tag & (self.tag_mask() >> 1);
-        let which = if tag == rank { 0 } else { 1 };
-        (self.permutations[which].invert(first + rank), which)
-    }
-
-    /// The first permuted key of a bucket.
-    fn first_of(&self, bucket: u64) -> u64 {
-        low_u64((u128::from(bucket) << self.key_bits).div_ceil(u128::from(self.buckets)))
-    }
-
     const fn value_of(&self, entry: u128) -> u64 {
-        low_u64(entry >> (self.remainder_bits + 1))
+        low_u64(entry >> (self.quotients.remainder_bits + 1))
     }
 
     fn entry(&self, tag: u64, value: u64) -> u128 {
         debug_assert!(value != 0, "the value 0 marks an empty entry");
-        let entry = u128::from(tag) | (u128::from(value) << (self.remainder_bits + 1));
-        debug_assert!(entry & !self.entry_mask() == 0, "value wider than the table's");
+        let entry = u128::from(tag) | (u128::from(value) << (self.quotients.remainder_bits + 1));
+        debug_assert!(entry & !self.entry_mask == 0, "value wider than the table's");
         entry
-    }
-
-    const fn entry_mask(&self) -> u128 {
-        u128::MAX >> (u128::BITS - self.entry_bits)
-    }
-
-    const fn tag_mask(&self) -> u64 {
-        u64::MAX >> (63 - self.remainder_bits)
     }
 
     /// Entries in use of a bucket: the place of the first empty one.
@@ -442,12 +330,15 @@ impl Table {
         used
     }
 
-    /// Which entries of a bucket have a lowest byte that agrees with the tag: the highest bit of their byte is
-    /// set. It may be set, too, for an entry behind one that agrees.
-    fn alike(&self, bucket: u64, tag: u64) -> u128 {
-        let differ = (self.firsts(bucket) ^ (ONES * u128::from(tag & 0xff)))
-            & (ONES * u128::from(self.tag_mask() & 0xff));
-        differ.wrapping_sub(ONES) & !differ & (ONES << 7)
+    /// Which entries of a bucket have a lowest byte that agrees with the tag, the first half and the second: the
+    /// highest bit of their byte is set. It may be set, too, for an entry behind one that agrees.
+    fn alike(&self, bucket: u64, tag: u64) -> [u64; 2] {
+        let firsts = self.firsts(bucket);
+        let (wanted, told) = (ONES * (tag & 0xff), ONES * (self.quotients.tag_mask & 0xff));
+        [low_u64(firsts), low_u64(firsts >> 64)].map(|half| {
+            let differ = (half ^ wanted) & told;
+            differ.wrapping_sub(ONES) & !differ & (ONES << 7)
+        })
     }
 
     /// Puts an entry before the first `count` ones of a bucket, in place of the one behind them.
@@ -483,7 +374,7 @@ impl Table {
     fn load(&self, bucket: u64, index: usize) -> u128 {
         let first = self.bytes[self.start(bucket) + index];
         let rest = window(&self.bytes, self.rest(bucket, index));
-        (u128::from(first) | (rest << 8)) & self.entry_mask()
+        (u128::from(first) | (rest << 8)) & self.entry_mask
     }
 
     fn store(&mut self, bucket: u64, index: usize, entry: u128) {
@@ -495,13 +386,8 @@ impl Table {
     }
 }
 
-/// What [`Table::by_buckets`] multiplies with.
-const fn reciprocal(buckets: u64) -> u64 {
-    u64::MAX / if buckets == 0 { 1 } else { buckets }
-}
-
 /// The number of the lowest byte that is not 0.
-const fn lowest_byte(bytes: u128) -> usize {
+const fn lowest_byte(bytes: u64) -> usize {
     usize_from_u32(bytes.trailing_zeros() / u8::BITS)
 }
 
@@ -513,7 +399,7 @@ fn window(bytes: &[u8], offset: usize) -> u128 {
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what is asked for")]
-const fn low_u64(wide: u128) -> u64 {
+pub(super) const fn low_u64(wide: u128) -> u64 {
     wide as u64
 }
 

@@ -13,56 +13,6 @@ fn mixed(n: u64) -> u64 {
 }
 
 #[test]
-fn permutations_are_inverted() {
-    for bits in [1, 2, 7, 19, 35, 48, 63] {
-        let table = Table::new(bits, 4, 3);
-        for n in 0..1000 {
-            let key = mixed(n) >> (64 - bits);
-            for permutation in &table.permutations {
-                assert_eq!(permutation.invert(permutation.apply(key)), key, "{bits} bits");
-            }
-        }
-    }
-}
-
-#[test]
-fn keys_come_back_from_bucket_and_remainder() {
-    for buckets in [1, 2, 3, 5, 16, 1000, 657_895, 1 << 32] {
-        // Only the arithmetic is looked at: no bytes are needed.
-        let mut table = Table::new(48, 20, 1);
-        table.buckets = buckets;
-        table.reciprocal = reciprocal(buckets);
-        table.remainder_bits = remainder_bits(48, buckets);
-        for n in 0..2000 {
-            let key = mixed(n) >> 16;
-            for which in 0..2 {
-                let (bucket, tag) = table.locate(key, which);
-                assert!(bucket < buckets);
-                assert!(tag >> (table.remainder_bits + 1) == 0, "remainder too wide for {buckets} buckets");
-                assert_eq!(table.key_of(bucket, u128::from(tag)), (key, which));
-            }
-        }
-    }
-}
-
-#[test]
-fn the_reciprocal_divides() {
-    let mut table = Table::new(48, 20, 1);
-    for buckets in [1, 2, 3, 5, 16, 1000, 657_895, (1 << 32) - 1, 1 << 32] {
-        table.buckets = buckets;
-        table.reciprocal = reciprocal(buckets);
-        let most = (1 << 63) - 1;
-        let multiples = (0..2000).map(|n| mixed(n) >> 1 >> (n % 60)).flat_map(|n| {
-            let multiple = n / buckets * buckets;
-            [multiple.saturating_sub(1), multiple, multiple + 1, n]
-        });
-        for number in multiples.chain([most]) {
-            assert_eq!(table.by_buckets(number), number / buckets, "{number} / {buckets}");
-        }
-    }
-}
-
-#[test]
 fn is_nearly_full_before_the_first_eviction() {
     for buckets in [1, 2, 7, 100, 20_000] {
         let mut table = Table::new(48, 40, buckets);
@@ -158,7 +108,7 @@ fn layout(table: &Table) -> BTreeMap<u64, u64> {
     let mut at = BTreeMap::new();
     for bucket in 0..table.buckets {
         for index in 0..table.used(bucket) {
-            at.insert(table.key_of(bucket, table.load(bucket, index)).0, bucket);
+            at.insert(table.quotients.key_of(bucket, low_u64(table.load(bucket, index))).0, bucket);
         }
     }
     at
