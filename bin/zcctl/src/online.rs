@@ -222,10 +222,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         vec![
             string(&volume["name"]),
             size(number(&info["size_bytes"])),
-            match info["ack"].as_str() {
-                Some(ack) => format!("{}, {ack} ack", string(&info["mode"])),
-                None => string(&info["mode"]),
-            },
+            mode(info),
             share(number(&traffic["hits"]), number(&traffic["reads"])),
             dirty::cell(&volume["dirty"]),
             string(&info["origin"]),
@@ -253,6 +250,18 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 fn filled(slots: &Value) -> String {
     let (used, all) = (number(&slots[0]), number(&slots[1]));
     format!("{}, {} of {} write-evict units", share(used, all), count(used), count(all))
+}
+
+/// A volume's mode, and in write-back what goes with it.
+fn mode(info: &Value) -> String {
+    let mut words = string(&info["mode"]);
+    if let Some(ack) = info["ack"].as_str() {
+        words += &format!(", {ack} ack");
+    }
+    if info["destage"] == "coalesce" {
+        words += ", coalesced";
+    }
+    words
 }
 
 /// What of a volume is out of the ordinary.
@@ -509,11 +518,11 @@ mod tests {
     #[test]
     fn a_sick_cache_is_called_so() {
         let answer = json!({"version": "1", "cache": {"healthy": false, "fault": "I/O error"},
-            "volumes": [{"name": "a", "info": {"size_bytes": 1 << 30, "mode": "write-back", "ack": "volatile"}}]});
+            "volumes": [{"name": "a", "info": {"size_bytes": 1 << 30, "mode": "write-back", "ack": "volatile", "destage": "coalesce"}}]});
         let mut out = Vec::new();
         status(&answer, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        for part in ["OUT OF ORDER: I/O error", "1.0 GiB", "write-back, volatile ack"] {
+        for part in ["OUT OF ORDER: I/O error", "1.0 GiB", "write-back, volatile ack, coalesced"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

@@ -1,7 +1,7 @@
 //! What the manager has to be told before it starts.
 
 use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
-use zc_core::{Ack, Codec, FingerprintKind, Mode, VolumeId};
+use zc_core::{Ack, Codec, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses
@@ -169,13 +169,16 @@ pub struct WriteBackConfig {
     pub ack: Ack,
     /// No dirty extent is to be older than this when the origin can keep up, in milliseconds.
     pub max_dirty_age_ms: u64,
+    /// In which order the origin gets what is dirty.
+    pub destage: Destage,
     /// What happens when dirty data is out of reach.
     pub on_loss: OnLoss,
 }
 
 impl Default for WriteBackConfig {
     fn default() -> Self {
-        Self { ack: Ack::Volatile, max_dirty_age_ms: 30_000, on_loss: OnLoss::Error }
+        let (ack, destage) = (Ack::Volatile, Destage::Epoch);
+        Self { ack, max_dirty_age_ms: 30_000, destage, on_loss: OnLoss::Error }
     }
 }
 

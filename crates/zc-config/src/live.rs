@@ -17,6 +17,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "mode"),
     ("volume", "ack"),
     ("volume", "max_dirty_age"),
+    ("volume", "destage"),
     ("volume", "on_cache_loss"),
     ("volume", "admission"),
     ("volume", "dedup"),

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use zc_core::units::SizeOrShare;
-use zc_core::{Ack, Mode, words};
+use zc_core::{Ack, Destage, Mode, words};
 
 use crate::address::AddressRange;
 use crate::places::Places;
@@ -242,6 +242,8 @@ pub struct VolumeConfig {
     pub ack: Option<Ack>,
     /// No dirty extent is to be older.
     pub max_dirty_age_ms: u64,
+    /// In which order the origin gets it.
+    pub destage: Destage,
     /// What happens when dirty data is out of reach.
     pub on_cache_loss: OnCacheLoss,
     /// Admission.

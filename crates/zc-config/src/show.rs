@@ -125,6 +125,7 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
     rows.extend(volume.ack.map(|ack| ("ack", text(ack.word()))));
     rows.extend([
         ("max_dirty_age", duration(volume.max_dirty_age_ms)),
+        ("destage", text(volume.destage.word())),
         ("on_cache_loss", text(volume.on_cache_loss.word())),
         ("admission", text(volume.admission.word())),
         ("dedup", volume.dedup.to_string()),

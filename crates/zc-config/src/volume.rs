@@ -1,7 +1,7 @@
 //! The sections `[[volume]]`.
 
 use zc_core::limits::VOLUME_NAME_BYTES_MAX;
-use zc_core::{Ack, Mode};
+use zc_core::{Ack, Destage, Mode};
 
 use crate::cache::level;
 use crate::limits;
@@ -24,6 +24,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
         ack: section.optional_word("ack", Ack::WORDS),
         max_dirty_age_ms: section.duration("max_dirty_age", 30_000, &limits::DIRTY_AGE_MS),
+        destage: section.word("destage", Destage::WORDS, Destage::Epoch),
         on_cache_loss: section.word("on_cache_loss", OnCacheLoss::WORDS, OnCacheLoss::Error),
         admission: section.word("admission", Admission::WORDS, Admission::Always),
         dedup: section.flag("dedup").unwrap_or(cache.dedup),

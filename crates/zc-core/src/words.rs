@@ -78,6 +78,19 @@ words! {
     }
 }
 
+words! {
+    /// In which order the origin gets what is written in write-back.
+    #[derive(Default)]
+    Destage {
+        /// Epoch by epoch, as flushes divide them: the origin alone is always a state that the volume had.
+        #[default]
+        Epoch = "epoch",
+        /// What is written over is left out whatever flushes lie between. Without the cache the origin may be no state
+        /// that the volume ever had.
+        Coalesce = "coalesce",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -35,7 +35,7 @@ use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WA
 use crate::listen::SocketPath;
 use crate::registry::Registry;
 use crate::request::Request;
-use crate::settings::{Found, ack_name, connections_most, has_durable_journal, volume_config};
+use crate::settings::{Found, ack_name, connections_most, destage_name, has_durable_journal, volume_config};
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
 
@@ -391,6 +391,7 @@ impl Shared {
             for mut info in self.registry.volumes.iter_mut().filter(|info| info.id == config.id.0) {
                 info.mode.clone_from(&mode);
                 info.ack = ack_name(config);
+                info.destage = destage_name(config);
             }
         }
         self.mailbox.send(Command::Configure(volumes, reply));

@@ -38,6 +38,8 @@ pub struct VolumeInfo {
     pub mode: String,
     /// In write-back, when a write is acknowledged: `volatile`, in memory, or `durable`, on the cache device.
     pub ack: Option<&'static str>,
+    /// In write-back, in which order the origin gets it: `epoch`, as flushes divide it, or `coalesce`.
+    pub destage: Option<&'static str>,
     /// Its origin.
     pub origin: PathBuf,
     /// Why its cache contents were not trusted at the start, if they were not.

@@ -72,6 +72,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         size_bytes: config.size_bytes,
         mode: config.mode.word().to_owned(),
         ack: settings::ack_name(config),
+        destage: settings::destage_name(config),
         origin: volume.origin.clone(),
         cold_reason: paired.cold_reason.clone(),
         device: None,

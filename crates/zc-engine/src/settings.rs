@@ -52,6 +52,11 @@ pub(crate) fn ack_name(config: &cache::VolumeConfig) -> Option<&'static str> {
     (config.mode == Mode::WriteBack).then(|| config.write_back.ack.word())
 }
 
+/// In which order the origin of a write-back volume gets its data.
+pub(crate) fn destage_name(config: &cache::VolumeConfig) -> Option<&'static str> {
+    (config.mode == Mode::WriteBack).then(|| config.write_back.destage.word())
+}
+
 /// Whether the journal has a place of its own that is persistent memory: writing there costs next to nothing.
 pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
     config.journal_path.as_deref().is_some_and(zc_io::is_persistent_memory)

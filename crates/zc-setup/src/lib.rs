@@ -65,6 +65,7 @@ fn write_back(volume: &VolumeConfig, durable_journal: bool) -> cache::WriteBackC
     cache::WriteBackConfig {
         ack: volume.ack.unwrap_or(default),
         max_dirty_age_ms: volume.max_dirty_age_ms,
+        destage: volume.destage,
         on_loss,
     }
 }

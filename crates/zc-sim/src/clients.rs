@@ -4,7 +4,7 @@ use rand::RngExt as _;
 use zc_cache::CacheManager;
 use zc_cache::config::VolumeConfig;
 use zc_cache::seam::{Event, Request, RequestKind};
-use zc_core::{Ack, BufId, ErrorKind, Mode, ReqId, VolumeId};
+use zc_core::{Ack, BufId, Destage, ErrorKind, Mode, ReqId, VolumeId};
 
 use crate::content;
 use crate::setup;
@@ -200,6 +200,9 @@ impl World {
         setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);
         if self.write_back {
             setup::reconfigure_write_back(&mut self.rng, &mut self.volumes[volume]);
+            if self.volumes[volume].write_back.destage == Destage::Coalesce {
+                self.judges[volume].excuse();
+            }
         }
         self.settings[volume] += 1;
         let to = self.volumes[volume].mode;

@@ -33,6 +33,8 @@ pub(crate) struct OriginJudge {
     sectors: Vec<Vec<Write>>,
     /// The submission of the latest flush that was answered.
     barrier: u64,
+    /// The volume was not promised any of this.
+    excused: bool,
 }
 
 /// The evidence of a set of worlds: the sector that has it, and the best of all other sectors.
@@ -45,7 +47,12 @@ struct Evidence {
 
 impl OriginJudge {
     pub(crate) fn new(sectors: usize) -> Self {
-        Self { sectors: vec![vec![known(0)]; sectors], barrier: 0 }
+        Self { sectors: vec![vec![known(0)]; sectors], barrier: 0, excused: false }
+    }
+
+    /// The volume destages past flushes, now or once: nothing is asked of its origin any more.
+    pub(crate) fn excuse(&mut self) {
+        self.excused = true;
     }
 
     /// The volume becomes a sector longer, in which the origin has this.
@@ -118,6 +125,9 @@ impl OriginJudge {
     /// # Errors
     /// What one of them lacks.
     pub(crate) fn judge(&mut self, possible: &[Vec<u64>]) -> Result<(), String> {
+        if self.excused {
+            return Ok(());
+        }
         let evidence = self.evidence(possible)?;
         for (sector, values) in possible.iter().enumerate() {
             let bound = if sector == evidence.sector { evidence.elsewhere } else { evidence.most };

@@ -6,7 +6,7 @@ use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{
     Admission, DirtyConfig, ManagerConfig, OnLoss, Packer, Replacement, VolumeConfig, WriteBackConfig,
 };
-use zc_core::{Ack, Codec, FingerprintKind, Mode, VolumeId};
+use zc_core::{Ack, Codec, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 /// Faults that a seed may have. Rates are shares of operations.
@@ -310,6 +310,7 @@ pub(crate) fn reconfigure_write_back(rng: &mut Pcg64Mcg, volume: &mut VolumeConf
         } else {
             rng.random_range(200..5000)
         },
+        destage: if rng.random_bool(0.8) { Destage::Epoch } else { Destage::Coalesce },
         on_loss: if rng.random_bool(0.5) { OnLoss::Error } else { OnLoss::ReadOnly },
     };
 }

@@ -8,7 +8,7 @@ use zc_cache::CacheManager;
 use zc_cache::config::{Canary, ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{BufId, BufSlice, SECTOR_BYTES, usize_from_u32};
+use zc_core::{BufId, BufSlice, Destage, SECTOR_BYTES, usize_from_u32};
 use zc_format::{Geometry, Record};
 use zc_reduce::Reducer;
 
@@ -90,6 +90,14 @@ pub(crate) struct World {
     pub(crate) replays: Vec<(Zone, usize, Vec<u8>)>,
 }
 
+fn judge(volume: &VolumeConfig) -> OriginJudge {
+    let mut judge = OriginJudge::new(volume.size_bytes as usize / SECTOR);
+    if volume.write_back.destage == Destage::Coalesce {
+        judge.excuse();
+    }
+    judge
+}
+
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
@@ -116,7 +124,7 @@ impl World {
             cache: Disk::new(geometry.device_bytes as usize),
             origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
             oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
-            judges: volumes.iter().map(|v| OriginJudge::new(v.size_bytes as usize / SECTOR)).collect(),
+            judges: volumes.iter().map(judge).collect(),
             geometry,
             config,
             served: vec![true; volumes.len()],

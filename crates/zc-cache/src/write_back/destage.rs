@@ -4,7 +4,8 @@
 //! in the order of their addresses, neighbours in one write, by the way of a write-through write (the region is marked,
 //! what the clean layer held is void); then the origin is flushed; then `Clean` is made durable; only then is the run
 //! forgotten and the next one begun. So the origin alone is at every moment all runs before some k, and a subset of k.
-//! A whole extent becomes a clean mapping where it lies.
+//! A whole extent becomes a clean mapping where it lies. With `destage = "coalesce"` a run goes on behind flushes: fewer
+//! writes, and no G6.
 //!
 //! When: while the volume is drained, above the low watermark, when writes wait for room, when the oldest epoch has
 //! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded
@@ -16,7 +17,7 @@
 use core::ops::RangeInclusive;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
+use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
 use crate::health::Health;
@@ -26,7 +27,7 @@ use crate::seam::{Action, Note, RequestKind};
 use crate::write::origin_flush::FlushWaiter;
 use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
-use crate::write_back::dirty::{Body, Version};
+use crate::write_back::dirty::{Body, RunBounds, Version};
 
 /// Largest origin write of destaging.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -41,6 +42,8 @@ const PAUSE_MAX_MS: u64 = 16_000;
 const EPOCHS_CROWDED: usize = 4096;
 /// Epochs of a run, at most: what is written over within them is not written to the origin.
 const RUN_EPOCHS_MAX: usize = 64;
+/// The same for a volume whose runs go on behind flushes.
+const COALESCED_EPOCHS_MAX: usize = 4096;
 /// Client bytes of a run, at most, if it is more than one epoch: its room is free when all of it is on the origin.
 const RUN_BYTES_MAX: u64 = 1 << 30;
 /// So long after a commit that somebody waited for another one is expected: what is clean is recorded in its block.
@@ -215,7 +218,7 @@ impl CacheManager {
         let waiting = self.wb.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_draining() || old || idle || crowded || waiting || many || records;
-        dirty.data.oldest_run(RUN_EPOCHS_MAX, RUN_BYTES_MAX).filter(|_| due)
+        dirty.data.oldest_run(run_bounds(entry.cfg.write_back.destage)).filter(|_| due)
     }
 
     /// Issues writes until enough are in flight, or all of the run are.
@@ -458,6 +461,15 @@ impl CacheManager {
         self.stats.promoted += 1;
         self.map_extent(key, Mapping::Duplicate(place));
     }
+}
+
+/// What a run of a volume may be.
+fn run_bounds(destage: Destage) -> RunBounds {
+    let (epochs, past_flushes) = match destage {
+        Destage::Epoch => (RUN_EPOCHS_MAX, false),
+        Destage::Coalesce => (COALESCED_EPOCHS_MAX, true),
+    };
+    RunBounds { epochs, bytes: RUN_BYTES_MAX, past_flushes }
 }
 
 impl Batch {

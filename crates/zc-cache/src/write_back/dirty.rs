@@ -19,6 +19,9 @@ use zc_core::{BufSlice, ExtentNo, SECTOR_BYTES, SectorMap};
 
 use crate::index::file_index::Place;
 
+/// Epochs of a run that are asked one by one for their next extent; for more of them all dirty extents are gone through.
+const EPOCHS_ASKED_MAX: u64 = 16;
+
 /// Where the bytes of a version are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
@@ -117,6 +120,16 @@ pub(crate) struct Epoch {
     ended: Ended,
 }
 
+/// What a run may be, at most.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RunBounds {
+    pub(crate) epochs: usize,
+    /// Client bytes, if it is more than one epoch.
+    pub(crate) bytes: u64,
+    /// It goes on behind a flush.
+    pub(crate) past_flushes: bool,
+}
+
 /// The dirty data of one volume.
 #[derive(Debug)]
 pub(crate) struct DirtyVolume {
@@ -191,15 +204,16 @@ impl DirtyVolume {
         }
     }
 
-    /// The oldest epoch, if it is committed, and the committed ones behind it up to the first that a flush ended, at
-    /// most `epochs_max` of together at most `bytes_max`: of all these the origin may have any subset of writes.
-    pub(crate) fn oldest_run(&self, epochs_max: usize, bytes_max: u64) -> Option<RangeInclusive<u64>> {
+    /// The oldest epoch, if it is committed, and the committed ones behind it up to the first that a flush ended, as
+    /// far as the bounds allow: of all these the origin may have any subset of writes.
+    pub(crate) fn oldest_run(&self, bounds: RunBounds) -> Option<RangeInclusive<u64>> {
         let mut committed = self.epochs.iter().take_while(|epoch| epoch.state == EpochState::Committed);
         let first = committed.next()?;
         let (mut last, mut bytes) = (first, first.bytes);
-        for epoch in committed.take(epochs_max - 1) {
+        for epoch in committed.take(bounds.epochs - 1) {
             bytes += epoch.bytes;
-            if last.ended == Ended::ByFlush || bytes > bytes_max {
+            let divided = last.ended == Ended::ByFlush && !bounds.past_flushes;
+            if divided || bytes > bounds.bytes {
                 break;
             }
             last = epoch;
@@ -209,8 +223,12 @@ impl DirtyVolume {
 
     /// The first extent from `from` on with versions of these epochs.
     pub(crate) fn next_extent(&self, epochs: &RangeInclusive<u64>, from: ExtentNo) -> Option<ExtentNo> {
-        let own = epochs.clone().filter_map(|number| self.epoch(number));
-        own.filter_map(|epoch| epoch.extents.range(from..).next().copied()).min()
+        if epochs.end() - epochs.start() < EPOCHS_ASKED_MAX {
+            let own = epochs.clone().filter_map(|number| self.epoch(number));
+            return own.filter_map(|epoch| epoch.extents.range(from..).next().copied()).min();
+        }
+        let of_run = |versions: &[Version]| versions.iter().any(|version| epochs.contains(&version.epoch));
+        self.extents.range(from..).find(|(_, versions)| of_run(versions)).map(|(extent, _)| *extent)
     }
 
     /// At a restart: the open epoch is to be the one with this number.

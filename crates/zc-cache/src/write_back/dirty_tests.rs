@@ -76,7 +76,7 @@ proptest! {
                     flushes.insert(data.open().number - 1);
                 }
                 Step::Clean => {
-                    if let Some(run) = data.oldest_run(RUN_MAX, u64::MAX) {
+                    if let Some(run) = data.oldest_run(bounds(RUN_MAX, u64::MAX)) {
                         let number = *run.end();
                         returned.extend(data.forget_until(number).iter().map(id_of));
                         model.values_mut().for_each(|epochs| epochs.retain(|epoch, _| *epoch > number));
@@ -96,7 +96,7 @@ proptest! {
                 let newest = model.iter().filter(|((e, _), _)| *e == extent);
                 let newest = newest.map(|((_, s), epochs)| (*s, *epochs.values().last().unwrap()));
                 prop_assert_eq!(seen, newest.collect::<BTreeMap<_, _>>());
-                let run = data.oldest_run(RUN_MAX, u64::MAX);
+                let run = data.oldest_run(bounds(RUN_MAX, u64::MAX));
                 for epochs in data.epochs.iter().map(|epoch| epoch.number..=epoch.number).chain(run) {
                     let owed = model.iter().filter(|((e, _), _)| *e == extent);
                     let owed = owed.filter_map(|((_, s), of)| Some((*s, *of.range(epochs.clone()).last()?.1)));
@@ -108,7 +108,7 @@ proptest! {
                     );
                 }
             }
-            if let Some(run) = data.oldest_run(RUN_MAX, u64::MAX) {
+            if let Some(run) = data.oldest_run(bounds(RUN_MAX, u64::MAX)) {
                 let (first, last) = (*run.start(), *run.end());
                 prop_assert!(last - first < RUN_MAX as u64);
                 prop_assert_eq!(first, data.epochs.front().unwrap().number);
@@ -150,6 +150,31 @@ fn a_job_that_ends_gives_its_place_to_both_halves_of_what_was_cut() {
     assert!(!data.awaits(ExtentNo(1), 8));
 }
 
+fn bounds(epochs: usize, bytes: u64) -> RunBounds {
+    RunBounds { epochs, bytes, past_flushes: false }
+}
+
+#[test]
+fn a_run_that_goes_on_behind_flushes_has_each_extent_once() {
+    let mut data = DirtyVolume::new(0);
+    for number in 0..40 {
+        data.write(ExtentNo(number % 8 * 10), 0..16, stored(u16::try_from(number).unwrap()), 0);
+        let closed = data.close(Ended::ByFlush);
+        data.epoch_mut(closed).unwrap().state = EpochState::Committed;
+    }
+    assert_eq!(data.oldest_run(bounds(64, u64::MAX)), Some(1..=1));
+    let run = data.oldest_run(RunBounds { past_flushes: true, ..bounds(64, u64::MAX) }).unwrap();
+    assert_eq!(run, 1..=40);
+    let mut found = Vec::new();
+    let mut next = data.next_extent(&run, ExtentNo(0));
+    while let Some(extent) = next {
+        found.push((extent.0, data.of_epochs(extent, &run).iter().map(|v| v.epoch).collect::<Vec<_>>()));
+        next = data.next_extent(&run, ExtentNo(extent.0 + 1));
+    }
+    assert_eq!(found, (0..8).map(|n| (n * 10, vec![33 + n])).collect::<Vec<_>>());
+    assert_eq!(data.next_extent(&(1..=32), ExtentNo(71)), None);
+}
+
 #[test]
 fn a_run_ends_where_it_would_be_too_large_but_has_one_epoch() {
     let mut data = DirtyVolume::new(0);
@@ -158,7 +183,7 @@ fn a_run_ends_where_it_would_be_too_large_but_has_one_epoch() {
         let closed = data.close(Ended::ByItself);
         data.epoch_mut(closed).unwrap().state = EpochState::Committed;
     }
-    assert_eq!(data.oldest_run(8, 3 * 8192), Some(1..=3));
-    assert_eq!(data.oldest_run(8, 3 * 8192 - 1), Some(1..=2));
-    assert_eq!(data.oldest_run(8, 100), Some(1..=1));
+    assert_eq!(data.oldest_run(bounds(8, 3 * 8192)), Some(1..=3));
+    assert_eq!(data.oldest_run(bounds(8, 3 * 8192 - 1)), Some(1..=2));
+    assert_eq!(data.oldest_run(bounds(8, 100)), Some(1..=1));
 }

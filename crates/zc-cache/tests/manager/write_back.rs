@@ -3,7 +3,7 @@
 use zc_cache::config::{OnLoss, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
 use zc_cache::{Owed, Residency};
-use zc_core::{Ack, Codec, ErrorKind, FingerprintKind, Generation, Mode, WeuSeq, WeuSlot};
+use zc_core::{Ack, Codec, Destage, ErrorKind, FingerprintKind, Generation, Mode, WeuSeq, WeuSlot};
 use zc_format::Record;
 
 use crate::world::{Shape, V, W, World, half, noise, volume};
@@ -872,6 +872,24 @@ fn copies_of_what_lies_all_over_the_device_leave_room_for_what_is_new() {
     t.check(0, 100 * E);
     t.clean();
     assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn what_flushes_divide_is_destaged_once_if_the_volume_coalesces() {
+    for (destage, origin_writes) in [(Destage::Epoch, 5), (Destage::Coalesce, 1)] {
+        let mut t = Twin::new(Shape::default());
+        let settings = WriteBackConfig { destage, ..write_back().write_back };
+        t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+        for round in 0..5 {
+            t.write(3 * E, &extents(round, 1));
+            t.flush();
+        }
+        t.world = t.world.restart(false);
+        t.check(3 * E, E);
+        t.clean();
+        assert_eq!(t.world.stat("destage_writes"), origin_writes, "{destage:?}");
+        assert!(t.world.origins[&V] == t.twin);
+    }
 }
 
 #[test]

@@ -80,9 +80,10 @@ nbdkit_cache() {
     D=/dev/nbd5
 }
 
-# zcached MODE DEDUP COMPRESSION [COPY]
+# zcached MODE DEDUP COMPRESSION [COPY [DESTAGE]]
 zcached_ublk() {
-    mode=$1 configure 'ublk.attach = true' "dedup = $2" "compression = \"$3\"" "ublk.copy = \"${4:-auto}\""
+    mode=$1 configure 'ublk.attach = true' "dedup = $2" "compression = \"$3\"" "ublk.copy = \"${4:-auto}\"" \
+        "destage = \"${5:-epoch}\""
     sed -i "s/^max_ram/weu_size = \"$UNIT\"\nmax_ram/" /tmp/zcached.toml
     zcctl format /dev/vdb --weu-size "$UNIT"
     start_daemon
@@ -107,6 +108,7 @@ enter() {
         zcached-nd-nc) zcached_ublk write-through false none ;;
         zcached-user-copy) zcached_ublk write-through true lz4 user ;;
         zcached-wb) zcached_ublk write-back true lz4 ;;
+        zcached-coalesce) zcached_ublk write-back true lz4 auto coalesce ;;
         *) echo "there is no contender $1"; return 1 ;;
     esac
 }

@@ -28,6 +28,8 @@ pub(crate) enum Contender {
     ZcachedNdNc,
     /// With both, write-back.
     ZcachedWb,
+    /// The same, and the origin gets writes in any order, as it does from the others.
+    ZcachedCoalesce,
     /// With both, and the other way of copying between the kernel and the daemon.
     ZcachedUserCopy,
 }
@@ -79,13 +81,17 @@ impl Contender {
             Self::ZcachedNdC => "zcached ND,C",
             Self::ZcachedNdNc => "zcached ND,NC",
             Self::ZcachedWb => "zcached D,C, write-back",
+            Self::ZcachedCoalesce => "zcached D,C, write-back, coalesced",
             Self::ZcachedUserCopy => "zcached D,C, user copy",
         }
     }
 
     pub(crate) fn is_ours(self) -> bool {
-        use Contender::{ZcachedDC, ZcachedDNc, ZcachedNdC, ZcachedNdNc, ZcachedUserCopy, ZcachedWb};
-        matches!(self, ZcachedDC | ZcachedDNc | ZcachedNdC | ZcachedNdNc | ZcachedWb | ZcachedUserCopy)
+        use Contender::{
+            ZcachedCoalesce, ZcachedDC, ZcachedDNc, ZcachedNdC, ZcachedNdNc, ZcachedUserCopy, ZcachedWb,
+        };
+        let reduces_all = matches!(self, ZcachedDC | ZcachedWb | ZcachedCoalesce | ZcachedUserCopy);
+        reduces_all || matches!(self, ZcachedDNc | ZcachedNdC | ZcachedNdNc)
     }
 }
 
@@ -124,12 +130,12 @@ impl Workload {
     /// Whether it says something of this contender that another one does not: modes are alike for those who only read,
     /// and ways of copying where the disk is waited for.
     pub(crate) fn tells_of(self, contender: Contender) -> bool {
-        use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedUserCopy, ZcachedWb};
+        use Contender::{BcacheWb, DmCacheWb, DmWritecache, ZcachedCoalesce, ZcachedUserCopy, ZcachedWb};
         if contender == ZcachedUserCopy {
             return matches!(self, Self::Mix | Self::Fit25);
         }
         let writes = matches!(self, Self::Mix | Self::Fsync);
-        writes || !matches!(contender, BcacheWb | DmCacheWb | DmWritecache | ZcachedWb)
+        writes || !matches!(contender, BcacheWb | DmCacheWb | DmWritecache | ZcachedWb | ZcachedCoalesce)
     }
 }
 
