@@ -124,6 +124,10 @@ pub(crate) struct Volume {
     pub(crate) direct_writes: u32,
     /// The last write of a client that ended there.
     pub(crate) direct_ended: u64,
+    /// The last one of these that succeeded.
+    pub(crate) direct_good: u64,
+    /// Of writes up to this one clients have heard that they may be lost: a flush of theirs failed.
+    pub(crate) loss_told: u64,
     /// A flush of ours failed, and with it what clients wrote may be lost: the origin says so only once, so the next
     /// flush of a client has to.
     pub(crate) owes_error: Option<ErrorKind>,
@@ -580,6 +584,8 @@ impl CacheManager {
                 writes_ended: 1,
                 writes_flushed: 0,
                 direct_writes: 0,
+                direct_good: 1,
+                loss_told: 0,
                 owes_error: None,
                 flushes: Flushes::default(),
                 flush_failed: false,

@@ -136,6 +136,7 @@ fn cuts(image: &setup::Image, cuts: u32, mode: Mode, fs: FileSystem) -> anyhow::
 fn quick(image: &setup::Image) -> anyhow::Result<()> {
     Modes { mode: None }.each(|mode| {
         scenarios::functional(image, mode, QUICK_CYCLES, QUICK_CHECKS)?;
+        scenarios::faults(image, mode, QUICK_FAULTS)?;
         scenarios::crash(image, mode, QUICK_KILLS)?;
         cuts(image, QUICK_CUTS, mode, FileSystem::Ext4)
     })
@@ -143,6 +144,7 @@ fn quick(image: &setup::Image) -> anyhow::Result<()> {
 
 const QUICK_CHECKS: &[&str] =
     &["bytes", "ext4", "discard", "stop-and-start", "attach-detach", "added-volume", "without-ssd"];
+const QUICK_FAULTS: &[&str] = &["ssd-fails", "origin-fails"];
 const QUICK_CYCLES: u32 = 5;
 const QUICK_KILLS: u32 = 3;
 const QUICK_CUTS: u32 = 3;

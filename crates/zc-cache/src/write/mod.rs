@@ -329,6 +329,7 @@ impl CacheManager {
         let ended = entry.writes_ended;
         if by_client {
             entry.direct_ended = ended;
+            entry.direct_good = if result.is_ok() { ended } else { entry.direct_good };
         }
         if let Some(regions) = regions {
             self.regions.write_ends(volume, regions, ended);

@@ -78,6 +78,7 @@ impl CacheManager {
             let owed = self.volumes.get_mut(&volume).and_then(|volume| volume.owes_error.take());
             let fenced = self.fence(volume).map(|_| ErrorKind::Io);
             for_clients = owed.or(fenced).map_or(result, Err);
+            self.tell_loss(volume, for_clients);
         }
         for waiter in waiters {
             match waiter {
@@ -92,11 +93,21 @@ impl CacheManager {
         self.issue_flush(volume);
     }
 
+    /// A flush of a client ends like this. If it fails he knows what may be lost until now, and need not hear of it again
+    /// when the origin is well: what he writes to mend it is not to fail for that.
+    fn tell_loss(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        if result.is_err()
+            && let Some(entry) = self.volumes.get_mut(&volume)
+        {
+            entry.loss_told = entry.writes_ended;
+        }
+    }
+
     /// The origin may have lost what was written since its last flush. `owed`: the error that no client has heard of
     /// yet.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, owed: Option<ErrorKind>) {
         if let Some(entry) = self.volumes.get_mut(&volume)
-            && entry.direct_ended > entry.writes_flushed
+            && entry.direct_good > entry.writes_flushed.max(entry.loss_told)
         {
             entry.owes_error = owed.or(entry.owes_error);
         }

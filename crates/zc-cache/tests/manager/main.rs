@@ -422,6 +422,31 @@ fn a_flush_of_ours_that_failed_fails_the_next_one_of_a_client() {
 }
 
 #[test]
+fn a_loss_that_a_client_has_heard_of_is_not_told_again_when_the_origin_is_well() {
+    let mut world = World::new(Shape::default());
+    let flush = |world: &mut World| {
+        let flush = world.submit(V, 0, 0, RequestKind::Flush);
+        world.replies.remove(&flush).unwrap().0
+    };
+    world.write(V, 0, &half(1, 8192));
+    world.origin_flushes_fail = true;
+    assert_eq!(flush(&mut world), Err(ErrorKind::Io));
+    // A flush of ours fails, too, before the origin is well.
+    world.tick(5000);
+    world.tick(5000);
+    world.origin_flushes_fail = false;
+    assert_eq!(flush(&mut world), Ok(()));
+    // What succeeded since then is another matter.
+    world.write(V, 0, &half(2, 8192));
+    world.origin_flushes_fail = true;
+    world.tick(5000);
+    world.tick(5000);
+    world.origin_flushes_fail = false;
+    assert_eq!((flush(&mut world), flush(&mut world)), (Err(ErrorKind::Io), Ok(())));
+    world.stop();
+}
+
+#[test]
 fn what_a_failed_flush_may_have_lost_is_not_found_again_by_its_content() {
     let learned_recipes_bytes = 64 << 10;
     let mut world = World::new(Shape { learned_recipes_bytes, ..Shape::default() });
