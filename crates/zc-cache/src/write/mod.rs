@@ -338,7 +338,7 @@ impl CacheManager {
             && kind.is_fua()
         {
             // It may have been a flush.
-            self.unflushed_lost(volume, Some(error));
+            self.unflushed_lost(volume, error);
         }
         match kind {
             RequestKind::Write { buf, .. } => {

@@ -68,17 +68,17 @@ impl CacheManager {
         entry.flush_failed = result.is_err();
         match result {
             Ok(()) => entry.writes_flushed = entry.writes_flushed.max(writes),
-            Err(error) => {
-                waiters.append(&mut entry.flushes.next);
-                self.unflushed_lost(volume, (!has_client(&waiters)).then_some(error));
-            }
+            Err(_) => waiters.append(&mut entry.flushes.next),
         }
         let mut for_clients = result;
         if has_client(&waiters) {
             let owed = self.volumes.get_mut(&volume).and_then(|volume| volume.owes_error.take());
             let fenced = self.fence(volume).map(|_| ErrorKind::Io);
             for_clients = owed.or(fenced).map_or(result, Err);
-            self.tell_loss(volume, for_clients);
+            self.tell_loss(volume, writes, for_clients);
+        }
+        if let Err(error) = result {
+            self.unflushed_lost(volume, error);
         }
         for waiter in waiters {
             match waiter {
@@ -93,23 +93,23 @@ impl CacheManager {
         self.issue_flush(volume);
     }
 
-    /// A flush of a client ends like this. If it fails he knows what may be lost until now, and need not hear of it again
-    /// when the origin is well: what he writes to mend it is not to fail for that.
-    fn tell_loss(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+    /// A flush of a client that covers so many writes ends like this. If it fails he knows that they may be lost, and
+    /// need not hear of it again when the origin is well: what he writes to mend it is not to fail for that.
+    fn tell_loss(&mut self, volume: VolumeId, writes: u64, result: Result<(), ErrorKind>) {
         if result.is_err()
             && let Some(entry) = self.volumes.get_mut(&volume)
         {
-            entry.loss_told = entry.writes_ended;
+            entry.loss_told = entry.loss_told.max(writes);
         }
     }
 
-    /// The origin may have lost what was written since its last flush. `owed`: the error that no client has heard of
-    /// yet.
-    pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, owed: Option<ErrorKind>) {
+    /// The origin may have lost what was written since its last flush: the next flush of a client says so, unless they
+    /// have heard of all of it.
+    pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind) {
         if let Some(entry) = self.volumes.get_mut(&volume)
             && entry.direct_good > entry.writes_flushed.max(entry.loss_told)
         {
-            entry.owes_error = owed.or(entry.owes_error);
+            entry.owes_error = Some(error);
         }
         self.spoil_run(volume);
         self.forget_unflushed(volume);

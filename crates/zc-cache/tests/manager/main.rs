@@ -447,6 +447,25 @@ fn a_loss_that_a_client_has_heard_of_is_not_told_again_when_the_origin_is_well()
 }
 
 #[test]
+fn what_was_written_beside_a_flush_that_fails_is_told_by_the_next_one() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &half(1, 8192));
+    world.origin_flushes_hang = true;
+    world.origin_flushes_fail = true;
+    let first = world.submit(V, 0, 0, RequestKind::Flush);
+    world.write(V, 8192, &half(2, 8192));
+    world.end_origin_flushes();
+    assert_eq!(world.replies.remove(&first).unwrap().0, Err(ErrorKind::Io));
+    world.origin_flushes_fail = false;
+    let flush = |world: &mut World| {
+        let flush = world.submit(V, 0, 0, RequestKind::Flush);
+        world.replies.remove(&flush).unwrap().0
+    };
+    assert_eq!((flush(&mut world), flush(&mut world)), (Err(ErrorKind::Io), Ok(())));
+    world.stop();
+}
+
+#[test]
 fn what_a_failed_flush_may_have_lost_is_not_found_again_by_its_content() {
     let learned_recipes_bytes = 64 << 10;
     let mut world = World::new(Shape { learned_recipes_bytes, ..Shape::default() });
