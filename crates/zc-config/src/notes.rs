@@ -4,7 +4,7 @@
 //!
 //! What it does not do: look at devices.
 
-use zc_core::{Ack, Mode};
+use zc_core::{Ack, Destage, Mode};
 
 use crate::{Config, Fingerprint};
 
@@ -35,6 +35,16 @@ impl Config {
                 volume.name
             )
         });
-        unused.into_iter().chain(in_memory).collect()
+        let coalesced = |volume: &&crate::VolumeConfig| {
+            volume.mode == Mode::WriteBack && volume.destage == Destage::Coalesce
+        };
+        let unordered = self.volumes.iter().filter(coalesced).map(|volume| {
+            format!(
+                "volume \"{}\": with destage = \"coalesce\" the cache must not be lost while the origin lacks something: \
+                 the origin alone may then be no state that the volume ever had",
+                volume.name
+            )
+        });
+        unused.into_iter().chain(in_memory).chain(unordered).collect()
     }
 }

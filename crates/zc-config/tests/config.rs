@@ -142,6 +142,8 @@ fn what_may_surprise_is_noted() {
     assert!(noted("", "").contains("volume \"a\"") && noted("", "").contains("(the default)"));
     assert!(noted("", "ack = \"volatile\"\n").contains("as asked"));
     assert!(noted("journal_path = \"/j\"\n", "").contains("persistent memory"));
+    let coalesce = "ack = \"durable\"\ndestage = \"coalesce\"\n";
+    assert!(with("", coalesce).is_empty() && noted("", coalesce).contains("must not be lost"));
     let learned = "learned_recipes = \"4 MiB\"\n";
     assert!(with(learned, "").is_empty());
     let weak = with(&format!("fingerprint = \"sha1\"\n{learned}"), "").concat();
