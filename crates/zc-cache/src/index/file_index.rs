@@ -215,6 +215,16 @@ impl FileIndex {
         Some(self.coding.decode(value))
     }
 
+    /// Removes the mapping of an extent if it is a wanted one; whether it was.
+    pub fn remove_if(&mut self, key: ExtentKey, wanted: impl FnOnce(Mapping) -> bool) -> bool {
+        let spot = pack(key).and_then(|packed| self.table.find(packed, |_| true));
+        let spot = spot.filter(|spot| wanted(self.coding.decode(self.table.value(*spot))));
+        if let Some(spot) = spot {
+            self.table.remove(spot);
+        }
+        spot.is_some()
+    }
+
     /// Number of mappings.
     #[must_use]
     pub const fn len(&self) -> u64 {

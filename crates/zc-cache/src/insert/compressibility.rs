@@ -104,10 +104,19 @@ impl CompressionFilter {
         extent: ExtentNo,
         near: impl Fn(&Stream) -> bool,
     ) -> Option<&mut Stream> {
-        let calls = self.calls;
-        let found = self.streams.iter_mut().filter(|stream| stream.volume == volume && near(stream));
-        let stream = found.min_by_key(|stream| extent.0.abs_diff(stream.next))?;
-        stream.used = calls;
+        let mut nearest = None;
+        for (index, stream) in self.streams.iter().enumerate() {
+            let distance = extent.0.abs_diff(stream.next);
+            let nearer = nearest.is_none_or(|(least, _)| distance < least);
+            if nearer && stream.volume == volume && near(stream) {
+                nearest = Some((distance, index));
+                if distance == 0 {
+                    break;
+                }
+            }
+        }
+        let stream = &mut self.streams[nearest?.1];
+        stream.used = self.calls;
         Some(stream)
     }
 

@@ -65,6 +65,8 @@ pub(crate) struct Job {
     codec: Codec,
     options: InsertOptions,
     lookups: u8,
+    /// Units that had gone to the device at the last lookup.
+    settled: u64,
     /// Slot pinned while its extent is compared.
     comparing: Option<(WeuSlot, Generation, Stored)>,
 }
@@ -193,6 +195,7 @@ impl CacheManager {
             codec: Codec::Raw,
             options,
             lookups: 0,
+            settled: 0,
             comparing: None,
         };
         self.inserts.jobs.insert(id, job);
@@ -221,6 +224,7 @@ impl CacheManager {
     pub(crate) fn look_up(&mut self, id: u64) {
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
+        job.settled = self.headers.settled_units();
         let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
         let waiter = HeaderWaiter::Insert(id);
         let candidates = self.candidates(&print);
@@ -400,8 +404,22 @@ impl CacheManager {
         self.tracks.holds(&job.guard).then_some(job.src)
     }
 
-    /// For placement: the same content may have been stored since the lookup, by this very run.
-    pub(crate) fn found_since(&mut self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
+    /// For placement: the same content may have been stored since the job's lookup, by its very run.
+    pub(crate) fn found_since(&mut self, job: u64) -> Option<(WeuSlot, Generation, Stored)> {
+        let job = self.inserts.jobs.get(&job).expect_held();
+        let (print, settled) = (job.print?, job.settled);
+        if settled != self.headers.settled_units() {
+            return self.find_content(&print);
+        }
+        if !self.cfg.fingerprint.is_collision_resistant() {
+            return None;
+        }
+        let (slot, generation, stored) = self.headers.find_in_memory(&print)?;
+        self.slots.may_share(&self.place(slot, generation, stored)).then_some((slot, generation, stored))
+    }
+
+    /// Where content is stored, as far as headers at hand tell and fingerprints are proof.
+    pub(crate) fn find_content(&mut self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
         if !self.cfg.fingerprint.is_collision_resistant() {
             return None;
         }

@@ -221,16 +221,18 @@ impl CacheManager {
 
     /// Turns a miss into a duplicate hit if the extent's content is known and cached.
     pub(crate) fn find_by_recipe(&mut self, key: ExtentKey) -> Option<(Mapping, Place)> {
-        if !self.uses_recipes(key.volume) || self.tracks.is_written(&key) || self.staging.get(&key).is_some()
-        {
+        if !self.uses_recipes(key.volume) {
+            return None;
+        }
+        let (print, learned) = self.recipes.print(key)?;
+        if self.tracks.is_written(&key) || self.staging.get(&key).is_some() {
             return None;
         }
         // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
         if self.is_mapped(key) || self.journal_is_pressed() {
             return None;
         }
-        let (print, learned) = self.recipes.print(key)?;
-        let (slot, generation, stored) = self.found_since(&print)?;
+        let (slot, generation, stored) = self.find_content(&print)?;
         let place = self.place(slot, generation, stored);
         self.stats.recipe_hits += 1;
         self.stats.recipe_hits_learned += u64::from(learned);

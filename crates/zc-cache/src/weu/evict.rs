@@ -103,11 +103,10 @@ impl CacheManager {
                 let short = self.slots.short(header.generation);
                 for entry in &header.entries {
                     let offset = entry.offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES;
-                    let ours = matches!(self.files.get(entry.key), Some(Mapping::Base(place))
-                        if place.slot == slot && place.generation == short && u32::from(place.offset_units) == offset);
-                    if ours {
-                        self.files.remove(entry.key);
-                    }
+                    self.files.remove_if(entry.key, |mapping| {
+                        matches!(mapping, Mapping::Base(place)
+                            if place.slot == slot && place.generation == short && u32::from(place.offset_units) == offset)
+                    });
                     self.prints.remove(&entry.fingerprint, slot);
                 }
             }

@@ -4,7 +4,8 @@
 //! of fingerprints together, least recently used first to go; one without any counts as one. Streams of duplicates find
 //! their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
 
-use zc_core::{Fingerprint, Generation, Map, WeuSlot};
+use smallvec::SmallVec;
+use zc_core::{Fingerprint, FixedHasher, Generation, Map, WeuSlot};
 
 /// Where an extent is stored in a WEU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +34,11 @@ impl Header {
 #[derive(Debug)]
 pub(crate) struct HeaderCache {
     headers: Map<WeuSlot, Header>,
+    /// Units of which no byte may be on the device yet.
+    in_memory: SmallVec<[WeuSlot; 8]>,
+    settled_units: u64,
+    /// Fingerprints of the unit that went to the device last: the next ones will have about as many.
+    usual_prints: usize,
     /// Weight of the headers of WEUs that are on the device alone.
     settled_prints: usize,
     settled_prints_max: usize,
@@ -42,13 +48,23 @@ pub(crate) struct HeaderCache {
 impl HeaderCache {
     /// Keeps so many fingerprints of WEUs that are on the device alone.
     pub(crate) fn new(settled_prints_max: usize) -> Self {
-        Self { headers: Map::default(), settled_prints: 0, settled_prints_max, clock: 0 }
+        Self {
+            headers: Map::default(),
+            in_memory: SmallVec::new(),
+            settled_units: 0,
+            usual_prints: 0,
+            settled_prints: 0,
+            settled_prints_max,
+            clock: 0,
+        }
     }
 
     /// Begins the header of a WEU that opens.
     pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
         self.clock += 1;
-        self.put(slot, Header { generation, prints: Map::default(), unit_in_memory: true, used: self.clock });
+        let prints = Map::with_capacity_and_hasher(self.usual_prints, FixedHasher::default());
+        self.put(slot, Header { generation, prints, unit_in_memory: true, used: self.clock });
+        self.in_memory.push(slot);
     }
 
     /// Adds an extent to a WEU's header.
@@ -61,6 +77,9 @@ impl HeaderCache {
     /// The WEU is on the device now: its header may go when it is not used.
     pub(crate) fn settle(&mut self, slot: WeuSlot) {
         let Some(header) = self.headers.get_mut(&slot).filter(|header| header.unit_in_memory) else { return };
+        self.in_memory.retain(|held| *held != slot);
+        self.settled_units += 1;
+        self.usual_prints = header.prints.len();
         if header.prints.is_empty() {
             self.headers.remove(&slot);
             return;
@@ -90,6 +109,20 @@ impl HeaderCache {
         Some(header.prints.get(print).map(|stored| (header.generation, *stored)))
     }
 
+    /// How many units have gone to the device: while this does not change, what was stored is found by
+    /// [`HeaderCache::find_in_memory`].
+    pub(crate) fn settled_units(&self) -> u64 {
+        self.settled_units
+    }
+
+    /// Where a unit that is not on the device yet stores that content.
+    pub(crate) fn find_in_memory(&self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
+        self.in_memory.iter().find_map(|slot| {
+            let header = self.headers.get(slot)?;
+            header.prints.get(print).map(|stored| (*slot, header.generation, *stored))
+        })
+    }
+
     #[cfg(feature = "canary")]
     /// The canary's careless lookup: two bytes of the fingerprint.
     pub(crate) fn find_short(&self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
@@ -100,9 +133,10 @@ impl HeaderCache {
     }
 
     pub(crate) fn remove(&mut self, slot: WeuSlot) {
-        if let Some(header) = self.headers.remove(&slot)
-            && !header.unit_in_memory
-        {
+        let Some(header) = self.headers.remove(&slot) else { return };
+        if header.unit_in_memory {
+            self.in_memory.retain(|held| *held != slot);
+        } else {
             self.settled_prints -= header.weight();
         }
     }
@@ -173,6 +207,26 @@ mod tests {
         assert_eq!((here(&mut headers), headers.settled_prints), (vec![4, 5], 7));
         headers.load(WeuSlot(0), generation, prints(0..9));
         assert_eq!(here(&mut headers), [0], "more than all may have, and alone");
+    }
+
+    #[test]
+    fn what_units_in_memory_hold_is_found_until_they_settle() {
+        let mut headers = HeaderCache::new(8);
+        let stored = Stored { offset_units: 3, pages: 1 };
+        for slot in 0..3 {
+            headers.open(WeuSlot(slot), Generation(slot + 5));
+        }
+        headers.add(WeuSlot(1), print(1), stored);
+        headers.load(WeuSlot(3), Generation(1), prints(2..3));
+        assert_eq!(headers.find_in_memory(&print(1)), Some((WeuSlot(1), Generation(6), stored)));
+        assert_eq!(headers.find_in_memory(&print(2)), None, "on the device alone");
+        let before = headers.settled_units();
+        headers.remove(WeuSlot(0));
+        assert_eq!(headers.settled_units(), before, "what was dropped holds nothing that could be missed");
+        headers.settle(WeuSlot(1));
+        assert_eq!((headers.find_in_memory(&print(1)), headers.settled_units()), (None, before + 1));
+        headers.settle(WeuSlot(2));
+        assert!(headers.in_memory.is_empty());
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl CacheManager {
         let volume =
             self.volumes.get(&key.volume).map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
         let (dedup, share) = volume.unwrap_or((false, 0));
-        if dedup && let Some((slot, generation, stored)) = self.found_since(&print) {
+        if dedup && let Some((slot, generation, stored)) = self.found_since(id) {
             let place = self.place(slot, generation, stored);
             self.share(key, Some(print), slot, place);
             return Placed::Done;
@@ -290,9 +290,7 @@ impl CacheManager {
                     |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
                 for (key, offset) in weu.keys {
                     let ours = |m: &Mapping| matches!(m, Mapping::Base(p) if p.slot == slot && p.offset_units == place(offset));
-                    if self.files.get(key).is_some_and(|mapping| ours(&mapping)) {
-                        self.files.remove(key);
-                    }
+                    self.files.remove_if(key, |mapping| ours(&mapping));
                 }
                 self.headers.remove(slot);
                 self.policy.removed(slot);

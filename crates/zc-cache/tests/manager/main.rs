@@ -87,6 +87,23 @@ fn one_image_on_two_volumes_is_stored_once_and_hits_in_the_second() {
 }
 
 #[test]
+fn a_request_that_repeats_itself_is_stored_once() {
+    let mut world = World::new(Shape::default());
+    // All are looked up before the first is placed; the last one's original is in a unit that is full by then.
+    let mut bytes = half(0, 8192).repeat(2);
+    bytes.extend((1..=200).flat_map(|n| half(n, 8192)));
+    bytes.extend(half(0, 8192));
+    world.write(V, 0, &bytes);
+    world.tick(1000);
+    assert!(world.stat("weu_writes") > 0, "the first unit is full");
+    assert_eq!((world.stat("insert_stored"), world.stat("insert_duplicates")), (201, 2));
+    world.origin_reads.clear();
+    world.read(V, 0, zc_core::u64_from_usize(bytes.len()));
+    assert!(world.origin_reads.is_empty());
+    world.stop();
+}
+
+#[test]
 fn zeros_are_not_stored() {
     let mut world = World::new(Shape::default());
     world.write(V, 0, &vec![0; 1 << 20]);
