@@ -282,11 +282,16 @@ fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, 
         tracing::warn!("the journal {place} is new: what the cache knows from a lost one starts cold");
         return Ok(false);
     }
-    let what =
-        if label.is_ok() { "is the journal of another cache" } else { "holds something that is no journal" };
-    Err(EngineError::Refused(format!(
-        "{place} {what}; name the right one, or make a new cache with `zcctl format`"
-    )))
+    Err(EngineError::Refused(if label.is_ok() {
+        format!(
+            "{place} is the journal of another cache; name the right one, or make a new cache with `zcctl format`"
+        )
+    } else {
+        format!(
+            "{place} holds something that is no journal; name the right one; if it is, `zcctl repair --journal` puts a \
+             damaged label right"
+        )
+    }))
 }
 
 /// Makes an empty cache with this identity.

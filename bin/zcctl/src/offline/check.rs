@@ -151,6 +151,9 @@ fn check_journal(
     checkpoint: Option<&CheckpointHeader>,
     report: &mut Report,
 ) {
+    if let Some(fault) = &image.label_fault {
+        report.problem(Class::JournalLabel, fault.clone());
+    }
     let next = journal.next;
     let by_superblock = JournalSeq(image.superblock.journal_next.0.saturating_sub(1));
     let mut required = map.map_or(JournalSeq(0), |map| map.journal_required).max(by_superblock);

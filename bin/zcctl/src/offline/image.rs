@@ -30,6 +30,8 @@ pub(crate) struct Image {
     pub(crate) superblock: Superblock,
     /// Copies of the superblock that are older than the newest.
     pub(crate) older_superblocks: Vec<usize>,
+    /// Why the first block of the journal's device does not say whose it is.
+    pub(crate) label_fault: Option<String>,
 }
 
 /// A structure with two copies: each decoded, damaged, unreadable or never written.
@@ -108,7 +110,7 @@ impl Image {
     /// Opens a cache, and its journal if that is elsewhere and named.
     ///
     /// # Errors
-    /// When it cannot be opened, is in use, or has no valid superblock; when the journal is another cache's.
+    /// When it cannot be opened, is in use, or has no valid superblock; when the journal says it is another cache's.
     pub(crate) fn open(path: &Path, journal: Option<&Path>) -> anyhow::Result<Self> {
         let options = OpenOptions { direct: false, write: false, create_len: None };
         let file = BlockFile::open(path, options)?;
@@ -127,10 +129,11 @@ impl Image {
             bail!("{}: no valid superblock ({})", path.display(), faults.join("; "));
         };
         let older_superblocks = older(&file, &superblock);
-        if let Some(journal) = &journal {
-            check_label(journal, &superblock)?;
-        }
-        Ok(Self { file, journal, superblocks, superblock, older_superblocks })
+        let label_fault = match &journal {
+            Some(journal) => label_fault(journal, &superblock)?,
+            None => None,
+        };
+        Ok(Self { file, journal, superblocks, superblock, older_superblocks, label_fault })
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -185,6 +188,19 @@ impl Image {
             }
         }
         found
+    }
+
+    /// The journal's last block, if a session wrote it that the cache device knows of. Sessions are numbered by the
+    /// second in which they began: another cache's journal has no such block.
+    pub(crate) fn proved_journal_block(&self) -> Option<JournalSeq> {
+        let (maps, checkpoints) = (self.region_maps(), self.checkpoints());
+        let map = newest(&maps, |map| map.sequence).map(|(map, _)| map.session);
+        let checkpoint = newest(&checkpoints, |header| header.sequence).map(|(header, _)| header);
+        let last = JournalSeq(self.journal(checkpoint).ok()?.next.0.checked_sub(1)?);
+        let bytes = self.journal_block(last, &mut None).ok().flatten()?;
+        let session = JournalBlock::decode(&bytes, last).ok()?.session;
+        let known = [Some(self.superblock.session), map, checkpoint.map(|header| header.session)];
+        known.contains(&Some(session)).then_some(last)
     }
 
     /// Follows the journal from where the checkpoint leaves off.
@@ -254,15 +270,19 @@ impl Image {
     }
 }
 
-fn check_label(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<()> {
+fn label_fault(journal: &BlockFile, superblock: &Superblock) -> anyhow::Result<Option<String>> {
     let place = journal.path().display();
     if !superblock.geometry.has_journal_device() {
         bail!("the cache keeps its journal inside; --journal {place} does not belong to it");
     }
-    match JournalLabel::decode(&journal.read_blocking(0, BLOCK)?) {
-        Ok(label) if label == JournalLabel::of(superblock) => Ok(()),
-        Ok(_) => bail!("{place} is the journal of another cache"),
-        Err(fault) => bail!("{place} is no journal: {fault}"),
+    match Found::of(journal.read_blocking(0, BLOCK), JournalLabel::decode) {
+        Found::Valid(label) if label == JournalLabel::of(superblock) => Ok(None),
+        Found::Valid(_) => bail!("{place} is the journal of another cache"),
+        Found::Blank => {
+            Ok(Some(format!("{place} does not say whose journal it is: its first block is zero")))
+        }
+        Found::Damaged(fault) => Ok(Some(format!("{place} does not say whose journal it is: {fault}"))),
+        Found::Unreadable(why) => Ok(Some(format!("{place} does not say whose journal it is: {why}"))),
     }
 }
 

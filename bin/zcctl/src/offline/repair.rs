@@ -1,6 +1,7 @@
 //! `zcctl repair`: puts right what has a sound copy, and says what has none.
 //!
-//! Repaired are copies of the superblock and of the volume table. Everything else either mends itself (clean data is
+//! Repaired are copies of the superblock and of the volume table, and the label of a journal device that is proved by
+//! what else is on it to be the cache's. Everything else either mends itself (clean data is
 //! read from the origin again, region map and checkpoint are written anew by the next session at the price of a colder
 //! cache) or cannot be mended (dirty data that does not read back).
 //!
@@ -13,7 +14,7 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use zc_core::limits::BLOCK_BYTES;
-use zc_format::{Superblock, VolumeTable};
+use zc_format::{JournalLabel, Superblock, VolumeTable};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
 use super::check::check;
@@ -21,8 +22,16 @@ use super::image::{Found, Image, newest};
 use super::report::{Class, Report};
 use crate::cli::RepairArgs;
 
+/// What a fix is written to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    Cache,
+    Journal,
+}
+
 /// A write that repairs something.
 struct Fix {
+    target: Target,
     class: Class,
     what: String,
     offset_bytes: u64,
@@ -32,7 +41,8 @@ struct Fix {
 pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let (fixes, report) = {
         let image = Image::open(&args.path, args.journal.as_deref())?;
-        (plan(&image), check(&image, true)?)
+        let report = check(&image, true)?;
+        (plan(&image, &report), report)
     };
     let lost = beyond_repair(&report, &fixes);
     let done = args.yes && !fixes.is_empty();
@@ -72,16 +82,21 @@ fn print(
 
 fn carry_out(args: &RepairArgs, fixes: &[Fix]) -> anyhow::Result<()> {
     let options = OpenOptions { direct: false, write: true, create_len: None };
-    let file = BlockFile::open(&args.path, options)?;
-    for fix in fixes {
-        file.write_blocking(fix.offset_bytes, &AlignedBuf::from(fix.bytes.as_slice()))?;
+    let targets = [(Target::Cache, Some(&args.path)), (Target::Journal, args.journal.as_ref())];
+    for (target, path) in targets {
+        let mut fixes = fixes.iter().filter(|fix| fix.target == target).peekable();
+        let Some(path) = path.filter(|_| fixes.peek().is_some()) else { continue };
+        let file = BlockFile::open(path, options)?;
+        for fix in fixes {
+            file.write_blocking(fix.offset_bytes, &AlignedBuf::from(fix.bytes.as_slice()))?;
+        }
+        file.sync_blocking()?;
     }
-    file.sync_blocking()?;
     Ok(())
 }
 
 /// What has a sound copy.
-fn plan(image: &Image) -> Vec<Fix> {
+fn plan(image: &Image, report: &Report) -> Vec<Fix> {
     let mut fixes = Vec::new();
     let offsets = Superblock::offsets(image.geometry().device_bytes);
     let damaged = image.superblocks.faults.iter().map(|(copy, _)| *copy);
@@ -90,13 +105,30 @@ fn plan(image: &Image) -> Vec<Fix> {
         if offset_bytes + u64::from(BLOCK_BYTES) <= image.len_bytes() {
             let what = format!("superblock copy {copy}, from the newest valid one");
             let bytes = image.superblock.encode(copy);
-            fixes.push(Fix { class: Class::Superblock, what, offset_bytes, bytes });
+            let target = Target::Cache;
+            fixes.push(Fix { target, class: Class::Superblock, what, offset_bytes, bytes });
         }
     }
     if image.len_bytes() >= image.geometry().device_bytes {
         plan_volume_table(image, &mut fixes);
+        fixes.extend(plan_journal_label(image, report));
     }
     fixes
+}
+
+/// The label, if the ring behind it holds all that this cache's journal has to hold.
+fn plan_journal_label(image: &Image, report: &Report) -> Option<Fix> {
+    image.label_fault.as_ref()?;
+    if report.problems.iter().any(|problem| problem.class == Class::Journal) {
+        return None;
+    }
+    image.proved_journal_block().map(|last| Fix {
+        target: Target::Journal,
+        class: Class::JournalLabel,
+        what: format!("the journal's label: block {last} behind it is this cache's"),
+        offset_bytes: 0,
+        bytes: JournalLabel::of(&image.superblock).encode(),
+    })
 }
 
 fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
@@ -111,6 +143,7 @@ fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
     };
     if !sound {
         fixes.push(Fix {
+            target: Target::Cache,
             class: Class::VolumeTable,
             what: format!("volume table copy {other}, from copy {good}"),
             offset_bytes: image.geometry().volume_table[other],
@@ -124,7 +157,9 @@ fn beyond_repair(report: &Report, fixes: &[Fix]) -> Vec<(&'static str, String)> 
     let mut lost = Vec::new();
     for problem in &report.problems {
         let cost = match problem.class {
-            Class::Superblock | Class::VolumeTable if fixes.iter().any(|fix| fix.class == problem.class) => {
+            Class::Superblock | Class::VolumeTable | Class::JournalLabel
+                if fixes.iter().any(|fix| fix.class == problem.class) =>
+            {
                 continue;
             }
             Class::Superblock | Class::VolumeTable => {
@@ -134,6 +169,10 @@ fn beyond_repair(report: &Report, fixes: &[Fix]) -> Vec<(&'static str, String)> 
             Class::Journal => {
                 "the next start believes no clean data; volumes that may have dirty data are fenced until \
                  someone accepts the loss"
+            }
+            Class::JournalLabel => {
+                "nothing on it proves that it is this cache's journal; name the right one, or have a blank \
+                 file in its place, which costs what a lost journal costs"
             }
             Class::WeuHeader => "what the unit holds is read from the origin again",
             Class::Extent => "it is read from the origin again if it is clean",

@@ -12,9 +12,9 @@ use zc_core::{
 };
 use zc_format::damage::{Damage, Effect, Image as Target, Place, apply};
 use zc_format::{
-    BLOCK, CheckpointHeader, ExtentHeader, GrowingUnit, JournalBlock, OriginIdentity, OriginKind, Record,
-    RegionMap, Summary, SummaryPlace, Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader,
-    encode_checkpoint_block,
+    BLOCK, CheckpointHeader, ExtentHeader, GrowingUnit, JOURNAL_DEVICE, JournalBlock, OriginIdentity,
+    OriginKind, Record, RegionMap, Summary, SummaryPlace, Superblock, VolumeRecord, VolumeTable, WeuEntry,
+    WeuHeader, encode_checkpoint_block,
 };
 
 use super::check::check;
@@ -29,6 +29,8 @@ const PAYLOAD: [u8; 100] = [0x5a; 100];
 struct Cache {
     _dir: TempDir,
     path: PathBuf,
+    /// Where the journal is, if that is elsewhere.
+    journal: Option<PathBuf>,
     superblock: Superblock,
 }
 
@@ -55,16 +57,34 @@ fn format(path: &Path, more: &[&str]) -> (u8, String) {
 impl Cache {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
+        Self::filled(dir, None)
+    }
+
+    fn with_journal_elsewhere() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = dir.path().join("journal.img");
+        Self::filled(dir, Some(journal))
+    }
+
+    fn filled(dir: TempDir, journal: Option<PathBuf>) -> Self {
         let path = dir.path().join("cache.img");
-        assert_eq!(format(&path, &["--size", "1 MiB"]).0, 0);
+        let mut args = vec!["--size", "1 MiB"];
+        if let Some(journal) = &journal {
+            args.extend(["--journal", journal.to_str().unwrap(), "--journal-size", "512 KiB"]);
+        }
+        assert_eq!(format(&path, &args).0, 0);
         let superblock = Image::open(&path, None).unwrap().superblock;
-        let cache = Self { _dir: dir, path, superblock };
+        let cache = Self { _dir: dir, path, journal, superblock };
         cache.fill();
         cache
     }
 
     fn put(&self, offset: u64, data: &[u8]) {
-        File::options().write(true).open(&self.path).unwrap().write_all_at(data, offset).unwrap();
+        let (path, offset) = match offset.checked_sub(JOURNAL_DEVICE) {
+            Some(offset) => (self.journal.as_ref().unwrap(), offset),
+            None => (&self.path, offset),
+        };
+        File::options().write(true).open(path).unwrap().write_all_at(data, offset).unwrap();
     }
 
     fn session(&self) -> u64 {
@@ -600,6 +620,41 @@ fn a_journal_elsewhere_has_to_be_named_and_has_to_be_the_right_one() {
     File::options().write(true).open(&journal).unwrap().set_len(64 << 10).unwrap();
     let (code, text) = run(&["check", cache_name, "--journal", journal_name]);
     assert!(code == 1 && text.contains("cannot be read"), "{code} {text}");
+}
+
+#[test]
+fn a_damaged_label_is_written_anew_where_the_journal_itself_proves_whose_it_is() {
+    let cache = Cache::with_journal_elsewhere();
+    let (path, journal) = (cache.path.to_str().unwrap(), cache.journal.as_deref().unwrap());
+    let with = |command, more: &[&'static str]| {
+        run(&[&[command, path, "--journal", journal.to_str().unwrap()], more].concat())
+    };
+    assert_eq!(with("check", &[]).0, 0);
+    let sound = std::fs::read(journal).unwrap();
+    for label in [vec![0; BLOCK], vec![0xeb; BLOCK]] {
+        cache.put(JOURNAL_DEVICE, &label);
+        let (code, text) = with("check", &[]);
+        assert!(code == 1 && text.contains("[journal-label]"), "{text}");
+        let (code, text) = with("repair", &[]);
+        assert!(code == 1 && text.contains("would repair: the journal's label: block 6 "), "{text}");
+        assert!(std::fs::read(journal).unwrap()[..BLOCK] == label, "nothing is written");
+        assert_eq!(with("repair", &["--yes"]).0, 0);
+        assert!(std::fs::read(journal).unwrap() == sound, "as it was");
+    }
+    // Another file, a session that this cache never had, or a journal that lacks a block: no proof.
+    let place = |sequence| cache.superblock.geometry.journal_block_offset(JournalSeq(sequence));
+    let last = &sound[usize::try_from(place(6) - JOURNAL_DEVICE).unwrap()..][..BLOCK];
+    let last = JournalBlock::decode(last, JournalSeq(6)).unwrap();
+    let later = JournalBlock { session: cache.session() + 1, ..last }.encode();
+    for (sequence, damage) in [(5, &[0; BLOCK][..]), (6, &later), (6, &[0; BLOCK])] {
+        cache.put(JOURNAL_DEVICE, &sound);
+        cache.put(JOURNAL_DEVICE, &[0; BLOCK]);
+        cache.put(place(sequence), damage);
+        let before = std::fs::read(journal).unwrap();
+        let (code, text) = with("repair", &["--yes"]);
+        assert!(code == 1 && text.contains("not repaired [journal-label]"), "{text}");
+        assert!(std::fs::read(journal).unwrap() == before);
+    }
 }
 
 #[test]
