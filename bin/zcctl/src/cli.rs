@@ -25,7 +25,8 @@ pub(crate) enum Command {
     /// Verify a cache file or device that no daemon has open. Exit status: 0 clean, 1 damaged, 2 not possible.
     Check(CheckArgs),
     /// Write damaged copies of the superblock and of the volume table anew from sound ones, and the label of a journal
-    /// device that what else is on it proves to be the cache's; say what cannot be repaired. Nothing is written without --yes. Exit status: 0 nothing is left, 1 something is, 2 not possible.
+    /// device that what else is on it proves to be the cache's; say what cannot be repaired. Nothing is written without
+    /// --yes. Exit status: 0 nothing is left, 1 something is, 2 not possible.
     Repair(RepairArgs),
     /// Show what a structure of a cache file or device says.
     Dump(DumpArgs),
