@@ -638,6 +638,11 @@ impl CacheManager {
         bodies.extend(dirty.unsettled.take().unwrap_or_default());
         let epoch = dirty.data.clean;
         self.record(Record::Clean { volume, epoch });
+        if let Some(entry) = self.volumes.get_mut(&volume) {
+            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
+            entry.direct_ended = entry.writes_ended;
+            entry.direct_good = entry.writes_ended;
+        }
         if good {
             self.unsettle(volume, bodies);
         } else {

@@ -523,6 +523,45 @@ fn requests_wait_until_the_device_knows_that_dirty_data_was_dropped() {
     t.check(0, 3 * E);
 }
 
+#[test]
+fn a_flush_after_a_drop_takes_what_was_destaged_before_it() {
+    for fails in [false, true] {
+        let mut t = Twin::new(Shape::default());
+        t.write(0, &extents(1, 1));
+        t.flush();
+        t.world.origin_flushes_fail = true;
+        t.world.event(Event::Destage { volume: V });
+        assert!(
+            t.world.origins[&V] == t.twin && t.world.stat("destage_failures") == 1,
+            "written, not flushed"
+        );
+        t.world.event(Event::DropDirty { volume: V, remembered: false });
+        t.world.origin_flushes_fail = fails;
+        t.world.origin_flushes_hang = true;
+        let flush = t.world.submit(V, 0, 0, RequestKind::Flush);
+        assert!(!t.world.replies.contains_key(&flush), "readers see what a power cut would take");
+        t.world.end_origin_flushes();
+        let told = if fails { Err(ErrorKind::Io) } else { Ok(()) };
+        assert_eq!(t.world.replies.remove(&flush).expect("an answer").0, told);
+    }
+}
+
+#[test]
+fn a_loss_of_what_was_destaged_before_a_drop_is_told() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 1));
+    t.flush();
+    t.world.origin_flushes_fail = true;
+    t.world.event(Event::Destage { volume: V });
+    t.world.event(Event::DropDirty { volume: V, remembered: false });
+    // Marks of regions that are not written any more go, with a flush of our own.
+    (0..30).for_each(|_| t.world.tick(100));
+    t.world.origin_flushes_fail = false;
+    let flush = t.world.submit(V, 0, 0, RequestKind::Flush);
+    assert_eq!(t.world.replies.remove(&flush).expect("an answer").0, Err(ErrorKind::Io));
+    t.flush();
+}
+
 /// A commit that hangs, and a drop that waits for its end.
 fn dropping_behind_a_commit() -> (Twin, u64) {
     let mut t = Twin::new(Shape::default());
