@@ -65,9 +65,10 @@ impl Progress {
         now.uptime_ms.saturating_sub(self.first.uptime_ms)
     }
 
-    /// Everything that was dirty at the beginning is on the origin; what came since may not be.
+    /// Everything that was dirty at the beginning is on the origin; what came since may not be. Of a fenced volume
+    /// nobody knows what there was.
     const fn is_done(&self, now: &Look) -> bool {
-        now.bytes == 0 || now.oldest_age_ms + AGE_MARGIN_MS < self.elapsed_ms(now)
+        !now.fenced && (now.bytes == 0 || now.oldest_age_ms + AGE_MARGIN_MS < self.elapsed_ms(now))
     }
 
     /// One line: bar, what is left, rate, time to go.
@@ -138,10 +139,9 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     }
     writeln!(
         std::io::stderr(),
-        "zcctl: volume {} is fenced: {} that its origin lacks are on a cache device that is out of reach; `zcctl reattach` \
-         takes it up when it is back",
-        text::clean(volume),
-        size(now.bytes)
+        "zcctl: volume {} is fenced, and its origin may lack data; `zcctl reattach` takes up a cache device that is back, \
+         `zcctl accept-loss` goes on without what a lost journal would have told",
+        text::clean(volume)
     )?;
     Ok(ExitCode::from(EXIT_NOT_DONE))
 }
@@ -149,7 +149,8 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
 /// The same, and nothing if the origin lacks nothing.
 pub(crate) fn flush_if_dirty(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
-    if stats["dirty"][volume]["bytes"].as_u64().unwrap_or(0) == 0 {
+    let dirty = &stats["dirty"][volume];
+    if dirty["bytes"].as_u64().unwrap_or(0) == 0 && dirty["fenced"] != json!(true) {
         return Ok(ExitCode::SUCCESS);
     }
     flush(volume, daemon, out)
@@ -311,6 +312,8 @@ mod tests {
         assert!(progress.is_done(&look(20_000, 1 << 20, 1_000)));
         // ... but an epoch that may have begun before it does.
         assert!(!progress.is_done(&look(20_000, 1 << 20, 9_000)));
+        // Whoever cannot tell what is dirty does not say that nothing is.
+        assert!(!progress.is_done(&Look { fenced: true, ..look(10_100, 0, 0) }));
     }
 
     #[test]
