@@ -90,7 +90,7 @@ impl CacheManager {
                 let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.slots.len());
                 for slot in *next..end {
                     let used = run.records + zc_core::u64_from_usize(run.carry.len());
-                    let rest = u64::from(self.slots.len() - slot);
+                    let rest = 2 * u64::from(self.slots.len() - slot);
                     let room = self.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
                     self.slot_records(WeuSlot(slot), room, &mut run.carry);
                 }
@@ -173,12 +173,17 @@ impl CacheManager {
         records
     }
 
-    /// What a restart has to know about a slot. If there is no `room` for its void bases (besides one record for each
+    /// What a restart has to know about a slot. If there is no `room` for its void bases (besides two records for each
     /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
     fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
         let slot = self.slots.get(id);
         let generation = slot.generation;
         if zc_core::u64_from_usize(slot.void_bases.len()) > room {
+            if self.wb.owed.contains(id) {
+                // What dirty records name there stays, and is verified by the unit's number.
+                let (weu_seq, header_bytes) = (slot.weu_seq, slot.header_bytes);
+                into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
+            }
             into.push(Record::SlotRetired { slot: id, generation });
             return;
         }

@@ -419,12 +419,13 @@ pub fn look<M: Media>(
     let checkpoints = reader.checkpoint(&previous, &mut |record| tail.checkpointed(record));
     let mut journal = reader.journal(&checkpoints, &mut tail);
     let by_intent = previous.boot_id == options.boot_id && options.intent_session == Some(previous.session);
-    // The intent log has all that the session recorded, acknowledged or not.
-    let chain = if previous.clean || by_intent {
-        SummaryChain::default()
-    } else {
-        reader.summaries(previous.uuid, &journal)
-    };
+    let mut chain =
+        if previous.clean { SummaryChain::default() } else { reader.summaries(previous.uuid, &journal) };
+    if by_intent {
+        // The intent log has all that the session recorded, acknowledged or not. It is read later: what is clean may be
+        // overwritten by now, so that is to be known before commits are looked at.
+        tail.foresee(&core::mem::take(&mut chain).summaries);
+    }
     let newest = chain.summaries.iter().map(|summary| summary.region_map_sequence).max();
     journal.map_sequence = journal.map_sequence.max(newest.unwrap_or(0));
     let Settled { dangling, proved, dropped: dropped_commits, unjournaled } =

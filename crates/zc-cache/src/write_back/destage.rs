@@ -232,6 +232,13 @@ impl CacheManager {
                 self.destage_writes_ended(volume, *run.end(), failed);
                 return;
             }
+            if self.is_called_off(volume) {
+                if in_flight == 0 {
+                    self.destaging(volume).step = Step::Idle;
+                    self.finish_dropping(volume);
+                }
+                return;
+            }
             let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
             if !self.may_write_now(volume) {
                 return;
@@ -243,6 +250,12 @@ impl CacheManager {
                 self.issue_batch(volume, &batch);
             }
         }
+    }
+
+    /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
+    fn is_called_off(&self, volume: VolumeId) -> bool {
+        let dropping = self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
+        dropping || (self.stop.wanted && !self.wb.is_waiting())
     }
 
     /// Whether the bound on bytes a second lets a write of destaging go off.

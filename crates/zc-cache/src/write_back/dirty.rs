@@ -268,10 +268,10 @@ impl DirtyVolume {
     fn cut(&mut self, extent: ExtentNo, epoch: u64, span: &Range<u32>) -> SmallVec<[Body; 2]> {
         let mut gone: SmallVec<[Body; 2]> = SmallVec::new();
         let Some(versions) = self.extents.get_mut(&extent) else { return gone };
-        let mut kept: SmallVec<[Version; 1]> = SmallVec::new();
-        for version in versions.drain(..) {
+        let mut kept: SmallVec<[Version; 2]> = SmallVec::new();
+        for version in versions.drain(range_of(versions, &(epoch..=epoch))) {
             let overlaps = version.span.start < span.end && span.start < version.span.end;
-            if version.epoch != epoch || !overlaps {
+            if !overlaps {
                 kept.push(version);
                 continue;
             }
@@ -287,8 +287,8 @@ impl DirtyVolume {
             }
             gone.push(version.body);
         }
-        *versions = kept;
-        gone.retain(|body| !versions.iter().any(|kept| kept.epoch == epoch && kept.body == *body));
+        gone.retain(|body| !kept.iter().any(|kept| kept.body == *body));
+        versions.extend(kept);
         dedup(&mut gone);
         let jobs = gone.iter().filter(|body| matches!(body, Body::Memory { .. })).count();
         if let Some(epoch) = self.epoch_mut(epoch) {
@@ -303,6 +303,9 @@ impl DirtyVolume {
         let Some(versions) = self.extents.get(&extent) else { return found };
         let mut wanted = SectorMap::from_range(sectors.clone());
         for version in versions.iter().rev() {
+            if wanted.is_empty() {
+                break;
+            }
             let mut here = SectorMap::EMPTY;
             for run in wanted.runs(sectors.end, true) {
                 let (start, end) = (run.start.max(version.span.start), run.end.min(version.span.end));
@@ -329,10 +332,7 @@ impl DirtyVolume {
     pub(crate) fn of_epochs(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> SmallVec<[Version; 2]> {
         let mut left: SmallVec<[Version; 2]> = SmallVec::new();
         let mut hidden = SectorMap::EMPTY;
-        for version in self.extents.get(&extent).into_iter().flatten().rev() {
-            if !epochs.contains(&version.epoch) {
-                continue;
-            }
+        for version in self.versions(extent, epochs).iter().rev() {
             let mut seen = SectorMap::from_range(version.span.clone());
             hidden.runs(version.span.end, true).for_each(|run| seen.remove(run));
             left.extend(seen.runs(version.span.end, true).map(|span| Version { span, ..version.clone() }));
@@ -344,13 +344,21 @@ impl DirtyVolume {
 
     /// The versions of an extent that belong to an epoch, in the order of the writes.
     pub(crate) fn in_write_order(&self, extent: ExtentNo, epoch: u64) -> impl Iterator<Item = &Version> {
-        self.extents.get(&extent).into_iter().flatten().filter(move |version| version.epoch == epoch)
+        self.versions(extent, &(epoch..=epoch)).iter()
+    }
+
+    fn versions(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> &[Version] {
+        self.extents.get(&extent).map_or(&[], |versions| &versions[range_of(versions, epochs)])
     }
 
     /// A job has stored what it had in memory, which is still wanted (see [`DirtyVolume::awaits`]).
     pub(crate) fn placed(&mut self, extent: ExtentNo, job: u64, body: Body) {
         let mut of_epoch = None;
-        for version in self.extents.get_mut(&extent).into_iter().flatten() {
+        // All of a job's are of one epoch, and mostly of the newest.
+        for version in self.extents.get_mut(&extent).into_iter().flatten().rev() {
+            if of_epoch.is_some_and(|epoch| epoch != version.epoch) {
+                break;
+            }
             if matches!(version.body, Body::Memory { job: of, .. } if of == job) {
                 version.body = body;
                 of_epoch = Some(version.epoch);
@@ -367,6 +375,7 @@ impl DirtyVolume {
             .get(&extent)
             .into_iter()
             .flatten()
+            .rev()
             .any(|version| matches!(version.body, Body::Memory { job: of, .. } if of == job))
     }
 
@@ -409,14 +418,13 @@ impl DirtyVolume {
     fn remove_epoch(&mut self, extent: ExtentNo, epoch: u64, gone: &mut Vec<Body>) {
         let Some(versions) = self.extents.get_mut(&extent) else { return };
         let mut bodies: SmallVec<[Body; 2]> = SmallVec::new();
-        for version in versions.iter().filter(|version| version.epoch == epoch) {
+        for version in versions.drain(range_of(versions, &(epoch..=epoch))) {
             self.sectors -= u64::from(version.span.end - version.span.start);
             self.count -= 1;
             bodies.push(version.body);
         }
         dedup(&mut bodies);
         gone.extend(bodies);
-        versions.retain(|version| version.epoch != epoch);
         if versions.is_empty() {
             self.extents.remove(&extent);
         }
@@ -426,6 +434,13 @@ impl DirtyVolume {
     pub(crate) fn oldest(&self) -> Option<&Epoch> {
         self.epochs.iter().find(|epoch| !epoch.extents.is_empty())
     }
+}
+
+/// Which of an extent's versions are of these epochs: they lie in the order of their epochs, however many there are.
+fn range_of(versions: &[Version], epochs: &RangeInclusive<u64>) -> Range<usize> {
+    let start = versions.partition_point(|version| version.epoch < *epochs.start());
+    let count = versions[start..].partition_point(|version| version.epoch <= *epochs.end());
+    start..start + count
 }
 
 /// Leaves each body once: equal ones of one epoch and extent are one that was cut in two.

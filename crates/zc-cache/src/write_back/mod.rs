@@ -634,6 +634,8 @@ impl CacheManager {
         dirty.incomplete = false;
         dirty.commit = None;
         dirty.destaging.give_up();
+        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
+        dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
         let mut bodies = dirty.data.forget_all();
         bodies.extend(dirty.unsettled.take().unwrap_or_default());
         let epoch = dirty.data.clean;
@@ -671,6 +673,7 @@ impl CacheManager {
         let dirty = self.wb.volumes.entry(volume).or_insert_with(|| VolumeDirty::new(0));
         dirty.incomplete = true;
         dirty.noted_fence = true;
+        self.refuse_waiting(volume, ErrorKind::Io);
         self.out.push(Action::Note(Note::Fenced { volume }));
     }
 

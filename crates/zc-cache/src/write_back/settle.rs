@@ -76,6 +76,14 @@ impl<'a> Tail<'a> {
         }
     }
 
+    /// What goes on where the journal ends calls epochs clean.
+    pub(crate) fn foresee(&mut self, summaries: &[Summary]) {
+        summaries
+            .iter()
+            .flat_map(|summary| &summary.records)
+            .for_each(|record| self.dangling.foresee(record));
+    }
+
     /// The journal ends here, but for `summaries`: reads what decides about the rest.
     pub(crate) fn settle<M: Media>(
         mut self,
@@ -85,8 +93,7 @@ impl<'a> Tail<'a> {
     ) -> Settled {
         let mut unjournaled = Vec::new();
         let mut dropped = Vec::new();
-        let told = |summary: &Summary| summary.records.clone();
-        summaries.iter().flat_map(told).for_each(|record| self.dangling.foresee(&record));
+        self.foresee(&summaries);
         summaries.iter().for_each(|summary| self.prove(summary.proved));
         let held: Vec<Record> = self.held.drain(..).flat_map(|block| block.records).collect();
         for record in settle(media, geometry, &mut self.dangling, &mut dropped, held) {
@@ -290,6 +297,45 @@ mod tests {
         let later = vec![dirty, commit(5), clean(5), dirty, commit(6), dirty, commit(7)];
         let (kept, dropped) = settled(&mut Dangling::default(), later);
         assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty, dirty], vec![volume]));
+    }
+
+    #[test]
+    fn what_a_summary_calls_clean_counts_though_its_slot_was_used_again() {
+        let (geometry, volume) = (geometry(), VolumeId(1));
+        let dirty = Record::Dirty {
+            key: ExtentKey { volume, extent: ExtentNo(7) },
+            span: SectorSpan::from_ends(0, 15).unwrap(),
+            slot: WeuSlot(3),
+            generation: Generation(1),
+            offset_units: 0,
+            pages: 2,
+        };
+        let block = |sequence, records| JournalBlock {
+            sequence: JournalSeq(sequence),
+            session: 1,
+            region_map_sequence: 0,
+            proved: JournalSeq(1),
+            growing: None,
+            records,
+        };
+        let summary = Summary {
+            next: JournalSeq(2),
+            session: 1,
+            ordinal: 0,
+            first_page: 0,
+            region_map_sequence: 0,
+            proved: JournalSeq(1),
+            records: vec![Record::Clean { volume, epoch: 1 }],
+        };
+        // After a kill the intent log tells it, too late for the commit: only whether it is so is taken from here.
+        for (told, lost) in [(&[summary][..], vec![]), (&[], vec![volume])] {
+            let mut sink = |_: &Record| ();
+            let mut tail = Tail::new(&mut sink);
+            tail.take(block(1, vec![dirty, Record::Committed { volume, epoch: 1 }]));
+            tail.foresee(told);
+            let settled = tail.settle(&mut Memory(vec![0; 64 << 20]), &geometry, Vec::new());
+            assert_eq!(settled.dropped, lost);
+        }
     }
 
     #[test]
