@@ -107,6 +107,10 @@ impl Setup {
         if matches!(seed % 32, 4 | 26) {
             setup.learn();
         }
+        if seed % 8 == 3 {
+            // Checkpoints that cannot hold all that they would.
+            setup.config.geometry.checkpoint_blocks = 2 + seed / 8 % 2;
+        }
         setup.write_back(seed);
         setup.replacement(seed);
         setup.packer(seed);

@@ -179,12 +179,8 @@ impl CacheManager {
         let slot = self.slots.get(id);
         let generation = slot.generation;
         if zc_core::u64_from_usize(slot.void_bases.len()) > room {
-            if self.wb.owed.contains(id) {
-                // What dirty records name there stays, and is verified by the unit's number.
-                let (weu_seq, header_bytes) = (slot.weu_seq, slot.header_bytes);
-                into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
-            }
-            into.push(Record::SlotRetired { slot: id, generation });
+            // Dirty data may come to lie here yet, as another write of content that the unit has.
+            self.retired_records(id, into);
             return;
         }
         let before = zc_core::Generation(generation.0.saturating_sub(1));
@@ -214,6 +210,7 @@ impl CacheManager {
             }
             SlotState::Unread { known: false } if !slot.retired => {}
             _ if generation.0 == 0 => {}
+            _ if self.wb.owed.contains(id) => self.retired_records(id, into),
             _ => into.push(Record::SlotRetired { slot: id, generation }),
         }
         if !slot.retired {
@@ -225,6 +222,14 @@ impl CacheManager {
                 offset_units: *offset_units,
             }));
         }
+    }
+
+    /// A slot whose bases are void. What dirty records name there is verified by the unit's number.
+    fn retired_records(&self, id: WeuSlot, into: &mut Vec<Record>) {
+        let slot = self.slots.get(id);
+        let (generation, weu_seq, header_bytes) = (slot.generation, slot.weu_seq, slot.header_bytes);
+        into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
+        into.push(Record::SlotRetired { slot: id, generation });
     }
 
     /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
