@@ -79,7 +79,7 @@ fn a_missing_cache_costs_speed_and_nothing_of_it_is_believed_when_it_is_back() {
 
     symlink(&behind, world.cache_file()).expect("cannot name the cache");
     let daemon = world.start();
-    assert!(log(&daemon).contains("the origin was written without the cache"), "{}", log(&daemon));
+    assert!(log(&daemon).contains("the origin was served without a cache since"), "{}", log(&daemon));
     let status = world.status();
     assert_eq!(status["cache"]["healthy"], true, "{status}");
     reads(&world, &expected, "with the cache again");

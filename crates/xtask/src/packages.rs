@@ -46,6 +46,8 @@ const PACKAGES: &[Package] = &[
     Package { name: "nbd-server", proofs: &[Proof::Program("nbd-server")] },
     Package { name: "fio", proofs: &[Proof::Program("fio")] },
     Package { name: "e2fsprogs", proofs: &[Proof::Program("mke2fs"), Proof::Program("e2fsck")] },
+    Package { name: "xfsprogs", proofs: &[Proof::Program("mkfs.xfs")] },
+    Package { name: "btrfs-progs", proofs: &[Proof::Program("mkfs.btrfs")] },
     Package { name: "mount", proofs: &[Proof::Program("mount"), Proof::Program("umount")] },
     Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },

@@ -33,7 +33,8 @@ use crate::pairing::{Answers, Known, Paired};
 use crate::places::check_distinct;
 use crate::serving::{self, Served};
 use crate::shard::{Shard, Volume};
-use crate::startup::{self, Facing};
+use crate::stand_in;
+use crate::startup::{self, Facing, Found};
 
 /// What came of the volumes that are new in a configuration.
 #[derive(Debug, Default)]
@@ -154,8 +155,9 @@ fn prepare(all: &Config, config: Config, custody: &Custody) -> Result<Prepared, 
         cold: false,
         answers: Answers { trust: &[], drop: &[] },
     };
-    let paired = startup::judge(&config, &known, &vec![None; origins.len()], &sizes)?;
+    let paired = startup::judge(&config, &known, &vec![Found::default(); origins.len()], &sizes)?;
     startup::create_origins(&config, &mut origins)?;
+    startup::disown_others(&config, &superblock.uuid, &stand_in::places(&config, &origins, true)?)?;
     let origins: Vec<_> = origins.into_iter().flatten().collect();
     let facing = origins.iter().map(Facing::of).collect::<Result<_, _>>()?;
     Ok(Prepared { config, origins, facing, sizes, paired })

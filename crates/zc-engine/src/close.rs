@@ -8,7 +8,9 @@ use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::media::FileMedia;
 use crate::pairing;
-use crate::shard::Shard;
+use crate::seen::Seen;
+use crate::shard::{Shard, Volume};
+use crate::startup;
 
 /// What is needed to mark a session as ended cleanly.
 #[derive(Debug)]
@@ -38,14 +40,17 @@ impl Closer {
         self.custody.is_clean(&clean)?;
         let mut marks = Vec::new();
         for volume in shard.volumes.values() {
-            marks.push((volume.name.clone(), pairing::mark(&volume.origin.identity()?)));
+            // First: flushing may change the time of the last change.
+            let seen = seen_of(volume);
+            marks.push((volume.name.clone(), pairing::mark(&volume.origin.identity()?), seen));
         }
         let was_distrusted = shard.metrics.distrusts > 0;
         let stamps = self.custody.stamps();
         self.custody.state().update(|state| {
-            for (name, mark) in marks {
+            for (name, mark, seen) in marks {
                 if let Some(entry) = state.volumes.get_mut(&name) {
                     entry.origin = mark;
+                    entry.seen = seen;
                     entry.settled = true;
                 }
             }
@@ -69,4 +74,16 @@ impl Closer {
         shard.intent.remove();
         Ok(())
     }
+}
+
+/// What the next start compares; nothing if the origin fails.
+fn seen_of(volume: &Volume) -> Option<Seen> {
+    let seen = Seen::of(&volume.origin, &startup::boot_id());
+    let warn = |error: &EngineError| {
+        tracing::warn!(
+            "volume \"{}\": the next start cannot tell whether another program writes the origin until then: {error}",
+            volume.name
+        );
+    };
+    seen.inspect_err(warn).ok()
 }

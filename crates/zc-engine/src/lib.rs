@@ -68,6 +68,7 @@ mod reduce_pool;
 mod registry;
 mod request;
 mod resize;
+mod seen;
 mod serving;
 mod settings;
 mod shard;

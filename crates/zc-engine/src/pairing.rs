@@ -9,8 +9,10 @@
 //! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has
 //! two ways out: to trust this cache with it, or to give the data up ([`Answers`]).
 //!
-//! What stays undetectable: a block device, or after an unclean stop a file, that somebody else wrote meanwhile, unless
-//! the sample of extents that the manager compares with the origin meets a change.
+//! After an orderly stop the places that every mount changes are compared too, and for a block device the kernel's count
+//! of sectors written (`seen`). What stays undetectable: after an orderly stop, a write to other places of a block device
+//! that this kernel did not count; after an unclean stop, any write by another program. Only the sample of extents that
+//! the manager compares with the origin may meet it then.
 //!
 //! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
 //! and a crash before that makes the next start cold as well instead of half trusted.
@@ -32,6 +34,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) path: &'a Path,
     /// `None`: the file does not exist yet.
     pub(crate) identity: Option<Identity>,
+    /// How it differs from what a stop in order left; reads on from "the origin ...".
+    pub(crate) changed: Option<String>,
     pub(crate) region_bytes: u64,
 }
 
@@ -170,6 +174,9 @@ fn check_dirty(
         }
         Likeness::Same => {}
     }
+    if let Some(text) = &candidate.changed {
+        return refuse(format!("the origin {} {text}", candidate.path.display()));
+    }
     if entry.is_none() {
         return refuse(
             "the state directory, which would tell an old image, does not know the volume".to_owned(),
@@ -178,12 +185,12 @@ fn check_dirty(
     older_image(known).map_or(Ok(()), refuse)
 }
 
-/// What the origin looked like as far as that is known. What follows from the change time is said only if nobody could
-/// have written since but somebody else.
+/// What the origin looked like as far as that is known. The change time counts only if zcached
+/// itself cannot have written since.
 fn remembered(record: &VolumeRecord, entry: Option<&VolumeState>, now: &Identity) -> Identity {
     let mut remembered = entry.map_or_else(|| from_media(&record.origin), |entry| from_mark(&entry.origin));
     if !entry.is_some_and(|entry| entry.settled) {
-        // Who wrote last is not known then: it may have been we ourselves.
+        // Then zcached may have written last.
         remembered.mtime_ns = now.mtime_ns;
     }
     remembered
@@ -218,10 +225,19 @@ fn reason(
     let Some(identity) = &candidate.identity else {
         return Err(other_origin(known, candidate, entry, "does not exist"));
     };
-    match zc_origin::compare(&remembered(record, entry, identity), identity) {
-        Likeness::Other(text) => return Err(other_origin(known, candidate, entry, &text)),
-        Likeness::Changed(text) => return Ok(Some(format!("the origin {text}"))),
-        Likeness::Same => {}
+    let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
+    if let Likeness::Other(text) = likeness {
+        return Err(other_origin(known, candidate, entry, &text));
+    }
+    // First what is known, then what follows from it: the origin has changed because it was served.
+    if let Some(by) = entry.and_then(|entry| entry.served_since.as_ref()) {
+        return Ok(Some(format!("the origin was served {by} since this cache last had it")));
+    }
+    if let Likeness::Changed(text) = likeness {
+        return Ok(Some(format!("the origin {text}")));
+    }
+    if let Some(text) = &candidate.changed {
+        return Ok(Some(format!("the origin {text}")));
     }
     let Some(entry) = entry else {
         return Ok(Some("the state directory does not know the volume on this cache".to_owned()));
@@ -318,6 +334,8 @@ mod tests {
             settled: clean,
             given_up: 0,
             incomplete: false,
+            seen: None,
+            served_since: None,
         };
         State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
     }
@@ -344,7 +362,8 @@ mod tests {
 
     fn verdict_on(known: &Known<'_>, identity: Identity) -> Result<Paired, EngineError> {
         let path = Path::new("/srv/new.img");
-        let candidate = Candidate { name: "v", path, identity: Some(identity), region_bytes: 7 << 20 };
+        let candidate =
+            Candidate { name: "v", path, identity: Some(identity), changed: None, region_bytes: 7 << 20 };
         pair(known, &[candidate]).map(|mut paired| paired.remove(0))
     }
 
@@ -506,8 +525,13 @@ mod tests {
             cold: false,
             answers: Answers::default(),
         };
-        let candidate =
-            |name| Candidate { name, path: Path::new("/x"), identity: Some(FILE), region_bytes: 9 };
+        let candidate = |name| Candidate {
+            name,
+            path: Path::new("/x"),
+            identity: Some(FILE),
+            changed: None,
+            region_bytes: 9,
+        };
         let candidates = ["a", "b", "c", "d", "e"].map(candidate);
         let ids: Vec<_> = pair(&known, &candidates).unwrap().iter().map(|paired| paired.id.0).collect();
         assert_eq!(ids, [0, 1, 2, 3, 5]);

@@ -170,9 +170,10 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
     };
     let of = |id: VolumeId| looked.facing.iter().find(|(other, _)| *other == id).map(|(_, facing)| *facing);
     let facing: Vec<Facing> = served.volumes.iter().filter_map(|(_, volume)| of(volume.id)).collect();
-    let identities: Vec<_> = facing.iter().map(|facing| Some(facing.identity)).collect();
+    let found = |facing: &Facing| startup::Found { identity: Some(facing.identity), changed: None };
+    let found: Vec<_> = facing.iter().map(found).collect();
     let sizes: Vec<u64> = served.volumes.iter().map(|(_, volume)| volume.size_bytes).collect();
-    let paired = startup::judge(config, &known, &identities, &sizes)?;
+    let paired = startup::judge(config, &known, &found, &sizes)?;
     let ids = served.volumes.iter().map(|(_, volume)| volume.id);
     if !ids.eq(paired.iter().map(|paired| paired.id)) {
         return Err(EngineError::Refused(format!("{place} does not know the volumes that are served")));

@@ -109,5 +109,8 @@ pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paire
         settled: false,
         given_up: 0,
         incomplete: paired.incomplete,
+        // From now on the origin is written here: what was seen of it counts no more.
+        seen: None,
+        served_since: None,
     }
 }

@@ -33,6 +33,7 @@ use crate::listen::{Listener, SocketPath, bind_unix};
 use crate::pairing::{self, Candidate, Known, Paired};
 use crate::places::check_distinct;
 use crate::registry::Registry;
+use crate::seen;
 use crate::serving::{self, Served};
 use crate::settings;
 use crate::shard::{Device, ShardParts};
@@ -140,9 +141,8 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
         cold: options.cold,
         answers,
     };
-    let identity = |origin: &Option<Origin>| origin.as_ref().map(Origin::identity).transpose();
-    let identities = origins.iter().map(identity).collect::<Result<Vec<_>, _>>()?;
-    let paired = judge(config, &known, &identities, &sizes)?;
+    let found = found(config, &origins, &snapshot)?;
+    let paired = judge(config, &known, &found, &sizes)?;
     let sockets = bind(config)?;
     Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
 }
@@ -223,7 +223,8 @@ fn open_without_cache(config: &Config, options: &EngineOptions, why: String) -> 
     if config.cache.required {
         return Err(EngineError::CacheMissing { why });
     }
-    state_dir::disown(&config.cache.state_dir, &stand_in::places(config, &origins, true)?)?;
+    let places = stand_in::places(config, &origins, true)?;
+    state_dir::disown(&config.cache.state_dir, &places, None, "without a cache")?;
     drop(origins);
     let with_stand_in = stand_in::make(config, &last)?;
     tracing::error!("{why}; volumes are served from their origins alone until a restart finds the cache");
@@ -241,6 +242,10 @@ fn open_with(
         prepare_patiently(config, options)?;
     device.warn_of_settings(config, &manager_config);
     create_origins(config, &mut origins)?;
+    if missing.is_none() {
+        // Before the own record, which is to be the newest: it tells the cache that had the origins last.
+        disown_others(config, &device.superblock.uuid, &stand_in::places(config, &origins, true)?)?;
+    }
     let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
     let custody = Arc::new(Custody::new(Arc::clone(&state), session.on_media(&device)));
     let facing = facing(&origins)?;
@@ -285,6 +290,16 @@ fn open_with(
     let closer = Closer { custody: Arc::clone(&custody) };
     let control_socket = sockets.control;
     Ok(Opened { parts, closer, control_socket, volumes: named, custody, ublk, without_cache })
+}
+
+/// What other caches hold of these origins is stale from now on.
+pub(crate) fn disown_others(
+    config: &Config,
+    uuid: &[u8; 16],
+    places: &[state_dir::Place],
+) -> Result<(), EngineError> {
+    let by = format!("with the cache {}", config.cache.path.display());
+    state_dir::disown(&config.cache.state_dir, places, Some(uuid), &by)
 }
 
 /// Begins a session. What the operator gave up of each volume's epochs comes with it.
@@ -385,19 +400,42 @@ pub(crate) fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> Volume
     tables.max_by_key(|table| table.sequence).unwrap_or_default()
 }
 
+/// An origin as a start finds it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Found {
+    /// `None`: there is none.
+    pub(crate) identity: Option<Identity>,
+    /// How it differs from what a stop in order left, as far as that was kept.
+    pub(crate) changed: Option<String>,
+}
+
+/// Looks at the origins, in the order of the configuration.
+fn found(config: &Config, origins: &[Option<Origin>], state: &State) -> Result<Vec<Found>, EngineError> {
+    let boot_id = boot_id();
+    let look = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
+        let Some(origin) = origin else { return Ok(Found::default()) };
+        let entry = state.volumes.get(&volume.name).filter(|entry| entry.settled);
+        let seen = entry.and_then(|entry| entry.seen.as_ref());
+        let changed = seen.and_then(|seen| seen::changed(seen, origin, &boot_id));
+        Ok(Found { identity: Some(origin.identity()?), changed })
+    };
+    config.volumes.iter().zip(origins).map(look).collect()
+}
+
 /// Judges the volumes of a configuration, whose origins and sizes are given in their order.
 pub(crate) fn judge(
     config: &Config,
     known: &Known<'_>,
-    identities: &[Option<Identity>],
+    found: &[Found],
     sizes: &[u64],
 ) -> Result<Vec<Paired>, EngineError> {
     let mut candidates = Vec::new();
-    for ((volume, identity), size) in config.volumes.iter().zip(identities).zip(sizes) {
+    for ((volume, found), size) in config.volumes.iter().zip(found).zip(sizes) {
         candidates.push(Candidate {
             name: &volume.name,
             path: &volume.origin,
-            identity: *identity,
+            identity: found.identity,
+            changed: found.changed.clone(),
             region_bytes: settings::region_bytes(config.cache.region_size, *size),
         });
     }
@@ -592,7 +630,7 @@ pub(crate) fn record_pairing(
 }
 
 /// The kernel's boot identity; zero where there is none, which matches nothing valid.
-fn boot_id() -> [u8; 16] {
+pub(crate) fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     uuid::Uuid::parse_str(text.trim()).map(uuid::Uuid::into_bytes).unwrap_or_default()
 }

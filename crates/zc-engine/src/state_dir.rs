@@ -19,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
+use crate::seen::Seen;
 
 /// What an origin looked like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,12 @@ pub(crate) struct VolumeState {
     /// forgets it: its journal goes on.
     #[serde(default)]
     pub(crate) incomplete: bool,
+    /// What stood at the origin's landmarks when a session ended in order; nothing from the next start on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seen: Option<Seen>,
+    /// Who served the origin since, as it follows "was served": what this cache holds of it is not to be trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) served_since: Option<String>,
 }
 
 impl VolumeState {
@@ -125,14 +132,26 @@ pub(crate) fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>,
     Ok(newest.map(|(_, uuid)| uuid))
 }
 
-/// What any cache holds of these origins is not to be trusted when it is back: they are written without it.
-pub(crate) fn disown(dir: &Path, origins: &[Place]) -> Result<(), EngineError> {
-    for (_, file) in files(dir)? {
+/// What any other cache holds of these origins is not to be trusted when it is back: they are written without it. `by`:
+/// who serves them now, as it follows "was served".
+pub(crate) fn disown(
+    dir: &Path,
+    origins: &[Place],
+    except: Option<&[u8; 16]>,
+    by: &str,
+) -> Result<(), EngineError> {
+    let own = except.map(hex);
+    for (cache, file) in files(dir)? {
+        if own.as_ref() == Some(&cache) {
+            continue;
+        }
         let mut state = read_state(&file)?;
         let mut any = false;
         for entry in state.volumes.values_mut() {
-            if origins.iter().any(|(path, mark)| entry.is_of(path, mark.as_ref())) {
+            let is_concerned = origins.iter().any(|(path, mark)| entry.is_of(path, mark.as_ref()));
+            if is_concerned && entry.served_since.as_deref() != Some(by) {
                 entry.stamp = entry.stamp.wrapping_add(1);
+                entry.served_since = Some(by.to_owned());
                 any = true;
             }
         }
@@ -297,6 +316,8 @@ mod tests {
             settled: false,
             given_up: 0,
             incomplete: false,
+            seen: None,
+            served_since: None,
         }
     }
 
@@ -342,12 +363,20 @@ mod tests {
         assert_eq!(last_of(dir.path(), &place("/srv/a")).unwrap(), Some([7; 16]));
         assert_eq!(last_of(dir.path(), &place("/srv/c")).unwrap(), Some([3; 16]));
         assert_eq!(last_of(dir.path(), &place("/srv/d")).unwrap(), None);
-        disown(dir.path(), &place("/srv/a")).unwrap();
+        // Told again, there is nothing to do.
+        for _ in 0..2 {
+            disown(dir.path(), &place("/srv/a"), None, "without a cache").unwrap();
+        }
         let stamps = |uuid| {
             let volumes = StateDir::open(dir.path(), &uuid).unwrap().snapshot().volumes;
             volumes.values().map(|entry| entry.stamp).collect::<Vec<_>>()
         };
         assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![8, 7]));
+        disown(dir.path(), &place("/srv/a"), Some(&[7; 16]), "with the cache /srv/7").unwrap();
+        assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![9, 7]));
+        let why =
+            StateDir::open(dir.path(), &[3; 16]).unwrap().snapshot().volumes["/srv/a"].served_since.clone();
+        assert_eq!(why.as_deref(), Some("with the cache /srv/7"));
     }
 
     #[test]

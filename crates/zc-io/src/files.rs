@@ -202,6 +202,14 @@ impl BlockFile {
         in_use::discard_granularity(rustix::fs::major(device), rustix::fs::minor(device))
     }
 
+    /// Sectors of 512 bytes that a block device was told to write or discard since it appeared, by whatever program;
+    /// `None` for files, and where the kernel does not count.
+    #[must_use]
+    pub fn sectors_written(&self) -> Option<u64> {
+        let device = Some(self.file.metadata().ok()?.rdev()).filter(|_| self.kind == FileKind::Block)?;
+        in_use::sectors_written(rustix::fs::major(device), rustix::fs::minor(device))
+    }
+
     /// What it is, now.
     ///
     /// # Errors

@@ -71,6 +71,20 @@ pub(crate) fn discard_granularity(major: u32, minor: u32) -> Option<u64> {
     text.parse().ok().filter(|bytes| *bytes > 0)
 }
 
+/// Sectors that a device, or a partition through its own node, was told to write or discard since it appeared; `None`
+/// if the kernel does not count.
+pub(crate) fn sectors_written(major: u32, minor: u32) -> Option<u64> {
+    queue_attribute(major, minor, "iostats").filter(|text| text != "0")?;
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    written_of(&text)
+}
+
+/// From the text of a `stat` file (the kernel's block/stat.rst): the 7th field, and the 14th where there is one.
+fn written_of(stat: &str) -> Option<u64> {
+    let field = |index| stat.split_whitespace().nth(index)?.parse::<u64>().ok();
+    Some(field(6)?.saturating_add(field(13).unwrap_or(0)))
+}
+
 fn queue_attribute(major: u32, minor: u32, name: &str) -> Option<String> {
     let sys = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
     // A partition has its queue one level up.
@@ -132,6 +146,14 @@ mod tests {
         assert_eq!(mount_place(MOUNTS, 8, 17).as_deref(), Some("/mnt/my disk"));
         assert_eq!(mount_place(MOUNTS, 254, 0).as_deref(), Some("/"));
         assert_eq!(mount_place(MOUNTS, 8, 1), None);
+    }
+
+    #[test]
+    fn written_and_discarded_sectors_are_counted() {
+        let stat = "56 0 2104 5 16 7 38 2 0 0 10 3 0 24 0 11 1\n";
+        assert_eq!(written_of(stat), Some(62));
+        assert_eq!(written_of("56 0 2104 5 16 7 38 2 0 0 10\n"), Some(38), "a kernel before 4.18");
+        assert_eq!(written_of(""), None);
     }
 
     #[test]

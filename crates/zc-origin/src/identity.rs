@@ -1,8 +1,7 @@
 //! Is this the origin that the cache was filled from?
 //!
 //! The origin carries no mark of ours, so the answer comes from outside: inode, length, time of the last change.
-//! A block device has less to tell; a swapped device of the same size is found only by comparing contents, which the
-//! engine does with a sample.
+//! A block device has less to tell: see [`crate::Landmark`], and the sample of extents that the engine compares.
 
 use zc_io::{FileKind, Identity};
 
@@ -35,7 +34,7 @@ pub fn compare(remembered: &Identity, present: &Identity) -> Likeness {
         ));
     }
     if remembered.mtime_ns != present.mtime_ns {
-        return Likeness::Changed("was written to by somebody else".to_owned());
+        return Likeness::Changed("was written since zcached last stopped in order".to_owned());
     }
     // Device numbers change between boots and say nothing when everything else is equal.
     Likeness::Same

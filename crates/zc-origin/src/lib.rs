@@ -2,8 +2,8 @@
 //!
 //! Job: open a file or block device as the origin of a volume ([`Origin`]), turn reads, writes, flushes, trims and zero
 //! writes into ring operations one after the other ([`Job`], [`Step`]), learn what the origin cannot do and do it
-//! another way, tell whether an origin is still the one that a cache was filled from ([`compare`]), and fail on
-//! purpose for tests ([`FaultPlan`]).
+//! another way, tell whether an origin is still the one that a cache was filled from ([`compare`]) and as it was left
+//! ([`Landmark`]), and fail on purpose for tests ([`FaultPlan`]).
 //!
 //! Invariants:
 //! - The origin stays raw: byte n of the volume is byte n of the origin, nothing else is stored on it.
@@ -20,6 +20,7 @@ mod error;
 mod fault;
 mod identity;
 mod job;
+mod landmarks;
 mod origin;
 #[cfg(test)]
 mod origin_tests;
@@ -28,4 +29,5 @@ pub use error::{OriginError, RequestClass};
 pub use fault::{FaultEffect, FaultPlan, FaultRule, FaultWhen};
 pub use identity::{Likeness, compare};
 pub use job::{Finished, Job, OriginRequest, Step};
+pub use landmarks::{Landmark, MAX_BYTES, MAX_LANDMARKS};
 pub use origin::{Origin, OriginCaps, OriginOptions};

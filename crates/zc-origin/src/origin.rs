@@ -169,6 +169,45 @@ impl Origin {
         self.file.identity()
     }
 
+    /// Sectors that all programs together have written to the device since it appeared, or discarded on it; `None` for
+    /// files, and where the kernel does not count. Without a look at who wrote.
+    #[must_use]
+    pub fn sectors_written(&self) -> Option<u64> {
+        self.file.sectors_written()
+    }
+
+    /// Makes writes durable and blocks meanwhile: for the end of a session.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn sync_blocking(&self) -> Result<(), IoError> {
+        self.file.sync_blocking()
+    }
+
+    /// Reads and blocks meanwhile: for start and end of a session. Past the page cache where requests go past it: what
+    /// was written through a partition's node is not in the page cache of the whole device.
+    ///
+    /// # Errors
+    /// When the device fails or ends earlier.
+    pub fn read_blocking(&self, offset: u64, len_bytes: usize) -> Result<AlignedBuf, IoError> {
+        let block = usize_from_u32(self.file.block_bytes());
+        let is_aligned = offset.is_multiple_of(u64_from_usize(block)) && len_bytes.is_multiple_of(block);
+        if is_aligned || !self.file.is_direct() {
+            return self.file.read_blocking(offset, len_bytes);
+        }
+        let start = offset - offset % u64_from_usize(block);
+        let before = usize_from_u64(offset - start);
+        let wide = (before + len_bytes).next_multiple_of(block);
+        let inside = usize_from_u64(self.file.len_bytes().saturating_sub(start)).min(wide);
+        let bytes = self.file.read_blocking(start, inside)?;
+        let mut wanted = AlignedBuf::new(len_bytes);
+        match bytes.get(before..before + len_bytes) {
+            Some(part) => wanted.copy_from_slice(part),
+            None => return self.file.read_blocking(offset, len_bytes),
+        }
+        Ok(wanted)
+    }
+
     /// Begins a request.
     pub fn start(&mut self, request: OriginRequest) -> Step {
         let class = request.class();

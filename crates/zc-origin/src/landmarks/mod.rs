@@ -1,0 +1,76 @@
+//! Landmarks: the places of an origin that every read-write mount changes.
+//!
+//! Job: find those places ([`survey`]), keep a digest of each ([`Origin::landmarks`]), and tell later which of them
+//! differs ([`Origin::changed_landmark`]). A block device has no time of change. A program that mounted it while zcached
+//! was stopped leaves traces here instead: in a superblock, a journal, a partition table, a label.
+//!
+//! Invariants: offsets from the medium are checked, and clipped to the origin. No more than [`MAX_LANDMARKS`] places
+//! and [`MAX_BYTES`] are read, whatever the medium says. Nothing is written.
+//!
+//! What it does not do: notice a write that touches no landmark, such as `dd` into the middle of a disk; decide what
+//! follows from a difference (the engine does).
+
+mod survey;
+#[cfg(test)]
+mod survey_tests;
+
+use zc_core::usize_from_u64;
+use zc_io::IoError;
+
+use crate::origin::Origin;
+use survey::{Place, survey};
+
+/// The most places of one origin. A disk with 128 partitions of ext4 has 388.
+pub const MAX_LANDMARKS: usize = 512;
+/// The most bytes of one origin that are digested: [`MAX_LANDMARKS`] places of 128 KiB.
+pub const MAX_BYTES: u64 = 64 << 20;
+
+/// What stood at a place of an origin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Landmark {
+    /// What the place is, as part of a sentence: "the journal of ext4 in partition 2".
+    pub name: String,
+    /// Where it begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub len_bytes: u64,
+    /// The first half of the BLAKE3 hash of its bytes.
+    pub digest: [u8; 16],
+}
+
+impl Origin {
+    /// Finds the landmarks and reads them. Blocks.
+    ///
+    /// # Errors
+    /// When the origin cannot be read.
+    pub fn landmarks(&self) -> Result<Vec<Landmark>, IoError> {
+        let mut read =
+            |offset, len_bytes| Ok(self.read_blocking(offset, usize_from_u64(len_bytes))?.to_vec());
+        let places = survey(self.len_bytes(), u64::from(self.block_bytes()), &mut read)?;
+        let digest = |Place { name, offset, len_bytes }| {
+            let digest = self.digest(offset, len_bytes)?;
+            Ok(Landmark { name, offset, len_bytes, digest })
+        };
+        places.into_iter().map(digest).collect()
+    }
+
+    /// The first of these landmarks that is not as it was. Blocks.
+    ///
+    /// # Errors
+    /// When the origin cannot be read, or ends before a landmark does.
+    pub fn changed_landmark<'a>(&self, landmarks: &'a [Landmark]) -> Result<Option<&'a Landmark>, IoError> {
+        for landmark in landmarks.iter().take(MAX_LANDMARKS) {
+            if self.digest(landmark.offset, landmark.len_bytes.min(MAX_BYTES))? != landmark.digest {
+                return Ok(Some(landmark));
+            }
+        }
+        Ok(None)
+    }
+
+    fn digest(&self, offset: u64, len_bytes: u64) -> Result<[u8; 16], IoError> {
+        let bytes = self.read_blocking(offset, usize_from_u64(len_bytes))?;
+        let mut digest = [0; 16];
+        blake3::Hasher::new().update(&bytes).finalize_xof().fill(&mut digest);
+        Ok(digest)
+    }
+}
