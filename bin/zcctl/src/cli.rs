@@ -12,6 +12,9 @@ use crate::record::Record;
 /// Where a daemon with the default configuration listens.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
 
+/// Where a daemon with the default configuration keeps its state.
+const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
+
 /// Operate and inspect zcached.
 #[derive(Debug, Parser)]
 #[command(name = "zcctl", version, max_term_width = 100)]
@@ -31,6 +34,10 @@ pub(crate) enum Command {
     /// Show what a structure of a cache file or device says.
     Dump(DumpArgs),
     /// Make an empty cache of a file or device. What is there is lost.
+    ///
+    /// A used file or device is overwritten with --force only. If the cache may have dirty data, which no origin has,
+    /// --discard-dirty is needed as well. Superblock, volume table, journal and the daemon's state directory tell. What
+    /// cannot be read counts as dirty unless the state directory proves otherwise.
     Format(FormatArgs),
     #[command(flatten)]
     Online(Online),
@@ -156,6 +163,12 @@ pub(crate) struct FormatArgs {
     /// Also if there is a cache, or anything else, already.
     #[arg(long)]
     pub(crate) force: bool,
+    /// With --force: also if dirty data is lost that no origin has.
+    #[arg(long, requires = "force")]
+    pub(crate) discard_dirty: bool,
+    /// State directory of the daemon, which knows whose data is dirty.
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR_DEFAULT)]
+    pub(crate) state_dir: PathBuf,
 }
 
 /// Where the daemon is and how to show its answer.

@@ -92,8 +92,8 @@ impl CacheDevice {
             && wanted != len_bytes
         {
             tracing::warn!(
-                "the cache {} has {} and keeps them: cache.size, {}, is for one that is made; `zcctl format --force` makes \
-                 a new one",
+                "the cache {} has {} and keeps them: cache.size, {}, is for one that is made. For a cache of that \
+                 size: `zcctl stop --flush`, then `zcctl format --force`",
                 self.file.path().display(),
                 ByteSize(len_bytes),
                 ByteSize(wanted)
@@ -283,9 +283,7 @@ fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, 
         return Ok(false);
     }
     Err(EngineError::Refused(if label.is_ok() {
-        format!(
-            "{place} is the journal of another cache; name the right one, or make a new cache with `zcctl format`"
-        )
+        format!("{place} is the journal of another cache; name the right one in cache.journal_path")
     } else {
         format!(
             "{place} holds something that is no journal; name the right one; if it is, `zcctl repair --journal` puts a \
@@ -352,8 +350,8 @@ fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineErr
         return Ok(());
     };
     Err(EngineError::Refused(format!(
-        "the cache {} was formatted with {differs}; change the configuration, or make a new cache with \
-         `zcctl format --force`",
+        "the cache {} was formatted with {differs}; change the configuration. To have it as configured, \
+         start it once as it was formatted, `zcctl stop --flush`, then `zcctl format --force`",
         cache.path.display()
     )))
 }

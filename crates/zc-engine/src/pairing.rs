@@ -102,7 +102,7 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                 if used.len() >= VOLUMES_PER_TABLE {
                     return Err(EngineError::Refused(format!(
                         "the cache {} knows {VOLUMES_PER_TABLE} volumes already, volume \"{}\" does not fit; \
-                         `zcctl format --force` makes a new cache",
+                         `zcctl stop --flush`, then `zcctl format --force` makes a new cache",
                         known.cache_path.display(),
                         candidate.name
                     )));
@@ -258,7 +258,8 @@ fn other_origin(
     let before = entry.map_or_else(|| PathBuf::from("another origin"), |entry| entry.path.clone());
     EngineError::Refused(format!(
         "the cache {} belongs to another origin: volume \"{}\" was paired with {}, but {} {what}; \
-         start with --cold to drop what the cache holds of it, or make a new cache with `zcctl format --force`",
+         start with --cold to drop what the cache holds of it, or make a new cache with `zcctl format --force`, \
+         which refuses while there is dirty data",
         known.cache_path.display(),
         candidate.name,
         before.display(),

@@ -164,7 +164,7 @@ pub(crate) fn disown(
 }
 
 /// The caches that a state directory knows: identity as text, and file.
-fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
+pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
     let entries = match std::fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -185,7 +185,7 @@ fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     Ok(files)
 }
 
-fn read_state(path: &Path) -> Result<State, EngineError> {
+pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
     let bytes = std::fs::read(path)
         .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
     parse(&bytes).map_err(|reason| {

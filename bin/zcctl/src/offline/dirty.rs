@@ -63,6 +63,13 @@ impl Dirty {
         self.volumes.values().all(|volume| volume.epochs.is_empty())
     }
 
+    /// Bytes of committed dirty data by volume, older versions that are still owed included.
+    pub(crate) fn bytes_by_volume(&self) -> BTreeMap<VolumeId, u64> {
+        let bytes =
+            |volume: &Volume| volume.epochs.iter().flat_map(|(_, records)| records).map(len_bytes).sum();
+        self.volumes.iter().map(|(id, volume)| (*id, bytes(volume))).collect()
+    }
+
     /// Counts, and with `data` reads, what is dirty.
     pub(crate) fn check(&self, image: &Image, slots: &Slots, data: bool, report: &mut Report) {
         let (mut epochs, mut pieces, mut bytes) = (0, 0, 0);

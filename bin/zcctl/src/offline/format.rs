@@ -1,10 +1,12 @@
 //! `zcctl format`: an empty cache.
 //!
 //! Invariants: the file or device is locked first, so a running daemon's cache is refused; what is not blank is
-//! overwritten with `--force` only.
+//! overwritten with `--force` only, and dirty data with `--discard-dirty` only. Everything is refused before the first
+//! write, and a layout that is impossible before a file is made.
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use zc_cache::startup::{self, Media, StartError};
@@ -12,6 +14,7 @@ use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES};
 use zc_format::{Geometry, JOURNAL_DEVICE, PlanOptions};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 
+use super::at_stake::AtStake;
 use crate::cli::{Fingerprint, FormatArgs};
 use crate::units::size;
 
@@ -57,8 +60,12 @@ impl Media for FileMedia<'_> {
 }
 
 pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    if let Some(size) = args.size.filter(|_| !args.path.exists()) {
+        // Before a file is made for it.
+        plan(args, size.0, None, None)?;
+    }
     let options = OpenOptions { direct: false, write: true, create_len: args.size.map(|size| size.0) };
-    let file = BlockFile::open(&args.path, options)?;
+    let file = Arc::new(BlockFile::open(&args.path, options)?);
     let have = file.len_bytes();
     let wanted = args.size.map_or(have, |size| size.0);
     if wanted > have {
@@ -68,23 +75,9 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         refuse_used(&file)?;
     }
     let journal = open_journal(args, wanted)?;
-    let block = u64::from(BLOCK_BYTES);
-    let device_bytes = wanted / block * block;
-    let plan = PlanOptions {
-        device_bytes,
-        weu_bytes: u32::try_from(args.weu_size.0).unwrap_or(u32::MAX),
-        extent_bytes: u32::try_from(args.extent_size.0).unwrap_or(u32::MAX),
-        align_bytes: args
-            .align
-            .map(|align| align.0)
-            .or_else(|| file.discard_granularity_bytes())
-            .unwrap_or(0),
-        journal_blocks: None,
-    };
-    let geometry = match &journal {
-        Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes())?,
-        None => Geometry::plan(&plan)?,
-    };
+    let given_up = if args.force { refuse_dirty(args, &file, journal.as_ref())? } else { Vec::new() };
+    let align_bytes = file.discard_granularity_bytes();
+    let geometry = plan(args, wanted, align_bytes, journal.as_deref())?;
     let options = startup::FormatOptions {
         geometry,
         uuid: uuid::Uuid::new_v4().into_bytes(),
@@ -95,7 +88,7 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         label: args.label.clone(),
         now_unix_s: now_unix_s(),
     };
-    let mut media = FileMedia { file: &file, journal: journal.as_ref(), len_bytes: have };
+    let mut media = FileMedia { file: &file, journal: journal.as_deref(), len_bytes: have };
     let superblock = startup::format(&mut media, &options)
         .with_context(|| format!("cannot format {}", args.path.display()))?;
     let geometry = &superblock.geometry;
@@ -108,10 +101,59 @@ pub(crate) fn run(args: &FormatArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         size(u64::from(geometry.weu_bytes)),
         size(u64::from(geometry.extent_bytes)),
     )?;
+    for name in given_up {
+        writeln!(
+            out,
+            "dirty data of volume \"{name}\" is gone; start zcached with --drop-dirty {name} once"
+        )?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
-fn open_journal(args: &FormatArgs, cache_bytes: u64) -> anyhow::Result<Option<BlockFile>> {
+fn plan(
+    args: &FormatArgs,
+    wanted_bytes: u64,
+    align_bytes: Option<u64>,
+    journal: Option<&BlockFile>,
+) -> anyhow::Result<Geometry> {
+    let block = u64::from(BLOCK_BYTES);
+    let plan = PlanOptions {
+        device_bytes: wanted_bytes / block * block,
+        weu_bytes: u32::try_from(args.weu_size.0).unwrap_or(u32::MAX),
+        extent_bytes: u32::try_from(args.extent_size.0).unwrap_or(u32::MAX),
+        align_bytes: args.align.map(|align| align.0).or(align_bytes).unwrap_or(0),
+        journal_blocks: None,
+    };
+    Ok(match journal {
+        Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes())?,
+        None => Geometry::plan(&plan)?,
+    })
+}
+
+/// Refuses to destroy dirty data, unless told to; then the volumes that lose some.
+fn refuse_dirty(
+    args: &FormatArgs,
+    file: &Arc<BlockFile>,
+    journal: Option<&Arc<BlockFile>>,
+) -> anyhow::Result<Vec<String>> {
+    let is_used = |file: &BlockFile| Ok::<_, zc_io::IoError>(file.first_filled()?.is_some());
+    let used_journal = journal.map(|journal| is_used(journal)).transpose()?.unwrap_or(false);
+    if !is_used(file)? && !used_journal {
+        return Ok(Vec::new());
+    }
+    let at_stake = AtStake::find(file, journal, &args.state_dir);
+    if !at_stake.is_nothing() && !args.discard_dirty {
+        bail!(
+            "{} holds {}; no origin has it, and --force would destroy it. To keep it, start zcached with this cache, then \
+             `zcctl stop --flush`. To lose it for good, add --discard-dirty",
+            args.path.display(),
+            at_stake.told()
+        );
+    }
+    Ok(at_stake.names())
+}
+
+fn open_journal(args: &FormatArgs, cache_bytes: u64) -> anyhow::Result<Option<Arc<BlockFile>>> {
     let Some(path) = &args.journal else { return Ok(None) };
     let create_len =
         args.journal_size.map_or_else(|| Geometry::journal_device_bytes(cache_bytes), |size| size.0);
@@ -120,7 +162,7 @@ fn open_journal(args: &FormatArgs, cache_bytes: u64) -> anyhow::Result<Option<Bl
     if !args.force {
         refuse_filled(&journal)?;
     }
-    Ok(Some(journal))
+    Ok(Some(Arc::new(journal)))
 }
 
 fn refuse_used(file: &BlockFile) -> anyhow::Result<()> {

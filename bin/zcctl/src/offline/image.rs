@@ -5,6 +5,7 @@
 //! What it does not do: judge. `check` says what is a problem, `dump` shows.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use zc_core::{JournalSeq, limits::BLOCK_BYTES, u64_from_usize, usize_from_u32, usize_from_u64};
@@ -22,8 +23,8 @@ const JOURNAL_ELSEWHERE: &str =
 /// An open image.
 #[derive(Debug)]
 pub(crate) struct Image {
-    file: BlockFile,
-    journal: Option<BlockFile>,
+    file: Arc<BlockFile>,
+    journal: Option<Arc<BlockFile>>,
     /// What the copies of the superblock say; the newest is what counts.
     pub(crate) superblocks: Choice<Superblock>,
     /// The newest superblock.
@@ -113,8 +114,16 @@ impl Image {
     /// When it cannot be opened, is in use, or has no valid superblock; when the journal says it is another cache's.
     pub(crate) fn open(path: &Path, journal: Option<&Path>) -> anyhow::Result<Self> {
         let options = OpenOptions { direct: false, write: false, create_len: None };
-        let file = BlockFile::open(path, options)?;
+        let file = Arc::new(BlockFile::open(path, options)?);
         let journal = journal.map(|journal| BlockFile::open(journal, options)).transpose()?;
+        Self::of(file, journal.map(Arc::new))
+    }
+
+    /// A cache in a file that is open, and its journal if that is elsewhere.
+    ///
+    /// # Errors
+    /// When there is no valid superblock; when the journal says it is another cache's.
+    pub(crate) fn of(file: Arc<BlockFile>, journal: Option<Arc<BlockFile>>) -> anyhow::Result<Self> {
         let len = file.len_bytes();
         let mut superblocks = probe(&file, len);
         let size = superblocks.newest.as_ref().map(|(superblock, _)| superblock.geometry.device_bytes);
@@ -126,7 +135,7 @@ impl Image {
         let Some((superblock, _)) = superblocks.newest.clone() else {
             let faults: Vec<String> =
                 superblocks.faults.iter().map(|(copy, fault)| format!("copy {copy}: {fault}")).collect();
-            bail!("{}: no valid superblock ({})", path.display(), faults.join("; "));
+            bail!("{}: no valid superblock ({})", file.path().display(), faults.join("; "));
         };
         let older_superblocks = older(&file, &superblock);
         let label_fault = match &journal {
@@ -136,12 +145,17 @@ impl Image {
         Ok(Self { file, journal, superblocks, superblock, older_superblocks, label_fault })
     }
 
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     pub(crate) fn geometry(&self) -> &Geometry {
         &self.superblock.geometry
     }
 
     /// Size of the file or device.
-    pub(crate) const fn len_bytes(&self) -> u64 {
+    pub(crate) fn len_bytes(&self) -> u64 {
         self.file.len_bytes()
     }
 
@@ -299,6 +313,12 @@ fn superblock_bytes(file: &BlockFile, size: u64) -> Vec<(usize, AlignedBuf)> {
 fn probe(file: &BlockFile, size: u64) -> Choice<Superblock> {
     let copies = superblock_bytes(file, size);
     newest_superblock(copies.iter().map(|(copy, bytes)| (*copy, &bytes[..])), Access::Read)
+}
+
+/// Whether a file without a valid superblock held a cache once: a copy is there and damaged, or of a later version.
+pub(crate) fn was_a_cache(file: &BlockFile) -> bool {
+    let no_trace = |fault: &FormatError| matches!(fault, FormatError::Magic | FormatError::Truncated);
+    probe(file, file.len_bytes()).faults.iter().any(|(_, fault)| !no_trace(fault))
 }
 
 fn older(file: &BlockFile, newest: &Superblock) -> Vec<usize> {

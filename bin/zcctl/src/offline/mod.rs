@@ -1,5 +1,6 @@
 //! Commands on a cache file or device that no daemon has open.
 
+mod at_stake;
 pub(crate) mod check;
 mod dirty;
 pub(crate) mod dump;

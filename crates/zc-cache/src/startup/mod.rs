@@ -75,7 +75,7 @@ pub enum StartError {
     /// Nobody knows which volumes are cached.
     #[error(
         "both copies of the cache's volume table are damaged ({0}), so nobody knows what it holds of which volume; \
-         `zcctl check` tells what else is, `zcctl format --force` makes a new cache"
+         `zcctl check` tells what else is, `zcctl format --force` makes a new cache and refuses if dirty data is lost by it"
     )]
     VolumeTable(FormatError),
     /// The journal device is another cache's.

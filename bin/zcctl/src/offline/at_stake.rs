@@ -1,0 +1,264 @@
+//! Dirty data that a format would destroy.
+//!
+//! Job: ask everything that knows of it: the superblock (was the cache ever used in write-back), the volume table
+//! (which volumes may be dirty), checkpoint and journal (how much), the state directory (which volumes may be dirty,
+//! also when the cache cannot say).
+//!
+//! Invariants: nothing is written. What cannot be read counts as dirty, unless the state directory proves otherwise: it
+//! knows this cache, its last session or a later one, and calls none of its volumes dirty.
+//!
+//! What it does not do: look at the bytes of dirty data (`check --data` does), or find dirty data of other caches.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use zc_core::VolumeId;
+use zc_engine::{RememberedCache, RememberedVolume, remembered};
+use zc_format::{BLOCK, Features, JournalLabel, VolumeTable};
+use zc_io::BlockFile;
+
+use super::dirty::Dirty;
+use super::image::{Image, newest, was_a_cache};
+use crate::text;
+use crate::units::{duration, size};
+
+/// Dirty data of one volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Volume {
+    name: String,
+    /// As the state directory knows it.
+    origin: Option<PathBuf>,
+    /// What checkpoint and journal tell; `None` if they cannot be read.
+    known_bytes: Option<u64>,
+}
+
+/// What a format would destroy.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AtStake {
+    volumes: Vec<Volume>,
+    /// Why there may be dirty data that nothing can name.
+    unknown: Option<String>,
+    /// When the dirty data was written, for people.
+    age: Option<String>,
+}
+
+/// What a state directory says; an error counts as a reason to doubt.
+struct Memory {
+    dir: PathBuf,
+    caches: Result<Vec<RememberedCache>, String>,
+}
+
+impl Memory {
+    fn of(dir: &Path) -> Self {
+        let caches = remembered(dir).map_err(|error| error.to_string());
+        Self { dir: dir.to_owned(), caches }
+    }
+
+    fn cache(&self, uuid: &str) -> Option<&RememberedCache> {
+        self.caches.as_ref().ok()?.iter().find(|cache| cache.uuid == uuid)
+    }
+
+    /// Why it proves nothing of a cache that it does not know.
+    fn silence(&self) -> String {
+        match &self.caches {
+            Err(error) => error.clone(),
+            Ok(_) => format!("the state directory {} does not know the cache", self.dir.display()),
+        }
+    }
+}
+
+impl AtStake {
+    /// Looks at a cache file or device that is not blank, and at a journal that would be overwritten.
+    pub(crate) fn find(cache: &Arc<BlockFile>, journal: Option<&Arc<BlockFile>>, state_dir: &Path) -> Self {
+        let memory = Memory::of(state_dir);
+        let image =
+            Image::of(Arc::clone(cache), journal.cloned()).or_else(|_| Image::of(Arc::clone(cache), None));
+        let mut found = match &image {
+            Ok(image) => of_image(image, &memory),
+            Err(why) => of_unreadable(cache, &format!("{why:#}"), &memory),
+        };
+        if let Some(journal) = journal {
+            let own = image.as_ref().ok().map(|image| image.superblock.uuid);
+            found.volumes.extend(of_foreign_journal(journal, own, &memory));
+        }
+        found
+    }
+
+    pub(crate) const fn is_nothing(&self) -> bool {
+        self.volumes.is_empty() && self.unknown.is_none()
+    }
+
+    /// What would be lost, in a sentence without an end.
+    pub(crate) fn told(&self) -> String {
+        let volume = |volume: &Volume| {
+            let amount = match volume.known_bytes {
+                None => "an unknown amount of".to_owned(),
+                Some(0) => "possibly some".to_owned(),
+                Some(bytes) => size(bytes),
+            };
+            let origin = volume.origin.as_ref().map(|origin| format!(" (origin {})", origin.display()));
+            format!("{amount} dirty data of volume \"{}\"{}", volume.name, origin.unwrap_or_default())
+        };
+        let mut parts: Vec<String> = self.volumes.iter().map(volume).collect();
+        parts.extend(self.unknown.clone());
+        let mut told = parts.join(" and ");
+        if let Some(age) = &self.age {
+            told = format!("{told}, {age}");
+        }
+        text::clean(&told)
+    }
+
+    /// The volumes that would lose data, by name.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.volumes.iter().map(|volume| text::clean(&volume.name)).collect()
+    }
+}
+
+/// Of a cache whose superblock can be read.
+fn of_image(image: &Image, memory: &Memory) -> AtStake {
+    let superblock = &image.superblock;
+    if superblock.features.incompat & Features::WRITE_BACK == 0 {
+        // Set durably before the first dirty byte.
+        return AtStake::default();
+    }
+    let known = memory.cache(&hex(&superblock.uuid));
+    // What was seen by this session of the cache or a later one is as new as the cache itself.
+    let proof = known.filter(|known| known.session >= superblock.session);
+    let tables = image.volume_tables();
+    let table = newest(&tables, |table| table.sequence).map(|(table, _)| table);
+    let is_dirty = |name: &str, on_media: bool| {
+        let entry = |cache: &&RememberedCache| {
+            cache.volumes.iter().find(|volume| volume.name == name).map(|volume| volume.may_be_dirty)
+        };
+        match (proof.as_ref().and_then(entry), known.as_ref().and_then(entry)) {
+            (Some(proved), _) => proved,
+            (None, other) => on_media || other == Some(true),
+        }
+    };
+    let amounts = amounts(image);
+    let origin = |name: &str| {
+        let volumes = known.map(|known| known.volumes.iter()).into_iter().flatten();
+        volumes.into_iter().find(|volume| volume.name == name).map(|volume| volume.origin.clone())
+    };
+    let named = named(table, known);
+    let volumes: Vec<Volume> = named
+        .into_iter()
+        .filter(|(name, (_, on_media))| is_dirty(name, *on_media))
+        .map(|(name, (id, _))| {
+            let known_bytes =
+                amounts.as_ref().map(|amounts| id.and_then(|id| amounts.get(&id)).copied().unwrap_or(0));
+            Volume { origin: origin(&name), name, known_bytes: known_bytes.filter(|_| id.is_some()) }
+        })
+        .collect();
+    let unknown = (table.is_none() && proof.is_none()).then(|| {
+        format!(
+            "an unknown amount of dirty data: both copies of the volume table are damaged, and {}",
+            memory.silence()
+        )
+    });
+    let age = age(image.path(), known, superblock.clean);
+    AtStake { volumes, unknown, age }
+}
+
+/// The volumes that the cache or the state directory names, with their number on the cache and its word.
+fn named(
+    table: Option<&VolumeTable>,
+    known: Option<&RememberedCache>,
+) -> BTreeMap<String, (Option<VolumeId>, bool)> {
+    let remembered = known.into_iter().flat_map(|known| &known.volumes);
+    let mut named: BTreeMap<_, _> = remembered.map(|volume| (volume.name.clone(), (None, false))).collect();
+    let records = table.into_iter().flat_map(|table| &table.records);
+    named.extend(records.map(|record| (record.name.clone(), (Some(record.id), record.may_be_dirty))));
+    named
+}
+
+/// Dirty bytes by volume as checkpoint and journal tell; `None` if they do not tell all.
+fn amounts(image: &Image) -> Option<BTreeMap<VolumeId, u64>> {
+    let checkpoints = image.checkpoints();
+    let (header, area) = newest(&checkpoints, |header| header.sequence)?;
+    let records = image.checkpoint_records(header, area);
+    let journal = image.journal(Some(header)).ok()?;
+    if !records.bad_blocks.is_empty() || journal.beyond.is_some() || journal.unreadable.is_some() {
+        return None;
+    }
+    let mut dirty = Dirty::default();
+    dirty.replay(&records.records);
+    dirty.replay(journal.records());
+    Some(dirty.bytes_by_volume())
+}
+
+/// When the dirty data was written, as far as the times of files tell.
+fn age(cache: &Path, known: Option<&RememberedCache>, is_clean: bool) -> Option<String> {
+    let metadata = std::fs::metadata(cache).ok()?;
+    let written = metadata.is_file().then(|| metadata.modified().ok()).flatten();
+    let changed = known.and_then(|known| known.changed);
+    let ago = |time: SystemTime| {
+        let ms = now().duration_since(time).map_or(0, |since| since.as_millis());
+        duration(u64::try_from(ms).unwrap_or(u64::MAX))
+    };
+    // An orderly stop, and every write into a file, leave their time; a session that was cut off only that of its start.
+    match (written, changed) {
+        (Some(written), _) => Some(format!("the newest of it written {} ago", ago(written))),
+        (None, Some(changed)) if is_clean => Some(format!("written {} ago or earlier", ago(changed))),
+        (None, Some(changed)) => {
+            Some(format!("of a session that began {} ago and was cut off", ago(changed)))
+        }
+        (None, None) => None,
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "an age is told by the machine's clock")]
+fn now() -> SystemTime {
+    SystemTime::now()
+}
+
+/// Of something without a valid superblock: a damaged cache, or no cache at all.
+fn of_unreadable(cache: &BlockFile, why: &str, memory: &Memory) -> AtStake {
+    let mut volumes = Vec::new();
+    let mut unknown = None;
+    let mut owing: Option<&RememberedCache> = None;
+    match &memory.caches {
+        Err(_) if !was_a_cache(cache) => {}
+        Err(error) => unknown = Some(format!("an unknown amount of dirty data ({why}), and {error}")),
+        Ok(caches) if caches.is_empty() && was_a_cache(cache) => {
+            unknown = Some(format!("an unknown amount of dirty data ({why}), and {}", memory.silence()));
+        }
+        Ok(caches) => {
+            // Which of them is here cannot be read.
+            for known in caches {
+                let dirty = dirty_of(known);
+                if !dirty.is_empty() {
+                    owing = owing.into_iter().chain([known]).max_by_key(|known| known.changed);
+                }
+                volumes.extend(dirty);
+            }
+        }
+    }
+    let age = (!volumes.is_empty()).then(|| age(cache.path(), owing, false)).flatten();
+    AtStake { volumes, unknown, age }
+}
+
+/// The volumes of which a cache may have dirty data, by the state directory alone.
+fn dirty_of(known: &RememberedCache) -> Vec<Volume> {
+    let dirty = known.volumes.iter().filter(|volume| volume.may_be_dirty);
+    let volume = |volume: &RememberedVolume| Volume {
+        name: volume.name.clone(),
+        origin: Some(volume.origin.clone()),
+        known_bytes: None,
+    };
+    dirty.map(volume).collect()
+}
+
+/// The volumes of another cache whose journal would be overwritten: without it their dirty data cannot be told.
+fn of_foreign_journal(journal: &BlockFile, own: Option<[u8; 16]>, memory: &Memory) -> Vec<Volume> {
+    let label = journal.read_blocking(0, BLOCK).ok().and_then(|bytes| JournalLabel::decode(&bytes).ok());
+    let Some(label) = label.filter(|label| Some(label.uuid) != own) else { return Vec::new() };
+    memory.cache(&hex(&label.uuid)).map(dirty_of).unwrap_or_default()
+}
+
+/// A cache's identity as the state directory writes it.
+fn hex(uuid: &[u8; 16]) -> String {
+    uuid.iter().map(|byte| format!("{byte:02x}")).collect()
+}

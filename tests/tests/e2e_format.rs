@@ -1,0 +1,115 @@
+//! `zcctl format` does not destroy dirty data without being told to.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+use zc_format::{Access, BLOCK, Superblock, VOLUME_TABLE_BYTES};
+use zc_tests::{MIB, World};
+
+const CACHE_MIB: u64 = 32;
+static DIRTY: [u8; 65536] = [0xd1; 65536];
+
+/// A write-back world whose dirty data stays where it is.
+fn world() -> World {
+    let mut world = World::new(CACHE_MIB, 16);
+    world.cache.push_str("destage_idle = \"1 h\"\n");
+    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
+    world
+}
+
+/// Writes, flushes, and kills the daemon.
+fn leave_dirty(world: &World) {
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    client.write(0, &DIRTY).expect("it works");
+    client.flush().expect("it works");
+    daemon.kill9();
+}
+
+/// Runs `zcctl format` on the cache; whether it did it, and what it said.
+fn format(world: &World, arguments: &[&str]) -> (bool, String) {
+    let mut zcctl = std::process::Command::new(zc_tests::program("zcctl"));
+    zcctl.arg("format").arg(world.cache_file()).arg("--state-dir").arg(world.path("state")).args(arguments);
+    let output = zcctl.output().expect("it works");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn is_refused(world: &World, parts: &[&str]) {
+    let (done, said) = format(world, &["--force"]);
+    assert!(!done, "{said}");
+    for part in parts.iter().chain(&["dirty data", "--discard-dirty", "zcctl stop --flush"]) {
+        assert!(said.contains(part), "{part} in {said}");
+    }
+}
+
+fn overwrite(world: &World, offset: u64, len: usize) {
+    let file = File::options().write(true).open(world.cache_file()).expect("it works");
+    file.write_all_at(&vec![0x5a; len], offset).expect("it works");
+}
+
+fn damage_tables(world: &World) {
+    let bytes = std::fs::read(world.cache_file()).expect("it works");
+    let superblock = Superblock::decode_for(&bytes[..BLOCK], 0, Access::Read).expect("it works");
+    for offset in superblock.geometry.volume_table {
+        overwrite(world, offset, usize::try_from(VOLUME_TABLE_BYTES).expect("it works"));
+    }
+}
+
+fn damage_superblocks(world: &World) {
+    for offset in Superblock::offsets(CACHE_MIB * MIB) {
+        overwrite(world, offset + 100, 8);
+    }
+}
+
+#[test]
+fn dirty_data_is_named_and_kept_until_it_is_discarded() {
+    let world = world();
+    leave_dirty(&world);
+    let origin = world.origin("disk").display().to_string();
+    is_refused(&world, &["64.0 KiB", "volume \"disk\"", &origin, " ago"]);
+    // The refusal changed nothing.
+    let daemon = world.start();
+    assert!(world.connect("disk").read(0, DIRTY.len()).expect("it works") == DIRTY);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // Without --force the question does not arise.
+    let (done, said) = format(&world, &[]);
+    assert!(!done && said.contains("a cache already"), "{said}");
+    let (done, said) = format(&world, &["--discard-dirty"]);
+    assert!(!done && said.contains("--force"), "{said}");
+    let (done, said) = format(&world, &["--force", "--discard-dirty"]);
+    assert!(done && said.contains("--drop-dirty disk"), "{said}");
+    let daemon = world.start_with(&["--drop-dirty", "disk"]);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn what_cannot_be_read_counts_as_dirty() {
+    for damage in [damage_tables, damage_superblocks] {
+        let world = world();
+        leave_dirty(&world);
+        damage(&world);
+        is_refused(&world, &["unknown amount", "volume \"disk\""]);
+        // Nor does a state directory that knows nothing prove that there is none.
+        std::fs::remove_dir_all(world.path("state")).expect("it works");
+        is_refused(&world, &["unknown amount", "does not know the cache"]);
+        assert!(format(&world, &["--force", "--discard-dirty"]).0);
+    }
+}
+
+#[test]
+fn the_state_directory_proves_that_a_damaged_cache_has_no_dirty_data() {
+    for damage in [damage_tables, damage_superblocks] {
+        let world = world();
+        leave_dirty(&world);
+        let daemon = world.start();
+        assert!(world.zcctl_output(&["stop", "--flush"]).status.success());
+        assert_eq!(daemon.wait().code(), Some(0));
+        world.origin_is("disk", &[&DIRTY[..], &vec![0; (16 << 20) - DIRTY.len()]].concat());
+        damage(&world);
+        let (done, said) = format(&world, &["--force"]);
+        assert!(done, "{said}");
+    }
+}
