@@ -184,7 +184,15 @@ pub(crate) struct Daemon {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Online {
-    /// Show a running daemon's cache, volumes and addresses.
+    /// Show how a running daemon is: verdict, cache, volumes, addresses. Exit status: 0 healthy, 1 degraded, 3 failed,
+    /// 2 not possible.
+    ///
+    /// HEALTHY: nothing to do. DEGRADED: every volume is served, and something costs speed, protection or trust: the
+    /// cache is out of order, reads of it failed verification, an origin failed, dirty data is older than
+    /// max_dirty_age or could not be read, a volume started cold, or the cache has dirty data of a volume that is not
+    /// configured. FAILED: a volume does not serve its clients. Each reason comes with what follows from it and what to
+    /// do. What happened once, such as an error or a cold start, counts for an hour after the last time; a state counts
+    /// as long as it lasts.
     Status(Daemon),
     /// Show a running daemon's counters.
     Stats {

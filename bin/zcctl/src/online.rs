@@ -28,9 +28,14 @@ const ANSWER_WAIT: Duration = Duration::from_secs(30);
 /// The same for what waits for devices or the kernel, whose commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
+/// Exit status of `status` when every volume is served and something needs a look.
+const EXIT_DEGRADED: u8 = 1;
+/// Exit status of `status` when a volume is not served. 2 is for a command that could not be carried out.
+const EXIT_FAILED: u8 = 3;
+
 pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
-        Online::Status(daemon) => one(daemon, &json!({"cmd": "status"}), status, out)?,
+        Online::Status(daemon) => return show_status(daemon, out),
         Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
         Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
         Online::Stop { flush, keep_dirty, no_wait, daemon } => {
@@ -89,6 +94,22 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows the status; the exit status is the verdict's.
+fn show_status(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let answer = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        status(&answer, out)?;
+    }
+    match answer["verdict"]["state"].as_str() {
+        Some("HEALTHY") => Ok(ExitCode::SUCCESS),
+        Some("DEGRADED") => Ok(ExitCode::from(EXIT_DEGRADED)),
+        Some("FAILED") => Ok(ExitCode::from(EXIT_FAILED)),
+        _ => bail!("the daemon gives no verdict on itself; it is of another version"),
+    }
 }
 
 pub(crate) fn one(
@@ -193,13 +214,22 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let state = if answer["stopping"] == json!(true) {
         "stopping".to_owned()
     } else if cache["healthy"] == json!(true) {
-        "healthy".to_owned()
+        "in use".to_owned()
     } else {
         format!("OUT OF ORDER: {}", string(&cache["fault"]))
     };
     let loaded = cache["index_loaded_ms"].as_u64();
     let listening: Vec<String> = answer["listening"].as_array().into_iter().flatten().map(string).collect();
-    writeln!(out, "zcached {}", text::clean(&string(&answer["version"])))?;
+    let verdict = &answer["verdict"];
+    let (version, word) = (string(&answer["version"]), string(&verdict["state"]));
+    writeln!(out, "zcached {}: {}", text::clean(&version), text::clean(&word))?;
+    for reason in verdict["reasons"].as_array().into_iter().flatten() {
+        let part = |name: &str| text::clean(&string(&reason[name]));
+        let volume = reason["volume"].as_str().map(|name| format!("volume {}: ", text::clean(name)));
+        writeln!(out, "  {}  {}{}", part("level"), volume.unwrap_or_default(), part("what"))?;
+        writeln!(out, "    so: {}", part("follows"))?;
+        writeln!(out, "    do: {}", part("command"))?;
+    }
     text::pairs(
         out,
         &[
@@ -237,12 +267,6 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         &["volume", "size", "mode", "reads hit", "origin lacks", "origin", "device", ""],
         &rows,
     )?;
-    for kept in answer["unserved_dirty"].as_array().into_iter().flatten() {
-        let (name, origin) = (string(&kept["name"]), string(&kept["origin"]));
-        let line =
-            format!("the cache keeps what {origin} lacks: volume \"{name}\" is not in the configuration");
-        writeln!(out, "  {}", text::clean(&line))?;
-    }
     Ok(())
 }
 

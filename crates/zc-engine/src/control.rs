@@ -11,7 +11,7 @@
 use std::io;
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex as BlockingMutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,17 +27,20 @@ use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
 use crate::control_record::{Recordings, Wanted};
-use crate::custody::Custody;
+use crate::custody::{Custody, Unserved};
 use crate::engine::Hooks;
 use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
-use crate::registry::Registry;
+use crate::registry::{Registry, VolumeInfo};
 use crate::request::Request;
-use crate::settings::{Found, ack_name, connections_most, destage_name, has_durable_journal, volume_config};
+use crate::settings::{
+    Found, ack_name, connections_most, destage_name, has_durable_journal, max_dirty_age_ms, volume_config,
+};
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
+use crate::verdict::{Incidents, LOOK_MS, Look, Verdict};
 
 /// What the control plane works on.
 pub(crate) struct Control {
@@ -93,6 +96,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Clock,
     pub(crate) extent_bytes: u32,
     pub(crate) recordings: Mutex<Recordings>,
+    incidents: BlockingMutex<Incidents>,
     notify: bool,
 }
 
@@ -161,6 +165,7 @@ impl ControlHandle {
             clock: control.clock,
             extent_bytes: control.extent_bytes,
             recordings: Mutex::default(),
+            incidents: BlockingMutex::default(),
             notify: signals,
         });
         let thread = std::thread::Builder::new()
@@ -184,9 +189,15 @@ async fn serve(
 ) {
     let slots = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
     shared.notify(&[sd_notify::NotifyState::Ready]);
+    let mut looks = tokio::time::interval(Duration::from_millis(LOOK_MS));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             _ = &mut end => return,
+            _ = looks.tick() => {
+                let shared = Arc::clone(shared);
+                tokio::spawn(async move { shared.look_for_incidents().await });
+            },
             asked = next_signal(signals.as_mut()) => match asked {
                 Asked::Stop => shared.stop(),
                 Asked::Reload => {
@@ -348,23 +359,52 @@ impl Shared {
             .collect()
     }
 
+    /// The volumes that are served, with what is known of them.
+    fn infos(&self) -> Vec<(String, VolumeInfo)> {
+        let info = |(name, _): (String, VolumeId)| {
+            let info = self.registry.volumes.get(&name)?.value().clone();
+            Some((name, info))
+        };
+        self.names().into_iter().filter_map(info).collect()
+    }
+
+    /// Notes which counters have moved, so that the verdict knows when.
+    async fn look_for_incidents(&self) {
+        if let Ok(stats) = self.stats().await {
+            let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+            incidents.observe(&stats, &self.infos());
+        }
+    }
+
+    fn verdict(&self, stats: &ShardStats, infos: &[(String, VolumeInfo)], unserved: &[Unserved]) -> Verdict {
+        let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+        incidents.observe(stats, infos);
+        let look = Look {
+            stats,
+            cache: self.cache_path.display().to_string(),
+            without_cache: self.without_cache,
+            volumes: infos,
+            unserved,
+        };
+        Verdict::of(&look, &incidents)
+    }
+
     async fn status(&self) -> Result<Value, String> {
         let stats = self.stats().await?;
-        let names = self.names();
-        let volumes: Vec<Value> = names
-            .iter()
-            .filter_map(|(name, _)| {
-                let info = self.registry.volumes.get(name)?;
-                let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
-                Some(json!({ "name": name, "info": info.value(), "dirty": dirty, "traffic": traffic }))
-            })
-            .collect();
-        let served: Vec<&str> = names.iter().map(|(name, _)| name.as_str()).collect();
+        let infos = self.infos();
+        let volume = |(name, info): &(String, VolumeInfo)| {
+            let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
+            json!({ "name": name, "info": info, "dirty": dirty, "traffic": traffic })
+        };
+        let volumes: Vec<Value> = infos.iter().map(volume).collect();
+        let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
+        let unserved = self.custody.unserved(&served);
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "uptime_ms": stats.uptime_ms,
             "stopping": stats.stopping,
+            "verdict": self.verdict(&stats, &infos, &unserved),
             "cache": {
                 "path": self.cache_path,
                 "healthy": stats.cache_healthy,
@@ -373,7 +413,7 @@ impl Shared {
                 "index_loaded_ms": stats.index_loaded_ms,
             },
             "volumes": volumes,
-            "unserved_dirty": self.custody.unserved(&served),
+            "unserved_dirty": unserved,
             "listening": self.addresses,
             "connections": self.registry.connections.len(),
         }))
@@ -392,6 +432,7 @@ impl Shared {
                 info.mode.clone_from(&mode);
                 info.ack = ack_name(config);
                 info.destage = destage_name(config);
+                info.max_dirty_age_ms = max_dirty_age_ms(config);
             }
         }
         self.mailbox.send(Command::Configure(volumes, reply));

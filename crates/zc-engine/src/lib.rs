@@ -83,6 +83,7 @@ mod stop;
 mod tls;
 mod ublk;
 mod ublk_control;
+mod verdict;
 
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
 pub use engine::{Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};

@@ -40,6 +40,8 @@ pub struct VolumeInfo {
     pub ack: Option<&'static str>,
     /// In write-back, in which order the origin gets it: `epoch`, as flushes divide it, or `coalesce`.
     pub destage: Option<&'static str>,
+    /// In write-back, how old the oldest epoch that the origin lacks may become, in milliseconds.
+    pub max_dirty_age_ms: Option<u64>,
     /// Its origin.
     pub origin: PathBuf,
     /// Why its cache contents were not trusted at the start, if they were not.

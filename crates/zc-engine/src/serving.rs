@@ -73,6 +73,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         mode: config.mode.word().to_owned(),
         ack: settings::ack_name(config),
         destage: settings::destage_name(config),
+        max_dirty_age_ms: settings::max_dirty_age_ms(config),
         origin: volume.origin.clone(),
         cold_reason: paired.cold_reason.clone(),
         device: None,
