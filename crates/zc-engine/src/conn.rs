@@ -17,11 +17,14 @@ use zc_nbd::server::{HoleForm, Request, ServerConfig, ServerEvent, ServerLimits,
 use zc_nbd::wire::HeaderStyle;
 
 use crate::access::{Export, View};
-use crate::limits::{HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES, SEND_BYTES_MAX};
+use crate::limits::{
+    COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES, SEND_BYTES_MAX,
+};
 use crate::peer::Peer;
 use crate::settings::FrontLimits;
 use crate::sparse::pieces;
 use crate::tls::{RECORD_BYTES_MAX, Tls, TlsLayer};
+use crate::waiting::Waiting;
 
 /// A WRITE whose payload is arriving.
 #[derive(Debug)]
@@ -38,8 +41,6 @@ pub(crate) struct Payload {
     pub(crate) held_bytes: u64,
     /// When the first of it could come.
     pub(crate) began_ms: u64,
-    /// What it has of the room for arriving payloads.
-    pub(crate) arriving_bytes: u64,
 }
 
 /// What is in the ring for a connection.
@@ -75,8 +76,8 @@ pub(crate) struct Conn {
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
     pub(crate) payload: Option<Payload>,
-    /// A WRITE whose payload is not taken from the socket yet: those of others are arriving.
-    pub(crate) waiting: Option<Request>,
+    /// A request that waits for its share. A WRITE's payload is not taken from the socket meanwhile.
+    pub(crate) waiting: Option<Waiting>,
     /// Between socket and session, once the client asked for it.
     tls: Option<TlsLayer>,
     /// Received over TLS and not yet decrypted; `None` while the ring has it, or without TLS.
@@ -102,6 +103,13 @@ pub(crate) struct Conn {
     bytes_max: u64,
     /// What of `unsent_bytes` is in the shard's sum.
     pub(crate) unsent_counted_bytes: u64,
+    /// What it holds beyond its reserve, as far as that is in the shard's sums.
+    pub(crate) taken_bytes: u64,
+    /// Bytes of its reads and prefetches that are with the manager.
+    pub(crate) serving_bytes: u64,
+    /// Virtual time of its next request (see `shares`), and whether it is in line for it.
+    pub(crate) virtual_units: u64,
+    pub(crate) is_in_line: bool,
     /// The client has said goodbye or broke a rule: answer what is in flight, then close.
     pub(crate) closing: bool,
     /// The socket is of no more use.
@@ -145,6 +153,10 @@ impl Conn {
             charged_bytes: 0,
             bytes_max,
             unsent_counted_bytes: 0,
+            taken_bytes: 0,
+            serving_bytes: 0,
+            virtual_units: 0,
+            is_in_line: false,
             closing: false,
             dead: false,
             progress_ms: now_ms,
@@ -307,6 +319,14 @@ impl Conn {
     pub(crate) fn reply_read(&mut self, request: Request, arena: &Arena, skip_bytes: usize) {
         let held_bytes = u64_from_usize(arena.held_bytes());
         let data = arena.read_lease(skip_bytes..skip_bytes + usize_from_u64(request.length()));
+        if request.length() <= COMPACT_BYTES_MAX && self.unsent_bytes() >= COMPACT_UNSENT_BYTES {
+            self.session.reply_read(request, &mut self.head);
+            self.head.extend_from_slice(&data);
+            if u64_from_usize(self.head.len()) >= COMPACT_UNSENT_BYTES {
+                self.flush_head();
+            }
+            return;
+        }
         let sparse = self.session.style() != HeaderStyle::Simple && !request.dont_fragment();
         let pieces = if sparse { pieces(&data, request.offset()) } else { None };
         let Some(pieces) = pieces else {
@@ -354,6 +374,12 @@ impl Conn {
     /// Memory of replies that the client has not taken.
     pub(crate) fn unsent_bytes(&self) -> u64 {
         self.unsent_bytes + u64_from_usize(self.head.len())
+    }
+
+    /// Memory that it holds: of requests in flight, of a payload that arrives, of replies.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let payload = self.payload.as_ref().map_or(0, |payload| payload.held_bytes);
+        self.charged_bytes + payload + self.unsent_bytes()
     }
 
     /// Whether the client has left so much lying that its requests are not read any more.

@@ -23,6 +23,7 @@ use crate::metrics::Path;
 use crate::origin_map::OriginRun;
 use crate::shard::Shard;
 use crate::ublk::Tag;
+use crate::waiting::served_bytes;
 
 pub(crate) const SECTOR: u64 = SECTOR_BYTES as u64;
 
@@ -257,6 +258,13 @@ impl Shard {
             error: None,
             hurries,
         };
+        if let Asker::Nbd { conn, .. } = client.from {
+            let bytes = served_bytes(asked.command, asked.length);
+            self.nbd.shares.serve(bytes);
+            if let Some(conn) = self.nbd.conns.get_mut(&conn) {
+                conn.serving_bytes += bytes;
+            }
+        }
         self.clients.insert(id, client);
         self.charge(id, charge_bytes);
         id
@@ -268,8 +276,11 @@ impl Shard {
         client.charge_bytes += bytes;
         let conn = if let Asker::Nbd { conn, .. } = client.from { Some(conn) } else { None };
         self.budget_bytes += bytes;
-        if let Some(conn) = conn.and_then(|conn| self.nbd.conns.get_mut(&conn)) {
+        if let Some(id) = conn
+            && let Some(conn) = self.nbd.conns.get_mut(&id)
+        {
             conn.charged_bytes += bytes;
+            self.recount(id);
         }
     }
 
@@ -432,11 +443,14 @@ impl Shard {
         }
         match client.from {
             Asker::Nbd { conn, request } => {
+                let bytes = served_bytes(client.asked.command, client.asked.length);
+                self.nbd.shares.served(bytes);
                 if let Some(conn) = self.nbd.conns.get_mut(&conn) {
                     conn.charged_bytes -= client.charge_bytes;
+                    conn.serving_bytes -= bytes;
                 }
                 self.answer_nbd(conn, request, &client.body, client.error);
-                self.count_unsent(conn);
+                self.recount(conn);
             }
             Asker::Ublk(tag) => self.answer_ublk(tag, &client.body, client.error),
         }

@@ -47,6 +47,6 @@ impl Shard {
         self.nbd.allow = front.allow;
         self.nbd.tls = front.tls;
         // What waited for memory may go on with more of it.
-        self.wake_stalled();
+        self.recount_all();
     }
 }

@@ -73,6 +73,7 @@ mod seen;
 mod serving;
 mod settings;
 mod shard;
+mod shares;
 mod sparse;
 mod stand_in;
 mod startup;
@@ -84,6 +85,7 @@ mod tls;
 mod ublk;
 mod ublk_control;
 mod verdict;
+mod waiting;
 
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
 pub use engine::{Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};

@@ -13,13 +13,44 @@ pub(crate) const TICK_IDLE_MS: u64 = 200;
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
 /// The same before an export is chosen: options of the handshake. Ten thousand half-open handshakes take 40 MiB.
 pub(crate) const HANDSHAKE_RECEIVE_BYTES: usize = 4 << 10;
-/// Bytes of one send: a client that takes them makes progress within the time it has.
-pub(crate) const SEND_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of a WRITE's payload that need no room among those of others that are arriving: they come in one or two
-/// receives, and each connection has one.
-pub(crate) const ARRIVAL_SMALL_BYTES: u64 = 64 << 10;
+/// Bytes of one send: at the rate below, a client takes them within [`SHORT_STALL_MS`] and a tenth.
+pub(crate) const SEND_BYTES_MAX: u64 = 256 << 10;
 /// Bytes per second that a payload arrives with at least, once its client has had its patience.
 pub(crate) const ARRIVAL_BYTES_PER_S_MIN: u64 = 256 << 10;
+/// The part of `nbd.bytes_in_flight_max` that is reserved, an equal share of it for each of `nbd.connections_max`, ...
+pub(crate) const RESERVED_PART: u64 = 4;
+/// ... and no more than this for one: with the defaults 256 connections reserve 256 KiB each, 64 of 256 MiB.
+pub(crate) const RESERVE_BYTES_MAX: u64 = 256 << 10;
+/// What a client, or a volume, may hold of the rest, in parts of what it leaves free: 3 leaves a quarter of it.
+pub(crate) const GROUP_SHARE: u64 = 3;
+/// What a request counts beside its payload: its entries in the tables of driver and manager.
+pub(crate) const REQUEST_BYTES: u64 = 512;
+/// Replies up to this size are copied together once a client has left [`COMPACT_UNSENT_BYTES`] lying: a page of memory
+/// of its own takes up to two.
+pub(crate) const COMPACT_BYTES_MAX: u64 = 16 << 10;
+/// See [`COMPACT_BYTES_MAX`]; also the size of the buffers that they are copied to.
+pub(crate) const COMPACT_UNSENT_BYTES: u64 = 64 << 10;
+/// Milliseconds for which a request has waited for memory that other connections hold when it goes before all others, ...
+pub(crate) const AGED_MS: u64 = 400;
+/// ... and without progress for which these lose their connection then. What waits so long is answered within a second:
+/// [`AGED_MS`], or this, and [`LOOK_MS`].
+pub(crate) const SHORT_STALL_MS: u64 = 900;
+/// Units of work that a turn begins: a unit is about a microsecond. One request may exceed it.
+pub(crate) const TURN_UNITS: u64 = 1000;
+/// Units of any request, and what comes on top: of copying and looking up reads and writes (4 GB/s), ...
+pub(crate) const REQUEST_UNITS: u64 = 2;
+pub(crate) const COPY_BYTES_PER_UNIT: u64 = 4 << 10;
+/// ... of the extents that a prefetch looks up, ...
+pub(crate) const CACHE_BYTES_PER_UNIT: u64 = 16 << 10;
+/// ... of those that a trim or a zeroing voids, ...
+pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 64 << 10;
+/// ... and of a flush, which writes what is dirty.
+pub(crate) const FLUSH_UNITS: u64 = 16;
+/// Bytes of reads and prefetches that are with the manager at once beyond the small ones: one of the largest requests.
+/// An SSD brings them in about 20 ms, for which a request that comes then may wait.
+pub(crate) const SERVE_BYTES: u64 = 32 << 20;
+/// Bytes of them that each connection may have there whatever others have.
+pub(crate) const SERVE_SMALL_BYTES: u64 = 256 << 10;
 /// Milliseconds between two looks at clients that do not go on.
 pub(crate) const LOOK_MS: u64 = 50;
 /// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.

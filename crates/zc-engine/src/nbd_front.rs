@@ -3,7 +3,7 @@
 //! Job: hold it. Invariant: a connection's number is in `conns`, or whoever finds it in a queue passes it over.
 //! What it does not do: anything with it; that is in `net` (sockets), `conn` (one connection) and `access` (who may).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use zc_config::AddressRange;
 use zc_core::Map;
@@ -12,6 +12,7 @@ use crate::access::Export;
 use crate::conn::Conn;
 use crate::listen::Listener;
 use crate::peer::Peer;
+use crate::shares::Shares;
 use crate::tls::Tls;
 
 /// The NBD front end's state: who may come, who is there, and what each waits for.
@@ -39,12 +40,10 @@ pub(crate) struct NbdFront {
     /// Listeners that failed to accept and are tried again later.
     pub(crate) accept_later: Vec<usize>,
     pub(crate) last_look_ms: u64,
-    /// Connections whose requests wait for payload memory.
-    pub(crate) stalled: Vec<u64>,
-    /// Connections whose WRITE waits for others to arrive, the oldest first; some may be gone.
-    pub(crate) arrivals: VecDeque<u64>,
-    /// Bytes of large payloads that are arriving.
-    pub(crate) arriving_bytes: u64,
+    /// What each may hold, and whose turn it is.
+    pub(crate) shares: Shares,
+    /// Connections whose request waits for its share, by virtual time; some may be gone.
+    pub(crate) waiting: BTreeSet<(u64, u64)>,
     /// Bytes of replies that clients have not taken.
     pub(crate) unsent_bytes: u64,
 }
@@ -67,9 +66,8 @@ impl NbdFront {
             peers: Map::default(),
             accept_later: Vec::new(),
             last_look_ms: 0,
-            stalled: Vec::new(),
-            arrivals: VecDeque::new(),
-            arriving_bytes: 0,
+            shares: Shares::default(),
+            waiting: BTreeSet::new(),
             unsent_bytes: 0,
         }
     }

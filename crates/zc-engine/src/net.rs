@@ -3,10 +3,10 @@
 //! Job: feed received bytes to sessions, start requests, hold back when too much is in flight, and send each
 //! connection's replies of a turn together.
 //!
-//! Invariants: memory of payloads (arriving, being worked on, unsent) is bounded; beyond the bound sockets are not
-//! read. What counts is the memory that is held, which is more than the bytes: pages, and what the pool makes of them.
-//! Large payloads that are arriving have half of the bound, so that they alone do not hold up everybody. A client that
-//! keeps payload memory and does not go on, or too slowly, loses its connection when its patience is over.
+//! Invariants: memory of payloads (arriving, being worked on, unsent) is bounded and divided (`shares`); a request
+//! beyond its connection's share waits (`waiting`), and the socket is not read meanwhile. What counts is the memory that
+//! is held, which is more than the bytes: pages, and what the pool makes of them. A client that keeps payload memory and
+//! does not go on, or too slowly, loses its connection when its patience is over, which is short while others wait.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,30 +14,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::sockopt;
-use zc_core::{VolumeId, u64_from_usize};
+use zc_core::VolumeId;
 use zc_io::Operation;
-use zc_nbd::server::{CloseReason, Request, ServerEvent};
+use zc_nbd::server::{CloseReason, Command, ServerEvent};
 use zc_nbd::{ErrorCode, Need};
 
 use crate::access::is_allowed;
 use crate::conn::{Conn, Payload};
 use crate::limits::{
-    ARRIVAL_BYTES_PER_S_MIN, ARRIVAL_SMALL_BYTES, CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS,
-    QUICK_SEND_BYTES,
+    ARRIVAL_BYTES_PER_S_MIN, CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES,
+    REQUEST_UNITS,
 };
 use crate::peer::Peer;
 use crate::pending::Pending;
 use crate::registry::Connection;
 use crate::settings::FrontLimits;
 use crate::shard::Shard;
+use crate::shares;
 
 /// What a connection can do next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pumped {
     /// Nothing at the moment.
     Idle,
-    /// Something came of it.
-    Progress,
+    /// Something came of it, which is so much work.
+    Progress { units: u64 },
 }
 
 impl Shard {
@@ -166,7 +167,7 @@ impl Shard {
         if result.is_err() {
             self.kill(id);
         }
-        self.count_unsent(id);
+        self.recount(id);
         self.touch(id);
     }
 
@@ -200,43 +201,64 @@ impl Shard {
         let request = match conn.payload.take() {
             Some(payload) => {
                 self.budget_bytes -= payload.held_bytes;
-                self.nbd.arriving_bytes -= payload.arriving_bytes;
                 Some(payload.request)
             }
-            None => conn.waiting.take(),
+            None => conn.waiting.take().map(|waiting| waiting.request),
         };
-        if let Some(request) = request {
-            conn.session.refuse_payload(request, ErrorCode::Io, "the payload is cut off");
+        match request {
+            Some(request) if request.command() == Command::Write => {
+                conn.session.refuse_payload(request, ErrorCode::Io, "the payload is cut off");
+            }
+            // Nobody takes the answer either.
+            Some(request) => {
+                let (session, head) = conn.reply();
+                session.reply_error(request, ErrorCode::Shutdown, "the connection is cut off", head);
+            }
+            None => {}
         }
+        self.recount(id);
     }
 
     fn payload_complete(&mut self, id: u64) {
         let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         let Some(volume) = conn.volume else { unreachable!("a WRITE comes after the export was chosen") };
-        let Some(Payload { request, memory: Some(memory), arriving_bytes, .. }) = conn.payload.take() else {
+        let Some(Payload { request, memory: Some(memory), .. }) = conn.payload.take() else {
             unreachable!("a complete payload has its memory")
         };
-        self.nbd.arriving_bytes -= arriving_bytes;
         self.begin_write(id, volume, request, memory);
     }
 
-    /// Takes what can be taken from connections that something happened to.
+    /// Takes what can be taken from connections that something happened to, as far as the turn has work left.
     pub(crate) fn pump_connections(&mut self) {
-        let touched = std::mem::take(&mut self.nbd.touched);
-        let mut again = touched.clone();
-        for id in touched {
-            while self.pump(id) == Pumped::Progress {}
+        for id in std::mem::take(&mut self.nbd.touched) {
+            // Its replies still have to be sent.
+            self.nbd.to_send.push(id);
+            self.line_up(id);
         }
-        // Their replies still have to be sent.
-        self.nbd.to_send.append(&mut again);
+        while let Some((at_units, id)) = self.nbd.shares.next() {
+            if let Some(conn) = self.nbd.conns.get_mut(&id) {
+                conn.is_in_line = false;
+                conn.virtual_units = at_units;
+            }
+            if let Pumped::Progress { units } = self.pump(id) {
+                self.nbd.shares.spend(units);
+                if let Some(conn) = self.nbd.conns.get_mut(&id) {
+                    conn.virtual_units += units;
+                }
+                self.line_up(id);
+            }
+            self.nbd.to_send.push(id);
+        }
     }
 
-    fn has_budget(&self) -> bool {
-        self.budget_bytes + self.nbd.unsent_bytes < self.limits.bytes
+    fn line_up(&mut self, id: u64) {
+        if let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.is_in_line) {
+            conn.is_in_line = true;
+            self.nbd.shares.add(id, conn.virtual_units);
+        }
     }
 
     fn pump(&mut self, id: u64) -> Pumped {
-        let has_budget = self.has_budget();
         let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead && !conn.closing) else {
             return Pumped::Idle;
         };
@@ -247,24 +269,18 @@ impl Shard {
         if conn.waiting.is_some() {
             return Pumped::Idle;
         }
-        // What a handshake takes has a bound of its own.
-        let has_budget = has_budget || conn.volume.is_none();
         if conn.payload.is_some() {
             if conn.take_payload() {
                 self.payload_complete(id);
-                return Pumped::Progress;
+                return Pumped::Progress { units: REQUEST_UNITS };
             }
         } else {
-            if !has_budget || conn.is_full() || conn.is_busy() {
-                if !has_budget {
-                    self.metrics.stalls += 1;
-                    self.nbd.stalled.push(id);
-                }
+            if conn.is_full() || conn.is_busy() {
                 return Pumped::Idle;
             }
             if let Some(event) = conn.next_event(&self.nbd.exports) {
-                self.session_event(id, event);
-                return Pumped::Progress;
+                let units = self.session_event(id, event);
+                return Pumped::Progress { units };
             }
             if conn.is_tls_due() && !conn.start_tls(&self.nbd.tls) {
                 self.break_off(id, "TLS cannot begin");
@@ -280,11 +296,14 @@ impl Shard {
         Pumped::Idle
     }
 
-    fn session_event(&mut self, id: u64, event: ServerEvent) {
-        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
+    /// What a session found in the bytes; how much work that is.
+    fn session_event(&mut self, id: u64, event: ServerEvent) -> u64 {
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return 0 };
         match event {
             ServerEvent::Attached { token } => {
                 let volume = VolumeId(u16::try_from(token).unwrap_or(u16::MAX));
+                // What it holds counts for the volume as well from now on.
+                self.nbd.shares.recount(&conn.holder(id), std::mem::take(&mut conn.taken_bytes), 0);
                 conn.volume = Some(volume);
                 if let (Some(mut entry), Some(export)) =
                     (self.registry.connections.get_mut(&id), conn.session.export())
@@ -292,13 +311,14 @@ impl Shard {
                     entry.export = Some(export.name.clone());
                 }
             }
-            ServerEvent::Request(request) => {
+            ServerEvent::Request(request) | ServerEvent::WriteBegin(request) => {
                 let Some(volume) = conn.volume else {
                     unreachable!("requests come after the export was chosen")
                 };
-                self.begin_request(id, volume, request);
+                let units = shares::units(request.command(), request.length());
+                self.ask_share(id, volume, request);
+                return units;
             }
-            ServerEvent::WriteBegin(request) => self.expect_payload(id, request),
             ServerEvent::Disconnect => conn.closing = true,
             ServerEvent::Closed(reason) => {
                 conn.closing = true;
@@ -308,75 +328,7 @@ impl Shard {
                 }
             }
         }
-    }
-
-    /// A WRITE's payload comes next, unless it has to wait for those of others. Who waits keeps its turn.
-    fn expect_payload(&mut self, id: u64, request: Request) {
-        let is_large = request.length() > ARRIVAL_SMALL_BYTES;
-        if is_large && !(self.nbd.arrivals.is_empty() && self.has_room_to_arrive(request.length())) {
-            if let Some(conn) = self.nbd.conns.get_mut(&id) {
-                conn.waiting = Some(request);
-                self.nbd.arrivals.push_back(id);
-            }
-            return;
-        }
-        self.take_payload(id, request);
-    }
-
-    /// Whether a large payload may arrive beside those that do; any may alone.
-    fn has_room_to_arrive(&self, len_bytes: u64) -> bool {
-        self.nbd.arriving_bytes == 0 || self.nbd.arriving_bytes + len_bytes <= self.limits.bytes / 2
-    }
-
-    fn take_payload(&mut self, id: u64, request: Request) {
-        let (memory, skip_bytes) = self.payload_memory(&request);
-        let held_bytes = u64_from_usize(memory.held_bytes());
-        let arriving_bytes = if request.length() > ARRIVAL_SMALL_BYTES { held_bytes } else { 0 };
-        self.budget_bytes += held_bytes;
-        self.nbd.arriving_bytes += arriving_bytes;
-        let began_ms = self.clock.now_ms();
-        if let Some(conn) = self.nbd.conns.get_mut(&id) {
-            conn.progress_ms = began_ms;
-            let memory = Some(memory);
-            conn.payload = Some(Payload {
-                request,
-                memory,
-                skip_bytes,
-                filled_bytes: 0,
-                held_bytes,
-                began_ms,
-                arriving_bytes,
-            });
-        }
-    }
-
-    /// Lets payloads come that waited for room, in their order.
-    fn admit_arrivals(&mut self) {
-        while let Some(id) = self.nbd.arrivals.front().copied() {
-            let conn = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead);
-            if let Some(len_bytes) = conn.and_then(|conn| conn.waiting.as_ref()).map(Request::length) {
-                if !self.has_budget() || !self.has_room_to_arrive(len_bytes) {
-                    return;
-                }
-                let waiting = self.nbd.conns.get_mut(&id).and_then(|conn| conn.waiting.take());
-                if let Some(request) = waiting {
-                    self.take_payload(id, request);
-                    self.touch(id);
-                }
-            }
-            self.nbd.arrivals.pop_front();
-        }
-    }
-
-    /// Lets connections go on that waited for memory. They asked, if in vain: they were not idle.
-    pub(crate) fn wake_stalled(&mut self) {
-        let now_ms = self.clock.now_ms();
-        for id in std::mem::take(&mut self.nbd.stalled) {
-            if let Some(conn) = self.nbd.conns.get_mut(&id) {
-                conn.progress_ms = now_ms;
-                self.touch(id);
-            }
-        }
+        REQUEST_UNITS
     }
 
     /// Sends what the turn brought, closes what is through, wakes what waited for memory.
@@ -401,32 +353,19 @@ impl Shard {
             if through {
                 self.kill(id);
             }
-            self.count_unsent(id);
+            self.recount(id);
             if self.nbd.conns.get(&id).is_some_and(|conn| conn.dead && !conn.is_in_ring()) {
                 self.forget_connection(id);
             }
         }
-        self.admit_arrivals();
-        if !self.nbd.stalled.is_empty() && self.has_budget() {
-            self.wake_stalled();
-        }
-    }
-
-    /// Brings the sum of unsent bytes up to date. It is due whenever a reply is made: a turn makes many of them before
-    /// it sends any.
-    pub(crate) fn count_unsent(&mut self, id: u64) {
-        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
-        let now = conn.unsent_bytes();
-        self.nbd.unsent_bytes = self.nbd.unsent_bytes - conn.unsent_counted_bytes + now;
-        conn.unsent_counted_bytes = now;
+        self.begin_waiting();
     }
 
     fn forget_connection(&mut self, id: u64) {
         if let Some(conn) = self.nbd.conns.remove(&id) {
-            self.nbd.unsent_bytes -= conn.unsent_counted_bytes;
+            self.uncount(id, &conn);
             if let Some(payload) = conn.payload {
                 self.budget_bytes -= payload.held_bytes;
-                self.nbd.arriving_bytes -= payload.arriving_bytes;
             }
         }
         self.registry.connections.remove(&id);
@@ -450,22 +389,24 @@ impl Shard {
         {
             self.nbd.handshakes.pop_front();
         }
-        let short = !self.has_budget();
         let limits = self.limits;
         let stuck: Vec<(u64, &str)> = self
             .nbd
             .conns
             .iter()
-            .filter_map(|(id, conn)| Some((*id, overdue(conn, &limits, short, now_ms)?)))
+            .filter_map(|(id, conn)| Some((*id, overdue(conn, &limits, now_ms)?)))
             .collect();
         for (id, why) in stuck {
             self.break_off(id, why);
+        }
+        for id in self.look_after_waiting(now_ms) {
+            self.break_off(id, "the client does not go on, and others wait for the memory that it holds");
         }
     }
 }
 
 /// Why a client has had its time, if so.
-fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Option<&'static str> {
+fn overdue(conn: &Conn, limits: &FrontLimits, now_ms: u64) -> Option<&'static str> {
     let since = |then: u64| now_ms.saturating_sub(then);
     if conn.dead {
         return None;
@@ -482,11 +423,10 @@ fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Optio
             return Some("a write takes too long to arrive");
         }
     }
-    if since(conn.taken_ms) > taking_ms(conn, limits, short) && conn.sending_bytes() > 0 {
+    if since(conn.taken_ms) > taking_ms(conn, limits) && conn.sending_bytes() > 0 {
         return Some("the client does not take its replies");
     }
-    // While memory is short, requests may lie unread.
-    let idle = !short && conn.session.in_flight() == 0 && conn.unsent_bytes() == 0 && conn.payload.is_none();
+    let idle = conn.session.in_flight() == 0 && conn.unsent_bytes() == 0 && conn.payload.is_none();
     if limits.idle_ms > 0 && idle && conn.volume.is_some() && since(conn.progress_ms) > limits.idle_ms {
         return Some("the client asks for nothing");
     }
@@ -495,9 +435,9 @@ fn overdue(conn: &Conn, limits: &FrontLimits, short: bool, now_ms: u64) -> Optio
 
 /// How long a client may take for one send of replies. What it takes of a send shows only at its end, so that a short
 /// bound of idleness does not cut the time of a slow client.
-fn taking_ms(conn: &Conn, limits: &FrontLimits, short: bool) -> u64 {
-    // A client that has said goodbye has nothing else to do.
-    if short || conn.is_full() || conn.closing {
+fn taking_ms(conn: &Conn, limits: &FrontLimits) -> u64 {
+    // A client that has said goodbye has nothing else to do; one that asks for more takes what it asked for.
+    if conn.is_full() || conn.waiting.is_some() || conn.closing {
         limits.stall_ms
     } else if limits.idle_ms > 0 {
         limits.idle_ms.max(limits.stall_ms)
@@ -523,6 +463,20 @@ fn set_tcp_options(socket: &OwnedFd, keepalive_ms: u64) {
     }
 }
 
+/// Bounds for tests of this crate.
+#[cfg(test)]
+pub(crate) const LIMITS_OF_TESTS: FrontLimits = FrontLimits {
+    connections: 1,
+    connections_per_client: 0,
+    requests: 16,
+    bytes: 64 << 20,
+    bytes_per_connection: 32 << 20,
+    handshake_ms: 1000,
+    stall_ms: 5000,
+    idle_ms: 2000,
+    keepalive_ms: 0,
+};
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -530,17 +484,7 @@ mod tests {
     use zc_io::AlignedBuf;
     use zc_nbd::server::TlsMode;
 
-    const LIMITS: FrontLimits = FrontLimits {
-        connections: 1,
-        connections_per_client: 0,
-        requests: 16,
-        bytes: 64 << 20,
-        bytes_per_connection: 32 << 20,
-        handshake_ms: 1000,
-        stall_ms: 5000,
-        idle_ms: 2000,
-        keepalive_ms: 0,
-    };
+    use super::LIMITS_OF_TESTS as LIMITS;
 
     fn export() -> Export {
         let text = "[cache]\npath = \"/c\"\nsize = \"1 GiB\"\n[nbd]\nlisten = [\"127.0.0.1:1\"]\n\
@@ -584,26 +528,24 @@ mod tests {
             filled_bytes: 0,
             held_bytes: 4096,
             began_ms: 100,
-            arriving_bytes: 0,
         });
         // A byte now and then.
         conn.progress_ms = 9000;
-        assert_eq!(overdue(&conn, &LIMITS, false, 100 + 5000 + 4000), None);
-        let told = overdue(&conn, &LIMITS, false, 100 + 5000 + 4000 + 1);
+        assert_eq!(overdue(&conn, &LIMITS, 100 + 5000 + 4000), None);
+        let told = overdue(&conn, &LIMITS, 100 + 5000 + 4000 + 1);
         assert_eq!(told, Some("a write takes too long to arrive"));
         assert_eq!(
-            overdue(&conn, &LIMITS, false, 9000 + 5001),
+            overdue(&conn, &LIMITS, 9000 + 5001),
             Some("the client stopped within a write"),
             "the first reason"
         );
     }
 
     #[test]
-    fn requests_that_lie_unread_are_no_idleness() {
+    fn a_client_that_asks_for_nothing_is_idle() {
         let (mut conn, _) = attached(&[]);
         conn.progress_ms = 1000;
-        assert_eq!(overdue(&conn, &LIMITS, false, 3000), None);
-        assert_eq!(overdue(&conn, &LIMITS, true, 3001), None, "memory is short");
-        assert_eq!(overdue(&conn, &LIMITS, false, 3001), Some("the client asks for nothing"));
+        assert_eq!(overdue(&conn, &LIMITS, 3000), None);
+        assert_eq!(overdue(&conn, &LIMITS, 3001), Some("the client asks for nothing"));
     }
 }

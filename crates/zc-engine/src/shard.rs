@@ -305,6 +305,7 @@ impl Shard {
             let (min, gather, timeout) = self.wait();
             self.ring.submit_and_gather(min, gather, Some(timeout), &mut completions)?;
             self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
+            self.nbd.shares.begin_turn();
             self.begin_waiting_statuses();
             for completion in completions.drain(..) {
                 self.completed(completion);
@@ -327,6 +328,7 @@ impl Shard {
         let sends = std::mem::take(&mut self.nbd.quick_sends);
         let ms = match (self.nbd.touched.is_empty(), sends) {
             (false, _) => 0,
+            _ if self.nbd.shares.are_waiting() => 0,
             _ if self.pool.has_results() || self.statuses.are_waiting() => 0,
             (true, _) if self.pool.has_fresh() => TICK_JOBS_MS,
             (true, 0) => self.tick_ms(),
@@ -352,7 +354,7 @@ impl Shard {
                 self.classify_reads(before);
                 self.carry_out(actions);
             }
-            if self.nbd.touched.is_empty() {
+            if self.nbd.touched.is_empty() && !self.nbd.shares.can_go_on() {
                 return;
             }
             self.pump_connections();

@@ -8,4 +8,5 @@ mod raw;
 mod restart;
 mod rig;
 mod serving;
+mod shares;
 mod tls;
