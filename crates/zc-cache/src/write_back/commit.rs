@@ -266,6 +266,13 @@ impl CacheManager {
         self.wb.commits().any(|commit| commit.step == Step::Ready)
     }
 
+    /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
+    /// the one after it would vouch for what may not be durable.
+    pub(crate) fn commits_in_line(&self) -> bool {
+        let taken = self.journal.taken();
+        self.wb.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
+    }
+
     /// A flush is issued: it serves every commit that is ready.
     pub(crate) fn commits_flushing(&mut self) {
         self.wb.flushing_before = self.wb.parts.first().copied().unwrap_or(self.wb.next_part);

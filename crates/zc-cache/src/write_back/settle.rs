@@ -9,7 +9,8 @@
 //! An epoch that is clean counts without a look: the slots of its extents may have been used again. Its commit can come
 //! late all the same: the intent log repeats the journal block that was in flight.
 //!
-//! Summaries go on where the journal ends: all but the last one's commits are complete.
+//! Summaries go on where the journal ends. Each holds the one commit that it was written for, and was written when all
+//! commits before had ended: all but the last one's are complete.
 //!
 //! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
 //! journal block. Both read alike, as at the end of any log.

@@ -7,8 +7,9 @@
 //! chain begins.
 //!
 //! Invariants: a summary is in flight only while no journal block is, and the other way round; the summaries of a chain
-//! hold, together, the first records in line, and no more than one block takes; their slot is pinned until that block
-//! is durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given up)
+//! hold, together, the first records in line, and no more than one block takes; none of these is of a commit that has
+//! not ended, but for the one that the summary in flight is written for; their slot is pinned until that block is
+//! durable. Commits and destaging rely on summaries; what needs a durable *journal* (retirements, what is given up)
 //! waits for the block.
 
 use zc_core::{JournalSeq, VolumeId, WeuSlot, limits};
@@ -95,7 +96,9 @@ impl CacheManager {
         let unit = self.wb.unit.as_ref()?;
         let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
         // What the commit needs besides its piece is durable.
-        let alone = self.wb.parts.is_empty() && self.wb.unflushed.is_empty() && self.journal.is_settled();
+        let written = self.wb.parts.is_empty() && self.wb.unflushed.is_empty() && self.journal.is_settled();
+        // The next summary vouches for every other commit that this one would carry.
+        let alone = written && !self.commits_in_line();
         let in_line = self.journal.pending_len() + records;
         if !continues || !alone || !unit.has_unwritten() || in_line > self.journal.block_records() {
             return None;

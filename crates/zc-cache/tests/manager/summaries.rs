@@ -1,9 +1,11 @@
 //! Commits in one write: what a restart finds of them, and what it does when a part is lost.
 
+use zc_cache::config::VolumeConfig;
+use zc_cache::seam::RequestKind;
 use zc_core::{ErrorKind, WeuSlot};
 
-use crate::world::{V, World};
-use crate::write_back::{E, Twin, extents};
+use crate::world::{V, W, World};
+use crate::write_back::{E, Twin, extents, write_back};
 
 const PAGE: usize = 4096;
 const TRAILER: usize = 64;
@@ -153,4 +155,59 @@ fn an_extent_that_is_lost_beside_its_summary_takes_the_last_commit_along_and_no_
             t.check(4 * E, 4 * E);
         }
     }
+}
+
+/// While a summary of V is being written, W commits content that a clean unit has, and V asks for more flushes.
+/// Returns the slot of that unit, what W's flush is, and the last flush of V.
+fn committed_beside_a_summary(t: &mut Twin) -> (WeuSlot, u64, u64) {
+    t.world.write(W, 0, &extents(9, 1));
+    t.world.tick(2000);
+    let mut slots = (0..t.world.slots()).map(WeuSlot);
+    let clean =
+        slots.find(|slot| t.world.slot_bytes(*slot).iter().any(|byte| *byte != 0)).expect("a clean unit");
+    t.world.configure(VolumeConfig { id: W, ..write_back() });
+    t.write(0, &extents(1, 1));
+    t.flush();
+    t.world.parts = Some(std::collections::VecDeque::new());
+    t.write(E, &extents(2, 1));
+    t.world.submit(V, 0, 0, RequestKind::Flush);
+    t.world.write(W, 4 * E, &extents(9, 1));
+    let shared = t.world.submit(W, 0, 0, RequestKind::Flush);
+    assert_eq!(t.world.stat("dirty_shared"), 1);
+    t.write(2 * E, &extents(3, 1));
+    let last = t.world.submit(V, 0, 0, RequestKind::Flush);
+    (clean, shared, last)
+}
+
+/// A summary that follows says that the commits before it are complete: it must not say so of one that waits for a flush.
+#[test]
+fn no_summary_vouches_for_a_commit_that_waits_for_a_flush() {
+    let mut t = Twin::new(crate::Shape::default());
+    let (clean, shared, _) = committed_beside_a_summary(&mut t);
+    t.world.journal_hangs = true;
+    for number in 3..6 {
+        t.write(number * E, &extents(number + 1, 1));
+        t.world.submit(V, 0, 0, RequestKind::Flush);
+        if t.world.parts.as_ref().is_some_and(|parts| !parts.is_empty()) {
+            t.world.end_part();
+        }
+    }
+    assert!(!t.world.replies.contains_key(&shared), "no flush of the device was asked for");
+    // The power goes, and with it the unit that was never flushed.
+    t.world.slot_bytes(clean).fill(0);
+    t.world = t.world.restart(false);
+    let read = t.world.try_read(W, 4 * E, E);
+    assert!(read.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0)), "what was there before is readable");
+    assert_eq!(t.world.manager.dirty(W).unwrap().extents, 0);
+}
+
+#[test]
+fn a_commit_that_waits_for_a_flush_is_not_starved_by_summaries() {
+    let mut t = Twin::new(crate::Shape::default());
+    let (_, shared, last) = committed_beside_a_summary(&mut t);
+    t.world.end_part();
+    let answer = t.world.replies.remove(&shared).expect("the next piece of V does not go first");
+    assert_eq!(answer.0, Ok(()));
+    t.world.end_part();
+    assert_eq!(t.world.replies.remove(&last).expect("answered").0, Ok(()));
 }

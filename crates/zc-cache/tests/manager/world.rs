@@ -81,6 +81,8 @@ pub(crate) struct World {
     pub(crate) journal_hangs: bool,
     /// Writes of pieces of units end and do not reach the device.
     pub(crate) parts_vanish: bool,
+    /// Ends of writes of pieces of units that wait, if they do.
+    pub(crate) parts: Option<VecDeque<Event>>,
     /// The last journal block that was written.
     journal_end: u64,
     /// Ends of hashing that wait, if they do.
@@ -253,6 +255,7 @@ impl World {
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
             parts_vanish: false,
+            parts: None,
             hashes: None,
             compressions: None,
             journal_end: 0,
@@ -320,6 +323,12 @@ impl World {
         for op in std::mem::take(&mut self.hanging_journal) {
             self.event(Event::DeviceDone { op, result });
         }
+    }
+
+    /// The oldest write of a piece of a unit that waits ends.
+    pub(crate) fn end_part(&mut self) {
+        let event = self.parts.as_mut().and_then(VecDeque::pop_front).expect("a piece is being written");
+        self.event(event);
     }
 
     /// The last journal block that was written.
@@ -650,7 +659,7 @@ impl World {
                 if !self.parts_vanish {
                     self.slot_bytes(slot)[piece].copy_from_slice(&bytes);
                 }
-                events.push_back(Event::DeviceDone { op, result: ok });
+                self.parts.as_mut().unwrap_or(events).push_back(Event::DeviceDone { op, result: ok });
             }
             Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
                 let mut bytes = self.bufs[&weu].clone();
