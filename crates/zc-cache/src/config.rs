@@ -239,6 +239,8 @@ impl VolumeConfig {
 pub enum Canary {
     /// G1: a miss fill that a write overtook is inserted all the same.
     StaleFill,
+    /// G1: reads and writes of one sector are on the origin together.
+    OriginMeetings,
     /// G2: a write does not mark its region active.
     NoRegionMark,
     /// G3: a stored extent that fails verification is served. (Carried out by the driver.)

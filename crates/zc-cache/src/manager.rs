@@ -56,6 +56,7 @@ use crate::weu::policy::{ReplacementPolicy, policy};
 use crate::weu::slots::SlotTable;
 use crate::weu::{OpenWeu, WritingWeu};
 use crate::write::origin_flush::Flushes;
+use crate::write::origin_order::OriginOrder;
 use crate::write::staging::Staging;
 use crate::write::tracks::{ExpectHeld, Tracks};
 use crate::write::{WaitingWrites, WriteOp};
@@ -72,7 +73,7 @@ const SEEN_MAX: usize = 1 << 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Fill(u64),
-    DirectRead(u64),
+    DirectRead { read: u64, turn: u64 },
     Piece(u64),
     OriginFlush(VolumeId),
     Hit(u64),
@@ -191,6 +192,7 @@ pub struct CacheManager {
     pub(crate) header_reads: HeaderReads,
     pub(crate) wb: WriteBack,
     pub(crate) gathers: Map<u64, Gather>,
+    pub(crate) origin_order: OriginOrder,
 
     pub(crate) open: Option<OpenWeu>,
     pub(crate) writing: Map<WeuSlot, WritingWeu>,
@@ -286,6 +288,7 @@ impl CacheManager {
             header_reads: HeaderReads::default(),
             wb: WriteBack::new(start.journal_proved),
             gathers: Map::default(),
+            origin_order: OriginOrder::default(),
             open: None,
             writing: Map::default(),
             journal,
@@ -337,6 +340,7 @@ impl CacheManager {
     #[cfg(feature = "canary")]
     pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
         self.canary = canary;
+        self.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
     }
 
     /// Handles one event; appends what is to be done to `actions`.
@@ -416,7 +420,7 @@ impl CacheManager {
     fn origin_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
         match self.take_op(op) {
             OpKind::Fill(fill) => self.fill_done(fill, result),
-            OpKind::DirectRead(read) => self.read_part_done(read, result),
+            OpKind::DirectRead { read, turn } => self.direct_read_done(read, turn, result),
             OpKind::ProbeOrigin(id) => self.probe_read(id, result.is_ok()),
             OpKind::Piece(write) => self.piece_done(write, result),
             OpKind::OriginFlush(volume) => self.origin_flushed(volume, result),
@@ -443,6 +447,7 @@ impl CacheManager {
 
     /// What became possible or due.
     fn maintain(&mut self) {
+        self.pump_origin_order();
         self.pump_held();
         self.pump_admission();
         self.pump_dirty_placement();

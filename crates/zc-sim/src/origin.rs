@@ -9,6 +9,8 @@ use crate::world::{SECTOR, World};
 
 /// Of an origin's operations, how many fail in a seed whose origins do.
 const ERROR_RATE: f64 = 0.01;
+/// Where a sector is torn: before it the old bytes, from there on the new ones.
+const TORN: usize = 32;
 
 impl World {
     pub(crate) fn are_origins_gone(&self) -> bool {
@@ -29,6 +31,7 @@ impl World {
                 let end = (start + dest.len_bytes as usize).min(origin.len());
                 let mut data = origin[start..end].to_vec();
                 data.resize(dest.len_bytes as usize, 0);
+                self.tear(*volume, *offset_bytes, &mut data);
                 if fails {
                     data.fill(0x33);
                 }
@@ -36,12 +39,14 @@ impl World {
                 *op
             }
             Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
+                self.meets_no_write(*volume, *offset_bytes, src.len_bytes.into());
                 let data = self.slice(*src);
                 self.store(*op, *volume, *offset_bytes, &data, *fua, fails);
                 *op
             }
             Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua }
             | Action::OriginZero { op, volume, offset_bytes, len_bytes, fua, .. } => {
+                self.meets_no_write(*volume, *offset_bytes, *len_bytes);
                 let zeros = vec![0; *len_bytes as usize];
                 self.store(*op, *volume, *offset_bytes, &zeros, *fua, fails);
                 *op
@@ -57,6 +62,58 @@ impl World {
             other => panic!("{other:?} is not the origin's"),
         };
         Event::OriginDone { op, result: if fails { Err(ErrorKind::Io) } else { Ok(()) } }
+    }
+
+    /// Sectors that a write in flight is about to change are half of it already: no copy is atomic.
+    fn tear(&mut self, volume: VolumeId, offset_bytes: u64, data: &mut [u8]) {
+        let at = offset_bytes as usize;
+        let mut torn = false;
+        for (action, _) in &self.pending {
+            let (start, new) = match action {
+                Action::OriginWrite { volume: of, offset_bytes, src, .. } if *of == volume => {
+                    (*offset_bytes as usize, self.slice(*src))
+                }
+                Action::OriginZero { volume: of, offset_bytes, len_bytes, .. }
+                | Action::OriginTrim { volume: of, offset_bytes, len_bytes, .. }
+                    if *of == volume =>
+                {
+                    (*offset_bytes as usize, vec![0; *len_bytes as usize])
+                }
+                _ => continue,
+            };
+            let (first, end) = (start.max(at), (start + new.len()).min(at + data.len()));
+            for sector in (first..end).step_by(SECTOR) {
+                let half = sector + TORN..sector + SECTOR;
+                data[half.start - at..half.end - at]
+                    .copy_from_slice(&new[half.start - start..half.end - start]);
+                torn = true;
+            }
+        }
+        if torn {
+            self.coverage.note("reads torn by a write in flight");
+        }
+    }
+
+    /// Two writes of a sector in flight together could leave a mixture on the origin.
+    fn meets_no_write(&mut self, volume: VolumeId, offset_bytes: u64, len_bytes: u64) {
+        let meets = |action: &Action| {
+            let (of, start, len) = match action {
+                Action::OriginWrite { volume, offset_bytes, src, .. } => {
+                    (*volume, *offset_bytes, u64::from(src.len_bytes))
+                }
+                Action::OriginZero { volume, offset_bytes, len_bytes, .. }
+                | Action::OriginTrim { volume, offset_bytes, len_bytes, .. } => {
+                    (*volume, *offset_bytes, *len_bytes)
+                }
+                _ => return false,
+            };
+            of == volume && start < offset_bytes + len_bytes && offset_bytes < start + len
+        };
+        if self.pending.iter().any(|(action, _)| meets(action)) {
+            let text =
+                format!("volume {volume}: two writes of {offset_bytes}+{len_bytes} meet on the origin (G1)");
+            self.violation.get_or_insert(text);
+        }
     }
 
     /// A failed flush says once that writes may be lost; they are, but not parts of one that is still under way.

@@ -13,6 +13,7 @@ use crate::world::World;
 /// The deliberate bugs, with the guarantee that each breaks.
 pub const CANARIES: &[(&str, Canary)] = &[
     ("g1-stale-fill", Canary::StaleFill),
+    ("g1-origin-meetings", Canary::OriginMeetings),
     ("g2-no-region-mark", Canary::NoRegionMark),
     ("g3-trust-extent", Canary::TrustExtent),
     ("g4-surface-cache-error", Canary::SurfaceCacheError),

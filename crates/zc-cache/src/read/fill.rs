@@ -1,7 +1,8 @@
 //! Reads of the origin that may fill the cache.
 //!
 //! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
-//! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted.
+//! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted. What a client
+//! waits for is not written meanwhile (`origin_order`); what is being written is read alone, when that has ended.
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
@@ -28,6 +29,8 @@ pub(crate) struct Fill {
     guards: Vec<Option<Guard>>,
     admitted: Vec<bool>,
     pub(crate) waiters: Vec<(Waiter, bool)>,
+    /// The turns of what is waited for among the accesses of the origin.
+    turns: Vec<u64>,
     prefetch: bool,
     /// What it has of the room for what clients asked for without reading.
     hinted_bytes: u64,
@@ -54,6 +57,10 @@ impl CacheManager {
 
     fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<StreamId>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
+        let bytes = first.bytes(self.extent_bytes).start..last.bytes(self.extent_bytes).end;
+        if self.origin_order.read_waits(first.key.volume, &bytes) {
+            return self.read_apart(read, run);
+        }
         self.stats.extent_misses += zc_core::u64_from_usize(run.len());
         let admitted: Vec<bool> = run.iter().map(|portion| self.admits_read(portion.key)).collect();
         let volume = first.key.volume;
@@ -78,6 +85,8 @@ impl CacheManager {
         };
         let waiters = run.iter().map(|portion| (Waiter { read, portion: *portion }, aligned)).collect();
         self.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
+        let turn = self.number();
+        self.origin_order.join(turn, volume, &bytes);
         let first_extent = first.key.extent;
         self.issue_fill(Fill {
             volume,
@@ -87,6 +96,7 @@ impl CacheManager {
             guards: Vec::new(),
             admitted,
             waiters,
+            turns: vec![turn],
             prefetch: false,
             hinted_bytes: 0,
             stream,
@@ -104,9 +114,21 @@ impl CacheManager {
 
     /// Gives what a read under way brings to somebody else, too. Whether it reads ahead.
     pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter) -> bool {
+        let turn = self.number();
+        self.origin_order.join(turn, waiter.portion.key.volume, &waiter.portion.bytes(self.extent_bytes));
         let fill = self.fills.get_mut(&id).expect_held();
         fill.waiters.push((waiter, false));
+        fill.turns.push(turn);
         fill.prefetch
+    }
+
+    /// Some of it is being written, or will be before: each extent is read for itself, and does not fill the cache.
+    fn read_apart(&mut self, read: u64, run: &[Portion]) {
+        self.stats.extent_misses += zc_core::u64_from_usize(run.len());
+        for portion in run {
+            let bytes = portion.bytes(self.extent_bytes);
+            self.direct_read(read, portion.key.volume, bytes.start, portion.dest);
+        }
     }
 
     /// Reads extents that no client waits for; `prefetch`: ahead of a stream.
@@ -129,6 +151,7 @@ impl CacheManager {
             guards: Vec::new(),
             admitted: vec![true; count],
             waiters: Vec::new(),
+            turns: Vec::new(),
             prefetch,
             hinted_bytes: if prefetch { 0 } else { len_bytes.into() },
             stream,
@@ -158,6 +181,7 @@ impl CacheManager {
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
         let fill = self.fills.remove(&id).expect_held();
         self.ahead.hinted_bytes -= fill.hinted_bytes;
+        fill.turns.iter().for_each(|turn| self.origin_order.end(*turn));
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
             let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);

@@ -23,6 +23,7 @@ use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
+use crate::write::origin_order::Turn;
 use crate::write::staging::OldCopy;
 use crate::write::tracks::ExpectHeld;
 
@@ -49,6 +50,14 @@ pub(crate) struct Portion {
     pub(crate) skip_bytes: u32,
     pub(crate) len_bytes: u32,
     pub(crate) dest: BufSlice,
+}
+
+impl Portion {
+    /// Where it lies in the volume.
+    pub(crate) fn bytes(&self, extent_bytes: u32) -> Range<u64> {
+        let start = self.key.extent.0 * u64::from(extent_bytes) + u64::from(self.skip_bytes);
+        start..start + u64::from(self.len_bytes)
+    }
 }
 
 /// Who waits for bytes.
@@ -287,8 +296,29 @@ impl CacheManager {
         let op = self.reads.get_mut(&read).expect_held();
         op.pending += 1;
         op.from_origin = true;
-        let op = self.op(OpKind::DirectRead(read));
+        let turn = self.number();
+        let bytes = offset_bytes..offset_bytes + u64::from(dest.len_bytes);
+        if self.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
+            self.start_direct_read(turn, read, volume, offset_bytes, dest);
+        }
+    }
+
+    /// No write of the same sectors is in flight, and none goes off before this ends.
+    pub(crate) fn start_direct_read(
+        &mut self,
+        turn: u64,
+        read: u64,
+        volume: VolumeId,
+        offset_bytes: u64,
+        dest: BufSlice,
+    ) {
+        let op = self.op(OpKind::DirectRead { read, turn });
         self.out.push(Action::OriginRead { op, volume, offset_bytes, dest });
+    }
+
+    pub(crate) fn direct_read_done(&mut self, read: u64, turn: u64, result: Result<(), ErrorKind>) {
+        self.origin_order.end(turn);
+        self.read_part_done(read, result);
     }
 
     pub(crate) fn read_part_done(&mut self, read: u64, result: Result<(), ErrorKind>) {

@@ -8,6 +8,7 @@
 //! the cache later.
 
 pub(crate) mod origin_flush;
+pub(crate) mod origin_order;
 pub(crate) mod staging;
 pub(crate) mod tracks;
 
@@ -29,6 +30,7 @@ use crate::read::streams::StreamId;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
 use crate::write::origin_flush::FlushWaiter;
+use crate::write::origin_order::Turn;
 use crate::write::staging::{OldCopy, Staged};
 use crate::write::tracks::ExpectHeld;
 
@@ -64,6 +66,8 @@ pub(crate) struct WriteOp {
     /// Regions that the piece marked; none while the cache is out of order.
     regions: Option<RangeInclusive<u64>>,
     stream: Option<StreamId>,
+    /// The turn of the piece among the accesses of the origin.
+    turn: u64,
 }
 
 impl WriteOp {
@@ -140,6 +144,7 @@ impl CacheManager {
             piece_bytes: 0,
             regions: None,
             stream,
+            turn: 0,
         });
     }
 
@@ -167,6 +172,7 @@ impl CacheManager {
             piece_bytes: 0,
             regions: None,
             stream: None,
+            turn: 0,
         });
     }
 
@@ -240,8 +246,19 @@ impl CacheManager {
         op.regions.as_ref().is_none_or(|regions| self.regions.are_durable(op.volume, regions.clone()))
     }
 
-    /// The marks are durable: void what the cache holds and write to the origin.
+    /// The marks are durable: the piece goes off when it meets no other access of the origin.
     pub(crate) fn start_piece(&mut self, id: u64) {
+        let turn = self.number();
+        let op = self.writes.get_mut(&id).expect_held();
+        op.turn = turn;
+        let (volume, start, len_bytes) = (op.volume, op.piece_start(), op.piece_bytes);
+        if self.origin_order.begin(turn, volume, start..start + len_bytes, Turn::Piece(id)) {
+            self.issue_piece(id);
+        }
+    }
+
+    /// Voids what the cache holds and writes to the origin.
+    pub(crate) fn issue_piece(&mut self, id: u64) {
         let op = self.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
         let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
@@ -324,6 +341,7 @@ impl CacheManager {
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
         let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
         let by_client = op.req.is_some();
+        self.origin_order.end(op.turn);
         let entry = self.volumes.get_mut(&volume).expect_held();
         entry.writes_ended += 1;
         let ended = entry.writes_ended;

@@ -111,8 +111,7 @@ impl CacheManager {
                 let op = self.reads.get_mut(&read).expect_held();
                 op.pending += 1;
                 op.from_origin = true;
-                let waiter = Waiter { read, portion: *portion };
-                self.fills.get_mut(&fill).expect_held().waiters.push((waiter, false));
+                self.join_fill(fill, Waiter { read, portion: *portion });
             }
             Found::Nothing => {
                 self.reads.get_mut(&read).expect_held().from_origin = true;

@@ -5,6 +5,7 @@ mod bounds;
 mod dropping;
 mod golden;
 mod learned;
+mod meetings;
 mod packing;
 mod summaries;
 mod world;

@@ -97,6 +97,8 @@ pub(crate) struct World {
     pub(crate) flushless: Option<VolumeId>,
     /// Reads of origins do not end; what they brought is what was there when they began.
     pub(crate) origin_reads_hang: bool,
+    /// Writes of origins do not end; they take effect when they begin.
+    pub(crate) origin_writes_hang: bool,
     hanging: Vec<Event>,
     hanging_journal: Vec<OpId>,
     geometry: Geometry,
@@ -252,6 +254,7 @@ impl World {
             origin_flushes_fail: false,
             flushless: None,
             origin_reads_hang: false,
+            origin_writes_hang: false,
             hanging: Vec::new(),
             hanging_journal: Vec::new(),
             parts_vanish: false,
@@ -305,6 +308,12 @@ impl World {
     /// Reads of origins end, also those that hung.
     pub(crate) fn end_origin_reads(&mut self) {
         self.origin_reads_hang = false;
+        std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
+    }
+
+    /// Writes of origins end, also those that hung.
+    pub(crate) fn end_origin_writes(&mut self) {
+        self.origin_writes_hang = false;
         std::mem::take(&mut self.hanging).into_iter().for_each(|event| self.event(event));
     }
 
@@ -553,7 +562,8 @@ impl World {
             Action::OriginWrite { op, volume, offset_bytes, src, .. } => {
                 let bytes = self.slice(src).to_vec();
                 self.origin(volume, offset_bytes, bytes.len() as u64).copy_from_slice(&bytes);
-                events.push_back(Event::OriginDone { op, result: ok });
+                let end = Event::OriginDone { op, result: ok };
+                if self.origin_writes_hang { self.hanging.push(end) } else { events.push_back(end) }
             }
             Action::OriginFlush { op, .. } if self.origin_flushes_hang => {
                 let result = if self.origin_flushes_fail { Err(ErrorKind::Io) } else { ok };

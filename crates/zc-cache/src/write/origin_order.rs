@@ -1,0 +1,262 @@
+//! The order of reads and writes of one origin that meet in a sector.
+//!
+//! Job: an origin write and another access of the same sectors are never in flight together. Kernels copy between
+//! page cache and callers in any steps, so a read that meets a write may bring a mixture within a sector (G1). Who
+//! meets an access that came before waits for its turn, first come, first served.
+//!
+//! Invariants: of accesses that overlap, one of them a write, at most one is *held*; nothing waits that neither a held
+//! access nor an earlier waiting one overlaps. An access waits for earlier ones alone, and each ends by itself, so all
+//! turns come. At most one entry for each piece of a request in flight. What it does not do: order accesses that no
+//! client's bytes depend on (read-ahead, probes): their guards tell that they were overtaken.
+
+use core::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
+
+use zc_core::{BufSlice, Map, VolumeId};
+
+use crate::manager::CacheManager;
+use crate::write::tracks::ExpectHeld;
+
+/// What goes off when its turn comes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// A read of a client, past the cache.
+    Read { read: u64, dest: BufSlice },
+    /// The piece of a write.
+    Piece(u64),
+}
+
+impl Turn {
+    fn writes(&self) -> bool {
+        matches!(self, Self::Piece(_))
+    }
+}
+
+/// Bytes in use, by where they begin.
+#[derive(Debug, Default)]
+struct Spans {
+    ends: BTreeMap<(u64, u64), u64>,
+    /// No span is longer; begins anew when there is none.
+    longest: u64,
+}
+
+impl Spans {
+    fn insert(&mut self, id: u64, bytes: &Range<u64>) {
+        self.longest = self.longest.max(bytes.end - bytes.start);
+        self.ends.insert((bytes.start, id), bytes.end);
+    }
+
+    fn remove(&mut self, id: u64, start: u64) {
+        self.ends.remove(&(start, id)).expect_held();
+        if self.ends.is_empty() {
+            self.longest = 0;
+        }
+    }
+
+    fn overlap(&self, bytes: &Range<u64>) -> bool {
+        let first = bytes.start.saturating_sub(self.longest);
+        self.ends.range((first, 0)..(bytes.end, 0)).any(|(_, end)| *end > bytes.start)
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    id: u64,
+    bytes: Range<u64>,
+    turn: Turn,
+}
+
+/// The accesses of one origin.
+#[derive(Debug, Default)]
+struct Accesses {
+    reads: Spans,
+    writes: Spans,
+    waiting: VecDeque<Waiting>,
+}
+
+impl Accesses {
+    fn meets_held(&self, bytes: &Range<u64>, writes: bool) -> bool {
+        self.writes.overlap(bytes) || (writes && self.reads.overlap(bytes))
+    }
+
+    fn meets_waiting(&self, before: usize, bytes: &Range<u64>, writes: bool) -> bool {
+        self.waiting.iter().take(before).any(|other| {
+            (writes || other.turn.writes()) && other.bytes.start < bytes.end && bytes.start < other.bytes.end
+        })
+    }
+
+    fn must_wait(&self, bytes: &Range<u64>, writes: bool) -> bool {
+        self.meets_held(bytes, writes) || self.meets_waiting(self.waiting.len(), bytes, writes)
+    }
+
+    fn hold(&mut self, id: u64, bytes: &Range<u64>, writes: bool) {
+        let spans = if writes { &mut self.writes } else { &mut self.reads };
+        spans.insert(id, bytes);
+    }
+
+    /// Takes out who waits for nothing any more, in order.
+    fn grant(&mut self) -> Vec<Waiting> {
+        let mut granted = Vec::new();
+        let mut at = 0;
+        while let Some(Waiting { id, bytes, turn }) = self.waiting.get(at) {
+            let (id, bytes, writes) = (*id, bytes.clone(), turn.writes());
+            if self.meets_held(&bytes, writes) || self.meets_waiting(at, &bytes, writes) {
+                at += 1;
+                continue;
+            }
+            self.hold(id, &bytes, writes);
+            granted.extend(self.waiting.remove(at));
+        }
+        granted
+    }
+}
+
+/// The accesses of all origins.
+#[derive(Debug, Default)]
+pub(crate) struct OriginOrder {
+    volumes: Map<VolumeId, Accesses>,
+    /// Those held: volume, first byte, whether it writes.
+    held: Map<u64, (VolumeId, u64, bool)>,
+    /// Nothing waits: a deliberate bug.
+    #[cfg(feature = "canary")]
+    pub(crate) lets_meet: bool,
+    /// Ended in this event: who waited for them goes off at its end.
+    ended: Vec<u64>,
+}
+
+impl OriginOrder {
+    /// Whether a read of these bytes has to wait.
+    pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
+        #[cfg(feature = "canary")]
+        if self.lets_meet {
+            return false;
+        }
+        self.volumes.get(&volume).is_some_and(|accesses| accesses.must_wait(bytes, false))
+    }
+
+    /// An access begins now (true), or waits for its turn.
+    pub(crate) fn begin(&mut self, id: u64, volume: VolumeId, bytes: Range<u64>, turn: Turn) -> bool {
+        let accesses = self.volumes.entry(volume).or_default();
+        let writes = turn.writes();
+        #[cfg(feature = "canary")]
+        if self.lets_meet {
+            accesses.hold(id, &bytes, writes);
+            self.held.insert(id, (volume, bytes.start, writes));
+            return true;
+        }
+        if accesses.must_wait(&bytes, writes) {
+            accesses.waiting.push_back(Waiting { id, bytes, turn });
+            return false;
+        }
+        accesses.hold(id, &bytes, writes);
+        self.held.insert(id, (volume, bytes.start, writes));
+        true
+    }
+
+    /// A client's bytes depend on a read that no write meets, and that goes off now or is in flight.
+    pub(crate) fn join(&mut self, id: u64, volume: VolumeId, bytes: &Range<u64>) {
+        let accesses = self.volumes.entry(volume).or_default();
+        let is_met = accesses.writes.overlap(bytes);
+        #[cfg(feature = "canary")]
+        let is_met = is_met && !self.lets_meet;
+        assert!(!is_met, "a read of {bytes:?} joins past a write");
+        accesses.hold(id, bytes, false);
+        self.held.insert(id, (volume, bytes.start, false));
+    }
+
+    /// An access ended.
+    pub(crate) fn end(&mut self, id: u64) {
+        self.ended.push(id);
+    }
+
+    /// The turns that came.
+    fn grant(&mut self) -> Vec<(VolumeId, Waiting)> {
+        let mut granted = Vec::new();
+        for id in core::mem::take(&mut self.ended) {
+            let (volume, start, writes) = self.held.remove(&id).expect_held();
+            let accesses = self.volumes.get_mut(&volume).expect_held();
+            let spans = if writes { &mut accesses.writes } else { &mut accesses.reads };
+            spans.remove(id, start);
+            for waiting in accesses.grant() {
+                self.held.insert(waiting.id, (volume, waiting.bytes.start, waiting.turn.writes()));
+                granted.push((volume, waiting));
+            }
+        }
+        granted
+    }
+}
+
+impl CacheManager {
+    /// Lets go off what waited for accesses that ended.
+    pub(crate) fn pump_origin_order(&mut self) {
+        if self.origin_order.ended.is_empty() {
+            return;
+        }
+        for (volume, Waiting { id, bytes, turn }) in self.origin_order.grant() {
+            match turn {
+                Turn::Read { read, dest } => self.start_direct_read(id, read, volume, bytes.start, dest),
+                Turn::Piece(write) => self.issue_piece(write),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::BufId;
+
+    use super::*;
+
+    const V: VolumeId = VolumeId(1);
+
+    fn read(order: &mut OriginOrder, id: u64, bytes: Range<u64>) -> bool {
+        let dest = BufSlice { buf: BufId(id), start_bytes: 0, len_bytes: 0 };
+        order.begin(id, V, bytes, Turn::Read { read: id, dest })
+    }
+
+    fn write(order: &mut OriginOrder, id: u64, bytes: Range<u64>) -> bool {
+        order.begin(id, V, bytes, Turn::Piece(id))
+    }
+
+    fn end(order: &mut OriginOrder, id: u64) -> Vec<u64> {
+        order.end(id);
+        order.grant().into_iter().map(|(_, waiting)| waiting.id).collect()
+    }
+
+    #[test]
+    fn only_accesses_that_overlap_wait_and_only_if_one_writes() {
+        let mut order = OriginOrder::default();
+        assert!(write(&mut order, 1, 1024..2048));
+        assert!(read(&mut order, 2, 0..1024) && read(&mut order, 3, 2048..4096));
+        assert!(read(&mut order, 4, 512..1024) && write(&mut order, 5, 4096..8192));
+        assert!(!read(&mut order, 6, 1536..2048) && !write(&mut order, 7, 512..1536));
+        assert!(order.begin(8, VolumeId(2), 1024..2048, Turn::Piece(8)), "another volume's");
+        assert_eq!(end(&mut order, 1), [6]);
+        assert_eq!(end(&mut order, 2), [0; 0]);
+        assert_eq!(end(&mut order, 4), [7]);
+    }
+
+    #[test]
+    fn who_waits_is_not_overtaken_by_who_comes_later() {
+        let mut order = OriginOrder::default();
+        assert!(read(&mut order, 1, 0..512));
+        assert!(!write(&mut order, 2, 0..512));
+        assert!(!read(&mut order, 3, 0..512), "else reads could keep the write from its turn for ever");
+        assert!(!write(&mut order, 4, 0..512));
+        assert_eq!(end(&mut order, 1), [2]);
+        assert_eq!(end(&mut order, 2), [3]);
+        assert_eq!(end(&mut order, 3), [4]);
+        assert_eq!(end(&mut order, 4), [0; 0]);
+        assert!(order.held.is_empty());
+    }
+
+    #[test]
+    fn a_long_access_is_found_by_those_far_behind_its_beginning() {
+        let mut order = OriginOrder::default();
+        assert!(write(&mut order, 1, 0..1 << 30));
+        assert!(write(&mut order, 2, 1 << 30..(1 << 30) + 512));
+        assert!(order.read_waits(V, &((1 << 30) - 512..1 << 30)));
+        assert_eq!(end(&mut order, 1), [0; 0]);
+        assert!(!order.read_waits(V, &((1 << 30) - 512..1 << 30)));
+    }
+}
