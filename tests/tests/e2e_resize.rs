@@ -128,3 +128,76 @@ fn a_volume_does_not_shrink_and_is_as_large_as_its_origin() {
     assert!(said(&["disk"]).contains("has shrunk"));
     assert_eq!(world.connect("disk").size_bytes(), OLD);
 }
+
+fn cut(world: &World, len_bytes: u64) {
+    let origin = File::options().write(true).open(world.origin("disk")).expect("the origin");
+    origin.set_len(len_bytes).expect("truncate");
+}
+
+fn info(world: &World) -> (u64, String) {
+    let status = world.status();
+    let info = &status["volumes"][0]["info"];
+    let reason = info["cold_reason"].as_str().unwrap_or_default().to_owned();
+    (info["size_bytes"].as_u64().expect("a size"), reason)
+}
+
+#[test]
+fn dirty_data_waits_for_an_origin_that_was_truncated_to_be_as_long_again() {
+    let world = world("mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n");
+    let image = image(OLD);
+    let daemon = world.start();
+    let mut client = world.connect("disk");
+    client.write(0, &image).expect("write");
+    client.flush().expect("flush");
+    cut(&world, OLD / 1024 * 512);
+    assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
+    assert_eq!(daemon.wait().code(), Some(0));
+    for _ in 0..2 {
+        let said = world.refused(&[]);
+        for part in [&format!("has shrunk from {OLD} to"), "--trust-dirty disk", "--drop-dirty disk"] {
+            assert!(said.contains(part), "{part} in {said}");
+        }
+    }
+    cut(&world, OLD);
+    let daemon = world.start();
+    same(&all(&mut world.connect("disk")), &image, "as long again");
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &image);
+}
+
+#[test]
+fn a_truncated_origin_makes_a_smaller_volume_that_says_so() {
+    let half = OLD / 1024 * 512;
+    let world = world("");
+    let image = image(OLD);
+    let daemon = world.start();
+    world.connect("disk").write(0, &image).expect("write");
+    world.settled();
+    cut(&world, half);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let daemon = world.start();
+    let (size, reason) = info(&world);
+    assert!(size == half && reason.contains(&format!("has shrunk from {OLD} to {half}")), "{size} {reason}");
+    same(&all(&mut world.connect("disk")), &image[..usize::try_from(half).expect("small")], "the first half");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn an_origin_that_was_truncated_and_put_back_while_zcached_is_stopped_is_cold() {
+    let half = OLD / 1024 * 512;
+    let world = world("");
+    let mut image = image(OLD);
+    let daemon = world.start();
+    world.connect("disk").write(0, &image).expect("write");
+    world.settled();
+    cut(&world, half);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    cut(&world, OLD);
+    image[usize::try_from(half).expect("small")..].fill(0);
+    let daemon = world.start();
+    let (size, reason) = info(&world);
+    assert!(size == OLD && !reason.is_empty(), "{size} {reason}");
+    same(&all(&mut world.connect("disk")), &image, "what the origin has");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}

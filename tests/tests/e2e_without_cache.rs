@@ -121,6 +121,39 @@ fn a_cache_that_cannot_be_read_or_written_is_as_good_as_none() {
 }
 
 #[test]
+fn a_cache_that_died_with_nothing_dirty_is_done_without() {
+    let (mut world, behind) = world();
+    let cache = FilteredFile::failing(&world, &behind);
+    symlink(cache.path(), world.cache_file()).expect("cannot name the cache");
+    world.cache.push_str("direct = false\n");
+    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
+    let mut expected = image(3);
+    let daemon = world.start();
+    write(&world, 0, &expected);
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    world.origin_is("disk", &expected);
+    cache.fail(true);
+    reads(&world, &expected, "while the cache dies");
+    world.stats_until("the cache is out of order", |stats| stats["cache_healthy"] == false);
+    expected[..4096].fill(9);
+    write(&world, 0, &expected[..4096]);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &expected);
+    // It is not there any more: no data is missing, and none of it is believed when it is back.
+    let daemon = world.start();
+    is_without(&world, "failed while its metadata was");
+    expected[..512].fill(10);
+    write(&world, 0, &expected[..512]);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    cache.fail(false);
+    let daemon = world.start();
+    reads(&world, &expected, "with the cache again");
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &expected);
+}
+
+#[test]
 fn a_cache_that_has_what_an_origin_lacks_is_not_done_without() {
     let (mut world, behind) = world();
     symlink(&behind, world.cache_file()).expect("cannot name the cache");

@@ -11,6 +11,7 @@ use crate::pairing;
 use crate::seen::Seen;
 use crate::shard::{Shard, Volume};
 use crate::startup;
+use crate::state_dir::{OriginMark, VolumeState};
 
 /// What is needed to mark a session as ended cleanly.
 #[derive(Debug)]
@@ -19,6 +20,24 @@ pub(crate) struct Closer {
 }
 
 impl Closer {
+    /// Ends a session whose cache device is out of reach. Volumes of which nothing is dirty do not wait for that device:
+    /// the next start serves them without it. Should it return, what it has of their epochs is not destaged, because the
+    /// origin has all of that and perhaps newer writes.
+    pub(crate) fn settle(&self, shard: &Shard) {
+        for (id, volume) in &shard.volumes {
+            let dirty = shard.manager.dirty(*id).unwrap_or_default();
+            if dirty.bytes > 0 || dirty.waiting > 0 || dirty.fenced {
+                continue;
+            }
+            if let Err(error) = self.custody.give_up(&volume.name, dirty.newest_epoch) {
+                tracing::warn!(
+                    "volume \"{}\": the next start will wait for the cache, although the origin has all data: {error}",
+                    volume.name
+                );
+            }
+        }
+    }
+
     /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on
     /// the device first; the intent log goes last.
     pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {
@@ -38,25 +57,21 @@ impl Closer {
             }
         }
         self.custody.is_clean(&clean)?;
-        let mut marks = Vec::new();
+        let mut lefts = Vec::new();
         for volume in shard.volumes.values() {
-            // First: flushing may change the time of the last change.
-            let seen = seen_of(volume);
-            marks.push((volume.name.clone(), pairing::mark(&volume.origin.identity()?), seen));
+            lefts.push((volume.name.clone(), Left::of(volume)?));
         }
         let was_distrusted = shard.metrics.distrusts > 0;
         let stamps = self.custody.stamps();
         self.custody.state().update(|state| {
-            for (name, mark, seen) in marks {
-                if let Some(entry) = state.volumes.get_mut(&name) {
-                    entry.origin = mark;
-                    entry.seen = seen;
-                    entry.settled = true;
-                }
-            }
             for (name, stamp) in stamps {
                 if let Some(entry) = state.volumes.get_mut(&name).filter(|_| !was_distrusted) {
                     entry.stamp = stamp;
+                }
+            }
+            for (name, left) in lefts {
+                if let Some(entry) = state.volumes.get_mut(&name) {
+                    left.note(&name, entry);
                 }
             }
         })?;
@@ -76,14 +91,47 @@ impl Closer {
     }
 }
 
-/// What the next start compares; nothing if the origin fails.
-fn seen_of(volume: &Volume) -> Option<Seen> {
-    let seen = Seen::of(&volume.origin, &startup::boot_id());
-    let warn = |error: &EngineError| {
-        tracing::warn!(
-            "volume \"{}\": the next start cannot tell whether another program writes the origin until then: {error}",
-            volume.name
-        );
-    };
-    seen.inspect_err(warn).ok()
+/// How a session leaves an origin.
+struct Left {
+    mark: OriginMark,
+    /// What the next start compares; nothing if the origin fails.
+    seen: Option<Seen>,
+    /// The origin was truncated while it was served.
+    has_shrunk: bool,
+}
+
+impl Left {
+    fn of(volume: &Volume) -> Result<Self, EngineError> {
+        let seen = Seen::of(&volume.origin, &startup::boot_id());
+        let seen = seen.inspect_err(|error| {
+            tracing::warn!(
+                "volume \"{}\": the next start cannot tell whether another program writes the origin until then: {error}",
+                volume.name
+            );
+        });
+        // After the flush, which may change the time of the last change.
+        let mark = pairing::mark(&volume.origin.identity()?);
+        let has_shrunk = mark.len_bytes < volume.config.size_bytes;
+        Ok(Self { mark, seen: seen.ok(), has_shrunk })
+    }
+
+    /// A truncated origin keeps the length that it is to have. What was behind its end is not what the cache holds of it,
+    /// also when it is as long again: clean contents are not to be trusted.
+    fn note(self, name: &str, entry: &mut VolumeState) {
+        let before = std::mem::replace(&mut entry.origin, self.mark).len_bytes;
+        if self.has_shrunk {
+            tracing::error!(
+                "volume \"{name}\": {origin} was truncated from {before} to {now} bytes while it was served; make it {before} \
+                 bytes long again before the next start (`truncate --size={before}` for a file), or the volume starts with \
+                 {now} bytes, and not at all while it has dirty data",
+                origin = entry.path.display(),
+                now = self.mark.len_bytes,
+            );
+            entry.origin.len_bytes = before;
+            entry.stamp = entry.stamp.wrapping_add(1);
+            return;
+        }
+        entry.seen = self.seen;
+        entry.settled = true;
+    }
 }

@@ -299,6 +299,8 @@ impl Shard {
             if let Stopping::Stopped { clean } = self.stopping {
                 if clean {
                     closer.close(self)?;
+                } else if self.cache_fault.is_some() {
+                    closer.settle(&self);
                 }
                 return Ok(clean);
             }

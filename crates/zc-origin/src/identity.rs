@@ -27,11 +27,12 @@ pub fn compare(remembered: &Identity, present: &Identity) -> Likeness {
     if remembered.inode != present.inode {
         return Likeness::Other("is another file under the same name".to_owned());
     }
-    if remembered.len_bytes != present.len_bytes {
-        return Likeness::Changed(format!(
-            "had {} bytes and has {}",
-            remembered.len_bytes, present.len_bytes
-        ));
+    let (before, now) = (remembered.len_bytes, present.len_bytes);
+    if now < before {
+        return Likeness::Changed(format!("has shrunk from {before} to {now} bytes, and the volume with it"));
+    }
+    if now > before {
+        return Likeness::Changed(format!("has grown from {before} to {now} bytes"));
     }
     if remembered.mtime_ns != present.mtime_ns {
         return Likeness::Changed("was written since zcached last stopped in order".to_owned());
