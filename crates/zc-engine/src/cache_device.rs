@@ -9,8 +9,8 @@
 //! What it does not do: begin a session (`startup` does).
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use zc_cache::config::ManagerConfig;
 use zc_cache::startup as cache_startup;
@@ -37,6 +37,41 @@ pub(crate) struct CacheDevice {
     pub(crate) superblock: Superblock,
     /// The journal device is a new one: what only the lost one told is unknown.
     pub(crate) journal_lost: bool,
+    /// What this start has made.
+    pub(crate) new_files: NewFiles,
+}
+
+/// Files that a start has made. They are removed if it is refused before the cache is begun on: what is left would be
+/// found by the next start, made for a configuration that the operator has changed since.
+#[derive(Debug, Default)]
+pub(crate) struct NewFiles {
+    paths: Mutex<Vec<PathBuf>>,
+}
+
+impl NewFiles {
+    fn add(&self, file: &BlockFile) {
+        if file.is_created() {
+            self.paths.lock().unwrap_or_else(PoisonError::into_inner).push(file.path().to_owned());
+        }
+    }
+
+    /// The cache is in use: they stay.
+    pub(crate) fn keep(&self) {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in self.paths.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            match std::fs::remove_file(&*path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!("cannot remove {}, which this start made: {error}", path.display());
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 /// What a volume of the configuration lacks on its origin and a cache has.
@@ -123,13 +158,17 @@ impl CacheDevice {
                 why: format!("the cache {} does not exist", path.display()),
             });
         }
+        let new_files = NewFiles::default();
         let file = open_cache(config, volumes_bytes)?;
+        new_files.add(&file);
         let journal = open_journal(config, file.len_bytes())?;
+        journal.iter().for_each(|journal| new_files.add(journal));
         let superblock = find_or_format(config, &file, journal.as_ref(), debts)?;
         check_debts(config, debts, Some(&superblock.uuid))?;
         check_fixed(config, &superblock)?;
         let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
-        Ok(Self { file: Arc::new(file), journal: journal.map(Arc::new), superblock, journal_lost: !own })
+        let (file, journal) = (Arc::new(file), journal.map(Arc::new));
+        Ok(Self { file, journal, superblock, journal_lost: !own, new_files })
     }
 
     /// The same cache again, after it was out of reach: a file or device that is still the one that is open is used as
@@ -158,7 +197,7 @@ impl CacheDevice {
         }
         check_fixed(config, &superblock)?;
         let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
-        Ok(Self { file, journal, superblock, journal_lost: !own })
+        Ok(Self { file, journal, superblock, journal_lost: !own, new_files: NewFiles::default() })
     }
 
     pub(crate) fn media(&self) -> FileMedia<'_> {
@@ -246,12 +285,15 @@ fn find_or_format(
         Err(cache_startup::StartError::NotACache) if is_blank(file)? => {
             check_debts(config, debts, None)?;
             let bytes = file.len_bytes();
+            check_new(config, &planned(config, file, journal)?)?;
             tracing::info!("formatting {place} as a cache of {bytes} bytes");
             format(config, file, journal, uuid::Uuid::new_v4().into_bytes())
         }
-        Err(cache_startup::StartError::NotACache) => Err(EngineError::Refused(format!(
-            "{place} holds no cache, but something else; `zcctl format` makes a cache of it and destroys what is there"
-        ))),
+        Err(cache_startup::StartError::NotACache) => Err(EngineError::CacheUnusable {
+            why: format!(
+                "{place} holds no cache, but something else, or all copies of its superblock are damaged"
+            ),
+        }),
         Err(error) => Err(EngineError::of_cache(file.path(), error)),
     }
 }
@@ -299,7 +341,6 @@ pub(crate) fn format(
     journal: Option<&BlockFile>,
     uuid: [u8; 16],
 ) -> Result<Superblock, EngineError> {
-    let place = file.path().display();
     if let Some(journal) = journal
         && !is_blank(journal)?
     {
@@ -308,6 +349,26 @@ pub(crate) fn format(
             journal.path().display()
         )));
     }
+    let options = cache_startup::FormatOptions {
+        geometry: planned(config, file, journal)?,
+        uuid,
+        fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
+        label: String::new(),
+        now_unix_s: unix_s(),
+    };
+    cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
+        .map_err(|error| EngineError::of_cache(file.path(), error))
+}
+
+/// Refuses a new cache that could not be served, before it is made.
+fn check_new(config: &Config, geometry: &Geometry) -> Result<(), EngineError> {
+    let kind = settings::fingerprint_kind(config.cache.fingerprint);
+    let checked = settings::manager_config(&config.cache, geometry, kind, false);
+    checked.map(drop).map_err(|error| EngineError::Refused(error.to_string()))
+}
+
+/// The layout of a new cache.
+fn planned(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Result<Geometry, EngineError> {
     let plan = PlanOptions {
         device_bytes: file.len_bytes(),
         weu_bytes: config.cache.weu_bytes,
@@ -318,17 +379,15 @@ pub(crate) fn format(
     let geometry = match journal {
         Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes()),
         None => Geometry::plan(&plan),
-    }
-    .map_err(|error| EngineError::Refused(format!("{place}: {error}")))?;
-    let options = cache_startup::FormatOptions {
-        geometry,
-        uuid,
-        fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
-        label: String::new(),
-        now_unix_s: unix_s(),
     };
-    cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
-        .map_err(|error| EngineError::of_cache(file.path(), error))
+    let place = file.path().display();
+    geometry.map_err(|error| {
+        if file.is_created() {
+            return EngineError::Refused(format!("{place}: {error}"));
+        }
+        // It may have been a cache, and was truncated.
+        EngineError::CacheUnusable { why: format!("{place} is blank, and no cache fits: {error}") }
+    })
 }
 
 /// What was chosen when the cache was formatted cannot be chosen again.

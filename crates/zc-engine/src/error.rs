@@ -5,6 +5,7 @@ use std::path::Path;
 
 use zc_cache::startup::StartError;
 use zc_core::ErrorKind;
+use zc_format::FormatError;
 use zc_io::IoError;
 
 /// Why an engine did not start or did not end well. One sentence that a user can act on; the source has the rest.
@@ -21,6 +22,13 @@ pub enum EngineError {
     #[error("{why}")]
     CacheMissing {
         /// What is missing.
+        why: String,
+    },
+    /// What is in the place of the cache cannot be used: damaged, truncated, or on a file system that is read-only.
+    /// Nothing was changed.
+    #[error("{why}")]
+    CacheUnusable {
+        /// What is wrong with it.
         why: String,
     },
     /// A device, file or socket failed.
@@ -54,9 +62,17 @@ impl EngineError {
 
     /// Of the cache device or its journal's, when it was opened or read: one that does not work is as good as none.
     pub(crate) fn of_cache_device(error: IoError) -> Self {
-        let failed = error.kind() == ErrorKind::Io && std::error::Error::source(&error).is_some();
+        let source = std::error::Error::source(&error);
+        let failed = error.kind() == ErrorKind::Io && source.is_some();
+        let read_only = source
+            .and_then(|source| source.downcast_ref::<io::Error>())
+            .is_some_and(|source| source.kind() == io::ErrorKind::ReadOnlyFilesystem);
         let error = Self::File(error);
-        if failed && !error.is_in_use() { Self::CacheMissing { why: error.to_string() } } else { error }
+        match (failed && !error.is_in_use(), read_only) {
+            (true, _) => Self::CacheMissing { why: error.to_string() },
+            (_, true) => Self::CacheUnusable { why: error.to_string() },
+            _ => error,
+        }
     }
 
     /// Of what is on the cache device at `place`.
@@ -64,6 +80,12 @@ impl EngineError {
         let why = format!("{}: {error}", place.display());
         match error {
             StartError::Device(..) => Self::CacheMissing { why },
+            StartError::NotACache
+            | StartError::VolumeTable(_)
+            | StartError::Truncated { .. }
+            | StartError::Format(FormatError::Checksum | FormatError::Field(_) | FormatError::Truncated) => {
+                Self::CacheUnusable { why }
+            }
             _ => Self::Refused(why),
         }
     }
@@ -75,7 +97,7 @@ impl EngineError {
     /// Whether the configuration is at fault rather than the machine.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::InUse(_))
+        matches!(self, Self::Refused(_) | Self::InUse(_) | Self::CacheUnusable { .. })
     }
 
     /// Whether something is in use that may become free.
@@ -85,7 +107,10 @@ impl EngineError {
             Self::Io { source, .. } => source.kind() == io::ErrorKind::AddrInUse,
             // A lock that is held, or a device that is open exclusively.
             Self::File(error) => error.is_in_use(),
-            Self::Refused(_) | Self::CacheMissing { .. } | Self::DataPlane(_) => false,
+            Self::Refused(_)
+            | Self::CacheMissing { .. }
+            | Self::CacheUnusable { .. }
+            | Self::DataPlane(_) => false,
         }
     }
 }

@@ -17,7 +17,7 @@ use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
-use zc_format::{Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeTable};
+use zc_format::{Features, Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeTable};
 use zc_io::{BlockFile, EventFd, Identity};
 use zc_origin::{Origin, OriginOptions};
 
@@ -122,10 +122,14 @@ fn pause() {
 fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
     check_answers(config, options)?;
+    settings::ring_ops(config)?;
     let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
     let debts = debts(config, options, &origins)?;
+    // Before a cache is made: a socket that is in use is a refusal.
+    let sockets = bind(config)?;
     let device = CacheDevice::open(config, sizes.iter().sum(), &debts)?;
+    check_volume_table(config, &device)?;
     let superblock = &device.superblock;
     let manager_config = device.manager_config(config)?;
     let table = read_volume_table(&device.file, &superblock.geometry);
@@ -143,7 +147,6 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
     };
     let found = found(config, &origins, &snapshot)?;
     let paired = judge(config, &known, &found, &sizes)?;
-    let sockets = bind(config)?;
     Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
 }
 
@@ -202,11 +205,16 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
     zc_io::probe()?;
     match open_with(config, options, None) {
         Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, why),
+        Err(EngineError::CacheUnusable { why }) => {
+            let why = format!("{why}; nothing of it is changed");
+            open_without_cache(config, options, why)
+        }
         result => result,
     }
 }
 
-/// Opens everything but the cache device, if it was seen before and owes nothing.
+/// Opens everything but the cache device, if it was seen before and owes nothing. One that cannot be used is no
+/// different: what it owes stands in the state directory.
 fn open_without_cache(config: &Config, options: &EngineOptions, why: String) -> Result<Opened, EngineError> {
     let Some(last) = last_cache(config)? else {
         let cache = &config.cache;
@@ -215,7 +223,11 @@ fn open_without_cache(config: &Config, options: &EngineOptions, why: String) -> 
         } else {
             ""
         };
-        return Err(EngineError::Refused(format!("{why}{hint}")));
+        return Err(EngineError::Refused(format!(
+            "{why}{hint}. The state directory {} knows no cache of these origins that could be done without. Put the \
+             cache back; or make a new one with `zcctl format`, which says if dirty data is lost by it",
+            cache.state_dir.display()
+        )));
     };
     let origins = open_existing_origins(config)?;
     check_debts(config, &debts(config, options, &origins)?, None)
@@ -247,6 +259,7 @@ fn open_with(
         disown_others(config, &device.superblock.uuid, &stand_in::places(config, &origins, true)?)?;
     }
     let (mut session, given_up) = start_session(config, &device, &state, &paired, options.cold)?;
+    device.new_files.keep();
     let custody = Arc::new(Custody::new(Arc::clone(&state), session.on_media(&device)));
     let facing = facing(&origins)?;
     let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_core::Mode::WriteBack);
@@ -392,12 +405,39 @@ pub(crate) fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Resul
 
 /// The newest volume table; an empty one if both copies are damaged (opening the cache will say so).
 pub(crate) fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> VolumeTable {
+    newest_volume_table(file, geometry).unwrap_or_default()
+}
+
+fn newest_volume_table(file: &BlockFile, geometry: &Geometry) -> Option<VolumeTable> {
     let read = |(copy, offset): (usize, &u64)| {
         let bytes = file.read_blocking(*offset, usize_from_u64(VOLUME_TABLE_BYTES)).ok()?;
         VolumeTable::decode(&bytes, copy).ok()
     };
     let tables = geometry.volume_table.iter().enumerate().filter_map(read);
-    tables.max_by_key(|table| table.sequence).unwrap_or_default()
+    tables.max_by_key(|table| table.sequence)
+}
+
+/// Refuses a cache without a volume table. If it may have dirty data that the state directory does not know of, that
+/// is the end; otherwise the origins can be served without it.
+fn check_volume_table(config: &Config, device: &CacheDevice) -> Result<(), EngineError> {
+    let Superblock { uuid, session, features, geometry, .. } = &device.superblock;
+    if newest_volume_table(&device.file, geometry).is_some() {
+        return Ok(());
+    }
+    let place = device.file.path().display();
+    let why = format!(
+        "{place}: both copies of the cache's volume table are damaged or unreadable, so it does not say which volumes it \
+         has; `zcctl check` tells what else is damaged"
+    );
+    let may_be_dirty = features.incompat & Features::WRITE_BACK != 0;
+    if may_be_dirty && !state_dir::has_seen(&config.cache.state_dir, uuid, *session)? {
+        return Err(EngineError::Refused(format!(
+            "{why}. It may have dirty data, and the state directory {} does not know its last session. Bring back the \
+             state directory, or give the dirty data up: `zcctl format --force --discard-dirty`",
+            config.cache.state_dir.display()
+        )));
+    }
+    Err(EngineError::CacheUnusable { why })
 }
 
 /// An origin as a start finds it.

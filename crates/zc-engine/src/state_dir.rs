@@ -163,6 +163,17 @@ pub(crate) fn disown(
     Ok(())
 }
 
+/// Whether the state directory has seen this session of a cache, or a later one: then it knows what may be dirty on it.
+pub(crate) fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool, EngineError> {
+    let wanted = hex(uuid);
+    for (cache, file) in files(dir)? {
+        if cache == wanted {
+            return Ok(read_state(&file)?.session >= session);
+        }
+    }
+    Ok(false)
+}
+
 /// The caches that a state directory knows: identity as text, and file.
 pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
