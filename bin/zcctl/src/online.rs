@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use rustix::net;
 use serde_json::{Value, json};
 use zc_core::Mode;
 
@@ -25,6 +26,8 @@ use crate::units::{count, duration, ratio, share, size};
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 /// A daemon that does not answer for so long hangs.
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
+/// A daemon that takes no connection for so long does not run.
+const CONNECT_WAIT: Duration = Duration::from_secs(5);
 /// The same for what waits for devices or the kernel, whose commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
@@ -171,15 +174,29 @@ fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<(
     }
 }
 
+/// Connects, and gives up after [`CONNECT_WAIT`]: a server that takes no connections fills its queue, and the kernel
+/// would wait for ever.
+fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+    let fd =
+        net::socket_with(net::AddressFamily::UNIX, net::SocketType::STREAM, net::SocketFlags::CLOEXEC, None)?;
+    net::sockopt::set_socket_timeout(&fd, net::sockopt::Timeout::Send, Some(CONNECT_WAIT))?;
+    net::connect(&fd, &net::SocketAddrUnix::new(socket)?)?;
+    Ok(fd.into())
+}
+
 /// One request, one answer.
 ///
 /// # Errors
 /// When nobody listens, the answer is no answer, or the daemon says no.
 pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let place = socket.display();
-    let stream = UnixStream::connect(socket).map_err(|error| {
+    let stream = connect(socket).map_err(|error| {
         let what = if error.kind() == std::io::ErrorKind::PermissionDenied {
             format!("{place} is for the user that the daemon runs as, and for root")
+        } else if error.kind() == std::io::ErrorKind::WouldBlock {
+            format!(
+                "what listens at {place} takes no connections; is the daemon stopped (SIGSTOP) or overloaded?"
+            )
         } else {
             format!("no daemon answers at {place}; is it running, and is its socket elsewhere (--socket)?")
         };
@@ -490,6 +507,18 @@ mod tests {
         assert!(
             ask(Path::new("/nonexistent/x.sock"), &json!({})).unwrap_err().to_string().contains("--socket")
         );
+    }
+
+    #[test]
+    fn a_socket_whose_owner_takes_no_connections_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("squatted.sock");
+        let fd = net::socket(net::AddressFamily::UNIX, net::SocketType::STREAM, None).unwrap();
+        net::bind(&fd, &net::SocketAddrUnix::new(&path).unwrap()).unwrap();
+        net::listen(&fd, 0).unwrap();
+        let _first_fills_the_queue = UnixStream::connect(&path).unwrap();
+        let error = ask(&path, &json!({"cmd": "status"})).unwrap_err();
+        assert!(error.to_string().contains("takes no connections"), "{error}");
     }
 
     #[test]

@@ -19,13 +19,15 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Mutex, MutexGuard, Semaphore, oneshot};
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 use zc_cache::config::VolumeConfig;
 use zc_config::{Config, diff_live};
 use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 
+use crate::audit;
 use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
+use crate::control_places::{Place, Places};
 use crate::control_record::{Recordings, Wanted};
 use crate::custody::{Custody, Unserved};
 use crate::engine::Hooks;
@@ -41,6 +43,9 @@ use crate::settings::{
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
 use crate::verdict::{Incidents, LOOK_MS, Look, Verdict};
+
+/// Characters of a command in the audit log.
+const AUDIT_CHARS_MAX: usize = 400;
 
 /// What the control plane works on.
 pub(crate) struct Control {
@@ -187,7 +192,7 @@ async fn serve(
     mut end: oneshot::Receiver<()>,
     mut signals: Option<Signals>,
 ) {
-    let slots = Arc::new(Semaphore::new(CONTROL_CONNECTIONS_MAX));
+    let places = Places::new(CONTROL_CONNECTIONS_MAX);
     shared.notify(&[sd_notify::NotifyState::Ready]);
     let mut looks = tokio::time::interval(Duration::from_millis(LOOK_MS));
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -212,16 +217,16 @@ async fn serve(
             },
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
-                    // One too many is closed at once.
-                    if let Ok(slot) = Arc::clone(&slots).try_acquire_owned() {
-                        let shared = Arc::clone(shared);
-                        tokio::spawn(async move {
-                            if let Err(error) = converse(&shared, stream).await {
-                                tracing::debug!("control connection: {error}");
-                            }
-                            drop(slot);
-                        });
-                    }
+                    let (shared, places) = (Arc::clone(shared), Arc::clone(&places));
+                    tokio::spawn(async move {
+                        let Some(place) = places.take().await else {
+                            tracing::warn!("a control connection is closed: all others have commands under way");
+                            return;
+                        };
+                        if let Err(error) = converse(&shared, stream, &place).await {
+                            tracing::debug!("control connection: {error}");
+                        }
+                    });
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept on the control socket: {error}");
@@ -234,18 +239,24 @@ async fn serve(
 }
 
 /// Answers the lines of one connection.
-async fn converse(shared: &Shared, stream: UnixStream) -> io::Result<()> {
+async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Result<()> {
+    let user = stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |who| who.uid().to_string());
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
     loop {
         let mut line = Vec::new();
         let limit = u64_from_usize(CONTROL_LINE_BYTES_MAX);
-        (&mut reading).take(limit).read_until(b'\n', &mut line).await?;
+        let mut bounded = (&mut reading).take(limit);
+        match place.idle(bounded.read_until(b'\n', &mut line)).await {
+            None => return Ok(()),
+            Some(read) => read?,
+        };
         if line.is_empty() {
             return Ok(());
         }
         let whole = line.ends_with(b"\n") || line.len() < CONTROL_LINE_BYTES_MAX;
-        let answer = if whole { answer(shared, &line).await } else { Err("the line is too long".to_owned()) };
+        let answer =
+            if whole { answer(shared, &line, &user).await } else { Err("the line is too long".to_owned()) };
         let value = match answer {
             Ok(mut value) => {
                 if let Some(object) = value.as_object_mut() {
@@ -257,15 +268,34 @@ async fn converse(shared: &Shared, stream: UnixStream) -> io::Result<()> {
         };
         let mut bytes = serde_json::to_vec(&value)?;
         bytes.push(b'\n');
-        writing.write_all(&bytes).await?;
+        match place.idle(writing.write_all(&bytes)).await {
+            None => return Ok(()),
+            Some(written) => written?,
+        }
         if !whole {
             return Ok(());
         }
     }
 }
 
-async fn answer(shared: &Shared, line: &[u8]) -> Result<Value, String> {
-    match Request::parse(line)? {
+/// Carries a line out; what changes something is in the audit log.
+async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, String> {
+    let request = Request::parse(line)?;
+    if request.only_looks() {
+        return carry_out(shared, request).await;
+    }
+    let told: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
+    tracing::info!(target: audit::TARGET, user, "audit: command begins: {told}");
+    let answer = carry_out(shared, request).await;
+    match &answer {
+        Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {told}"),
+        Err(error) => tracing::warn!(target: audit::TARGET, user, "audit: command refused: {told}: {error}"),
+    }
+    answer
+}
+
+async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
         Request::Status {} => shared.status().await,
         Request::Stats {} => {
             let stats = shared.stats().await?;

@@ -11,7 +11,7 @@ use crate::commands::{Command, Mailbox};
 use crate::control::{Control, ControlHandle};
 use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
-use crate::listen::{Listener, group_id, raise_descriptor_limit};
+use crate::listen::{Listener, raise_descriptor_limit};
 use crate::registry::Registry;
 use crate::shard::Shard;
 use crate::startup::{self, Opened};
@@ -57,12 +57,8 @@ impl Passed {
         config
     }
 
-    /// Adds the passed listeners and says who may use those that were opened; returns the passed connection.
-    fn take_up(self, config: &Config, listeners: &mut Vec<Listener>) -> Result<Option<OwnedFd>, EngineError> {
-        let group = config.nbd.unix_group.as_deref().map(group_id).transpose()?;
-        for listener in &*listeners {
-            listener.set_access(config.nbd.unix_mode, group)?;
-        }
+    /// Adds the passed listeners; returns the passed connection.
+    fn take_up(self, listeners: &mut Vec<Listener>) -> Result<Option<OwnedFd>, EngineError> {
         for fd in self.listeners {
             listeners.push(Listener::adopt(fd)?);
         }
@@ -116,11 +112,11 @@ impl Engine {
         hooks: Hooks,
         passed: Passed,
     ) -> Result<Self, EngineError> {
-        raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max));
+        raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max))?;
         let tls = crate::tls::load(&config.nbd)?;
         let Opened { mut parts, closer, control_socket, volumes, custody, ublk, without_cache } =
             startup::open(&passed.without_sockets(config), options)?;
-        let connection = passed.take_up(config, &mut parts.listeners)?;
+        let connection = passed.take_up(&mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
         let addresses: Vec<String> =

@@ -20,6 +20,7 @@ use zc_core::{JournalSeq, u64_from_usize, usize_from_u32};
 use zc_format::{RECORD_BYTES, Record};
 
 use crate::limits::INTENT_BYTES_MAX;
+use crate::private::create_file;
 
 const MAGIC: [u8; 8] = *b"zcintnt2";
 const HEADER_BYTES: usize = 64;
@@ -95,7 +96,7 @@ impl IntentLog {
     /// Begins the log of a session; whatever was there is gone.
     pub(crate) fn create(path: &Path, owner: IntentOwner) -> Self {
         let begin = || -> io::Result<File> {
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(path)?;
+            let file = create_file(path)?;
             file.write_all_at(&header(&owner, None), 0)?;
             Ok(file)
         };
@@ -182,7 +183,7 @@ impl IntentLog {
         let mut kept = vec![0; zc_core::usize_from_u64(self.end - HEADER - dead)];
         file.read_exact_at(&mut kept, HEADER + dead)?;
         let beside = self.path.with_extension("intent-new");
-        let new = File::options().read(true).write(true).create(true).truncate(true).open(&beside)?;
+        let new = create_file(&beside)?;
         new.write_all_at(&kept, HEADER)?;
         new.write_all_at(&header(&self.owner, self.valid.then_some((0, self.trimmed_journal))), 0)?;
         std::fs::rename(&beside, &self.path)?;

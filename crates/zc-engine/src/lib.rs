@@ -25,6 +25,7 @@
 
 mod access;
 mod added;
+mod audit;
 mod buffers;
 mod cache_device;
 mod client;
@@ -34,6 +35,7 @@ mod commands;
 mod conn;
 mod control;
 mod control_dirty;
+mod control_places;
 mod control_record;
 mod cpus;
 mod custody;
@@ -61,6 +63,7 @@ mod pause;
 mod peer;
 mod pending;
 mod places;
+mod private;
 mod reattach;
 mod record;
 mod reduce;

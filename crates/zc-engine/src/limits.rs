@@ -64,6 +64,14 @@ pub(crate) const KEEPALIVE_INTERVAL: std::time::Duration = std::time::Duration::
 pub(crate) const KEEPALIVE_PROBES: u32 = 6;
 /// Descriptors besides those of connections: devices, ring, listeners, control connections, log.
 pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
+/// Descriptors without which the daemon cannot start and stop in order: it has about twenty with one volume.
+pub(crate) const DESCRIPTORS_MIN: u64 = 64;
+/// Bytes of a file with certificates, a key or a revocation list.
+pub(crate) const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Milliseconds between two log lines about refused connections; what comes between is counted.
+pub(crate) const REFUSAL_LOG_MS: u64 = 1000;
+/// Milliseconds that the place of a control connection takes to become free once it is taken from an idle one.
+pub(crate) const CONTROL_PLACE_WAIT_MS: u64 = 5_000;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
 /// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones

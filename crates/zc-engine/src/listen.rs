@@ -1,25 +1,32 @@
 //! Listening sockets.
 //!
 //! Invariants: a Unix socket path in use by a live server is never taken over; one that nobody answers on (left behind
-//! by a killed daemon) is replaced. Sockets are removed again at the end.
+//! by a killed daemon) is replaced. A Unix socket has its mode and its group before its path exists: it is made in a
+//! folder that nobody else may enter, and moved. No step waits for another process. Sockets are removed again at the
+//! end.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{Mode, OFlags, fchmod, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, chmodat, chownat, fcntl_getfl, fcntl_setfl, openat,
+    renameat_with, unlinkat,
+};
+use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, getsockname, listen, socket_with, sockopt,
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, getsockname, listen, socket_with,
+    sockopt,
 };
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use zc_io::SharedFd;
 
 use crate::error::EngineError;
-use crate::limits::{BACKLOG, OTHER_DESCRIPTORS};
+use crate::limits::{BACKLOG, DESCRIPTORS_MIN, OTHER_DESCRIPTORS};
 
 /// A listening socket.
 #[derive(Debug)]
@@ -29,7 +36,7 @@ pub(crate) struct Listener {
     /// As an NBD URI, with the port that a TCP socket got.
     pub(crate) address: String,
     /// Removed when the listener goes.
-    path: Option<SocketPath>,
+    _path: Option<SocketPath>,
 }
 
 /// A Unix socket's path, removed on drop.
@@ -53,15 +60,15 @@ impl Listener {
             fd: Arc::new(OwnedFd::from(listener)),
             is_tcp: true,
             address: format!("nbd://{bound}"),
-            path: None,
+            _path: None,
         })
     }
 
-    pub(crate) fn unix(path: &Path) -> Result<Self, EngineError> {
-        let (listener, guard) = bind_unix(path)?;
+    pub(crate) fn unix(path: &Path, access: Access) -> Result<Self, EngineError> {
+        let (listener, guard) = bind_unix(path, access)?;
         let address = format!("nbd+unix:///?socket={}", path.display());
         let fd = Arc::new(OwnedFd::from(listener));
-        Ok(Self { fd, is_tcp: false, address, path: Some(guard) })
+        Ok(Self { fd, is_tcp: false, address, _path: Some(guard) })
     }
 }
 
@@ -73,10 +80,19 @@ fn lengthen(socket: &impl AsFd) {
 }
 
 /// Raises the bound of open files as far as the system allows, and says so if it is less than connections may take.
-pub(crate) fn raise_descriptor_limit(connections: usize) {
+///
+/// # Errors
+/// When the daemon itself needs more.
+pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineError> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let now = setrlimit(Resource::Nofile, raised).map_or(limit.current, |()| limit.maximum);
+    if let Some(most) = now.filter(|most| *most < DESCRIPTORS_MIN) {
+        return Err(EngineError::Refused(format!(
+            "{most} files may be open at once (RLIMIT_NOFILE), and the daemon needs {DESCRIPTORS_MIN}; raise the limit \
+             (`ulimit -n`, LimitNOFILE)"
+        )));
+    }
     let wanted = zc_core::u64_from_usize(connections) + OTHER_DESCRIPTORS;
     if let Some(most) = now.filter(|most| *most < wanted) {
         tracing::warn!(
@@ -84,6 +100,7 @@ pub(crate) fn raise_descriptor_limit(connections: usize) {
              further ones will wait"
         );
     }
+    Ok(())
 }
 
 impl Listener {
@@ -103,16 +120,7 @@ impl Listener {
         };
         let blocking = fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags - OFlags::NONBLOCK));
         blocking.map_err(|errno| fail(&errno.to_string()))?;
-        Ok(Self { fd: Arc::new(fd), is_tcp: ip.is_some(), address, path: None })
-    }
-
-    /// Says who may connect, if this is a Unix socket of ours.
-    pub(crate) fn set_access(&self, mode: u32, group: Option<u32>) -> Result<(), EngineError> {
-        let Some(SocketPath(path)) = &self.path else { return Ok(()) };
-        let fail =
-            |source| EngineError::io(format!("cannot set mode and group of {}", path.display()), source);
-        std::os::unix::fs::chown(path, None, group).map_err(fail)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).map_err(fail)
+        Ok(Self { fd: Arc::new(fd), is_tcp: ip.is_some(), address, _path: None })
     }
 }
 
@@ -130,38 +138,91 @@ pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
     found.ok_or_else(|| EngineError::Refused(format!("nbd.unix_group: there is no group \"{group}\" here")))
 }
 
-/// Binds a Unix socket that only its owner may use, replacing one that nobody answers on.
-pub(crate) fn bind_unix(path: &Path) -> Result<(UnixListener, SocketPath), EngineError> {
+/// Who may connect to a Unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// The permission bits.
+    pub(crate) mode: u32,
+    /// The group's number; without one, the daemon's.
+    pub(crate) group: Option<u32>,
+}
+
+impl Access {
+    /// The daemon's user, and root.
+    pub(crate) const OWNER: Self = Self { mode: 0o600, group: None };
+}
+
+/// Binds a Unix socket, replacing one that nobody answers on.
+pub(crate) fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, SocketPath), EngineError> {
     let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
+    let in_use =
+        || EngineError::InUse(format!("cannot listen on {}: another server does already", path.display()));
     if let Ok(metadata) = std::fs::symlink_metadata(path) {
         if !metadata.file_type().is_socket() {
             let text = format!("cannot listen on {}: there is something that is no socket", path.display());
             return Err(EngineError::Refused(text));
         }
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path).map_err(fail)?;
-            }
-            _ => {
-                let text = format!("cannot listen on {}: another server does already", path.display());
-                return Err(EngineError::InUse(text));
-            }
+        if is_answered(path).map_err(fail)? {
+            return Err(in_use());
         }
+        std::fs::remove_file(path).map_err(fail)?;
     }
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent).map_err(fail)?;
+    let parent =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(fail)?;
+    match listen_privately(parent, path, access) {
+        Ok(listener) => Ok((listener, SocketPath(path.to_owned()))),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(in_use()),
+        Err(error) => Err(fail(error)),
     }
-    let listener = listen_privately(path).map_err(fail)?;
-    Ok((listener, SocketPath(path.to_owned())))
 }
 
-/// Listens on a socket that nobody but its owner may connect to: from the beginning, whatever the umask. A socket's
-/// mode before it is bound is what its file gets.
-fn listen_privately(path: &Path) -> io::Result<UnixListener> {
+/// Whether a server has the socket. Never waits: one whose queue is full, or that is stopped, has it.
+fn is_answered(path: &Path) -> io::Result<bool> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(connect(&fd, &SocketAddrUnix::new(path)?) != Err(Errno::CONNREFUSED))
+}
+
+/// A folder beside the socket that only the daemon's user may enter; removed on drop.
+struct Nest {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Nest {
+    fn new(parent: &Path) -> io::Result<Self> {
+        let path = parent.join(format!(".zcached-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let nest = Self { fd: openat(CWD, &path, flags, Mode::empty())?, path };
+        let found = std::fs::File::from(nest.fd.try_clone()?).metadata()?;
+        if found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0 {
+            Ok(nest)
+        } else {
+            Err(io::Error::new(io::ErrorKind::PermissionDenied, "another process replaces folders beside it"))
+        }
+    }
+}
+
+impl Drop for Nest {
+    fn drop(&mut self) {
+        // What is not there is as good as removed.
+        let _gone = unlinkat(&self.fd, "s", AtFlags::empty());
+        drop(std::fs::remove_dir(&self.path));
+    }
+}
+
+/// Listens on a socket that has its mode and group from the moment that others can reach it.
+fn listen_privately(parent: &Path, path: &Path, access: Access) -> io::Result<UnixListener> {
+    let nest = Nest::new(parent)?;
     let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    fchmod(&fd, Mode::RUSR | Mode::WUSR)?;
-    bind(&fd, &SocketAddrUnix::new(path)?)?;
+    // By the folder's descriptor: its path may be longer than an address, and may lead elsewhere by now.
+    bind(&fd, &SocketAddrUnix::new(format!("/proc/self/fd/{}/s", nest.fd.as_raw_fd()))?)?;
+    chownat(&nest.fd, "s", None, access.group.map(Gid::from_raw), AtFlags::SYMLINK_NOFOLLOW)?;
+    chmodat(&nest.fd, "s", Mode::from_raw_mode(access.mode), AtFlags::empty())?;
     listen(&fd, BACKLOG)?;
+    renameat_with(&nest.fd, "s", CWD, path, RenameFlags::NOREPLACE)?;
     Ok(fd.into())
 }
 
@@ -173,16 +234,16 @@ mod tests {
     fn a_live_socket_is_left_alone_and_a_stale_one_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/nbd.sock");
-        let first = Listener::unix(&path).unwrap();
-        assert!(Listener::unix(&path).unwrap_err().to_string().contains("another server"));
+        let first = Listener::unix(&path, Access::OWNER).unwrap();
+        assert!(Listener::unix(&path, Access::OWNER).unwrap_err().to_string().contains("another server"));
         drop(first);
         assert!(!path.exists(), "removed at the end");
         // What a killed daemon leaves behind: a socket file without a listener.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
-        drop(Listener::unix(&path).unwrap());
+        drop(Listener::unix(&path, Access::OWNER).unwrap());
         std::fs::write(&path, "a file").unwrap();
-        assert!(Listener::unix(&path).unwrap_err().is_refusal());
+        assert!(Listener::unix(&path, Access::OWNER).unwrap_err().is_refusal());
         assert_eq!(std::fs::read(&path).unwrap(), b"a file");
     }
 
@@ -194,7 +255,7 @@ mod tests {
         let listener = Listener::adopt(tcp.into()).unwrap();
         assert_eq!((listener.address, listener.is_tcp), (address, true));
         assert!(!fcntl_getfl(&*listener.fd).unwrap().contains(OFlags::NONBLOCK));
-        let (one, _two) = UnixStream::pair().unwrap();
+        let (one, _two) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(Listener::adopt(one.into()).unwrap_err().is_refusal());
     }
 
@@ -202,14 +263,41 @@ mod tests {
     fn unix_sockets_get_their_mode_and_groups_are_found() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("nbd.sock");
-        let listener = Listener::unix(&path).unwrap();
         let own = rustix::process::getgid().as_raw();
-        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        assert_eq!(mode(), 0o600, "from the beginning");
-        listener.set_access(0o640, Some(own)).unwrap();
-        assert_eq!(mode(), 0o640);
+        for mode in [0o600, 0o640, 0o666] {
+            let listener = Listener::unix(&path, Access { mode, group: Some(own) }).unwrap();
+            let metadata = std::fs::metadata(&path).unwrap();
+            assert_eq!((metadata.mode() & 0o777, metadata.gid()), (mode, own));
+            let names = std::fs::read_dir(dir.path()).unwrap().count();
+            assert_eq!(names, 1, "nothing but the socket is left");
+            drop(listener);
+        }
         assert_eq!((group_id("root").unwrap(), group_id("17").unwrap()), (0, 17));
         assert!(group_id("no such group").unwrap_err().is_refusal());
+    }
+
+    #[test]
+    fn a_path_that_appears_meanwhile_is_not_touched() {
+        let dir = tempfile::tempdir().unwrap();
+        let (victim, path) = (dir.path().join("victim"), dir.path().join("nbd.sock"));
+        std::fs::write(&victim, "secret").unwrap();
+        std::fs::set_permissions(&victim, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        let error = listen_privately(dir.path(), &path, Access { mode: 0o666, group: None }).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(std::fs::metadata(&victim).unwrap().mode() & 0o777, 0o600);
+    }
+
+    #[test]
+    fn a_server_that_accepts_nobody_is_told_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("squatted.sock");
+        let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        bind(&fd, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        listen(&fd, 0).unwrap();
+        let _first_fills_the_queue = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        let error = Listener::unix(&path, Access::OWNER).unwrap_err();
+        assert!(error.to_string().contains("another server"), "{error}");
     }
 
     #[test]

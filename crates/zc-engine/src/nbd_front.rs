@@ -3,12 +3,13 @@
 //! Job: hold it. Invariant: a connection's number is in `conns`, or whoever finds it in a queue passes it over.
 //! What it does not do: anything with it; that is in `net` (sockets), `conn` (one connection) and `access` (who may).
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zc_config::AddressRange;
 use zc_core::Map;
 
 use crate::access::Export;
+use crate::audit::Refusals;
 use crate::conn::Conn;
 use crate::listen::Listener;
 use crate::peer::Peer;
@@ -35,8 +36,11 @@ pub(crate) struct NbdFront {
     /// Connections that chose no export, the oldest first; some may be through or gone.
     pub(crate) handshakes: VecDeque<u64>,
     /// Connections that are not dead, in all and by client.
+    /// Refused clients, for the audit log.
+    pub(crate) refusals: Refusals,
     pub(crate) peers_live: usize,
-    pub(crate) peers: Map<Peer, usize>,
+    /// Ordered: clients choose their IPv6 addresses, and the hash of [`Map`] has no key.
+    pub(crate) peers: BTreeMap<Peer, usize>,
     /// Listeners that failed to accept and are tried again later.
     pub(crate) accept_later: Vec<usize>,
     pub(crate) last_look_ms: u64,
@@ -62,8 +66,9 @@ impl NbdFront {
             to_send: Vec::new(),
             quick_sends: 0,
             handshakes: VecDeque::new(),
+            refusals: Refusals::default(),
             peers_live: 0,
-            peers: Map::default(),
+            peers: BTreeMap::new(),
             accept_later: Vec::new(),
             last_look_ms: 0,
             shares: Shares::default(),

@@ -20,6 +20,7 @@ use zc_nbd::server::{CloseReason, Command, ServerEvent};
 use zc_nbd::{ErrorCode, Need};
 
 use crate::access::is_allowed;
+use crate::audit;
 use crate::conn::{Conn, Payload};
 use crate::limits::{
     ARRIVAL_BYTES_PER_S_MIN, CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES,
@@ -81,12 +82,20 @@ impl Shard {
         let of_client = self.nbd.peers.get(&peer).copied().unwrap_or(0);
         let full = self.nbd.peers_live >= self.limits.connections;
         let is_stranger = is_tcp && !is_allowed(&self.nbd.allow, peer);
-        let refused = is_stranger
-            || (per_client > 0 && of_client >= per_client)
-            || self.nbd.conns.len() >= self.limits.connections + CLOSING_MAX
-            || (full && !self.drop_oldest_handshake());
-        if refused {
+        let refused = if is_stranger {
+            Some("nbd.allow does not name its address")
+        } else if per_client > 0 && of_client >= per_client {
+            Some("it has nbd.connections_per_client_max connections")
+        } else if self.nbd.conns.len() >= self.limits.connections + CLOSING_MAX
+            || (full && !self.drop_oldest_handshake())
+        {
+            Some("there are nbd.connections_max connections")
+        } else {
+            None
+        };
+        if let Some(why) = refused {
             self.metrics.refused += 1;
+            audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &peer, why);
             return;
         }
         if is_tcp {
@@ -151,7 +160,8 @@ impl Shard {
             Ok(_) => {}
             Err(error) => {
                 // An alert is on its way; it is sent as far as that works, and the connection closed.
-                tracing::debug!(connection = id, "TLS: {error}");
+                let peer = conn.peer;
+                audit::refused(&mut self.nbd.refusals, now_ms, &peer, &format!("TLS: {error}"));
                 self.metrics.broken += 1;
                 self.end_input(id);
             }
@@ -305,6 +315,8 @@ impl Shard {
                 // What it holds counts for the volume as well from now on.
                 self.nbd.shares.recount(&conn.holder(id), std::mem::take(&mut conn.taken_bytes), 0);
                 conn.volume = Some(volume);
+                let export = conn.session.export().map(|export| export.name.as_str());
+                tracing::info!(target: audit::TARGET, connection = id, peer = %conn.peer, export, "audit: client attached");
                 if let (Some(mut entry), Some(export)) =
                     (self.registry.connections.get_mut(&id), conn.session.export())
                 {
@@ -364,6 +376,9 @@ impl Shard {
     fn forget_connection(&mut self, id: u64) {
         if let Some(conn) = self.nbd.conns.remove(&id) {
             self.uncount(id, &conn);
+            if conn.volume.is_some() {
+                tracing::info!(target: audit::TARGET, connection = id, peer = %conn.peer, "audit: client gone");
+            }
             if let Some(payload) = conn.payload {
                 self.budget_bytes -= payload.held_bytes;
             }

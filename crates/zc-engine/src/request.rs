@@ -70,6 +70,11 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// Whether it changes nothing.
+    pub(crate) const fn only_looks(&self) -> bool {
+        matches!(self, Self::Status {} | Self::Stats {} | Self::Connections {} | Self::RecordStatus {})
+    }
+
     /// The command on a line; or what is wrong with it, for the answer.
     pub(crate) fn parse(line: &[u8]) -> Result<Self, String> {
         serde_json::from_slice(line)

@@ -53,7 +53,7 @@ pub(crate) fn make(config: &Config, uuid: &[u8; 16]) -> Result<Config, EngineErr
     if dir.exists() {
         std::fs::remove_dir_all(&dir).map_err(fail)?;
     }
-    std::fs::create_dir_all(&dir).map_err(fail)?;
+    crate::private::create_dir(&dir).map_err(fail)?;
     let mut config = config.clone();
     let cache = &mut config.cache;
     cache.path = dir.join("cache");

@@ -29,7 +29,7 @@ use crate::custody::{Custody, OnMedia};
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
-use crate::listen::{Listener, SocketPath, bind_unix};
+use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id};
 use crate::pairing::{self, Candidate, Known, Paired};
 use crate::places::check_distinct;
 use crate::registry::Registry;
@@ -527,10 +527,12 @@ fn warn_of_unserved(config: &Config, custody: &Custody) {
 }
 
 fn bind(config: &Config) -> Result<Sockets, EngineError> {
-    let control = bind_unix(&config.control.socket)?;
+    let control = bind_unix(&config.control.socket, Access::OWNER)?;
+    let group = config.nbd.unix_group.as_deref().map(group_id).transpose()?;
+    let access = Access { mode: config.nbd.unix_mode, group };
     let mut listeners = Vec::new();
     for path in &config.nbd.unix {
-        listeners.push(Listener::unix(path)?);
+        listeners.push(Listener::unix(path, access)?);
     }
     for address in &config.nbd.listen {
         listeners.push(Listener::tcp(*address)?);

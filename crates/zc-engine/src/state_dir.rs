@@ -19,6 +19,7 @@ use std::sync::{Mutex, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
+use crate::private::{create_dir, create_file, is_open_to_others};
 use crate::seen::Seen;
 
 /// What an origin looked like.
@@ -233,9 +234,16 @@ pub(crate) fn hex(uuid: &[u8; 16]) -> String {
 impl StateDir {
     /// Opens the state of a cache; a cache that was never seen has an empty one. Creates the directory.
     pub(crate) fn open(dir: &Path, uuid: &[u8; 16]) -> Result<Self, EngineError> {
-        std::fs::create_dir_all(dir).map_err(|source| {
+        create_dir(dir).map_err(|source| {
             EngineError::io(format!("cannot create the state directory {}", dir.display()), source)
         })?;
+        if is_open_to_others(dir) {
+            tracing::warn!(
+                "every user may change what is in {}, which decides which data is trusted; type `chmod 0700 {}`",
+                dir.display(),
+                dir.display()
+            );
+        }
         let path = dir.join(format!("{}.json", hex(uuid)));
         let there = path
             .try_exists()
@@ -304,7 +312,7 @@ fn parse(bytes: &[u8]) -> Result<State, String> {
 
 fn replace(path: &Path, state: &State) -> io::Result<()> {
     let beside = path.with_extension("json-new");
-    let mut file = File::create(&beside)?;
+    let mut file = create_file(&beside)?;
     file.write_all(&serde_json::to_vec_pretty(state)?)?;
     file.sync_all()?;
     std::fs::rename(&beside, path)?;
@@ -388,6 +396,21 @@ mod tests {
         let why =
             StateDir::open(dir.path(), &[3; 16]).unwrap().snapshot().volumes["/srv/a"].served_since.clone();
         assert_eq!(why.as_deref(), Some("with the cache /srv/7"));
+    }
+
+    #[test]
+    fn nobody_else_may_use_the_directory_and_its_files_whatever_the_umask() {
+        use rustix::fs::Mode;
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("above/state");
+        let before = rustix::process::umask(Mode::empty());
+        let opened = StateDir::open(&state, &[5; 16]).unwrap();
+        opened.update(|state| state.session = 1).unwrap();
+        rustix::process::umask(before);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&state), mode(&opened.path)), (0o700, 0o600));
+        assert!(!is_open_to_others(&state));
     }
 
     #[test]

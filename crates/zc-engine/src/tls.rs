@@ -24,6 +24,8 @@ use zc_io::Segment;
 use zc_nbd::server::TlsMode;
 
 use crate::error::EngineError;
+use crate::limits::TLS_FILE_BYTES_MAX;
+use crate::private::read_bounded;
 
 /// What connections need to offer TLS.
 #[derive(Debug, Clone, Default)]
@@ -37,10 +39,26 @@ fn refused(path: &Path, what: &str) -> EngineError {
     EngineError::Refused(format!("{}: {what}", path.display()))
 }
 
+fn cannot_read(path: &Path, what: &str, error: &io::Error) -> EngineError {
+    refused(path, &format!("{what} cannot be read: {error}"))
+}
+
+/// What to say of a private key that users may read or change who should not. A group may read it, as Debian's
+/// `ssl-cert` does.
+fn exposed(key: &Path, mode: u32) -> Option<String> {
+    let place = key.display();
+    (mode & 0o027 != 0).then(|| {
+        format!(
+            "nbd.tls_key: {place} has mode {mode:04o}, so other users may read or change it; type `chmod 0600 {place}`"
+        )
+    })
+}
+
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
     let fail = |error| refused(path, &format!("the certificates cannot be read: {error}"));
-    let list: Vec<_> =
-        CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<_, _>>).map_err(fail)?;
+    let file = read_bounded(path, TLS_FILE_BYTES_MAX)
+        .map_err(|error| cannot_read(path, "the certificates", &error))?;
+    let list: Vec<_> = CertificateDer::pem_slice_iter(&file.bytes).collect::<Result<_, _>>().map_err(fail)?;
     if list.is_empty() {
         return Err(refused(path, "there is no certificate in PEM form"));
     }
@@ -61,7 +79,12 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
         unreachable!("the configuration demands both")
     };
     let chain = certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key)
+    let file =
+        read_bounded(key, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(key, "the private key", &error))?;
+    if let Some(warning) = exposed(key, file.mode) {
+        tracing::warn!("{warning}");
+    }
+    let private = PrivateKeyDer::from_pem_slice(&file.bytes)
         .map_err(|error| refused(key, &format!("the private key cannot be read: {error}")))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -268,6 +291,17 @@ mod tests {
             let after = layer.receive(&vec![0x17; later], &mut plain).unwrap();
             assert_eq!(after, Received { plain_bytes: 0, is_over: true });
         }
+    }
+
+    #[test]
+    fn files_without_an_end_are_refused_and_a_key_that_others_may_read_is_told() {
+        for path in ["/dev/zero", "/nonexistent"] {
+            let error = certificates(Path::new(path)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{path}: the certificates cannot be read")), "{error}");
+        }
+        let warned = |mode| exposed(Path::new("/k"), mode).is_some();
+        assert_eq!([0o600, 0o400, 0o640].map(warned), [false; 3]);
+        assert_eq!([0o644, 0o660, 0o602].map(warned), [true; 3]);
     }
 
     #[test]

@@ -27,6 +27,17 @@ fn status_and_stats_tell_and_stop_stops() {
 }
 
 #[test]
+fn idle_connections_keep_nobody_out() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    let idle: Vec<_> = (0..40).map(|_| rig.control()).collect();
+    let mut control = rig.control();
+    assert_eq!(control.ask(r#"{"cmd":"status"}"#)["ok"], true);
+    drop(idle);
+    drop(engine);
+}
+
+#[test]
 fn bad_commands_are_answered_and_the_next_one_works() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);

@@ -1,0 +1,55 @@
+//! The audit log: who connected, who was refused, and what operators did. Its lines have the target `audit`.
+//!
+//! Job: bound the lines about refusals, which a stranger causes as often as he likes ([`Refusals`]).
+//!
+//! What it does not do: keep the lines; standard error and the service manager do.
+
+use crate::limits::REFUSAL_LOG_MS;
+
+/// The target of the lines, for the filter in `log.level`.
+pub(crate) const TARGET: &str = "audit";
+
+/// Which refusals are logged: the first at once, later ones once in [`REFUSAL_LOG_MS`], with the number of those that
+/// were not.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals {
+    last_ms: Option<u64>,
+    unlogged: u64,
+}
+
+impl Refusals {
+    /// One more. Says whether to log it, and how many were not logged since the last line.
+    pub(crate) const fn count(&mut self, now_ms: u64) -> Option<u64> {
+        if let Some(last_ms) = self.last_ms
+            && now_ms < last_ms.saturating_add(REFUSAL_LOG_MS)
+        {
+            self.unlogged += 1;
+            return None;
+        }
+        self.last_ms = Some(now_ms);
+        let unlogged = self.unlogged;
+        self.unlogged = 0;
+        Some(unlogged)
+    }
+}
+
+/// Logs a refused client, unless there were others a moment ago.
+pub(crate) fn refused(refusals: &mut Refusals, now_ms: u64, peer: &impl std::fmt::Display, why: &str) {
+    if let Some(unlogged) = refusals.count(now_ms) {
+        tracing::warn!(target: TARGET, %peer, unlogged, "audit: client refused: {why}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_refusals_is_a_line_a_second_and_none_is_forgotten() {
+        let mut refusals = Refusals::default();
+        let logged: Vec<u64> = (0..3000).filter_map(|ms| refusals.count(ms)).collect();
+        assert_eq!(logged, [0, 999, 999]);
+        assert_eq!(refusals.count(9000), Some(999));
+        assert_eq!(refusals.count(u64::MAX), Some(0));
+    }
+}
