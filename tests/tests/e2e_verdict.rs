@@ -43,6 +43,7 @@ fn failed_verifications_and_a_cold_start_are_not_healthy() {
     let daemon = world.start();
     let image = image(1);
     world.connect("disk").write(0, &image).expect("fill");
+    world.inserted();
     world.settled();
     verdict_is(&world, "HEALTHY", &[]);
     let file = File::options().write(true).open(world.cache_file()).expect("the cache is there");
