@@ -1,4 +1,4 @@
-//! `zcsim exhaustive`: two fixed workloads, a crash after every device write with every subset of what may be lost.
+//! `zcsim exhaustive`: three fixed workloads, a crash after every device write with every subset of what may be lost.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -14,7 +14,7 @@ pub(crate) struct Args {
     /// Client requests of each workload.
     #[arg(long, default_value_t = 1000)]
     ops: u64,
-    /// The workload; both by default.
+    /// The workload; all by default.
     #[arg(long, value_enum)]
     workload: Option<Workload>,
     /// Threads; default: one per CPU.
@@ -32,6 +32,8 @@ pub(crate) struct Args {
 enum Workload {
     WriteThrough,
     WriteBack,
+    /// Two volumes in write-back that share content.
+    TwoVolumes,
 }
 
 impl Workload {
@@ -39,6 +41,7 @@ impl Workload {
         match self {
             Self::WriteThrough => Mode::WriteThrough.word(),
             Self::WriteBack => Mode::WriteBack.word(),
+            Self::TwoVolumes => "two-volumes",
         }
     }
 }
@@ -46,7 +49,7 @@ impl Workload {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let workloads = match args.workload {
         Some(one) => vec![one],
-        None => vec![Workload::WriteThrough, Workload::WriteBack],
+        None => vec![Workload::WriteThrough, Workload::WriteBack, Workload::TwoVolumes],
     };
     let mut failed = 0;
     for workload in &workloads {
@@ -87,7 +90,8 @@ fn run_workload(args: &Args, workload: Workload) -> Result<ExhaustiveReport, Vio
     let parts = if args.point.is_some() { 1 } else { args.jobs.unwrap_or(cores).max(1) };
     let share = |part: u64| {
         run_exhaustive(&Exhaustive {
-            write_back: workload == Workload::WriteBack,
+            write_back: workload != Workload::WriteThrough,
+            volumes: if workload == Workload::TwoVolumes { 2 } else { 1 },
             ops: args.ops,
             part,
             parts,

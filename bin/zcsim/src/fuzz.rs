@@ -3,17 +3,20 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use zc_config::{Packer, Policy};
-use zc_sim::{CANARIES, Canary, Coverage, Options, SeedReport, Turns, run_seed, run_turns, shrink};
+use zc_sim::{
+    CANARIES, Canary, Coverage, ELUSIVE, Options, Profile, SeedReport, Turns, manager_bugs, run_seed,
+    run_turns, shrink,
+};
 
 use crate::say::say;
 
 /// Seeds within which each canary must be found.
-const CANARY_SEEDS: u64 = 300;
+const CANARY_SEEDS: u64 = 1000;
 const COVERAGE_MISSING: u8 = 3;
 /// Runs that may be spent on making a failing one short.
 const SHRINK_RUNS_MAX: u32 = 2000;
@@ -45,9 +48,15 @@ pub(crate) struct Args {
     /// The packer (append, first-fit, best-fit); default: each seed draws one, most of them append.
     #[arg(long)]
     packer: Option<Packer>,
+    /// The kind of machine (plain, shared, tiny, restarts); default: each seed draws one, half of them plain.
+    #[arg(long, value_parser = profile)]
+    profile: Option<Profile>,
     /// Check that each deliberate bug is found.
     #[arg(long)]
     canaries: bool,
+    /// Look for the bugs too that a thousand seeds seldom find, and report on them.
+    #[arg(long, requires = "canaries")]
+    elusive: bool,
     /// Run this seed only.
     #[arg(long)]
     seed: Option<u64>,
@@ -73,11 +82,19 @@ struct Totals {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let canary = match &args.canary {
         None => None,
-        Some(name) => match CANARIES.iter().find(|(known, _)| known == name) {
+        Some(name) => match CANARIES.iter().chain(ELUSIVE).find(|(known, _)| known == name) {
             Some((_, canary)) => Some(*canary),
             None => {
                 let known: Vec<_> = CANARIES.iter().map(|(name, _)| *name).collect();
-                eprintln!("zcsim: no canary is called \"{name}\"; there are {}", known.join(", "));
+                eprintln!(
+                    "zcsim: no canary of this build is called \"{name}\"; there are {}",
+                    known.join(", ")
+                );
+                if manager_bugs().is_none() {
+                    eprintln!(
+                        "the cache manager's canaries need another build: `cargo xtask canaries --help`"
+                    );
+                }
                 return ExitCode::from(2);
             }
         },
@@ -97,14 +114,21 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 fn options(args: &Args, canary: Option<Canary>) -> Options {
     let replacement = args.policy.map(zc_setup::replacement);
     let packer = args.packer.map(zc_setup::packer);
-    Options { ops: args.ops, canary, replacement, packer, trace: None }
+    Options { ops: args.ops, canary, replacement, packer, profile: args.profile, trace: None }
 }
 
-/// Policy and packer as they were given.
+fn profile(name: &str) -> Result<Profile, String> {
+    let known = Profile::ALL.iter().find(|(known, _)| *known == name);
+    known.map(|(_, profile)| *profile).ok_or_else(|| "there are plain, shared, tiny and restarts".to_owned())
+}
+
+/// Policy, packer and profile as they were given.
 fn flags(args: &Args) -> String {
     let policy = args.policy.map(|policy| format!(" --policy {}", policy.word()));
     let packer = args.packer.map(|packer| format!(" --packer {}", packer.word()));
-    policy.into_iter().chain(packer).collect()
+    let named = |profile| Profile::ALL.iter().find(|(_, known)| *known == profile).map(|(name, _)| *name);
+    let profile = args.profile.and_then(named).map(|name| format!(" --profile {name}"));
+    policy.into_iter().chain(packer).chain(profile).collect()
 }
 
 /// Runs a seed; a panic of the manager is a finding like any other.
@@ -157,28 +181,60 @@ fn run_one(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
 }
 
 fn run_canaries(args: &Args) -> ExitCode {
-    let mut lost = 0;
+    match manager_bugs() {
+        Some(mark) => say!("{mark}"),
+        None => {
+            say!("this build has the driver's bugs alone; `cargo xtask canaries` has the manager's as well");
+        }
+    }
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    for (name, canary) in CANARIES {
-        let found =
-            (1..=CANARY_SEEDS).find(|seed| attempt(*seed, &options(args, Some(*canary)), None).is_err());
-        match found {
-            Some(seed) => say!("canary {name}: found by seed {seed}"),
-            None => {
-                say!("canary {name}: NOT found in {CANARY_SEEDS} seeds");
-                lost += 1;
-            }
-        }
+    let lost = find_each(args, CANARIES).into_iter().filter(|(name, found)| !tell(name, *found)).count();
+    for (name, found) in if args.elusive { find_each(args, ELUSIVE) } else { Vec::new() } {
+        tell(name, found);
     }
     std::panic::set_hook(quiet);
     say!("{} passed, {lost} failed", CANARIES.len() - lost);
     if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Says which seed found a bug, and whether one did.
+fn tell(name: &str, found: Option<u64>) -> bool {
+    match found {
+        Some(seed) => say!("canary {name}: found by seed {seed}"),
+        None => say!("canary {name}: not found in {CANARY_SEEDS} seeds"),
+    }
+    found.is_some()
+}
+
+/// For each bug the first seed that finds it; several bugs at the same time.
+fn find_each(args: &Args, bugs: &'static [(&'static str, Canary)]) -> Vec<(&'static str, Option<u64>)> {
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(vec![None; bugs.len()]);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs(args) {
+            scope.spawn(|| {
+                while let index = next.fetch_add(1, Ordering::Relaxed)
+                    && let Some((_, bug)) = bugs.get(index)
+                {
+                    let fails = |seed: &u64| attempt(*seed, &options(args, Some(*bug)), None).is_err();
+                    let seed = (1..=CANARY_SEEDS).find(fails);
+                    if let Ok(mut found) = found.lock() {
+                        found[index] = seed;
+                    }
+                }
+            });
+        }
+    });
+    let found = found.into_inner().unwrap_or_default();
+    bugs.iter().map(|(name, _)| *name).zip(found).collect()
+}
+
+fn jobs(args: &Args) -> usize {
+    args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
+}
+
 fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
-    let jobs =
-        args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1);
     let began = now();
     let until = args.minutes.map(|minutes| began + Duration::from_secs(60 * minutes));
     let last = if until.is_some() { u64::MAX } else { args.start.saturating_add(args.seeds) };
@@ -187,7 +243,7 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
     let totals = Mutex::new(Totals { coverage: Coverage::default(), seeds: 0, ops: 0, failures: Vec::new() });
     let bar = progress(args);
     std::thread::scope(|scope| {
-        for _ in 0..jobs {
+        for _ in 0..jobs(args) {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| now() < until) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);

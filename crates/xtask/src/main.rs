@@ -2,7 +2,8 @@
 //!
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
 //! `soak` lets the simulator look for failing seeds for as long as you like; `fuzz` feeds bytes to every decoder;
-//! `nbd-conformance` judges NBD servers; `vm` runs what needs another kernel.
+//! `canaries` shows that the simulator finds deliberate bugs; `nbd-conformance` judges NBD servers; `vm` runs what needs
+//! another kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
 //! an error and never a skipped check (clients of a newer Debian than this one, and the virtual machine, excepted: the
@@ -13,6 +14,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
+mod canaries;
 mod conformance;
 mod fuzz;
 mod newer;
@@ -57,6 +59,12 @@ enum Task {
     },
     /// Feed arbitrary and changed bytes to every decoder; a crash fails and its input is kept.
     Fuzz(fuzz::Args),
+    /// Build the simulator with deliberate bugs, and let it find each of them.
+    Canaries {
+        /// Instead of that: `fuzz --canary NAME ...`, or anything else that this build of `zcsim` is to do.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the
     /// table.
     NbdConformance(conformance::Args),
@@ -86,6 +94,7 @@ fn main() -> ExitCode {
         Task::Test(args) => steps::test(&args),
         Task::Bench { args } => steps::bench(&args),
         Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
+        Task::Canaries { args } => canaries::canaries(&args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
         Task::Vm(args) => vm::run(&args, true),

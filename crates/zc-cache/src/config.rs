@@ -233,8 +233,12 @@ impl VolumeConfig {
     }
 }
 
-/// Deliberate bugs, one per guarantee. Only in builds with the `canary` feature, only when asked for.
-#[cfg(feature = "canary")]
+/// Deliberate bugs, each switched on at run time: proof that the simulator can fail.
+///
+/// They exist only where the compiler is told `--cfg zc_canary`, which `cargo xtask canaries` does, in a target
+/// directory of its own. This is no Cargo feature: features are united over all packages that are built together, so
+/// one that the simulator enables would be in the daemon as well.
+#[cfg(zc_canary)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Canary {
     /// G1: a miss fill that a write overtook is inserted all the same.
@@ -243,16 +247,22 @@ pub enum Canary {
     OriginMeetings,
     /// G2: a write does not mark its region active.
     NoRegionMark,
-    /// G3: a stored extent that fails verification is served. (Carried out by the driver.)
-    TrustExtent,
     /// G4: an error of the cache device is passed on to the client.
     SurfaceCacheError,
     /// G5: a flush is answered before the data is durable.
     EarlyFlush,
-    /// G5: the intent log keeps what the journal has. (Carried out by the driver.)
-    RepeatIntents,
-    /// G5: a restart does not look for summaries. (Carried out by the driver.)
-    ForgetSummaries,
+    /// G5: a commit ends although a piece that it needs was written and not flushed.
+    IgnoreUnflushed,
+    /// G5: a summary is written although a piece before it was written and not flushed.
+    EarlySummary,
+    /// G5: a commit ends without a flush although its content lies in another unit.
+    IgnoreElsewhere,
+    /// G5: the slot of a chain of summaries may be used again before a journal block repeats them.
+    UnpinnedChain,
+    /// G2: requests do not wait until what a start decided is durable.
+    NoHold,
+    /// G1: a slot is used again while the index may hold entries of the same short generation.
+    NoSweepGate,
     /// G6: an epoch is destaged before the one it follows is on the origin.
     EpochOrder,
     /// G6: epochs are destaged together although a flush lies between them.
@@ -260,3 +270,7 @@ pub enum Canary {
     /// G7: content is shared on 16 equal bits of the fingerprint.
     ShortFingerprint,
 }
+
+/// In every program that has a cache manager with deliberate bugs, and in no other.
+#[cfg(zc_canary)]
+pub const CANARY_MARK: &str = "zcached: this build contains deliberate bugs";

@@ -155,7 +155,7 @@ pub(crate) struct Session {
 pub struct CacheManager {
     pub(crate) cfg: ManagerConfig,
     /// A deliberate bug, to prove that the tests can fail.
-    #[cfg(feature = "canary")]
+    #[cfg(zc_canary)]
     pub(crate) canary: Option<crate::config::Canary>,
     pub(crate) extent_bytes: u32,
     pub(crate) now_ms: u64,
@@ -324,12 +324,14 @@ impl CacheManager {
             out: Vec::new(),
             stats: Stats::default(),
             cfg: config,
-            #[cfg(feature = "canary")]
+            #[cfg(zc_canary)]
             canary: None,
         };
         for volume in volumes {
             manager.add_volume(volume);
         }
+        #[cfg(zc_canary)]
+        core::hint::black_box(crate::config::CANARY_MARK);
         if let Some(slot) = start.summaries_in {
             manager.keep_summaries(start.journal_next, slot);
         }
@@ -337,10 +339,11 @@ impl CacheManager {
     }
 
     /// Switches a deliberate bug on.
-    #[cfg(feature = "canary")]
+    #[cfg(zc_canary)]
     pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
         self.canary = canary;
         self.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
+        self.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
     }
 
     /// Handles one event; appends what is to be done to `actions`.

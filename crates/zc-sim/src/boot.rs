@@ -8,12 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::RngExt as _;
 use zc_cache::CacheManager;
-use zc_cache::config::Canary;
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
 use zc_core::{ErrorKind, JournalSeq, Mode, VolumeId};
 use zc_format::Record;
 
+use crate::canary::DriverBug;
 use crate::disk::Disk;
 use crate::oracle::Oracle;
 use crate::world::{PATIENCE, World};
@@ -23,6 +23,8 @@ use crate::write_back::Trouble;
 pub(crate) const START_IOS: u32 = 24;
 /// Turns after a start in which a crash finds it still at work.
 const HASTY_TURNS: u32 = 40;
+/// Turns after a flush in which a crash finds what it promised as it was then.
+const AIMED_TURNS: u32 = 6;
 
 /// Steps after which an operator kills a daemon whose origins are gone.
 const STOP_PATIENCE: u32 = 2_000;
@@ -174,16 +176,24 @@ impl World {
             }
         };
         self.serve(opened, &records);
-        let soon = self.hasty && self.rng.random_bool(0.25);
+        let soon = self.hasty && self.rng.random_bool(self.habits.crash_after_start);
         self.crash_in = soon.then(|| self.rng.random_range(0..HASTY_TURNS));
     }
 
-    /// The crash that follows a start, if it is its turn.
+    /// A flush has ended: what it promised is put to the test soon, before anything else makes it true.
+    pub(crate) fn aim_crash(&mut self) {
+        if self.crash_in.is_none() && self.happens(self.habits.crash_after_flush) {
+            self.coverage.note("crashes aimed behind a flush");
+            self.crash_in = Some(self.rng.random_range(0..AIMED_TURNS));
+        }
+    }
+
+    /// The crash that follows a start or a flush, if it is its turn.
     pub(crate) fn crashes_early(&mut self) -> bool {
         let due = self.crash_in == Some(0);
         self.crash_in = self.crash_in.and_then(|turns| turns.checked_sub(1));
         if due {
-            self.coverage.note("crashes soon after a start");
+            self.coverage.note("crashes soon after a start or a flush");
             if self.rng.random_bool(0.5) {
                 self.power_cut();
             } else {
@@ -273,14 +283,17 @@ impl World {
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes = served.map(|(volume, _)| volume.clone()).collect();
         let told = core::mem::take(&mut opened.start.unjournaled);
-        let records = if self.canary == Some(Canary::ForgetSummaries) {
+        let records = if self.has_bug(DriverBug::ForgetSummaries) {
             &records[..records.len() - told.len()]
         } else {
             opened.start.unjournaled = told;
             records
         };
         let mut manager = CacheManager::new(self.config.clone(), volumes, opened.start);
-        manager.set_canary(self.canary);
+        #[cfg(zc_canary)]
+        if let Some(crate::canary::Canary::Manager(bug)) = self.canary {
+            manager.set_canary(Some(bug));
+        }
         records.iter().for_each(|record| manager.replay(record));
         if by_intent {
             intents.iter().for_each(|record| manager.replay_intent(record));

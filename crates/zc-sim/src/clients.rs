@@ -87,6 +87,7 @@ impl World {
             ClientKind::Flush => {
                 oracle.flushed(client.start);
                 judge.flushed(client.start);
+                self.aim_crash();
             }
             ClientKind::Hint => {}
         }
@@ -137,6 +138,7 @@ impl World {
             _ => (SECTOR, SECTOR * self.rng.random_range(1..=(max / SECTOR).min(40))),
         };
         let hot = if self.rng.random_bool(0.6) { size / 3 } else { size };
+        let hot = self.habits.hot_bytes.map_or(hot, |most| hot.min(most));
         let offset = self.rng.random_range(0..hot) / align * align;
         (offset, len.min(size - offset))
     }
@@ -180,17 +182,18 @@ impl World {
     fn request(&mut self, volume: usize, offset: usize, len: usize) {
         self.next += 1;
         let buf = BufId(self.next);
-        match self.rng.random_range(0..100) {
+        let flushes = self.habits.flushes;
+        match self.rng.random_range(0..95 + flushes) {
             0..50 => {
                 self.bufs.insert(buf, vec![0xaa; len]);
                 self.submit(volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
             }
             50..86 => self.write(volume, offset, len, buf),
-            86..91 => self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
-            91..94 => self.clear(volume, offset, len, true),
-            94..97 => self.clear(volume, offset, len, false),
-            97 => self.submit(volume, offset, len, RequestKind::Prefetch, ClientKind::Hint),
-            _ => self.reconfigure(),
+            86..89 => self.clear(volume, offset, len, true),
+            89..92 => self.clear(volume, offset, len, false),
+            92 => self.submit(volume, offset, len, RequestKind::Prefetch, ClientKind::Hint),
+            93..95 => self.reconfigure(),
+            _ => self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
         }
     }
 
@@ -289,7 +292,7 @@ impl World {
 
     pub(crate) fn write(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
         self.fill(volume, offset, len, buf);
-        let fua = self.rng.random_bool(0.05);
+        let fua = self.rng.random_bool(self.habits.fua);
         self.submit(volume, offset, len, RequestKind::Write { buf, fua }, ClientKind::Write { fua });
     }
 
@@ -297,8 +300,10 @@ impl World {
     fn fill(&mut self, volume: usize, offset: usize, len: usize, buf: BufId) {
         let extent = self.geometry.extent_bytes as usize;
         let start = self.now + 1;
-        let shared = self.rng.random_bool(0.5);
+        let shared = self.rng.random_bool(self.habits.duplicates);
         let zero = self.rng.random_bool(0.05);
+        let turned = self.next.checked_div(self.habits.pool_turns).unwrap_or(0) % 1000;
+        let pool = 12 * turned as usize;
         let mut data = vec![0; len];
         for (index, sector) in data.chunks_mut(SECTOR).enumerate() {
             let at = offset + index * SECTOR;
@@ -307,7 +312,7 @@ impl World {
                 0
             } else if shared {
                 // Whole extents with one of 12 contents.
-                let pick = (at / extent * 7 + self.next as usize / 3) % 12;
+                let pick = (at / extent * 7 + self.next as usize / 3) % 12 + pool;
                 64 * (1 + pick as u64) + within
             } else {
                 self.next_content += 1;
@@ -317,6 +322,11 @@ impl World {
             self.oracles[volume].issue(at / SECTOR, id, start);
             self.judges[volume].issue(at / SECTOR, id, start);
         }
+        self.coverage.note(if zero || shared {
+            "writes of known contents"
+        } else {
+            "writes of new contents"
+        });
         self.bufs.insert(buf, data);
     }
 

@@ -4,11 +4,11 @@
 //! the faults are there, once for all zones.
 
 use rand::RngExt as _;
-use zc_cache::config::Canary;
 use zc_cache::seam::{Action, Event, ExtentRead, Source};
 use zc_core::{BufId, ErrorKind, OpId, WeuSlot, limits};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentError, ExtentHeader, WeuHeader};
 
+use crate::canary::DriverBug;
 use crate::disk::PAGE;
 use crate::world::{SECTOR, World};
 use crate::zone::Zone;
@@ -21,7 +21,7 @@ impl World {
         self.faults.dead.is_some_and(|(from, to)| (from..to).contains(&self.now))
     }
 
-    fn happens(&mut self, rate: f64) -> bool {
+    pub(crate) fn happens(&mut self, rate: f64) -> bool {
         rate > 0.0 && self.rng.random_bool(rate)
     }
 
@@ -250,7 +250,7 @@ impl World {
         let at = (part.expected.offset_bytes - start_bytes) as usize;
         let extent = match ExtentHeader::verify(&bytes[at..], &part.expected) {
             Ok(extent) => extent,
-            Err(_) if self.canary == Some(Canary::TrustExtent) => {
+            Err(_) if self.has_bug(DriverBug::TrustExtent) => {
                 self.put(part.dest, &vec![0x5a; part.dest.len_bytes as usize]);
                 return Ok(());
             }

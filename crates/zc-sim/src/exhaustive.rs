@@ -32,8 +32,10 @@ const SECOND_STEPS: u64 = 40;
 /// Which workload, and which share of its crashes.
 #[derive(Debug, Clone, Copy)]
 pub struct Exhaustive {
-    /// The volume writes back.
+    /// The volumes write back.
     pub write_back: bool,
+    /// How many volumes there are; they share content.
+    pub volumes: u16,
     /// Client requests.
     pub ops: u64,
     /// Crash points with this remainder are tried,
@@ -75,8 +77,15 @@ impl ExhaustiveReport {
 /// The first violation; its `seed` is the crash point.
 pub fn run_exhaustive(options: &Exhaustive) -> Result<ExhaustiveReport, Violation> {
     let rng = Pcg64Mcg::seed_from_u64(1);
-    let plain = Options { ops: options.ops, canary: None, replacement: None, packer: None, trace: None };
-    let mut world = World::build(1, rng, Setup::small(options.write_back), &plain);
+    let plain = Options {
+        ops: options.ops,
+        canary: None,
+        replacement: None,
+        packer: None,
+        profile: None,
+        trace: None,
+    };
+    let mut world = World::build(1, rng, Setup::small(options.write_back, options.volumes), &plain);
     let mut report = ExhaustiveReport::default();
     let (mut turn, mut point, mut written) = (0, 0, written_by(&world));
     while report.ops < options.ops {
@@ -120,18 +129,20 @@ fn act(world: &mut World) -> bool {
 }
 
 fn request(world: &mut World) {
-    let (offset, len) = world.span(0, 16 << 10);
+    let count = world.volumes.len();
+    let volume = if count > 1 { world.rng.random_range(0..count) } else { 0 };
+    let (offset, len) = world.span(volume, 16 << 10);
     world.next += 1;
     let buf = BufId(world.next);
     match world.rng.random_range(0..100) {
         0..25 => {
             world.bufs.insert(buf, vec![0xaa; len]);
-            world.submit(0, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
+            world.submit(volume, offset, len, RequestKind::Read { buf }, ClientKind::Read(buf));
         }
-        25..80 => world.write(0, offset, len, buf),
-        80..94 => world.submit(0, 0, 0, RequestKind::Flush, ClientKind::Flush),
-        94..97 => world.clear(0, offset, len, true),
-        _ => world.clear(0, offset, len, false),
+        25..80 => world.write(volume, offset, len, buf),
+        80..94 => world.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush),
+        94..97 => world.clear(volume, offset, len, true),
+        _ => world.clear(volume, offset, len, false),
     }
 }
 
@@ -264,9 +275,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_workloads_survive_the_crashes_of_their_first_requests() {
-        for write_back in [false, true] {
-            let options = Exhaustive { write_back, ops: 80, part: 0, parts: 1, point: None, trace: None };
+    fn all_workloads_survive_the_crashes_of_their_first_requests() {
+        for (write_back, volumes) in [(false, 1), (true, 1), (true, 2)] {
+            let options =
+                Exhaustive { write_back, volumes, ops: 80, part: 0, parts: 1, point: None, trace: None };
             let report = run_exhaustive(&options).unwrap();
             assert!(report.points > 20 && report.crashes > 2 * report.points, "{report:?}");
             assert_eq!(report, run_exhaustive(&options).unwrap(), "the same every time");

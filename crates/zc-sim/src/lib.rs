@@ -66,6 +66,7 @@
 )]
 
 mod boot;
+mod canary;
 mod clients;
 mod content;
 mod coverage;
@@ -75,6 +76,7 @@ mod epochs;
 mod exhaustive;
 mod oracle;
 mod origin;
+mod profile;
 mod promise;
 mod reduce;
 mod run;
@@ -84,8 +86,10 @@ mod world;
 mod write_back;
 mod zone;
 
+pub use canary::{CANARIES, Canary, DriverBug, ELUSIVE, manager_bugs};
 pub use coverage::{Coverage, REQUIRED};
 pub use exhaustive::{Exhaustive, ExhaustiveReport, run_exhaustive};
-pub use run::{CANARIES, Options, SeedReport, Violation, run_seed, run_turns};
+pub use profile::Profile;
+pub use run::{Options, SeedReport, Violation, run_seed, run_turns};
 pub use shrink::{Shrunk, Turns, TurnsError, shrink};
-pub use zc_cache::config::{Canary, Packer, Replacement};
+pub use zc_cache::config::{Packer, Replacement};

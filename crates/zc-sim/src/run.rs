@@ -4,26 +4,13 @@ use core::cell::Cell;
 use std::hash::{Hash as _, Hasher as _};
 
 use rand::RngExt as _;
-use zc_cache::config::{Canary, Packer, Replacement};
+use zc_cache::config::{Packer, Replacement};
 
+use crate::canary::Canary;
 use crate::coverage::Coverage;
+use crate::profile::Profile;
 use crate::shrink::Turns;
 use crate::world::World;
-
-/// The deliberate bugs, with the guarantee that each breaks.
-pub const CANARIES: &[(&str, Canary)] = &[
-    ("g1-stale-fill", Canary::StaleFill),
-    ("g1-origin-meetings", Canary::OriginMeetings),
-    ("g2-no-region-mark", Canary::NoRegionMark),
-    ("g3-trust-extent", Canary::TrustExtent),
-    ("g4-surface-cache-error", Canary::SurfaceCacheError),
-    ("g5-early-flush", Canary::EarlyFlush),
-    ("g5-repeat-intents", Canary::RepeatIntents),
-    ("g5-forget-summaries", Canary::ForgetSummaries),
-    ("g6-epoch-order", Canary::EpochOrder),
-    ("g6-forget-flushes", Canary::ForgetFlushes),
-    ("g7-short-fingerprint", Canary::ShortFingerprint),
-];
 
 /// How to run a seed.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +23,8 @@ pub struct Options {
     pub replacement: Option<Replacement>,
     /// Where extents go in a WEU; `None`: the seed decides.
     pub packer: Option<Packer>,
+    /// The kind of machine; `None`: the seed decides.
+    pub profile: Option<Profile>,
     /// Where every event and action goes, for people.
     pub trace: Option<fn(&str)>,
 }
@@ -140,6 +129,7 @@ fn turn(world: &mut World) -> bool {
             return true;
         }
         945..948 => world.stall(),
+        936..945 if world.habits.hangs.is_some() => world.stall(),
         948 if world.rng.random_bool(0.3) => world.clients_do_not_wait_for_weus(),
         950..985 => world.tick(),
         985..989 => world.decay(),
@@ -192,8 +182,10 @@ fn end(world: &mut World) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::canary::CANARIES;
 
-    const OPTIONS: Options = Options { ops: 400, canary: None, replacement: None, packer: None, trace: None };
+    const OPTIONS: Options =
+        Options { ops: 400, canary: None, replacement: None, packer: None, profile: None, trace: None };
 
     #[test]
     fn the_same_seed_gives_the_same_digest() {

@@ -9,6 +9,8 @@ use zc_cache::config::{
 use zc_core::{Ack, Codec, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
+use crate::profile::{Habits, Profile};
+
 /// Faults that a seed may have. Rates are shares of operations.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Faults {
@@ -85,10 +87,14 @@ pub(crate) struct Setup {
     pub(crate) syncing: bool,
     /// At times a volume grows.
     pub(crate) growing: bool,
+    /// What kind of machine it is.
+    pub(crate) profile: Profile,
+    /// What clients do, and when the machine is cut off.
+    pub(crate) habits: Habits,
 }
 
 impl Setup {
-    pub(crate) fn random(seed: u64, rng: &mut Pcg64Mcg) -> Self {
+    pub(crate) fn random(seed: u64, rng: &mut Pcg64Mcg, profile: Option<Profile>) -> Self {
         let geometry = geometry(rng);
         let kind = if rng.random_bool(0.25) { FingerprintKind::Sha1 } else { FingerprintKind::Blake3 };
         let config = config(rng, geometry, kind);
@@ -101,6 +107,8 @@ impl Setup {
             hasty: false,
             syncing: false,
             growing: matches!(seed % 8, 1 | 6),
+            profile: Profile::Plain,
+            habits: Habits::default(),
         };
         // Not drawn: the other seeds are to stay what they were, and those that found something.
         setup.syncing = matches!(seed % 16, 4 | 10);
@@ -114,12 +122,13 @@ impl Setup {
         setup.write_back(seed);
         setup.replacement(seed);
         setup.packer(seed);
+        setup.profile(profile.unwrap_or_else(|| Profile::of(seed)), seed);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
         setup
     }
 
-    /// The small machine of the exhaustive mode: one volume, no faults but crashes.
-    pub(crate) fn small(write_back: bool) -> Self {
+    /// The small machine of the exhaustive mode: one volume or two, no faults but crashes.
+    pub(crate) fn small(write_back: bool, count: u16) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(u64::from(write_back));
         let geometry = Geometry::plan(&PlanOptions {
             device_bytes: (640 << 10) + 8 * (32 << 10),
@@ -138,18 +147,18 @@ impl Setup {
             destage_writes: 4,
             destage_bytes_per_s: 0,
         };
-        let mut volumes = volumes(&mut rng);
-        volumes.truncate(1);
-        volumes[0] = VolumeConfig {
-            size_bytes: 128 << 10,
+        let mut first = volumes(&mut rng).remove(0);
+        first = VolumeConfig {
+            size_bytes: (128 << 10) / u64::from(count),
             mode: if write_back { Mode::WriteBack } else { Mode::WriteThrough },
             admission: Admission::Always,
             dedup: true,
             codec: Codec::Lz4,
             recipes: false,
             write_back: WriteBackConfig { max_dirty_age_ms: 2000, ..WriteBackConfig::default() },
-            ..volumes[0].clone()
+            ..first
         };
+        let volumes = (0..count).map(|id| VolumeConfig { id: VolumeId(id), ..first.clone() }).collect();
         Self {
             config,
             volumes,
@@ -158,6 +167,8 @@ impl Setup {
             hasty: false,
             syncing: false,
             growing: false,
+            profile: Profile::Plain,
+            habits: Habits::default(),
         }
     }
 }

@@ -150,7 +150,7 @@ fn leave_out(mut list: Vec<u64>, trials_max: u32, fails: impl Fn(&[u64]) -> bool
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Canary;
+    use crate::canary::CANARIES;
 
     #[test]
     fn what_is_not_needed_is_left_out() {
@@ -175,9 +175,10 @@ mod tests {
     fn a_failing_run_becomes_short_and_still_fails() {
         let options = Options {
             ops: 500,
-            canary: Some(Canary::TrustExtent),
+            canary: Some(CANARIES[0].1),
             replacement: None,
             packer: None,
+            profile: None,
             trace: None,
         };
         let seed = (1..50).find(|seed| crate::run_seed(*seed, &options).is_err()).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_cache::CacheManager;
-use zc_cache::config::{Canary, ManagerConfig, VolumeConfig};
+use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
 use zc_core::{BufId, BufSlice, Destage, SECTOR_BYTES, usize_from_u32};
@@ -13,12 +13,14 @@ use zc_format::{Geometry, Record};
 use zc_reduce::Reducer;
 
 use crate::boot::{Files, Raw};
+use crate::canary::{Canary, DriverBug};
 use crate::clients::Client;
 use crate::content;
 use crate::coverage::Coverage;
 use crate::disk::{Disk, PAGE};
 use crate::epochs::OriginJudge;
 use crate::oracle::Oracle;
+use crate::profile::Habits;
 use crate::promise::Promise;
 use crate::run::Options;
 use crate::setup::{Faults, Setup};
@@ -76,6 +78,7 @@ pub(crate) struct World {
     pub(crate) syncing: bool,
     /// At times a volume grows.
     pub(crate) growing: bool,
+    pub(crate) habits: Habits,
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
@@ -101,7 +104,7 @@ fn judge(volume: &VolumeConfig) -> OriginJudge {
 impl World {
     pub(crate) fn new(seed: u64, options: &Options) -> Self {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
-        let mut setup = Setup::random(seed, &mut rng);
+        let mut setup = Setup::random(seed, &mut rng, options.profile);
         if let Some(replacement) = options.replacement {
             setup.config.replacement = replacement;
         }
@@ -113,7 +116,7 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let Setup { config, volumes, faults, write_back, hasty, syncing, growing } = setup;
+        let Setup { config, volumes, faults, write_back, hasty, syncing, growing, profile, habits } = setup;
         let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
@@ -137,6 +140,7 @@ impl World {
             hasty,
             syncing,
             growing,
+            habits,
             crash_in: None,
             volumes,
             pending: Vec::new(),
@@ -161,6 +165,7 @@ impl World {
             snapshots: Vec::new(),
             replays: Vec::new(),
         };
+        world.coverage.note(profile.note());
         world.format();
         world.start();
         world
@@ -217,6 +222,11 @@ impl World {
         }
     }
 
+    /// Whether the driver has this deliberate bug.
+    pub(crate) fn has_bug(&self, bug: DriverBug) -> bool {
+        self.canary == Some(Canary::Driver(bug))
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.clients.len()
     }
@@ -265,7 +275,7 @@ impl World {
                     summary.encode_into(&place, &mut buf[at..at + PAGE]);
                 }
                 Action::Intent { record } => self.intent(record),
-                Action::IntentTrim { .. } if self.canary == Some(Canary::RepeatIntents) => {}
+                Action::IntentTrim { .. } if self.has_bug(DriverBug::RepeatIntents) => {}
                 Action::IntentTrim { records } => self.files.trim_intents(records),
                 Action::IntentReady => self.files.intents_ready(),
                 Action::Note(note) => self.noted(&note),
@@ -348,14 +358,19 @@ impl World {
 
     fn is_stalled(&self, index: usize) -> bool {
         let Some((zone, until)) = self.stalled else { return false };
-        self.now < until && Zone::of(&self.pending[index].0) == zone
+        let of = Zone::of(&self.pending[index].0);
+        // Where pieces hang, flushes do for a while behind them: what was written is there, and not durable.
+        let behind = zone == Zone::DirtyWrite && self.habits.hangs == Some(zone) && of == Zone::Flush;
+        (self.now < until && of == zone) || (behind && (until..until.saturating_add(60)).contains(&self.now))
     }
 
     /// A zone becomes slow for a while.
     pub(crate) fn stall(&mut self) {
         if self.faults.slow {
-            let zone = zone::SLOW[self.rng.random_range(0..zone::SLOW.len())];
-            self.stalled = Some((zone, self.now + self.rng.random_range(50..600)));
+            let any = zone::SLOW[self.rng.random_range(0..zone::SLOW.len())];
+            let zone = self.habits.hangs.filter(|_| self.rng.random_bool(0.6)).unwrap_or(any);
+            let longest = if self.habits.hangs.is_some() { 200 } else { 600 };
+            self.stalled = Some((zone, self.now + self.rng.random_range(50..longest)));
             self.coverage.note(zone.stalled());
         }
     }

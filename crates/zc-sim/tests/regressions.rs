@@ -3,7 +3,7 @@
 //! A seed is a schedule: a change of the simulator or of what the manager does gives it another, and it becomes one
 //! seed among many. Where a fault can be told in a few steps, a test of the manager holds it as well.
 
-use zc_sim::{Options, Packer, Replacement, run_seed};
+use zc_sim::{Options, Packer, Profile, Replacement, run_seed};
 
 /// Requests of each run.
 const OPS: u64 = 2_000;
@@ -15,6 +15,7 @@ fn is_clean(seeds: &[u64]) {
             canary: None,
             replacement: Some(Replacement::Lru),
             packer: Some(Packer::Append),
+            profile: Some(Profile::Plain),
             trace: None,
         };
         let report = run_seed(*seed, &options);

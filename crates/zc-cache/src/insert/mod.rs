@@ -253,7 +253,7 @@ impl CacheManager {
 
     /// The content's place in a slot whose header is at hand.
     pub(crate) fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         if self.canary == Some(crate::config::Canary::ShortFingerprint) {
             return self.headers.find_short(slot, print);
         }

@@ -247,7 +247,7 @@ impl CacheManager {
     /// Whether nothing was written to the extent since it was asked for; counts it if something was.
     fn still_holds(&mut self, guard: &Guard) -> bool {
         let holds = self.tracks.holds(guard);
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
         self.stats.insert_stale += u64::from(!holds);
         holds

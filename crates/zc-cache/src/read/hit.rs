@@ -222,7 +222,7 @@ impl CacheManager {
                         self.dirty_read_failed(&part);
                         continue;
                     }
-                    #[cfg(feature = "canary")]
+                    #[cfg(zc_canary)]
                     if self.canary == Some(crate::config::Canary::SurfaceCacheError) {
                         part.waiters.iter().for_each(|waiter| self.read_part_done(waiter.read, Err(error)));
                         continue;

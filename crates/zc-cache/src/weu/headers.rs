@@ -123,7 +123,7 @@ impl HeaderCache {
         })
     }
 
-    #[cfg(feature = "canary")]
+    #[cfg(zc_canary)]
     /// The canary's careless lookup: two bytes of the fingerprint.
     pub(crate) fn find_short(&self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
         let header = self.headers.get(&slot)?;

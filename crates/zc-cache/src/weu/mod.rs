@@ -78,7 +78,7 @@ impl CacheManager {
         let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
         let key = guard.key;
         let holds = self.tracks.holds(&guard);
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
         if self.health != Health::Good {
             self.stats.insert_dropped += 1;

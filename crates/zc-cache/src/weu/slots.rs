@@ -62,6 +62,9 @@ pub(crate) struct SlotTable {
     generation_mask: u32,
     /// Index sweep passes that have ended.
     pass: u64,
+    /// A deliberate bug: slots are used again whatever the sweep has seen.
+    #[cfg(zc_canary)]
+    pub(crate) careless: bool,
 }
 
 impl SlotTable {
@@ -88,6 +91,8 @@ impl SlotTable {
             leaving: 0,
             generation_mask: (1 << generation_bits) - 1,
             pass: 0,
+            #[cfg(zc_canary)]
+            careless: false,
         }
     }
 
@@ -181,6 +186,10 @@ impl SlotTable {
     /// Whether a slot may be reused without its short generation meeting entries of an earlier round: those that an
     /// index sweep has not removed for certain are the ones of this pass and the one before.
     pub(crate) fn may_reuse(&mut self, slot: WeuSlot) -> bool {
+        #[cfg(zc_canary)]
+        if self.careless {
+            return true;
+        }
         let mask = self.generation_mask;
         let entry = self.normalised(slot);
         entry.reuses_now + entry.reuses_before < mask

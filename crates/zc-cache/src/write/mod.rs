@@ -220,7 +220,7 @@ impl CacheManager {
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let tracked = self.health == Health::Good;
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         let tracked = tracked && self.canary != Some(crate::config::Canary::NoRegionMark);
         let volume = op.volume;
         if tracked && !self.regions.write_begins(volume, regions.clone(), self.now_ms) {

@@ -118,7 +118,7 @@ pub(crate) struct OriginOrder {
     /// Those held: volume, first byte, whether it writes.
     held: Map<u64, (VolumeId, u64, bool)>,
     /// Nothing waits: a deliberate bug.
-    #[cfg(feature = "canary")]
+    #[cfg(zc_canary)]
     pub(crate) lets_meet: bool,
     /// Ended in this event: who waited for them goes off at its end.
     ended: Vec<u64>,
@@ -127,7 +127,7 @@ pub(crate) struct OriginOrder {
 impl OriginOrder {
     /// Whether a read of these bytes has to wait.
     pub(crate) fn read_waits(&self, volume: VolumeId, bytes: &Range<u64>) -> bool {
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         if self.lets_meet {
             return false;
         }
@@ -138,7 +138,7 @@ impl OriginOrder {
     pub(crate) fn begin(&mut self, id: u64, volume: VolumeId, bytes: Range<u64>, turn: Turn) -> bool {
         let accesses = self.volumes.entry(volume).or_default();
         let writes = turn.writes();
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         if self.lets_meet {
             accesses.hold(id, &bytes, writes);
             self.held.insert(id, (volume, bytes.start, writes));
@@ -157,7 +157,7 @@ impl OriginOrder {
     pub(crate) fn join(&mut self, id: u64, volume: VolumeId, bytes: &Range<u64>) {
         let accesses = self.volumes.entry(volume).or_default();
         let is_met = accesses.writes.overlap(bytes);
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         let is_met = is_met && !self.lets_meet;
         assert!(!is_met, "a read of {bytes:?} joins past a write");
         accesses.hold(id, bytes, false);

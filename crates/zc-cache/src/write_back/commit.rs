@@ -104,7 +104,7 @@ impl CacheManager {
             return;
         }
         let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         let ended =
             if self.canary == Some(crate::config::Canary::ForgetFlushes) { Ended::ByItself } else { ended };
         let epoch = dirty.data.close(ended);
@@ -120,7 +120,7 @@ impl CacheManager {
             block: None,
         });
         self.stats.epochs_closed += 1;
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         if self.canary == Some(crate::config::Canary::EarlyFlush) {
             self.answer_commit(volume, Ok(()));
         }
@@ -198,6 +198,8 @@ impl CacheManager {
             return;
         };
         let unflushed = self.wb.unflushed.first().is_some_and(|part| *part < commit.parts_before);
+        #[cfg(zc_canary)]
+        let unflushed = unflushed && self.canary != Some(crate::config::Canary::IgnoreUnflushed);
         if self.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
             self.stats.epochs_committed_by_fua += 1;
             self.end_commit(volume);
@@ -215,6 +217,8 @@ impl CacheManager {
         let open = self.wb.unit.as_ref().map(|unit| unit.slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
+        #[cfg(zc_canary)]
+        let elsewhere = elsewhere && self.canary != Some(crate::config::Canary::IgnoreElsewhere);
         let durably = awaited && !elsewhere;
         if durably && self.commit_in_summary(volume, epoch, &records) {
             return;

@@ -193,7 +193,7 @@ impl CacheManager {
     fn run_to_destage(&self, volume: VolumeId) -> Option<RangeInclusive<u64>> {
         let dirty = self.wb.volumes.get(&volume)?;
         let entry = self.volumes.get(&volume)?;
-        #[cfg(feature = "canary")]
+        #[cfg(zc_canary)]
         if self.canary == Some(crate::config::Canary::EpochOrder) {
             use crate::write_back::dirty::{Epoch, EpochState};
             let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;

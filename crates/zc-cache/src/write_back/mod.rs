@@ -295,6 +295,8 @@ impl CacheManager {
     pub(crate) fn hold(&mut self, request: &Request) -> bool {
         let undecided = self.wb.held_until.is_some();
         let dirty = self.wb.volumes.get(&request.volume);
+        #[cfg(zc_canary)]
+        let undecided = undecided && self.canary != Some(crate::config::Canary::NoHold);
         let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
         if held {
             self.wb.held.push_back(request.clone());

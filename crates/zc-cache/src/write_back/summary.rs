@@ -96,7 +96,10 @@ impl CacheManager {
         let unit = self.wb.unit.as_ref()?;
         let continues = unit.growing() == GrowingUnit { page: chain.next_page, ..chain.unit };
         // What the commit needs besides its piece is durable.
-        let written = self.wb.parts.is_empty() && self.wb.unflushed.is_empty() && self.journal.is_settled();
+        let flushed = self.wb.unflushed.is_empty();
+        #[cfg(zc_canary)]
+        let flushed = flushed || self.canary == Some(crate::config::Canary::EarlySummary);
+        let written = self.wb.parts.is_empty() && flushed && self.journal.is_settled();
         // The next summary vouches for every other commit that this one would carry.
         let alone = written && !self.commits_in_line();
         let in_line = self.journal.pending_len() + records;
@@ -139,6 +142,8 @@ impl CacheManager {
     pub(crate) fn summary_written(&mut self, part: u64) {
         let Some(write) = self.wb.summary.take_if(|write| write.part == part) else { return };
         let first = self.wb.chain.as_ref().filter(|chain| chain.told == 0).map(|chain| chain.unit.slot);
+        #[cfg(zc_canary)]
+        let first = first.filter(|_| self.canary != Some(crate::config::Canary::UnpinnedChain));
         if let Some(slot) = first {
             self.keep_summaries(self.journal.next(), slot);
         }

@@ -1,0 +1,97 @@
+//! Deliberate bugs: a build of the simulator that has them, and proof that what ships has none.
+//!
+//! Job: `cargo xtask canaries` builds `zcsim` with `--cfg zc_canary` in a target directory of its own, and has it find
+//! every bug. The step `shipped` builds the programs that users install, as users do, and looks for the mark that every
+//! cache manager with such bugs carries.
+//!
+//! Invariants: no other build of this tool sets that `cfg`; the mark is looked for in the simulator too, where it must
+//! be, so that the search itself is known to work.
+
+use crate::run::{build_dir, cargo, run, workspace};
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What turns the bugs on.
+const CFG: &str = "--cfg zc_canary";
+/// As in `zc_cache::config::CANARY_MARK`.
+const MARK: &[u8] = b"this build contains deliberate bugs";
+/// What users install.
+const SHIPPED: [&str; 2] = ["zcached", "zcctl"];
+
+/// `cargo xtask canaries`.
+///
+/// # Errors
+/// The simulator cannot be built, or missed a bug.
+pub(crate) fn canaries(args: &[String]) -> anyhow::Result<()> {
+    run(with_bugs("build")?.args(["--package", "zcsim"]))?;
+    let simulator = canary_dir()?.join("debug/zcsim");
+    if !has_mark(&simulator)? {
+        bail!("{} has no deliberate bugs: the flag `{CFG}` did not reach the compiler", simulator.display());
+    }
+    let mut command = Command::new(simulator);
+    if args.is_empty() { run(command.args(["fuzz", "--canaries"])) } else { run(command.args(args)) }
+}
+
+/// The programs that users install, built alone: nothing that another package asks for may be in them.
+///
+/// # Errors
+/// They cannot be built, or contain a deliberate bug.
+pub(crate) fn check_shipped() -> anyhow::Result<()> {
+    let packages = SHIPPED.iter().flat_map(|name| ["--package", name]);
+    run(cargo().args(["build", "--locked"]).args(packages))?;
+    for name in SHIPPED {
+        let program = build_dir()?.join("debug").join(name);
+        if has_mark(&program)? {
+            bail!("{} contains deliberate bugs; is `{CFG}` in RUSTFLAGS?", program.display());
+        }
+        let features = features_of(name)?;
+        if let Some(line) = features.lines().find(|line| line.contains("canary")) {
+            bail!("{name} is built with a feature that is a deliberate bug: {line}");
+        }
+    }
+    Ok(())
+}
+
+fn features_of(package: &str) -> anyhow::Result<String> {
+    let mut command = cargo();
+    command.args(["tree", "--locked", "--edges", "features,normal", "--package", package]);
+    let output = command.current_dir(workspace()).output().context("cannot start `cargo tree`")?;
+    if !output.status.success() {
+        bail!("`cargo tree` failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn canary_dir() -> anyhow::Result<PathBuf> {
+    Ok(build_dir()?.join("canary"))
+}
+
+/// Cargo, with the bugs and with a target directory that no other build uses.
+fn with_bugs(verb: &str) -> anyhow::Result<Command> {
+    let mut flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+    if !flags.is_empty() {
+        flags.push(' ');
+    }
+    flags.push_str(CFG);
+    let mut command = cargo();
+    command.arg(verb).args(["--locked", "--quiet", "--target-dir"]).arg(canary_dir()?);
+    command.env("RUSTFLAGS", flags).env_remove("CARGO_ENCODED_RUSTFLAGS");
+    Ok(command)
+}
+
+fn has_mark(program: &Path) -> anyhow::Result<bool> {
+    let bytes = std::fs::read(program).with_context(|| format!("cannot read {}", program.display()))?;
+    Ok(bytes.windows(MARK.len()).any(|window| window == MARK))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mark_is_that_of_the_cache_manager() {
+        let source = std::fs::read_to_string(workspace().join("crates/zc-cache/src/config.rs")).unwrap();
+        assert!(source.contains(std::str::from_utf8(MARK).unwrap()));
+    }
+}

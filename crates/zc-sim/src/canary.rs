@@ -1,0 +1,78 @@
+//! Deliberate bugs: proof that the judges of the simulator would notice.
+//!
+//! Job: name each bug, and say who carries it out. Some are the driver's, and need nothing of the manager: any build of
+//! the simulator has them. The others are in the manager, in builds with `--cfg zc_canary` alone (`cargo xtask
+//! canaries`), so that what ships has none.
+
+#[cfg(zc_canary)]
+use zc_cache::config::Canary as Bug;
+
+/// A deliberate bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Canary {
+    /// Of the driver.
+    Driver(DriverBug),
+    /// Of the manager.
+    #[cfg(zc_canary)]
+    Manager(Bug),
+}
+
+/// A deliberate bug of the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DriverBug {
+    /// G3: a stored extent that fails verification is served.
+    TrustExtent,
+    /// G5: the intent log keeps what the journal has.
+    RepeatIntents,
+    /// G5: a restart does not look for summaries.
+    ForgetSummaries,
+}
+
+/// The deliberate bugs of this build, with the guarantee that each breaks.
+pub const CANARIES: &[(&str, Canary)] = &[
+    ("g3-trust-extent", Canary::Driver(DriverBug::TrustExtent)),
+    ("g5-repeat-intents", Canary::Driver(DriverBug::RepeatIntents)),
+    ("g5-forget-summaries", Canary::Driver(DriverBug::ForgetSummaries)),
+    #[cfg(zc_canary)]
+    ("g1-stale-fill", Canary::Manager(Bug::StaleFill)),
+    #[cfg(zc_canary)]
+    ("g1-origin-meetings", Canary::Manager(Bug::OriginMeetings)),
+    #[cfg(zc_canary)]
+    ("g2-no-region-mark", Canary::Manager(Bug::NoRegionMark)),
+    #[cfg(zc_canary)]
+    ("g4-surface-cache-error", Canary::Manager(Bug::SurfaceCacheError)),
+    #[cfg(zc_canary)]
+    ("g5-early-flush", Canary::Manager(Bug::EarlyFlush)),
+    #[cfg(zc_canary)]
+    ("g5-ignore-unflushed", Canary::Manager(Bug::IgnoreUnflushed)),
+    #[cfg(zc_canary)]
+    ("g6-epoch-order", Canary::Manager(Bug::EpochOrder)),
+    #[cfg(zc_canary)]
+    ("g6-forget-flushes", Canary::Manager(Bug::ForgetFlushes)),
+    #[cfg(zc_canary)]
+    ("g7-short-fingerprint", Canary::Manager(Bug::ShortFingerprint)),
+];
+
+/// Deliberate bugs of this build that a thousand seeds do not find, or not always. `CONSISTENCY.md` says what they would
+/// take. A run reports them and does not fail.
+pub const ELUSIVE: &[(&str, Canary)] = &[
+    #[cfg(zc_canary)]
+    ("g2-no-hold", Canary::Manager(Bug::NoHold)),
+    #[cfg(zc_canary)]
+    ("g1-no-sweep-gate", Canary::Manager(Bug::NoSweepGate)),
+    #[cfg(zc_canary)]
+    ("g5-ignore-elsewhere", Canary::Manager(Bug::IgnoreElsewhere)),
+    #[cfg(zc_canary)]
+    ("g5-early-summary", Canary::Manager(Bug::EarlySummary)),
+    #[cfg(zc_canary)]
+    ("g5-unpinned-chain", Canary::Manager(Bug::UnpinnedChain)),
+];
+
+/// Whether this build has the manager's deliberate bugs too, and the mark that says so.
+#[must_use]
+pub fn manager_bugs() -> Option<&'static str> {
+    #[cfg(zc_canary)]
+    return Some(zc_cache::config::CANARY_MARK);
+    #[cfg(not(zc_canary))]
+    None
+}

@@ -1,0 +1,205 @@
+//! Profiles: what kind of machine a seed is.
+//!
+//! Job: most faults need several unlikely things together. Drawn one by one from wide ranges they hardly ever meet, so
+//! each seed draws a profile first, which narrows some ranges to where one kind of fault lives (swarm testing). The
+//! plain profile narrows nothing.
+
+use rand::RngExt as _;
+use rand::SeedableRng as _;
+use rand_pcg::Pcg64Mcg;
+use zc_cache::config::{DirtyConfig, Replacement};
+use zc_core::{Ack, Mode, VolumeId};
+use zc_format::{Geometry, PlanOptions};
+
+use crate::setup::{Faults, Setup};
+use crate::zone::Zone;
+
+/// Kinds of machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Anything.
+    Plain,
+    /// Two to four volumes write back, share content, and flush often; crashes follow flushes; pieces and flushes of
+    /// the device hang.
+    Shared,
+    /// Generations of two bits, and dirty data that stays: the few slots that are left are used again and again, and
+    /// old index entries look like new ones.
+    Tiny,
+    /// Starts are cut off and followed by crashes, and clients write at once.
+    Restarts,
+}
+
+/// What clients do, and when the machine is cut off.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Habits {
+    /// Of 100 requests, how many are flushes.
+    pub(crate) flushes: u32,
+    /// Of the writes, the share of those with contents of the pool.
+    pub(crate) duplicates: f64,
+    /// Of the writes, the share of those that are durable when they end.
+    pub(crate) fua: f64,
+    /// Of the flushes that end, the share of those that a crash follows within a few turns.
+    pub(crate) crash_after_flush: f64,
+    /// What hangs most often, and then for a short time; after it, at times, flushes of the cache device do.
+    pub(crate) hangs: Option<Zone>,
+    /// After so many numbers the pool of contents is another one; 0: never.
+    pub(crate) pool_turns: u64,
+    /// A volume serves mostly the first so many of its bytes.
+    pub(crate) hot_bytes: Option<usize>,
+    /// A start is followed by a crash this often.
+    pub(crate) crash_after_start: f64,
+}
+
+impl Default for Habits {
+    fn default() -> Self {
+        Self {
+            flushes: 5,
+            duplicates: 0.4,
+            fua: 0.05,
+            crash_after_flush: 0.0,
+            hangs: None,
+            pool_turns: 0,
+            hot_bytes: None,
+            crash_after_start: 0.25,
+        }
+    }
+}
+
+impl Profile {
+    /// All profiles, with their names.
+    pub const ALL: [(&'static str, Self); 4] = [
+        ("plain", Self::Plain),
+        ("shared", Self::Shared),
+        ("tiny", Self::Tiny),
+        ("restarts", Self::Restarts),
+    ];
+
+    /// What a seed draws: half of the seeds are plain.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        match Pcg64Mcg::seed_from_u64(seed ^ 0x5057).random_range(0..16) {
+            0..8 => Self::Plain,
+            8..12 => Self::Shared,
+            12..14 => Self::Tiny,
+            _ => Self::Restarts,
+        }
+    }
+
+    pub(crate) fn note(self) -> &'static str {
+        match self {
+            Self::Plain => "profile plain",
+            Self::Shared => "profile shared",
+            Self::Tiny => "profile tiny",
+            Self::Restarts => "profile restarts",
+        }
+    }
+}
+
+impl Setup {
+    /// Narrows what was drawn. Chance is drawn apart, so that plain seeds are what they were.
+    pub(crate) fn profile(&mut self, profile: Profile, seed: u64) {
+        self.profile = profile;
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5052_4f46);
+        match profile {
+            Profile::Plain => {}
+            Profile::Shared => self.shared(&mut rng),
+            Profile::Tiny => self.tiny(&mut rng),
+            Profile::Restarts => self.restarts(&mut rng),
+        }
+    }
+
+    fn shared(&mut self, rng: &mut Pcg64Mcg) {
+        self.volumes_in_write_back(rng, 2..=4);
+        for volume in &mut self.volumes {
+            volume.dedup = true;
+            volume.write_back.ack = if rng.random_bool(0.5) { Ack::Durable } else { Ack::Volatile };
+            volume.write_back.max_dirty_age_ms = rng.random_range(5..400);
+        }
+        if rng.random_bool(0.5) {
+            // What it writes is clean, and the others share it before any flush.
+            self.volumes[0].mode = Mode::WriteThrough;
+        }
+        self.honest(rng);
+        self.faults.slow = true;
+        self.config.fingerprint_index_entries = 300;
+        self.habits = Habits {
+            flushes: rng.random_range(30..=45),
+            duplicates: [0.2, 0.4, 0.6][rng.random_range(0..3)],
+            fua: 0.2,
+            crash_after_flush: 0.05,
+            hangs: Some([Zone::DirtyWrite, Zone::Flush, Zone::SlotWrite][rng.random_range(0..3)]),
+            hot_bytes: Some(64 << 10),
+            pool_turns: 300,
+            ..self.habits
+        };
+    }
+
+    fn tiny(&mut self, rng: &mut Pcg64Mcg) {
+        self.volumes_in_write_back(rng, 2..=3);
+        self.volumes[0].mode = Mode::WriteThrough;
+        self.volumes[0].dedup = true;
+        self.honest(rng);
+        // A sweep of the index lasts for a fourth of the slots: it is long where most slots are pinned by dirty data.
+        let weu_bytes = 32 << 10;
+        let slots = rng.random_range(16..=40_u64);
+        self.config.geometry = Geometry::plan(&PlanOptions {
+            device_bytes: (700 << 10) + slots * u64::from(weu_bytes),
+            weu_bytes,
+            extent_bytes: 4096,
+            align_bytes: 0,
+            journal_blocks: Some(rng.random_range(6..=10)),
+        })
+        .expect("a layout");
+        self.config.generation_bits = 2;
+        self.config.replacement =
+            if rng.random_bool(0.5) { Replacement::S3Fifo } else { self.config.replacement };
+        self.config.file_index_entries = 1000;
+        self.config.fingerprint_index_entries = 600;
+        self.config.read_buffer_bytes = 0;
+        self.config.dirty =
+            DirtyConfig { high_percent: 90, low_percent: 88, idle_ms: 2000, ..self.config.dirty };
+        for volume in &mut self.volumes[1..] {
+            volume.write_back.max_dirty_age_ms = 60_000;
+            volume.codec = zc_core::Codec::Raw;
+        }
+        self.habits = Habits { flushes: 2, duplicates: 0.3, pool_turns: 200, ..self.habits };
+    }
+
+    fn restarts(&mut self, rng: &mut Pcg64Mcg) {
+        self.volumes_in_write_back(rng, 1..=3);
+        self.honest(rng);
+        self.hasty = true;
+        self.faults.slow = true;
+        self.habits = Habits {
+            flushes: 15,
+            crash_after_flush: 0.02,
+            crash_after_start: 0.75,
+            hangs: Some(if rng.random_bool(0.7) { Zone::Journal } else { Zone::Flush }),
+            hot_bytes: Some(64 << 10),
+            ..self.habits
+        };
+    }
+
+    /// All volumes write back, and there are so many of them.
+    fn volumes_in_write_back(&mut self, rng: &mut Pcg64Mcg, count: core::ops::RangeInclusive<u16>) {
+        let first = self.volumes[0].clone();
+        let count = rng.random_range(count);
+        self.volumes = (0..count)
+            .map(|id| {
+                let mut volume = first.clone();
+                volume.id = VolumeId(id);
+                volume.size_bytes = rng.random_range(16..=48_u64) * 8192;
+                crate::setup::reconfigure(rng, &mut volume);
+                crate::setup::reconfigure_write_back(rng, &mut volume);
+                volume.mode = Mode::WriteBack;
+                volume
+            })
+            .collect();
+        self.write_back = true;
+    }
+
+    /// The devices do what they say, but for being slow.
+    fn honest(&mut self, rng: &mut Pcg64Mcg) {
+        self.faults = Faults { slow: rng.random_bool(0.5), ..Faults::default() };
+    }
+}
