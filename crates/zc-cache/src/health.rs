@@ -4,14 +4,25 @@
 //! An error of a metadata write or of a flush, or several errors in a row of WEU writes or extent reads, put the
 //! cache out of order: from then on requests go to the origin. Before a write may go there unmarked, the distrust of
 //! what the device holds is recorded outside it ([`Action::Distrust`]).
+//!
+//! # The record
+//! Until it is durable the cache stays *failing*: a restart would believe what the device holds outside marked regions.
+//! Writes into regions whose marks are durable go on; the intent log, on which a restart after a kill relies instead of
+//! the marks, hears of what they void. Other writes wait. A record that fails is tried again at a bounded rate. Writes
+//! that have waited [`RECORD_PATIENCE_MS`] in vain fail: cache device and state directory are both broken then, and
+//! neither a stale byte nor an endless wait is a way out.
 
-use zc_core::ErrorKind;
+use zc_core::{ErrorKind, VolumeId};
 
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Note, Purpose};
 
 /// Errors in a row that put the cache out of order.
 const ERRORS_IN_ROW_MAX: u32 = 8;
+/// Time between the end of an attempt to record a distrust and the next attempt.
+const RECORD_RETRY_MS: u64 = 1000;
+/// Time after the failure of the device until writes that need the record fail instead of waiting for it.
+const RECORD_PATIENCE_MS: u64 = 30_000;
 
 /// State of the cache device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +32,19 @@ pub(crate) enum Health {
     Failing,
     /// Out of order; everything goes to the origin.
     Failed,
+}
+
+/// The records of distrust that are not durable yet.
+#[derive(Debug, Default)]
+pub(crate) struct Distrusts {
+    /// When the device failed.
+    since_ms: u64,
+    /// Records to try again: of volumes, or of all of them.
+    owed: Vec<Option<VolumeId>>,
+    /// Not before.
+    retry_at_ms: u64,
+    /// Writes that need the record of all volumes do not wait for it any more.
+    impatient: bool,
 }
 
 /// Errors in a row.
@@ -46,8 +70,60 @@ impl CacheManager {
             self.release(open.buf);
         }
         self.fail_write_back(error);
-        let op = self.op(OpKind::Distrust);
-        self.out.push(Action::Distrust { op, volume: None });
+        self.distrusts.since_ms = self.now_ms;
+        self.distrust(None);
+        self.admit_waiting();
+        self.start_marked_pieces();
+    }
+
+    /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
+    #[must_use]
+    pub fn is_distrust_owed(&self) -> bool {
+        self.health == Health::Failing
+    }
+
+    /// Has the distrust of a volume, or of all, recorded.
+    pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
+        let op = self.op(OpKind::Distrust(volume));
+        self.out.push(Action::Distrust { op, volume });
+    }
+
+    /// An attempt to record a distrust ended.
+    pub(crate) fn distrust_done(&mut self, volume: Option<VolumeId>, result: Result<(), ErrorKind>) {
+        if result.is_err() {
+            self.stats.distrust_failures += 1;
+            self.distrusts.owed.push(volume);
+            self.distrusts.retry_at_ms = self.now_ms + RECORD_RETRY_MS;
+            return;
+        }
+        if volume.is_some() {
+            return;
+        }
+        // The record of all covers each volume.
+        self.distrusts.owed.clear();
+        self.health = Health::Failed;
+        self.start_marked_pieces();
+        self.admit_waiting();
+    }
+
+    /// Tries again what could not be recorded, and ends waits that have lasted too long.
+    pub(crate) fn pump_distrusts(&mut self) {
+        if self.now_ms >= self.distrusts.retry_at_ms && !self.stop.wanted {
+            let owed = core::mem::take(&mut self.distrusts.owed);
+            owed.into_iter().for_each(|volume| self.distrust(volume));
+        }
+        if self.health != Health::Failing {
+            return;
+        }
+        let waited_ms = self.now_ms.saturating_sub(self.distrusts.since_ms);
+        // A stop does not wait either: what was not written has not been acknowledged.
+        let is_stopping = self.stop.wanted && !self.distrusts.owed.is_empty();
+        self.distrusts.impatient = waited_ms >= RECORD_PATIENCE_MS || is_stopping;
+        if self.distrusts.impatient {
+            for id in core::mem::take(&mut self.waiting.for_mark) {
+                self.end_write(id, Err(ErrorKind::Io));
+            }
+        }
     }
 
     /// Counts extent reads that failed one after the other; true when there were too many.

@@ -27,7 +27,7 @@ use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, Mode, OpId, VolumeId, 
 use zc_format::Record;
 
 use crate::config::{ManagerConfig, VolumeConfig};
-use crate::health::{ErrorRuns, Health};
+use crate::health::{Distrusts, ErrorRuns, Health};
 use crate::index::file_index::{FileIndex, IndexShape};
 use crate::index::fingerprint_index::FingerprintIndex;
 use crate::insert::Inserts;
@@ -102,8 +102,7 @@ pub(crate) enum OpKind {
     CheckpointFlush,
     CheckpointCommit,
     CheckpointCommitFlush,
-    Distrust,
-    VolumeDistrust,
+    Distrust(Option<VolumeId>),
     ProbeOrigin(u64),
     ProbeRead(u64),
     ProbeCompare(u64),
@@ -206,6 +205,7 @@ pub struct CacheManager {
     pub(crate) intent_trimmed: u64,
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
+    pub(crate) distrusts: Distrusts,
     pub(crate) load: Option<Load>,
     pub(crate) probes: Probes,
     pub(crate) restart: Restart,
@@ -303,6 +303,7 @@ impl CacheManager {
             intent_trimmed: 0,
             health: Health::Good,
             errors: ErrorRuns::default(),
+            distrusts: Distrusts::default(),
             load: Some(Load::default()),
             probes: Probes::default(),
             restart: Restart {
@@ -436,7 +437,7 @@ impl CacheManager {
             OpKind::WeuWrite(slot) => self.weu_written(slot, result),
             OpKind::Discard(slot) => self.discarded(slot),
             OpKind::DirtyPart(part) => self.part_written(part, result),
-            OpKind::VolumeDistrust => {}
+            OpKind::Distrust(volume) => self.distrust_done(volume, result),
             kind => self.persist_done(kind, result),
         }
     }
@@ -462,6 +463,7 @@ impl CacheManager {
         self.pump_load();
         self.pump_probes();
         self.pump_persist();
+        self.pump_distrusts();
         self.pump_stop();
         self.stats.gauges(&self.files, &self.prints, self.journal.used_blocks(), self.regions.len());
     }
@@ -570,10 +572,12 @@ impl CacheManager {
 
     /// Appends to journal and intent log.
     pub(crate) fn record(&mut self, record: Record) {
-        if self.health != Health::Good {
-            return;
+        match self.health {
+            Health::Good => self.journal.append(record, self.now_ms),
+            // The journal is gone; a restart after a kill still believes the intent log.
+            Health::Failing => {}
+            Health::Failed => return,
         }
-        self.journal.append(record, self.now_ms);
         self.out.push(Action::Intent { record });
     }
 

@@ -201,6 +201,10 @@ stats! {
     region_room_waits,
     /// Writes that waited for a region mark.
     region_mark_waits,
+    /// Writes that waited for the record that a failed cache device is not to be trusted.
+    distrust_waits,
+    /// Attempts to make such a record that failed.
+    distrust_failures,
     /// Header reads of the last start.
     load_headers,
     /// Bytes of those.

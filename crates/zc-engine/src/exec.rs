@@ -185,9 +185,16 @@ impl Shard {
         let state = std::sync::Arc::clone(&self.state);
         let name = volume.and_then(|id| self.volumes.get(&id)).map(|volume| volume.name.clone());
         let work = move || {
-            let done = if volume.is_some() { state.distrust(name.as_deref()) } else { state.distrust(None) };
+            let done = match (volume, name) {
+                (None, _) => state.distrust_all(),
+                (Some(_), Some(name)) => state.distrust(&name),
+                // A volume that is not served any more.
+                (Some(_), None) => Ok(()),
+            };
             done.map_err(|error| {
-                tracing::error!("cannot record that the cache is not to be trusted any more: {error}");
+                tracing::error!(
+                    "cannot record that what the cache holds is not to be trusted: {error}; tried again"
+                );
                 ErrorKind::Io
             })
         };

@@ -40,6 +40,7 @@ mod control_record;
 mod cpus;
 mod custody;
 mod device;
+mod distrust_record;
 mod engine;
 mod error;
 mod exec;

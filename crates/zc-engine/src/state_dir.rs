@@ -6,7 +6,8 @@
 //! cache that is not there cannot say either that it has what an origin lacks: that, too, stands here ([`owed`]).
 //!
 //! Invariants: the file is replaced as a whole (written beside, flushed, renamed, directory flushed); after a change
-//! returns, it survives a power cut.
+//! returns, it survives a power cut. The distrust of a whole cache can be recorded without room for that: in the file of
+//! `distrust_record`, which counts until the state file says the same.
 //!
 //! What it does not do: decide; see `pairing`.
 
@@ -14,10 +15,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::distrust_record::DistrustRecord;
 use crate::error::EngineError;
 use crate::private::{create_dir, create_file, is_open_to_others};
 use crate::seen::Seen;
@@ -223,7 +225,16 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    state: Mutex<State>,
+    state: Mutex<Known>,
+    record: DistrustRecord,
+}
+
+/// What the state file says, or is to say.
+#[derive(Debug)]
+struct Known {
+    state: State,
+    /// The distrust record says more than the file.
+    recorded: bool,
 }
 
 /// A cache's identity as text.
@@ -248,8 +259,23 @@ impl StateDir {
         let there = path
             .try_exists()
             .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
-        let state = if there { read_state(&path)? } else { State { version: VERSION, ..State::default() } };
-        Ok(Self { path, state: Mutex::new(state) })
+        let mut state =
+            if there { read_state(&path)? } else { State { version: VERSION, ..State::default() } };
+        let beside = path.with_extension("distrust");
+        let (record, is_set) = DistrustRecord::open(&beside)
+            .map_err(|source| EngineError::io(format!("cannot open {}", beside.display()), source))?;
+        if is_set {
+            tracing::warn!(
+                "the cache failed in an earlier session while {} could not be written; its clean contents are not used",
+                path.display()
+            );
+            distrust_all(&mut state);
+        }
+        let dir = Self { path, state: Mutex::new(Known { state, recorded: is_set }), record };
+        if is_set {
+            dir.update(|_| ())?;
+        }
+        Ok(dir)
     }
 
     /// Where the cache's intent log is.
@@ -258,18 +284,32 @@ impl StateDir {
     }
 
     pub(crate) fn snapshot(&self) -> State {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock().state.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, durably. Blocks.
     pub(crate) fn update(&self, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut next = state.clone();
+        self.change(&mut self.lock(), change)
+    }
+
+    fn change(&self, known: &mut Known, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
+        let mut next = known.state.clone();
         change(&mut next);
         next.version = VERSION;
         replace(&self.path, &next)
             .map_err(|source| EngineError::io(format!("cannot write {}", self.path.display()), source))?;
-        *state = next;
+        known.state = next;
+        if core::mem::take(&mut known.recorded)
+            && let Err(error) = self.record.clear()
+        {
+            // The next start distrusts once more than it has to.
+            tracing::warn!("cannot reset the distrust record beside {}: {error}", self.path.display());
+            known.recorded = true;
+        }
         Ok(())
     }
 
@@ -282,18 +322,34 @@ impl StateDir {
         })
     }
 
-    /// Bumps the stamp of a volume, or of all: what the cache device holds for it does not match any more. Of a volume
-    /// alone it is the origin that differs: dirty data is not for that one, until an operator says so.
-    pub(crate) fn distrust(&self, volume: Option<&str>) -> Result<(), EngineError> {
+    /// Bumps the stamp of a volume: what the cache device holds for it does not match any more. It is the origin that
+    /// differs: dirty data is not for that one, until an operator says so. Blocks.
+    pub(crate) fn distrust(&self, volume: &str) -> Result<(), EngineError> {
         self.update(|state| {
-            for (name, entry) in &mut state.volumes {
-                if volume.is_none_or(|wanted| wanted == name) {
-                    entry.stamp = entry.stamp.wrapping_add(1);
-                    entry.incomplete |= entry.dirty && volume.is_some();
-                }
+            if let Some(entry) = state.volumes.get_mut(volume) {
+                entry.stamp = entry.stamp.wrapping_add(1);
+                entry.incomplete |= entry.dirty;
             }
         })
     }
+
+    /// Bumps the stamps of all volumes, in the state file or, where that cannot be written, by the distrust record.
+    /// Blocks.
+    pub(crate) fn distrust_all(&self) -> Result<(), EngineError> {
+        let mut known = self.lock();
+        let Err(error) = self.change(&mut known, distrust_all) else { return Ok(()) };
+        self.record.set().map_err(|source| {
+            tracing::error!("cannot record that the cache is not to be trusted any more: {error}");
+            EngineError::io(format!("nor write the distrust record beside {}", self.path.display()), source)
+        })?;
+        distrust_all(&mut known.state);
+        known.recorded = true;
+        Ok(())
+    }
+}
+
+fn distrust_all(state: &mut State) {
+    state.volumes.values_mut().for_each(|entry| entry.stamp = entry.stamp.wrapping_add(1));
 }
 
 /// A path as the state directory keeps it.
@@ -426,8 +482,8 @@ mod tests {
                 }
             })
             .unwrap();
-        state.distrust(Some("b")).unwrap();
-        state.distrust(None).unwrap();
+        state.distrust("b").unwrap();
+        state.distrust_all().unwrap();
         let again = StateDir::open(dir.path(), &uuid).unwrap().snapshot();
         assert_eq!((again.volumes["a"].stamp, again.volumes["b"].stamp), (8, 9));
         assert_eq!((again.volumes["a"].incomplete, again.volumes["b"].incomplete), (false, true));
@@ -443,5 +499,27 @@ mod tests {
         assert!(error.is_refusal() && error.to_string().contains("remove the file"), "{error}");
         std::fs::write(&path, r#"{"version":2,"session":0,"clean":true,"volumes":{}}"#).unwrap();
         assert!(StateDir::open(dir.path(), &[1; 16]).unwrap_err().to_string().contains("version 2"));
+    }
+
+    #[test]
+    fn a_distrust_that_the_state_file_cannot_take_is_recorded_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = [0xcd; 16];
+        let state = StateDir::open(dir.path(), &uuid).unwrap();
+        state.update(|state| drop(state.volumes.insert("a".to_owned(), entry("/srv/a", false)))).unwrap();
+        let stamp = |state: &StateDir| state.snapshot().volumes["a"].stamp;
+        // Where a directory is, no file can be written beside the old one.
+        let beside = state.path.with_extension("json-new");
+        std::fs::create_dir(&beside).unwrap();
+        assert!(state.distrust("a").is_err());
+        state.distrust_all().unwrap();
+        assert_eq!(stamp(&state), 8, "this session knows");
+        assert!(
+            StateDir::open(dir.path(), &uuid).is_err(),
+            "the stamps must be durable before they are relied on"
+        );
+        std::fs::remove_dir(&beside).unwrap();
+        assert_eq!(stamp(&StateDir::open(dir.path(), &uuid).unwrap()), 8);
+        assert_eq!(stamp(&StateDir::open(dir.path(), &uuid).unwrap()), 8, "the record was taken back");
     }
 }

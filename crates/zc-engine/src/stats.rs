@@ -127,6 +127,18 @@ impl Shard {
         self.volumes.iter().filter_map(of).collect()
     }
 
+    /// The fault of the cache device, and what clients see while its record cannot be made.
+    fn with_distrust(&self, fault: String) -> String {
+        if self.manager.is_distrust_owed() && self.manager.stats().distrust_failures > 0 {
+            format!(
+                "{fault}; the state directory does not take the record of it: writes outside marked regions wait, \
+                 and fail after 30 s. Make the state directory writable"
+            )
+        } else {
+            fault
+        }
+    }
+
     pub(crate) fn stats(&self) -> ShardStats {
         let count = zc_core::u64_from_usize;
         let (regions, regions_max) = self.manager.active_regions();
@@ -137,7 +149,7 @@ impl Shard {
             index_loaded_ms: self.loaded_ms,
             restart_bytes_read: self.restart_bytes_read,
             cache_healthy: self.manager.is_healthy(),
-            cache_fault: self.cache_fault.clone(),
+            cache_fault: self.cache_fault.clone().map(|fault| self.with_distrust(fault)),
             manager: self.manager.stats().named().into_iter().collect(),
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
             stopping: !self.stopping.is_running(),

@@ -116,6 +116,8 @@ pub const REQUIRED: &[&str] = &[
     "read_bypassed",
     "read_hits",
     "read_partial",
+    "distrust_failures",
+    "distrust_waits",
     "region_mark_waits",
     "region_room_waits",
     "regions_retired",

@@ -37,6 +37,8 @@ pub(crate) struct Faults {
     pub(crate) rollback: bool,
     /// When the device is dead.
     pub(crate) dead: Option<(u64, u64)>,
+    /// Records in the state directory that fail.
+    pub(crate) record_errors: f64,
     /// Not of the cache device: of the origins.
     pub(crate) origin_errors: bool,
     /// When all operations of all origins fail.
@@ -54,6 +56,7 @@ impl Faults {
             misread: rate(0.2, 0.02),
             write_errors: rate(0.2, 0.02),
             meta_errors: rate(0.15, 0.003),
+            record_errors: rate(0.5, 0.8),
             lost: rate(0.25, 0.03),
             misdirected: rate(0.25, 0.02),
             rot: rng.random_bool(0.4),

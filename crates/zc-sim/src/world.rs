@@ -387,6 +387,10 @@ impl World {
             | Action::Hash { .. }
             | Action::Compress { .. }
             | Action::Compare { .. } => self.perform_reduce(action),
+            Action::Distrust { op, .. } if self.happens(self.faults.record_errors) => {
+                self.coverage.note("records in the state directory that failed");
+                Event::DeviceDone { op: *op, result: Err(zc_core::ErrorKind::NoSpace) }
+            }
             Action::Distrust { op, volume } => {
                 match volume {
                     Some(volume) => self.distrusted[usize::from(volume.0)] = true,

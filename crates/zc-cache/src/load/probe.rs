@@ -241,8 +241,7 @@ impl CacheManager {
             // What only the cache has was written over another content than this.
             self.fence_incomplete(key.volume);
         }
-        let op = self.op(OpKind::VolumeDistrust);
-        self.out.push(Action::Distrust { op, volume: Some(key.volume) });
+        self.distrust(Some(key.volume));
         let mut stored = Vec::new();
         self.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
             if other.volume == key.volume {

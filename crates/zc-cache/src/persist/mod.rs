@@ -89,12 +89,6 @@ impl CacheManager {
 
     /// A metadata operation ended.
     pub(crate) fn persist_done(&mut self, kind: OpKind, result: Result<(), ErrorKind>) {
-        if kind == OpKind::Distrust {
-            self.health = Health::Failed;
-            self.start_marked_pieces();
-            self.admit_waiting();
-            return;
-        }
         if let Err(error) = result {
             self.fail_cache(purpose(kind), error);
         }

@@ -35,7 +35,7 @@ impl CacheManager {
     pub(super) fn pump_map(&mut self) {
         let idle = self.maps.stale && self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
         let wanted = self.regions.has_new_marks() || (self.maps.stale && (idle || self.stop.wanted));
-        if self.maps.writing.is_some() || !wanted {
+        if self.health != Health::Good || self.maps.writing.is_some() || !wanted {
             return;
         }
         let keys = self.regions.snapshot();
@@ -62,9 +62,9 @@ impl CacheManager {
         self.start_marked_pieces();
     }
 
-    pub(super) fn start_marked_pieces(&mut self) {
+    pub(crate) fn start_marked_pieces(&mut self) {
         for id in core::mem::take(&mut self.waiting.for_mark) {
-            if self.health == Health::Failed || (self.health == Health::Good && self.piece_is_marked(id)) {
+            if self.health == Health::Failed || self.piece_is_marked(id) {
                 self.start_piece(id);
             } else {
                 self.waiting.for_mark.push(id);

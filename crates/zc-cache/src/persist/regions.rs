@@ -91,6 +91,17 @@ impl Regions {
             .all(|region| self.active.get(&RegionKey { volume, region }).is_some_and(|r| r.durable))
     }
 
+    /// Whether the marks of these regions are on media and there is room to keep them, without a map to be written.
+    pub(crate) fn are_marked(&self, volume: VolumeId, regions: core::ops::RangeInclusive<u64>) -> bool {
+        let key = |region| RegionKey { volume, region };
+        let fresh = regions.clone().filter(|r| !self.active.contains_key(&key(*r))).count();
+        let has_room = self.active.len() + fresh <= self.max && self.map_len() + fresh <= MAP_MAX;
+        let is_marked = |key: &RegionKey| {
+            self.active.get(key).map_or_else(|| self.inherited.contains(key), |region| region.durable)
+        };
+        has_room && regions.into_iter().all(|region| is_marked(&key(region)))
+    }
+
     /// Whether any mark is not on media yet.
     pub(crate) const fn has_new_marks(&self) -> bool {
         self.unmarked > 0
@@ -169,6 +180,10 @@ impl Regions {
     /// The inherited regions need no mark any more, but those of volumes that `keep` them.
     pub(crate) fn drop_inherited(&mut self, keep: impl Fn(VolumeId) -> bool) {
         self.inherited.retain(|key| keep(key.volume));
+    }
+
+    pub(crate) fn inherited_volumes(&self) -> impl Iterator<Item = VolumeId> {
+        self.inherited.iter().map(|key| key.volume)
     }
 
     pub(crate) fn is_inherited(&self, key: &RegionKey) -> bool {

@@ -36,6 +36,8 @@ pub(crate) struct Retirements {
 pub(crate) struct Retiring {
     /// None: the inherited regions.
     candidates: Option<Retirement>,
+    /// Volumes whose origins are asked to flush. What an earlier session wrote to others may not be durable there.
+    asked: Vec<VolumeId>,
     flushes: u32,
     journal: u64,
     /// Volumes whose origins did not flush.
@@ -51,7 +53,9 @@ impl CacheManager {
         if retiring.flushes > 0 || !self.journal.is_durable(retiring.journal) {
             return;
         }
-        let Some(Retiring { candidates, failed, .. }) = self.retirements.running.take() else { return };
+        let Some(Retiring { candidates, asked, failed, .. }) = self.retirements.running.take() else {
+            return;
+        };
         let mut gone = 0;
         match candidates {
             Some(candidates) => {
@@ -62,7 +66,9 @@ impl CacheManager {
                 self.maps.stale |= gone > 0;
             }
             None => {
-                self.regions.drop_inherited(|id| failed.iter().any(|(volume, _)| *volume == id));
+                let has_failed = |id| failed.iter().any(|(volume, _)| *volume == id);
+                let keeps = !self.is_map_crowded();
+                self.regions.drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
                 self.retirements.inherited_failed = !failed.is_empty();
                 self.retirements.voids_owed |= self.retirements.inherited_failed;
                 self.maps.stale = true;
@@ -87,9 +93,7 @@ impl CacheManager {
         }
         // Where an origin does not flush, other marks have their turn, too.
         let others_first = core::mem::take(&mut self.retirements.inherited_failed) && self.regions.len() > 0;
-        if !others_first
-            && (self.regions.inherited_len() > 0 || core::mem::take(&mut self.retirements.voids_owed))
-        {
+        if !others_first && (self.has_inherited() || core::mem::take(&mut self.retirements.voids_owed)) {
             self.retirements.voids_owed = false;
             let volumes: Vec<_> = self.volumes.keys().copied().collect();
             self.start_retiring(None, volumes);
@@ -123,7 +127,8 @@ impl CacheManager {
         volumes.sort_unstable();
         let journal = self.journal.want_all();
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
-        self.retirements.running = Some(Retiring { candidates, flushes, journal, failed: Vec::new() });
+        let asked = volumes.clone();
+        self.retirements.running = Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
         for volume in volumes {
             self.flush_origin(volume, FlushWaiter::Retire);
         }
@@ -150,7 +155,7 @@ impl CacheManager {
         }
     }
 
-    pub(super) fn admit_waiting(&mut self) {
+    pub(crate) fn admit_waiting(&mut self) {
         while let Some(id) = self.waiting.for_room.front().copied() {
             if !self.mark_piece(id) {
                 return;
@@ -160,11 +165,18 @@ impl CacheManager {
         self.pump_map();
     }
 
-    /// Whether a clean stop may say that no region is marked.
+    /// Whether inherited marks would starve the writes of volumes that are served.
+    fn is_map_crowded(&self) -> bool {
+        self.regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
+    }
+
+    /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
+    fn has_inherited(&self) -> bool {
+        self.is_map_crowded() || self.regions.inherited_volumes().any(|id| self.volumes.contains_key(&id))
+    }
+
+    /// Whether a clean stop may say that no region of a served volume is marked.
     pub(crate) fn is_unmarked(&self) -> bool {
-        self.regions.len() == 0
-            && self.regions.inherited_len() == 0
-            && !self.maps.stale
-            && !self.retirements.voids_owed
+        self.regions.len() == 0 && !self.has_inherited() && !self.maps.stale && !self.retirements.voids_owed
     }
 }

@@ -219,17 +219,22 @@ impl CacheManager {
         let by_extents = PIECE_EXTENTS_MAX * u64::from(self.extent_bytes);
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
-        let tracked = self.health == Health::Good;
+        let volume = op.volume;
+        let tracked = match self.health {
+            Health::Good => true,
+            Health::Failing => self.regions.are_marked(volume, regions.clone()),
+            Health::Failed => false,
+        };
         #[cfg(zc_canary)]
         let tracked = tracked && self.canary != Some(crate::config::Canary::NoRegionMark);
-        let volume = op.volume;
         if tracked && !self.regions.write_begins(volume, regions.clone(), self.now_ms) {
             return false;
         }
         let op = self.writes.get_mut(&id).expect_held();
         op.piece_bytes = piece_bytes;
         op.regions = tracked.then_some(regions.clone());
-        if self.health == Health::Failing {
+        if self.health == Health::Failing && !tracked {
+            self.stats.distrust_waits += 1;
             self.waiting.for_mark.push(id);
         } else if !tracked || self.regions.are_durable(volume, regions) {
             self.start_piece(id);
@@ -243,7 +248,8 @@ impl CacheManager {
     /// Whether the marks of a waiting piece are durable.
     pub(crate) fn piece_is_marked(&self, id: u64) -> bool {
         let op = self.writes.get(&id).expect_held();
-        op.regions.as_ref().is_none_or(|regions| self.regions.are_durable(op.volume, regions.clone()))
+        let marked = |regions: &RangeInclusive<u64>| self.regions.are_durable(op.volume, regions.clone());
+        op.regions.as_ref().map_or(self.health != Health::Failing, marked)
     }
 
     /// The marks are durable: the piece goes off when it meets no other access of the origin.

@@ -3,6 +3,7 @@
 
 mod bounds;
 mod dropping;
+mod failing;
 mod golden;
 mod learned;
 mod meetings;

@@ -95,6 +95,11 @@ pub(crate) struct World {
     pub(crate) origin_flushes_fail: bool,
     /// The origin of one volume does not flush.
     pub(crate) flushless: Option<VolumeId>,
+    /// What the recording of a distrust ends with.
+    pub(crate) distrust_ends: Result<(), ErrorKind>,
+    /// How often a distrust was to be recorded, and the records of the intent log.
+    pub(crate) distrusts: u32,
+    pub(crate) intents: Vec<Record>,
     /// Reads of origins do not end; what they brought is what was there when they began.
     pub(crate) origin_reads_hang: bool,
     /// Writes of origins do not end; they take effect when they begin.
@@ -252,6 +257,9 @@ impl World {
             journal_hangs: false,
             origin_flushes_hang: false,
             origin_flushes_fail: false,
+            distrust_ends: Ok(()),
+            distrusts: 0,
+            intents: Vec::new(),
             flushless: None,
             origin_reads_hang: false,
             origin_writes_hang: false,
@@ -706,11 +714,16 @@ impl World {
                 self.device.write(self.geometry.checkpoint[area], &header.encode(area)).unwrap();
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
-            Action::DiscardSlot { op, .. } | Action::FlushCache { op } | Action::Distrust { op, .. } => {
+            Action::DiscardSlot { op, .. } | Action::FlushCache { op } => {
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
+            Action::Distrust { op, .. } => {
+                self.distrusts += 1;
+                events.push_back(Event::DeviceDone { op, result: self.distrust_ends });
+            }
             Action::Note(Note::Content { key, digest, stored }) => self.learned.push((key, digest, stored)),
-            Action::Intent { .. } | Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
+            Action::Intent { record } => self.intents.push(record),
+            Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
             Action::Stopped { clean } => self.stopped = Some(clean),
         }
     }
