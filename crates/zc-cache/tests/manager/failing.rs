@@ -1,4 +1,4 @@
-//! A cache device that fails while the distrust of what it holds cannot be recorded.
+//! A cache device that fails while the distrust of what it holds cannot be recorded; marks of volumes not served.
 
 use zc_cache::seam::{Event, Request, RequestKind};
 use zc_core::{ErrorKind, ReqId, usize_from_u64};
@@ -90,4 +90,17 @@ fn a_flush_of_a_volume_in_pass_through_reaches_the_origin_meanwhile() {
         Request { req: ReqId(1 << 40), volume: V, offset_bytes: 0, len_bytes: 0, kind: RequestKind::Flush };
     world.event(Event::Submit(request));
     assert_eq!(world.replies[&(1 << 40)].0, Ok(()));
+}
+
+#[test]
+fn marks_of_a_volume_that_is_not_served_stay_until_its_origin_has_flushed() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &noise(1, 8192));
+    world.tick(1);
+    assert_eq!(world.manager.active_regions().0, 1);
+    let mut world = world.restart_killed_without(V);
+    for _ in 0..4 {
+        world.tick(60_000);
+    }
+    assert_eq!(world.manager.active_regions().0, 1, "what was written may not be durable on its origin");
 }

@@ -221,6 +221,12 @@ impl World {
         world
     }
 
+    /// The same, but a volume is not served any more.
+    pub(crate) fn restart_killed_without(mut self, id: VolumeId) -> Self {
+        self.volumes.retain(|volume| volume.id != id);
+        self.restart_killed()
+    }
+
     fn kept(self) -> Kept {
         let Self { device, geometry, config, volumes, origins, kind, .. } = self;
         Kept { device, geometry, config, volumes, origins, kind }
