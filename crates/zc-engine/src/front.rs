@@ -4,16 +4,18 @@
 //! overlapping writes (see `locks`), read and merge the edges of writes that are not sector-aligned, and answer.
 //!
 //! Invariants: a client request is answered once, after the last of its manager requests; a write holds its range from
-//! before its first manager request until after its last. A vanished connection's requests run to their end.
+//! before its first manager request until after its last. A vanished connection's requests run to their end if they have
+//! begun, and never begin otherwise.
 //!
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use zc_cache::ResidencyRun;
 use zc_cache::seam::{Event, Request as CacheRequest, RequestKind};
 use zc_core::{
-    Ack, ErrorKind, Mode, ReqId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64,
+    Ack, ErrorKind, Mode, ReqId, SECTOR_BYTES, Set, VolumeId, u64_from_usize, usize_from_u32, usize_from_u64,
 };
 use zc_io::{AlignedBuf, Arena};
 use zc_nbd::ErrorCode;
@@ -42,6 +44,12 @@ pub(crate) struct ClientRequest {
     error: Option<ErrorKind>,
     /// The answer waits for reduced data to be durable.
     hurries: bool,
+}
+
+impl ClientRequest {
+    const fn waits_for_range(&self) -> bool {
+        matches!(&self.body, Body::Change(change) if matches!(change.phase, Phase::Waiting))
+    }
 }
 
 /// Who asked, and what the answer goes to.
@@ -441,6 +449,40 @@ impl Shard {
                 self.range_granted(other);
             }
         }
+        self.end(client);
+    }
+
+    /// Ends the requests of given-up connections that wait for their range: no client was told anything of them.
+    pub(crate) fn drop_unbegun(&mut self) {
+        let given_up = std::mem::take(&mut self.nbd.given_up);
+        if given_up.is_empty() {
+            return;
+        }
+        let mut unbegun: BTreeMap<VolumeId, Set<u64>> = BTreeMap::new();
+        for (id, client) in &self.clients {
+            if client.waits_for_range()
+                && let Asker::Nbd { conn, .. } = &client.from
+                && given_up.contains(conn)
+            {
+                unbegun.entry(client.volume).or_default().insert(*id);
+            }
+        }
+        for (volume, ids) in unbegun {
+            for client in ids.iter().filter_map(|id| self.clients.remove(id)).collect::<Vec<_>>() {
+                self.budget_bytes -= client.charge_bytes;
+                self.hurried -= usize::from(client.hurries);
+                self.end(client);
+            }
+            let mut granted = Vec::new();
+            self.volume_mut(volume).locks.withdraw(&ids, &mut granted);
+            for other in granted {
+                self.range_granted(other);
+            }
+        }
+    }
+
+    /// Gives back what a request held of its connection's share, and answers it.
+    fn end(&mut self, client: ClientRequest) {
         match client.from {
             Asker::Nbd { conn, request } => {
                 let bytes = served_bytes(client.asked.command, client.asked.length);

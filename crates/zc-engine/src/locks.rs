@@ -13,6 +13,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use zc_core::Set;
+
 /// The granted and the waiting ranges of one volume.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLocks {
@@ -45,13 +47,27 @@ impl RangeLocks {
     pub(crate) fn release(&mut self, range: &Range<u64>, granted: &mut Vec<u64>) {
         let end = self.granted.remove(&range.start);
         assert_eq!(end, Some(range.end), "a range is released as it was granted");
+        // Only what overlaps the released range can have become free.
+        self.grant_waiting(|candidate| overlap(candidate, range), granted);
+    }
+
+    /// Takes back what these ids, all of which wait, asked for; appends the ids that are granted theirs by it, in the
+    /// order of asking.
+    pub(crate) fn withdraw(&mut self, ids: &Set<u64>, granted: &mut Vec<u64>) {
+        let before = self.waiting.len();
+        self.waiting.retain(|(_, id)| !ids.contains(id));
+        assert_eq!(before - self.waiting.len(), ids.len(), "only what waits is withdrawn");
+        self.grant_waiting(|_| true, granted);
+    }
+
+    /// Grants waiting ranges that `may_be_free` and that nothing before them bars.
+    fn grant_waiting(&mut self, may_be_free: impl Fn(&Range<u64>) -> bool, granted: &mut Vec<u64>) {
         if self.waiting.is_empty() {
             return;
         }
         let mut left: VecDeque<(Range<u64>, u64)> = VecDeque::with_capacity(self.waiting.len());
         for (candidate, id) in std::mem::take(&mut self.waiting) {
-            // Only what overlaps the released range can have become free.
-            let freed = overlap(&candidate, range)
+            let freed = may_be_free(&candidate)
                 && !self.is_taken(&candidate)
                 && !left.iter().any(|(other, _)| overlap(other, &candidate));
             if freed {
@@ -95,6 +111,24 @@ mod tests {
         assert_eq!(granted, [3, 4, 5]);
         locks.release(&(15..30), &mut granted);
         assert!(locks.is_idle());
+    }
+
+    #[test]
+    fn a_withdrawn_range_lets_those_behind_it_go() {
+        let mut locks = RangeLocks::default();
+        assert!(locks.acquire(0..10, 1));
+        assert!(!locks.acquire(0..30, 2));
+        assert!(!locks.acquire(5..15, 3));
+        assert!(!locks.acquire(20..25, 4), "it would overtake number 2");
+        assert!(!locks.acquire(0..30, 5));
+        let mut granted = Vec::new();
+        locks.withdraw(&Set::from_iter([2, 5]), &mut granted);
+        assert_eq!(granted, [4], "number 3 still waits for number 1");
+        locks.release(&(0..10), &mut granted);
+        assert_eq!(granted, [4, 3]);
+        locks.release(&(5..15), &mut granted);
+        locks.release(&(20..25), &mut granted);
+        assert!(locks.is_idle() && granted.len() == 2);
     }
 
     proptest! {

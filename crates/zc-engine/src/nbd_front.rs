@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use zc_config::AddressRange;
-use zc_core::Map;
+use zc_core::{Map, Set};
 
 use crate::access::Export;
 use crate::audit::Refusals;
@@ -35,12 +35,14 @@ pub(crate) struct NbdFront {
     pub(crate) quick_sends: usize,
     /// Connections that chose no export, the oldest first; some may be through or gone.
     pub(crate) handshakes: VecDeque<u64>,
-    /// Connections that are not dead, in all and by client.
     /// Refused clients, for the audit log.
     pub(crate) refusals: Refusals,
+    /// Connections that are not dead, in all and by client.
     pub(crate) peers_live: usize,
     /// Ordered: clients choose their IPv6 addresses, and the hash of [`Map`] has no key.
     pub(crate) peers: BTreeMap<Peer, usize>,
+    /// Connections that were given up and whose requests that have not begun are still there.
+    pub(crate) given_up: Set<u64>,
     /// Listeners that failed to accept and are tried again later.
     pub(crate) accept_later: Vec<usize>,
     pub(crate) last_look_ms: u64,
@@ -69,6 +71,7 @@ impl NbdFront {
             refusals: Refusals::default(),
             peers_live: 0,
             peers: BTreeMap::new(),
+            given_up: Set::default(),
             accept_later: Vec::new(),
             last_look_ms: 0,
             shares: Shares::default(),

@@ -13,8 +13,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
-use zc_core::VolumeId;
+use zc_core::{Map, VolumeId};
 use zc_io::Operation;
 use zc_nbd::server::{CloseReason, Command, ServerEvent};
 use zc_nbd::{ErrorCode, Need};
@@ -181,12 +182,15 @@ impl Shard {
         self.touch(id);
     }
 
-    /// Gives a connection up. Its requests in flight run to their end, unanswered; later overlapping writes wait for
-    /// them (see `locks`).
+    /// Gives a connection up. Its requests that have begun run to their end, unanswered; later overlapping writes wait
+    /// for them (see `locks`). Those that have not begun never do.
     pub(crate) fn kill(&mut self, id: u64) {
         self.touch(id);
         let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
         conn.kill();
+        if conn.session.in_flight() > 0 {
+            self.nbd.given_up.insert(id);
+        }
         self.nbd.peers_live -= 1;
         if let Some(count) = self.nbd.peers.get_mut(&conn.peer) {
             *count -= 1;
@@ -404,6 +408,9 @@ impl Shard {
         {
             self.nbd.handshakes.pop_front();
         }
+        for id in hung_up(&self.nbd.conns) {
+            self.kill(id);
+        }
         let limits = self.limits;
         let stuck: Vec<(u64, &str)> = self
             .nbd
@@ -418,6 +425,22 @@ impl Shard {
             self.break_off(id, "the client does not go on, and others wait for the memory that it holds");
         }
     }
+}
+
+/// Connections that are not received from, and whose clients have closed them: the requests that hold the receive up
+/// are of no use to any client.
+fn hung_up(conns: &Map<u64, Conn>) -> Vec<u64> {
+    let (ids, mut fds): (Vec<u64>, Vec<PollFd<'_>>) = conns
+        .iter()
+        .filter(|(_, conn)| !conn.dead && !conn.is_in_ring() && conn.session.in_flight() > 0)
+        // Errors and hang-ups are told unasked.
+        .map(|(id, conn)| (*id, PollFd::new(&*conn.fd, PollFlags::empty())))
+        .unzip();
+    if fds.is_empty() || poll(&mut fds, Some(&Timespec::default())).is_err() {
+        return Vec::new();
+    }
+    let is_gone = |fd: &PollFd<'_>| fd.revents().intersects(PollFlags::HUP | PollFlags::ERR);
+    ids.into_iter().zip(&fds).filter(|(_, fd)| is_gone(fd)).map(|(id, _)| id).collect()
 }
 
 /// Why a client has had its time, if so.

@@ -317,6 +317,7 @@ impl Shard {
             }
             self.submit_backlog();
             self.tick();
+            self.drop_unbegun();
         }
     }
 

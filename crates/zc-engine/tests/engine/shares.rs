@@ -76,3 +76,31 @@ fn writes_that_stop_midway_hold_up_no_stranger() {
     drop(halting);
     assert!(engine.stop().unwrap());
 }
+
+#[test]
+fn what_waits_of_clients_that_left_never_begins() {
+    const CLIENTS: u64 = 50;
+    const EACH: u64 = 120;
+    let rig = Rig::new();
+    let engine = rig.start(&["v"]);
+    let zeroing = header(6, 7, 0, u32::try_from(crate::rig::VOLUME_BYTES).unwrap());
+    let asked = zeroing.repeat(usize::try_from(EACH).unwrap());
+    let mut greedy: Vec<UnixStream> = (0..CLIENTS).map(|_| attached(&rig)).collect();
+    for stream in &mut greedy {
+        stream.write_all(&asked).unwrap();
+    }
+    // One goes on at a time, for each covers the volume; the others wait for it.
+    let at_the_cut = loop {
+        let stats = engine.stats().unwrap();
+        if stats.driver.requests_in_flight >= CLIENTS * EACH / 4 {
+            break stats;
+        }
+    };
+    drop(greedy);
+    write(&mut quiet(&rig), 0, &[3; 4096]);
+    while engine.stats().unwrap().driver.requests_in_flight > 0 {}
+    let begun = crate::rig::counter(&engine, "writes") - at_the_cut.manager["writes"];
+    let waited = at_the_cut.driver.requests_in_flight;
+    assert!(begun < waited / 2, "{begun} were begun afterwards; {waited} were in flight");
+    assert!(engine.stop().unwrap());
+}
