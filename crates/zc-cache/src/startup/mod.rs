@@ -211,7 +211,7 @@ pub struct StartState {
     /// Checkpoint, region map and journal are complete as far as they vouch for each other. If not, all mappings are
     /// distrusted; stored contents still serve as dedup targets.
     pub mapping_trusted: bool,
-    /// Regions marked on media (empty after a clean stop).
+    /// Regions marked on media (after a clean stop: those of volumes that were not served).
     pub active_regions: Vec<RegionKey>,
     /// First WEU sequence number of this session; never used before, also not by a session that was cut off.
     pub weu_seq_next: WeuSeq,
