@@ -98,7 +98,7 @@ ssd_fails() {
             ;;
         write-back.*)
             ends_with_error
-            zcctl status --json | jq -e '.cache.healthy | not'
+            daemon_status --json | jq -e '.cache.healthy | not'
             ;;
         *)
             goes_on
@@ -109,8 +109,8 @@ ssd_fails() {
             ;;
     esac
     turn ssd well
-    if zcctl status --json | jq -e '.cache.healthy | not'; then zcctl reattach; fi
-    zcctl status --json | jq -e '.cache.healthy'
+    if daemon_status --json | jq -e '.cache.healthy | not'; then zcctl reattach; fi
+    daemon_status --json | jq -e '.cache.healthy'
     whole "$1"
 }
 
@@ -122,7 +122,7 @@ hdd_fails() {
     if [ "$mode" = write-back ]; then
         goes_on
         counted destage_failures
-        zcctl status --json | jq -e '.volumes[0].dirty.bytes > 0'
+        daemon_status --json | jq -e '.volumes[0].dirty.bytes > 0'
         turn hdd well
         umount /mnt/a
     else
@@ -135,7 +135,7 @@ hdd_fails() {
     fi
     whole "hdd-$1"
     settle
-    zcctl status --json | jq -e '.volumes[0].dirty.bytes // 0 == 0'
+    daemon_status --json | jq -e '.volumes[0].dirty.bytes // 0 == 0'
 }
 
 bare() {

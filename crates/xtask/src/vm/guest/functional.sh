@@ -21,7 +21,7 @@ attributes() {
     same "$(readlink -f /dev/disk/by-id/zcached-hdd)" $D link
     zcctl ublk list --json | jq -e '.[0] | .volume == "hdd" and .state == "live" and .served'
     zcctl ublk list --json | jq -e '.[0].queue_cpus == ["0"]'
-    zcctl status --json | jq -e '.volumes[0].info.device == "/dev/ublkb0"'
+    daemon_status --json | jq -e '.volumes[0].info.device == "/dev/ublkb0"'
     same "$(cat /proc/"$(cat /tmp/daemon.pid)"/oom_score_adj)" -1000 oom_score_adj
     grep -q 'VmLck:[[:space:]]*[1-9]' /proc/"$(cat /tmp/daemon.pid)"/status
 }
@@ -73,7 +73,7 @@ filesystem() {
     umount /mnt/a
     # The origin lacks nothing then, and is whole alone.
     zcctl detach hdd
-    zcctl status --json | jq -e '.volumes[0].dirty.bytes // 0 == 0'
+    daemon_status --json | jq -e '.volumes[0].dirty.bytes // 0 == 0'
     stop_daemon
     # Nothing may be written to it now, not even by mounting.
     blockdev --setro /dev/vdc
@@ -278,7 +278,7 @@ pulled() {
         wait $load || true
         umount /mnt/a
         e2fsck -fn $D
-        zcctl status --json | jq -e '.cache.healthy | not'
+        daemon_status --json | jq -e '.cache.healthy | not'
         zcctl detach hdd
     fi
     stop_daemon
@@ -290,7 +290,7 @@ pulled() {
     vm-load check /mnt/a/life "$(steps)"
     umount /mnt/a
     e2fsck -fn $D
-    zcctl status --json | jq -e '.cache.healthy'
+    daemon_status --json | jq -e '.cache.healthy'
     zcctl detach hdd
 }
 
@@ -318,7 +318,7 @@ without_ssd() {
         wait_gone
         start_daemon
     fi
-    zcctl status --json | jq -e '.cache.healthy | not'
+    daemon_status --json | jq -e '.cache.healthy | not'
     dd if=/dev/urandom of=/mnt/a/changed bs=1M count=8 conv=notrunc,fsync status=none
     (cd /mnt/a && sha256sum before changed) > /tmp/sums
     echo 3 > /proc/sys/vm/drop_caches
@@ -329,7 +329,7 @@ without_ssd() {
     ssd bind
     await /dev/vdb
     start_daemon
-    zcctl status --json | jq -e '.cache.healthy'
+    daemon_status --json | jq -e '.cache.healthy'
     zcctl attach hdd
     mount $D /mnt/a
     (cd /mnt/a && sha256sum --quiet -c /tmp/sums)
@@ -416,7 +416,7 @@ resized() {
         zcctl resize hdd
     fi
     same "$(blockdev --getsize64 $D)" $((192 << 20)) "size of the device"
-    same "$(zcctl status --json | jq '.volumes[0].info.size_bytes')" $((192 << 20)) "size of the volume"
+    same "$(daemon_status --json | jq '.volumes[0].info.size_bytes')" $((192 << 20)) "size of the volume"
     for _ in 1 2; do dd if=$D bs=1M skip=128 count=2 iflag=direct status=none | cmp - /tmp/behind; done
     resize2fs $D
     dd if=/dev/urandom of=/mnt/a/after bs=1M count=96 conv=fsync status=none

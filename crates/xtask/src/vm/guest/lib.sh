@@ -41,13 +41,20 @@ configure() {
     } > /tmp/zcached.toml
 }
 
+# The daemon's status, whatever its verdict, which the exit status of zcctl tells. Fails if the daemon does not answer.
+daemon_status() {
+    local code=0
+    zcctl status "$@" || code=$?
+    [ "$code" -ne 2 ]
+}
+
 # Starts the daemon and waits until it answers.
 start_daemon() {
     mkdir -p /run/zcached
     setsid zcached --config /tmp/zcached.toml < /dev/null >> /tmp/daemon.log 2>&1 &
     echo $! > /tmp/daemon.pid
     for _ in $(seq 1 600); do
-        if zcctl status > /dev/null 2>&1; then return 0; fi
+        if daemon_status > /dev/null 2>&1; then return 0; fi
         if ! kill -0 "$(cat /tmp/daemon.pid)" 2> /dev/null; then return 1; fi
         sleep 0.1
     done
