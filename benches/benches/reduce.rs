@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use zc_bench::data::{halving, noise};
 use zc_core::{Codec, FingerprintKind};
-use zc_reduce::{Reducer, fingerprint, is_zero};
+use zc_reduce::{Reducer, dedup_domain, fingerprint, is_zero};
 
 const SIZES: [usize; 3] = [4 << 10, 8 << 10, 32 << 10];
 
@@ -18,9 +18,13 @@ fn hashes(c: &mut Criterion) {
         let zeros = vec![0; size];
         group.throughput(Throughput::Bytes(zc_core::u64_from_usize(size)));
         for kind in [FingerprintKind::Blake3, FingerprintKind::Sha1] {
-            group.bench_with_input(BenchmarkId::new(format!("{kind:?}"), size), &bytes, |b, bytes| {
-                b.iter(|| fingerprint(kind, black_box(bytes)));
-            });
+            for (domain, key) in [("", ""), ("Keyed", "tenant")] {
+                let key = dedup_domain(&[1; 16], key);
+                let id = BenchmarkId::new(format!("{kind:?}{domain}"), size);
+                group.bench_with_input(id, &bytes, |b, bytes| {
+                    b.iter(|| fingerprint(kind, &key, black_box(bytes)));
+                });
+            }
         }
         group.bench_with_input(BenchmarkId::new("is_zero", size), &zeros, |b, zeros| {
             b.iter(|| is_zero(black_box(zeros)));

@@ -1,7 +1,7 @@
 //! What the manager has to be told before it starts.
 
 use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
-use zc_core::{Ack, Codec, Destage, FingerprintKind, Mode, VolumeId};
+use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses
@@ -197,6 +197,9 @@ pub struct VolumeConfig {
     pub admission: Admission,
     /// Whether its extents share content.
     pub dedup: bool,
+    /// With which volumes; fixed while the volume is served. A volume that was in another domain when it was last served
+    /// must not be `trusted`, nor have dirty data: what is stored for it may be shared with its neighbours of then.
+    pub domain: DedupDomain,
     /// How its extents are compressed.
     pub codec: Codec,
     /// Share of its fingerprints that are indexed, in per cent, chosen by fingerprint.
@@ -223,6 +226,7 @@ impl VolumeConfig {
             mode: Mode::WriteThrough,
             admission: Admission::Always,
             dedup: true,
+            domain: DedupDomain::COMMON,
             codec: Codec::Lz4,
             index_share_percent: 100,
             recipes: false,
@@ -269,6 +273,8 @@ pub enum Canary {
     ForgetFlushes,
     /// G7: content is shared on 16 equal bits of the fingerprint.
     ShortFingerprint,
+    /// G9: content is shared over the border of a domain.
+    ForgetDomain,
 }
 
 /// In every program that has a cache manager with deliberate bugs, and in no other.

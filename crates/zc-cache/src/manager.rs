@@ -23,7 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{BufId, ErrorKind, ExtentKey, ExtentNo, Map, Mode, OpId, VolumeId, WeuSlot};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Map, Mode, OpId, VolumeId, WeuSlot};
 use zc_format::Record;
 
 use crate::config::{ManagerConfig, VolumeConfig};
@@ -581,6 +581,18 @@ impl CacheManager {
         self.out.push(Action::Intent { record });
     }
 
+    /// The fingerprint of an extent of this volume is wanted.
+    pub(crate) fn hash(&mut self, kind: OpKind, volume: VolumeId, src: BufSlice) {
+        let domain = self.volumes.get(&volume).expect_held().cfg.domain;
+        #[cfg(zc_canary)]
+        let domain = match self.canary {
+            Some(crate::config::Canary::ForgetDomain) => zc_core::DedupDomain::COMMON,
+            _ => domain,
+        };
+        let op = self.op(kind);
+        self.out.push(Action::Hash { op, src, domain });
+    }
+
     fn add_volume(&mut self, cfg: VolumeConfig) {
         assert!(cfg.region_bytes > 0, "a region has a size");
         let whole_extents = cfg.size_bytes / u64::from(self.extent_bytes);
@@ -639,9 +651,8 @@ impl CacheManager {
     pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {
         match self.volumes.get_mut(&cfg.id) {
             Some(volume) => {
-                let kept = (volume.cfg.size_bytes, volume.cfg.region_bytes, volume.cfg.trusted);
-                volume.cfg = cfg;
-                (volume.cfg.size_bytes, volume.cfg.region_bytes, volume.cfg.trusted) = kept;
+                let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = volume.cfg;
+                volume.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg };
             }
             None => self.add_volume(cfg),
         }

@@ -14,7 +14,8 @@
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId, VolumeId, WeuSlot,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId, VolumeId,
+    WeuSlot,
 };
 use zc_format::{
     CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, Summary,
@@ -140,7 +141,8 @@ pub enum Event {
         /// Whether the bytes are equal.
         equal: bool,
     },
-    /// An [`Action::WantRecipe`] ended: fingerprints from its first extent on, under the cache's fingerprint function,
+    /// An [`Action::WantRecipe`] ended: fingerprints from its first extent on, under the cache's fingerprint function
+    /// in the volume's domain,
     /// as far as they are known. Each is of contents that the extent had at some moment since the question.
     RecipeArrived {
         /// The operation.
@@ -336,6 +338,8 @@ pub enum Action {
         first: ExtentNo,
         /// How many.
         count: u32,
+        /// In which domain.
+        domain: DedupDomain,
     },
     /// Read a slot's WEU header.
     ReadHeader {
@@ -352,6 +356,8 @@ pub enum Action {
         op: OpId,
         /// The bytes.
         src: BufSlice,
+        /// In which domain: what finds content of other volumes.
+        domain: DedupDomain,
     },
     /// Compress an extent (step 3).
     Compress {

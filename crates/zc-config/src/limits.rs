@@ -94,3 +94,5 @@ pub(crate) const IDLE_MS: RangeInclusive<u64> = 0..=7 * 86_400_000;
 pub(crate) const KEEPALIVE_MS: RangeInclusive<u64> = 0..=32_767_000;
 /// Longest description of an export: NBD strings have at most 4,096 bytes (NBD protocol, "String values").
 pub(crate) const DESCRIPTION_BYTES_MAX: usize = 4096;
+/// Length of a domain's name.
+pub(crate) const DOMAIN_NAME_BYTES_MAX: usize = 64;

@@ -250,6 +250,8 @@ pub struct VolumeConfig {
     pub admission: Admission,
     /// Share content.
     pub dedup: bool,
+    /// With the volumes of this domain; empty: with all that name none.
+    pub dedup_domain: String,
     /// Codec.
     pub compression: Compression,
     /// Its level; 0 for a codec without levels.

@@ -129,6 +129,7 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("on_cache_loss", text(volume.on_cache_loss.word())),
         ("admission", text(volume.admission.word())),
         ("dedup", volume.dedup.to_string()),
+        ("dedup_domain", text(&volume.dedup_domain)),
         ("compression", text(volume.compression.word())),
     ]);
     rows.extend(level(volume.compression, volume.compression_level));

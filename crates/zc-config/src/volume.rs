@@ -28,6 +28,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         on_cache_loss: section.word("on_cache_loss", OnCacheLoss::WORDS, OnCacheLoss::Error),
         admission: section.word("admission", Admission::WORDS, Admission::Always),
         dedup: section.flag("dedup").unwrap_or(cache.dedup),
+        dedup_domain: domain(&mut section),
         compression,
         compression_level: level(&mut section, compression, inherited),
         index_share_percent: section.percent("index_share", 100),
@@ -51,6 +52,17 @@ fn name(section: &mut Section<'_, '_>) -> At<String> {
         return At { at: name.at, value: String::new() };
     }
     name
+}
+
+fn domain(section: &mut Section<'_, '_>) -> String {
+    let Some(name) = section.text("dedup_domain") else { return String::new() };
+    let most = limits::DOMAIN_NAME_BYTES_MAX;
+    if name.value.len() > most || name.value.chars().any(char::is_control) {
+        let what = format!("a domain has a name of at most {most} bytes, without control characters");
+        section.mistake(name.at, "dedup_domain", what);
+        return String::new();
+    }
+    name.value
 }
 
 fn create_bytes(section: &mut Section<'_, '_>) -> Option<u64> {

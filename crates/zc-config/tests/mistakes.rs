@@ -175,6 +175,10 @@ fn mistakes_in_a_volume() {
             "7: volume.name: a name has 1 to 64 bytes, without slashes, quotes and control characters",
         ),
         ("create_size = 5000", "6: volume.create_size: 5000 bytes are not whole sectors of 512"),
+        (
+            "dedup_domain = \"a\\u0007\"",
+            "6: volume.dedup_domain: a domain has a name of at most 64 bytes, without control characters",
+        ),
         ("index_share = 130", "6: volume.index_share: 130 is not a share from \"0 %\" to \"100 %\""),
         ("compression_level = 3", "6: volume.compression_level: compression \"lz4\" has no levels"),
         ("size = 3", "6: volume.size: there is no such key"),

@@ -25,6 +25,6 @@ pub use ids::{
     WeuSlot,
 };
 pub use map::{FixedHasher, Map, Set};
-pub use reduced::{Codec, Fingerprint, FingerprintKind};
+pub use reduced::{Codec, DedupDomain, Fingerprint, FingerprintKind};
 pub use sectors::{SECTOR_BYTES, SectorMap, SectorSpan};
 pub use words::{Ack, Destage, Mode, NoSuchWord};

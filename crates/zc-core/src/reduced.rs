@@ -38,6 +38,38 @@ impl FingerprintKind {
     }
 }
 
+/// The volumes that share content, as the key of their fingerprints: equal content has equal fingerprints inside one
+/// domain alone. The key follows from the cache and the domain's name (`zc_reduce::dedup_domain`).
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct DedupDomain(Option<[u8; 32]>);
+
+impl DedupDomain {
+    /// The domain without a name, whose fingerprints have no key.
+    pub const COMMON: Self = Self(None);
+
+    /// The domain of this key.
+    #[must_use]
+    pub const fn keyed(key: [u8; 32]) -> Self {
+        Self(Some(key))
+    }
+
+    /// Its key; `None` for [`DedupDomain::COMMON`].
+    #[must_use]
+    pub const fn key(&self) -> Option<&[u8; 32]> {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Debug for DedupDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("common"),
+            // Enough to tell domains apart.
+            Some([a, b, ..]) => write!(f, "domain{a:02x}{b:02x}"),
+        }
+    }
+}
+
 /// How a stored extent is encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Codec {

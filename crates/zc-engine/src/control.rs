@@ -541,6 +541,8 @@ impl Shared {
                 trusted: current.trusted,
                 may_be_dirty: current.may_be_dirty,
                 durable_journal,
+                // Fixed until the volume is started again.
+                domain: current.domain,
             };
             let wanted = volume_config(volume, found);
             let before = current.mode;

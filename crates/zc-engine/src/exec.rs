@@ -154,8 +154,8 @@ impl Shard {
 
     fn reduce_action(&mut self, action: Action) {
         let job = match action {
-            Action::Hash { op, src } => {
-                Job::Hash { op, src: self.buffers.read(src), kind: self.device.fingerprint }
+            Action::Hash { op, src, domain } => {
+                Job::Hash { op, src: self.buffers.read(src), kind: self.device.fingerprint, domain }
             }
             Action::Compress { op, src, codec, max_bytes, out } => {
                 let out = BufSlice { buf: out, start_bytes: 0, len_bytes: max_bytes };

@@ -14,6 +14,9 @@
 //! that this kernel did not count; after an unclean stop, any write by another program. Only the sample of extents that
 //! the manager compares with the origin may meet it then.
 //!
+//! A volume that comes from another dedup domain starts cold too, for what is stored for it may be shared over the border
+//! then; with dirty data it is refused.
+//!
 //! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
 //! and a crash before that makes the next start cold as well instead of half trusted.
 
@@ -36,6 +39,8 @@ pub(crate) struct Candidate<'a> {
     pub(crate) identity: Option<Identity>,
     /// How it differs from what a stop in order left; reads on from "the origin ...".
     pub(crate) changed: Option<String>,
+    /// The domain that it is to share content in.
+    pub(crate) dedup_domain: &'a str,
     pub(crate) region_bytes: u64,
 }
 
@@ -182,7 +187,18 @@ fn check_dirty(
             "the state directory, which would tell an old image, does not know the volume".to_owned(),
         );
     }
-    older_image(known).map_or(Ok(()), refuse)
+    if let Some(reason) = older_image(known) {
+        return refuse(reason);
+    }
+    entry.and_then(|entry| other_domain(candidate, entry)).map_or(Ok(()), refuse)
+}
+
+/// What is stored for the volume is shared with its neighbours of then. In another domain it would be shared over the
+/// border: clean contents go, dirty data has to be on the origin first.
+fn other_domain(candidate: &Candidate<'_>, entry: &VolumeState) -> Option<String> {
+    let (before, now) = (&entry.dedup_domain, candidate.dedup_domain);
+    (before != now)
+        .then(|| format!("its dedup_domain was \"{before}\" when it was last served, and is \"{now}\" now"))
 }
 
 /// What the origin looked like as far as that is known. The change time counts only if zcached
@@ -242,7 +258,7 @@ fn reason(
     let Some(entry) = entry else {
         return Ok(Some("the state directory does not know the volume on this cache".to_owned()));
     };
-    if let Some(reason) = older_image(known) {
+    if let Some(reason) = older_image(known).or_else(|| other_domain(candidate, entry)) {
         return Ok(Some(reason));
     }
     let given_up = "what the cache holds of it was given up: the origin was written without the cache, or the cache failed";
@@ -331,6 +347,7 @@ mod tests {
             stamp,
             path,
             origin: mark(&FILE),
+            dedup_domain: String::new(),
             dirty: false,
             settled: clean,
             given_up: 0,
@@ -363,8 +380,14 @@ mod tests {
 
     fn verdict_on(known: &Known<'_>, identity: Identity) -> Result<Paired, EngineError> {
         let path = Path::new("/srv/new.img");
-        let candidate =
-            Candidate { name: "v", path, identity: Some(identity), changed: None, region_bytes: 7 << 20 };
+        let candidate = Candidate {
+            name: "v",
+            path,
+            identity: Some(identity),
+            changed: None,
+            dedup_domain: "",
+            region_bytes: 7 << 20,
+        };
         pair(known, &[candidate]).map(|mut paired| paired.remove(0))
     }
 
@@ -397,6 +420,9 @@ mod tests {
         assert!(cold(&table(5), &state(9, true, 5), longer).contains("bytes"));
         let newer = Identity { mtime_ns: 60, ..FILE };
         assert!(cold(&table(5), &state(9, true, 5), newer).contains("written"));
+        let mut elsewhere = state(9, true, 5);
+        elsewhere.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned();
+        assert!(cold(&table(5), &elsewhere, FILE).contains("dedup_domain was \"tenant\""));
         let asked = verdict(&table(5), &state(9, true, 5), FILE, true).unwrap();
         assert!(asked.cold_reason.unwrap().contains("asked"));
     }
@@ -476,7 +502,11 @@ mod tests {
     #[test]
     fn doubts_about_dirty_data_are_refused_and_the_operator_decides() {
         type Doubt = fn(&mut VolumeTable, &mut State, &mut Identity);
-        let doubts: [(Doubt, &str); 6] = [
+        let doubts: [(Doubt, &str); 7] = [
+            (
+                |_, state, _| state.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned(),
+                "dedup_domain was",
+            ),
             (|_, state, _| state.session = 10, "older image"),
             (|_, _, origin| origin.mtime_ns = 60, "written"),
             (|_, _, origin| origin.len_bytes = 2 << 20, "bytes"),
@@ -531,6 +561,7 @@ mod tests {
             path: Path::new("/x"),
             identity: Some(FILE),
             changed: None,
+            dedup_domain: "",
             region_bytes: 9,
         };
         let candidates = ["a", "b", "c", "d", "e"].map(candidate);

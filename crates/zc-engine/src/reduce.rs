@@ -5,7 +5,7 @@
 use std::fmt;
 
 use zc_cache::seam::Digest;
-use zc_core::{Codec, FingerprintKind, limits::EXTENT_BYTES_MAX, usize_from_u32};
+use zc_core::{Codec, DedupDomain, FingerprintKind, limits::EXTENT_BYTES_MAX, usize_from_u32};
 use zc_reduce::Reducer;
 
 /// Facts about bytes that the manager gets instead of the bytes.
@@ -38,11 +38,11 @@ impl fmt::Debug for Scratch {
     }
 }
 
-pub(crate) fn hash(bytes: &[u8], kind: FingerprintKind) -> Facts {
+pub(crate) fn hash(bytes: &[u8], kind: FingerprintKind, domain: &DedupDomain) -> Facts {
     Facts::Hashed(if zc_reduce::is_zero(bytes) {
         Digest::Zero
     } else {
-        Digest::Print(zc_reduce::fingerprint(kind, bytes))
+        Digest::Print(zc_reduce::fingerprint(kind, domain, bytes))
     })
 }
 

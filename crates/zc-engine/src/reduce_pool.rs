@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use zc_core::limits::REDUCE_THREADS_MAX;
-use zc_core::{Codec, ErrorKind, FingerprintKind, OpId, usize_from_u32};
+use zc_core::{Codec, DedupDomain, ErrorKind, FingerprintKind, OpId, usize_from_u32};
 use zc_io::{Lease, ReadLease, Waker};
 
 use crate::cpus::bind_this_thread;
@@ -40,7 +40,7 @@ pub(crate) enum Job {
     /// Verify and decode some extents of one device read.
     Decode(Vec<PartDecode>),
     /// Fingerprint.
-    Hash { op: OpId, src: ReadLease, kind: FingerprintKind },
+    Hash { op: OpId, src: ReadLease, kind: FingerprintKind, domain: DedupDomain },
     /// Compress.
     Compress { op: OpId, src: ReadLease, codec: Codec, max_bytes: u32, out: Lease },
     /// Compare bytes.
@@ -84,7 +84,9 @@ impl Job {
                 let decoded = |part: PartDecode| (part.read, part.part, part.run(scratch));
                 Outcome::Decoded(parts.into_iter().map(decoded).collect())
             }
-            Self::Hash { op, src, kind } => Outcome::Facts { op, facts: reduce::hash(&src, kind) },
+            Self::Hash { op, src, kind, domain } => {
+                Outcome::Facts { op, facts: reduce::hash(&src, kind, &domain) }
+            }
             Self::Compress { op, src, codec, max_bytes, mut out } => {
                 let limit = usize_from_u32(max_bytes).min(out.len());
                 let facts = scratch.compress(&src, codec, &mut out[..limit]);
@@ -370,9 +372,19 @@ mod tests {
         let text = AlignedBuf::from(&b"the same again and again; ".repeat(400)[..8192]);
         let (text, out) = (Arena::new(text), Arena::new(AlignedBuf::new(7000)));
         let kind = FingerprintKind::Blake3;
-        pool.submit(Job::Hash { op: OpId(1), src: text.read_lease(0..8192), kind });
+        pool.submit(Job::Hash {
+            op: OpId(1),
+            src: text.read_lease(0..8192),
+            kind,
+            domain: DedupDomain::COMMON,
+        });
         let zeros = Arena::new(AlignedBuf::new(8192));
-        pool.submit(Job::Hash { op: OpId(2), src: zeros.read_lease(0..8192), kind });
+        pool.submit(Job::Hash {
+            op: OpId(2),
+            src: zeros.read_lease(0..8192),
+            kind,
+            domain: DedupDomain::COMMON,
+        });
         let (src, out) = (text.read_lease(0..8192), out.lease(0..7000));
         pool.submit(Job::Compress { op: OpId(3), src, codec: Codec::Lz4, max_bytes: 7000, out });
         pool.hand_over(7);
@@ -403,7 +415,12 @@ mod tests {
         let zeros = Arena::new(AlignedBuf::new(512));
         for op in 0..3 {
             let src = zeros.read_lease(0..512);
-            pool.submit(Job::Hash { op: OpId(op), src, kind: FingerprintKind::Blake3 });
+            pool.submit(Job::Hash {
+                op: OpId(op),
+                src,
+                kind: FingerprintKind::Blake3,
+                domain: DedupDomain::COMMON,
+            });
             pool.hand_over(10 * op);
             pool.hand_over(10 * op + 2);
             assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
@@ -419,7 +436,12 @@ mod tests {
         let zeros = Arena::new(AlignedBuf::new(512));
         let submit = |pool: &mut ReducePool, op| {
             let src = zeros.read_lease(0..512);
-            pool.submit(Job::Hash { op: OpId(op), src, kind: FingerprintKind::Blake3 });
+            pool.submit(Job::Hash {
+                op: OpId(op),
+                src,
+                kind: FingerprintKind::Blake3,
+                domain: DedupDomain::COMMON,
+            });
         };
         submit(&mut pool, 1);
         pool.hand_over(7);
@@ -435,7 +457,12 @@ mod tests {
         assert_eq!(wait(&mut ring, &event, &pool, 2).len(), 2);
         let much = Arena::new(AlignedBuf::new(HURRY_INLINE_BYTES + 512));
         let src = much.read_lease(0..HURRY_INLINE_BYTES + 512);
-        pool.submit(Job::Hash { op: OpId(2), src, kind: FingerprintKind::Blake3 });
+        pool.submit(Job::Hash {
+            op: OpId(2),
+            src,
+            kind: FingerprintKind::Blake3,
+            domain: DedupDomain::COMMON,
+        });
         pool.hand_over(7);
         assert!(!pool.has_fresh());
         assert_eq!(wait(&mut ring, &event, &pool, 1).len(), 1);
@@ -449,7 +476,12 @@ mod tests {
         let mut done = Vec::new();
         for op in 0..50 {
             let src = zeros.read_lease(0..512);
-            pool.submit(Job::Hash { op: OpId(op), src, kind: FingerprintKind::Blake3 });
+            pool.submit(Job::Hash {
+                op: OpId(op),
+                src,
+                kind: FingerprintKind::Blake3,
+                domain: DedupDomain::COMMON,
+            });
             pool.hand_over(op);
         }
         pool.hand_over(99);

@@ -49,6 +49,7 @@ pub(crate) fn served(
             trusted: paired.cold_reason.is_none(),
             may_be_dirty: paired.may_be_dirty,
             durable_journal,
+            domain: settings::domain(volume, &before.uuid),
         };
         let for_manager = settings::volume_config(volume, found);
         describe(registry, volume, &for_manager, paired);
@@ -106,6 +107,7 @@ pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paire
         stamp: if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp },
         path: state_dir::absolute(&volume.origin),
         origin: pairing::mark(identity),
+        dedup_domain: volume.dedup_domain.clone(),
         dirty: paired.may_be_dirty,
         settled: false,
         given_up: 0,

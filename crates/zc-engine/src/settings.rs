@@ -6,7 +6,7 @@ use zc_core::{Mode, VolumeId};
 use zc_io::limits::RING_OPS_MAX;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
-pub(crate) use zc_setup::{Found, fingerprint_kind, manager_config, region_bytes, volume_config};
+pub(crate) use zc_setup::{Found, domain, fingerprint_kind, manager_config, region_bytes, volume_config};
 
 use crate::access::{Export, Rules};
 use crate::error::EngineError;

@@ -476,6 +476,7 @@ pub(crate) fn judge(
             path: &volume.origin,
             identity: found.identity,
             changed: found.changed.clone(),
+            dedup_domain: &volume.dedup_domain,
             region_bytes: settings::region_bytes(config.cache.region_size, *size),
         });
     }

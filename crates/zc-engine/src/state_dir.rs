@@ -40,6 +40,9 @@ pub(crate) struct VolumeState {
     pub(crate) stamp: u64,
     pub(crate) path: PathBuf,
     pub(crate) origin: OriginMark,
+    /// The domain that the volume shared content in; empty: the common one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) dedup_domain: String,
     /// The cache may have data of the volume that the origin lacks.
     #[serde(default)]
     pub(crate) dirty: bool,
@@ -387,6 +390,7 @@ mod tests {
             stamp: 7,
             path: PathBuf::from(path),
             origin: MARK,
+            dedup_domain: String::new(),
             dirty,
             settled: false,
             given_up: 0,

@@ -25,16 +25,39 @@ mod codec_tests;
 pub use codec::{DecodeError, Reducer, SAVING_BYTES_MIN, useful_stored_bytes_max};
 
 use sha1::Digest as _;
-use zc_core::{Fingerprint, FingerprintKind};
+use zc_core::{DedupDomain, Fingerprint, FingerprintKind};
 
-/// Fingerprint of an extent: BLAKE3 with 256 bits, or SHA-1 in the first 20 bytes and zeroes behind it.
+/// What the keys of domains are for, as BLAKE3 wants it said. It is part of the media format (FORMAT.md, section 9).
+const DOMAIN_CONTEXT: &str = "zcached 2026-11-25 dedup domain";
+
+/// The domain of this name on a cache. The name without letters is the common domain.
 #[must_use]
-pub fn fingerprint(kind: FingerprintKind, bytes: &[u8]) -> Fingerprint {
+pub fn dedup_domain(cache_uuid: &[u8; 16], name: &str) -> DedupDomain {
+    if name.is_empty() {
+        return DedupDomain::COMMON;
+    }
+    let mut hasher = blake3::Hasher::new_derive_key(DOMAIN_CONTEXT);
+    hasher.update(cache_uuid).update(name.as_bytes());
+    DedupDomain::keyed(*hasher.finalize().as_bytes())
+}
+
+/// Fingerprint of an extent in its domain: BLAKE3 with 256 bits, keyed; or SHA-1 of key and extent in the first 20 bytes
+/// and zeroes behind it. The common domain has no key.
+#[must_use]
+pub fn fingerprint(kind: FingerprintKind, domain: &DedupDomain, bytes: &[u8]) -> Fingerprint {
     match kind {
-        FingerprintKind::Blake3 => Fingerprint(*blake3::hash(bytes).as_bytes()),
+        FingerprintKind::Blake3 => {
+            let hash = domain.key().map_or_else(|| blake3::hash(bytes), |key| blake3::keyed_hash(key, bytes));
+            Fingerprint(*hash.as_bytes())
+        }
         FingerprintKind::Sha1 => {
             let mut print = [0; 32];
-            let digest = sha1::Sha1::digest(bytes);
+            let mut hasher = sha1::Sha1::new();
+            if let Some(key) = domain.key() {
+                hasher.update(key);
+            }
+            hasher.update(bytes);
+            let digest = hasher.finalize();
             for (to, from) in print.iter_mut().zip(digest.iter()) {
                 *to = *from;
             }
@@ -65,19 +88,47 @@ pub fn is_zero(bytes: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    const COMMON: DedupDomain = DedupDomain::COMMON;
+
     /// FIPS 180-4's example and BLAKE3's own published value for "abc".
     #[test]
     fn fingerprints_are_the_published_ones() {
-        let sha1 = fingerprint(FingerprintKind::Sha1, b"abc");
+        let sha1 = fingerprint(FingerprintKind::Sha1, &COMMON, b"abc");
         assert_eq!(sha1.0[..4], [0xa9, 0x99, 0x3e, 0x36]);
         assert_eq!(sha1.0[16..20], [0x9c, 0xd0, 0xd8, 0x9d]);
         assert_eq!(sha1.0[20..], [0; 12]);
-        assert_eq!(fingerprint(FingerprintKind::Blake3, b"abc").0[..4], [0x64, 0x37, 0xb3, 0xac]);
+        assert_eq!(fingerprint(FingerprintKind::Blake3, &COMMON, b"abc").0[..4], [0x64, 0x37, 0xb3, 0xac]);
+    }
+
+    /// Media depend on these bytes. They were computed apart: by Python's hashlib, and from the paper's text of BLAKE3.
+    #[test]
+    fn fingerprints_of_domains_are_what_media_have() {
+        let domain = dedup_domain(&[7; 16], "tenant");
+        assert_eq!(domain.key().map(|key| key[..4].to_vec()), Some(vec![0xbc, 0xaf, 0xac, 0xbb]));
+        let [blake3, sha1] =
+            [FingerprintKind::Blake3, FingerprintKind::Sha1].map(|kind| fingerprint(kind, &domain, b"abc"));
+        assert_eq!(blake3.0[..4], [0x14, 0xeb, 0x3a, 0xf4]);
+        assert_eq!(sha1.0[..4], [0x02, 0x1d, 0xa7, 0xf7]);
+        assert_eq!(sha1.0[20..], [0; 12]);
+    }
+
+    #[test]
+    fn equal_bytes_of_two_domains_have_nothing_in_common() {
+        let (uuid, other) = ([1; 16], [2; 16]);
+        assert_eq!(dedup_domain(&uuid, ""), COMMON);
+        let domains = [COMMON, dedup_domain(&uuid, "a"), dedup_domain(&uuid, "b"), dedup_domain(&other, "a")];
+        for kind in [FingerprintKind::Blake3, FingerprintKind::Sha1] {
+            let prints = domains.map(|domain| fingerprint(kind, &domain, &[3; 4096]));
+            for (at, print) in prints.iter().enumerate() {
+                assert_eq!(*print, fingerprint(kind, &domains[at], &[3; 4096]));
+                assert!(prints[..at].iter().all(|before| before.prefix() != print.prefix()), "{prints:?}");
+            }
+        }
     }
 
     #[test]
     fn blinded_fingerprints_are_equal_under_one_key_only() {
-        let [one, other] = [b"one", b"two"].map(|bytes| fingerprint(FingerprintKind::Blake3, bytes));
+        let [one, other] = [b"one", b"two"].map(|bytes| fingerprint(FingerprintKind::Blake3, &COMMON, bytes));
         let [key, foreign] = [[1; 32], [2; 32]];
         assert_eq!(blinded(&key, &one), blinded(&key, &one));
         assert_ne!(blinded(&key, &one), blinded(&key, &other));

@@ -235,6 +235,7 @@ fn volumes(config: &Config, trace: &Trace) -> (Vec<VolumeConfig>, u64) {
             trusted: true,
             may_be_dirty: false,
             durable_journal: false,
+            domain: zc_setup::domain(volume, &[0; 16]),
         };
         found.push(zc_setup::volume_config(volume, of_device));
     }

@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_core::{
-    BufId, BufSlice, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId, WeuSeq, WeuSlot,
-    u64_from_usize, usize_from_u32,
+    BufId, BufSlice, DedupDomain, ErrorKind, ExtentNo, Fingerprint, Generation, Map, ReqId, VolumeId, WeuSeq,
+    WeuSlot, u64_from_usize, usize_from_u32,
 };
 use zc_format::{ExtentHeader, Geometry, WeuHeader};
 use zc_trace::Op;
@@ -338,8 +338,8 @@ impl<'a> Driver<'a> {
                 let header = self.slots[usize_from_u32(slot.0)].header.clone();
                 Some(Event::HeaderRead { op, result: Ok(header) })
             }
-            Action::Hash { op, src } => {
-                let digest = self.trace.contents.digest(self.ids(src));
+            Action::Hash { op, src, domain } => {
+                let digest = in_domain(self.trace.contents.digest(self.ids(src)), &domain);
                 Some(Event::Hashed { op, digest })
             }
             Action::Compress { op, src, codec, max_bytes, out } => {
@@ -377,8 +377,9 @@ impl<'a> Driver<'a> {
             | Action::CommitCheckpoint { op, .. }
             | Action::FlushCache { op }
             | Action::Distrust { op, .. } => op,
-            Action::WantRecipe { op, volume, first, count } => {
-                return Some(Event::RecipeArrived { op, prints: self.recipe(volume, first, count) });
+            Action::WantRecipe { op, volume, first, count, domain } => {
+                let prints = self.recipe(volume, first, count, &domain);
+                return Some(Event::RecipeArrived { op, prints });
             }
             Action::Note(
                 note @ (Note::CacheFailed { .. } | Note::ExtentDropped { .. } | Note::Fenced { .. }),
@@ -444,13 +445,19 @@ impl<'a> Driver<'a> {
     }
 
     /// Fingerprints of extents as the origin holds them, where it holds anything that is known.
-    fn recipe(&self, volume: VolumeId, first: ExtentNo, count: u32) -> Vec<Option<Fingerprint>> {
+    fn recipe(
+        &self,
+        volume: VolumeId,
+        first: ExtentNo,
+        count: u32,
+        domain: &DedupDomain,
+    ) -> Vec<Option<Fingerprint>> {
         let per_extent = u64::from(self.extent_blocks);
         let held = |key: u64| self.changed.get(&key).or_else(|| self.trace.initial.get(&key)).copied();
         let print = |extent: u64| {
             let blocks = extent * per_extent..(extent + 1) * per_extent;
             let ids: Option<Vec<ContentId>> = blocks.map(|block| held(block_key(volume.0, block))).collect();
-            match self.trace.contents.digest(&ids?) {
+            match in_domain(self.trace.contents.digest(&ids?), domain) {
                 Digest::Print(print) => Some(print),
                 Digest::Zero => None,
             }
@@ -569,6 +576,13 @@ impl Slot {
         let start = usize_from_u32(start);
         self.ids.get(start..start + usize_from_u32(len))
     }
+}
+
+/// As in the daemon, what two domains have in common is not to be seen.
+fn in_domain(digest: Digest, domain: &DedupDomain) -> Digest {
+    let (Digest::Print(mut print), Some(key)) = (digest, domain.key()) else { return digest };
+    print.0.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
+    Digest::Print(print)
 }
 
 /// Contents that a write brings.

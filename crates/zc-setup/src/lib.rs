@@ -11,7 +11,7 @@ use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape};
 use zc_config::{
     Admission, CacheConfig, Compression, Fingerprint, OnCacheLoss, Packer, Policy, RegionSize, VolumeConfig,
 };
-use zc_core::{Ack, Codec, FingerprintKind, VolumeId, limits};
+use zc_core::{Ack, Codec, DedupDomain, FingerprintKind, VolumeId, limits};
 use zc_format::Geometry;
 
 /// RAM of slot table, policy and header table per slot, rounded up.
@@ -124,6 +124,14 @@ pub struct Found {
     pub may_be_dirty: bool,
     /// Whether the journal is on persistent memory.
     pub durable_journal: bool,
+    /// The domain that it shares content in: see [`domain`].
+    pub domain: DedupDomain,
+}
+
+/// The domain in which a volume shares content, on the cache of this uuid.
+#[must_use]
+pub fn domain(volume: &VolumeConfig, cache_uuid: &[u8; 16]) -> DedupDomain {
+    zc_reduce::dedup_domain(cache_uuid, &volume.dedup_domain)
 }
 
 /// A volume's settings for the manager.
@@ -133,6 +141,7 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
         mode: volume.mode,
         admission: admission(volume.admission),
         dedup: volume.dedup,
+        domain: found.domain,
         codec: codec(volume.compression, volume.compression_level),
         index_share_percent: volume.index_share_percent,
         trusted: found.trusted,
@@ -232,6 +241,7 @@ mod tests {
             trusted: true,
             may_be_dirty: false,
             durable_journal: false,
+            domain: domain(&config.volumes[0], &[1; 16]),
         };
         assert_eq!(
             volume_config(&config.volumes[0], found),

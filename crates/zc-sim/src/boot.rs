@@ -16,6 +16,7 @@ use zc_format::Record;
 use crate::canary::DriverBug;
 use crate::disk::Disk;
 use crate::oracle::Oracle;
+use crate::setup;
 use crate::world::{PATIENCE, World};
 use crate::write_back::Trouble;
 
@@ -276,6 +277,13 @@ impl World {
             // Who is not served may be written elsewhere; its change time tells, where it matters.
             self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
             self.distrusted[volume] |= !self.served[volume] && !self.maybe_dirty[volume];
+            if self.moving && !self.maybe_dirty[volume] && self.rng.random_bool(0.2) {
+                let before = core::mem::replace(&mut config.domain, setup::domain(&mut self.rng));
+                if before != config.domain {
+                    self.distrusted[volume] = true;
+                    self.coverage.note("volumes that changed their domain");
+                }
+            }
             config.trusted = !self.distrusted[volume];
             config.may_be_dirty = self.maybe_dirty[volume];
             self.maybe_dirty[volume] |= config.mode == Mode::WriteBack;
@@ -331,6 +339,7 @@ impl World {
             if let Some((_, image)) = self.files.image.take() {
                 self.cache.restore(&image);
                 self.promise.forget();
+                self.borders.forget();
                 self.coverage.note("device rolled back");
             }
         } else if self.files.image.is_none() {

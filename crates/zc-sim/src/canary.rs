@@ -51,6 +51,8 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g6-forget-flushes", Canary::Manager(Bug::ForgetFlushes)),
     #[cfg(zc_canary)]
     ("g7-short-fingerprint", Canary::Manager(Bug::ShortFingerprint)),
+    #[cfg(zc_canary)]
+    ("g9-forget-domain", Canary::Manager(Bug::ForgetDomain)),
 ];
 
 /// Deliberate bugs of this build that a thousand seeds do not find, or not always. `CONSISTENCY.md` says what they would

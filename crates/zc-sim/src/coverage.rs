@@ -45,6 +45,7 @@ pub const REQUIRED: &[&str] = &[
     "device rolled back",
     "origins changed while stopped",
     "volumes added while serving",
+    "volumes that changed their domain",
     "failed flushes that lost writes",
     "volumes grown while serving",
     "requests under way where a volume ended",

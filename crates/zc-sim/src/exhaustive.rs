@@ -245,6 +245,7 @@ impl World {
             maybe_dirty: self.maybe_dirty.clone(),
             settings: self.settings.clone(),
             promise: self.promise.clone(),
+            borders: self.borders.clone(),
             reducer: Reducer::new(),
             coverage: Coverage::default(),
             snapshots: Vec::new(),

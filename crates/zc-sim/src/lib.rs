@@ -2,7 +2,8 @@
 //!
 //! Job: run the production cache manager over simulated devices under one seed, with operations that end in random
 //! order, power cuts, killed processes and faults of the cache device, and check every byte that a client reads
-//! against a model disk, and what the origins hold alone against the epochs of the clients (guarantees G1 to G7).
+//! against a model disk, and what the origins hold alone against the epochs of the clients (guarantees G1 to G7),
+//! and every record of shared content against the borders of dedup domains (G9).
 //!
 //! In half of the seeds volumes write back. Two more judgements hold there. A request may fail once the cache device is
 //! in trouble (it may hold what only it has), and never return wrong bytes. Where the device lied about what it kept
@@ -66,6 +67,7 @@
 )]
 
 mod boot;
+mod borders;
 mod canary;
 mod clients;
 mod content;

@@ -7,22 +7,22 @@ use crate::world::World;
 impl World {
     pub(crate) fn perform_reduce(&mut self, action: &Action) -> Event {
         match action {
-            Action::WantRecipe { op, volume, first, count } => {
+            Action::WantRecipe { op, volume, first, count, domain } => {
                 let extent = self.geometry.extent_bytes as usize;
                 let start = first.0 as usize * extent;
                 let origin = &self.origins[usize::from(volume.0)].seen;
                 let prints = origin[start..start + *count as usize * extent]
                     .chunks(extent)
-                    .map(|bytes| Some(zc_reduce::fingerprint(self.config.fingerprint, bytes)))
+                    .map(|bytes| Some(zc_reduce::fingerprint(self.config.fingerprint, domain, bytes)))
                     .collect();
                 Event::RecipeArrived { op: *op, prints }
             }
-            Action::Hash { op, src } => {
+            Action::Hash { op, src, domain } => {
                 let bytes = self.slice(*src);
                 let digest = if zc_reduce::is_zero(&bytes) {
                     Digest::Zero
                 } else {
-                    Digest::Print(zc_reduce::fingerprint(self.config.fingerprint, &bytes))
+                    Digest::Print(zc_reduce::fingerprint(self.config.fingerprint, domain, &bytes))
                 };
                 Event::Hashed { op: *op, digest }
             }

@@ -6,7 +6,7 @@ use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{
     Admission, DirtyConfig, ManagerConfig, OnLoss, Packer, Replacement, VolumeConfig, WriteBackConfig,
 };
-use zc_core::{Ack, Codec, Destage, FingerprintKind, Mode, VolumeId};
+use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 use crate::profile::{Habits, Profile};
@@ -90,6 +90,8 @@ pub(crate) struct Setup {
     pub(crate) syncing: bool,
     /// At times a volume grows.
     pub(crate) growing: bool,
+    /// At times a volume comes back in another domain.
+    pub(crate) moving: bool,
     /// What kind of machine it is.
     pub(crate) profile: Profile,
     /// What clients do, and when the machine is cut off.
@@ -110,6 +112,7 @@ impl Setup {
             hasty: false,
             syncing: false,
             growing: matches!(seed % 8, 1 | 6),
+            moving: false,
             profile: Profile::Plain,
             habits: Habits::default(),
         };
@@ -126,6 +129,7 @@ impl Setup {
         setup.replacement(seed);
         setup.packer(seed);
         setup.profile(profile.unwrap_or_else(|| Profile::of(seed)), seed);
+        setup.domains(seed);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
         setup
     }
@@ -170,6 +174,7 @@ impl Setup {
             hasty: false,
             syncing: false,
             growing: false,
+            moving: false,
             profile: Profile::Plain,
             habits: Habits::default(),
         }
@@ -250,6 +255,18 @@ impl Setup {
         self.volumes.iter_mut().for_each(|volume| volume.recipes = false);
     }
 
+    /// In a third of the seeds volumes share content inside two domains, and change between them. Drawn apart.
+    fn domains(&mut self, seed: u64) {
+        if seed % 3 != 2 {
+            return;
+        }
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x444f);
+        for volume in &mut self.volumes {
+            volume.domain = domain(&mut rng);
+        }
+        self.moving = true;
+    }
+
     /// Draws the replacement policy, also apart.
     fn replacement(&mut self, seed: u64) {
         let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5250);
@@ -314,6 +331,11 @@ impl Setup {
             faults.origin_errors = true;
         }
     }
+}
+
+/// One of two domains.
+pub(crate) fn domain(rng: &mut Pcg64Mcg) -> DedupDomain {
+    if rng.random_bool(0.5) { DedupDomain::COMMON } else { zc_reduce::dedup_domain(&[1; 16], "tenant") }
 }
 
 /// New settings of a volume in a seed that writes back: half of what would write through writes back.

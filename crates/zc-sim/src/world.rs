@@ -13,6 +13,7 @@ use zc_format::{Geometry, Record};
 use zc_reduce::Reducer;
 
 use crate::boot::{Files, Raw};
+use crate::borders::{self, Borders};
 use crate::canary::{Canary, DriverBug};
 use crate::clients::Client;
 use crate::content;
@@ -82,6 +83,9 @@ pub(crate) struct World {
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
+    pub(crate) borders: Borders,
+    /// At times a volume comes back in another domain.
+    pub(crate) moving: bool,
     pub(crate) reducer: Reducer,
     pub(crate) canary: Option<Canary>,
     pub(crate) out: Option<fn(&str)>,
@@ -116,7 +120,8 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let Setup { config, volumes, faults, write_back, hasty, syncing, growing, profile, habits } = setup;
+        let Setup { config, volumes, faults, write_back, hasty, syncing, growing, moving, profile, habits } =
+            setup;
         let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
@@ -155,6 +160,8 @@ impl World {
             stopped: None,
             faults,
             promise: Promise::default(),
+            borders: Borders::default(),
+            moving,
             reducer: Reducer::new(),
             canary: options.canary,
             out: options.trace,
@@ -266,6 +273,8 @@ impl World {
                 Action::Zero { dest } => self.put(dest, &vec![0; dest.len_bytes as usize]),
                 Action::Place { weu, offset_bytes, header, payload } => {
                     let payload = self.slice(payload);
+                    let domain = self.volumes[usize::from(header.key.volume.0)].domain;
+                    self.borders.place(&header, offset_bytes, domain);
                     let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
                     header.seal(offset_bytes, &payload, &mut buf[offset_bytes as usize..]);
                 }
@@ -282,6 +291,9 @@ impl World {
                 Action::Stopped { clean } => self.stopped = Some(clean),
                 other => self.start_operation(other),
             }
+        }
+        if let Some(breach) = self.borders.breach() {
+            self.violation.get_or_insert(breach);
         }
     }
 
@@ -317,6 +329,9 @@ impl World {
         if self.rng.random_bool(0.0002) {
             self.files.lose_intents();
             self.coverage.note("intent log lost");
+        }
+        if let Some(volume) = borders::volume_of(&record) {
+            self.borders.record(&record, self.volumes[volume].domain);
         }
         self.files.intents.push(record);
     }

@@ -200,8 +200,7 @@ impl CacheManager {
         };
         self.inserts.jobs.insert(id, job);
         self.inserts.by_key.insert(guard.key, id);
-        let op = self.op(OpKind::Hash(id));
-        self.out.push(Action::Hash { op, src });
+        self.hash(OpKind::Hash(id), guard.key.volume, src);
     }
 
     pub(crate) fn hashed(&mut self, id: u64, digest: Digest) {

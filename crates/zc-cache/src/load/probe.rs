@@ -192,7 +192,7 @@ impl CacheManager {
         if probe.reads_left > 0 {
             return;
         }
-        let (failed, theirs, ours) = (probe.failed, probe.theirs, probe.ours);
+        let (failed, theirs, ours, volume) = (probe.failed, probe.theirs, probe.ours, probe.guard.key.volume);
         if failed {
             return self.probe_ended(id, None);
         }
@@ -202,10 +202,7 @@ impl CacheManager {
                 let (op, left) = (self.op(OpKind::ProbeCompare(id)), self.whole(ours));
                 self.out.push(Action::Compare { op, left, right: src });
             }
-            None => {
-                let op = self.op(OpKind::ProbeHash(id));
-                self.out.push(Action::Hash { op, src });
-            }
+            None => self.hash(OpKind::ProbeHash(id), volume, src),
         }
     }
 

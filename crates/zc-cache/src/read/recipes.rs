@@ -296,7 +296,8 @@ impl CacheManager {
     }
 
     fn ask_for(&mut self, run: Run) {
-        let Some(whole) = self.volumes.get(&run.volume).map(|volume| volume.whole_extents) else { return };
+        let Some(volume) = self.volumes.get(&run.volume) else { return };
+        let (whole, domain) = (volume.whole_extents, volume.cfg.domain);
         let first = run.number * RUN_EXTENTS;
         let full = self.recipes.asked.len() >= ASKED_MAX;
         if full || first >= whole || self.recipes.is_asked(run) {
@@ -310,7 +311,8 @@ impl CacheManager {
         self.recipes.asked.insert(id, (run, guards));
         self.stats.recipes_wanted += 1;
         let op = self.op(OpKind::Recipe(id));
-        self.out.push(Action::WantRecipe { op, volume: run.volume, first: ExtentNo(first), count });
+        let first = ExtentNo(first);
+        self.out.push(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }
 
     pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>]) {

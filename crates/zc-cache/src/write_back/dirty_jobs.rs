@@ -78,8 +78,7 @@ impl CacheManager {
         };
         self.wb.jobs.insert(id, job);
         if whole {
-            let op = self.op(OpKind::DirtyHash(id));
-            self.out.push(Action::Hash { op, src });
+            self.hash(OpKind::DirtyHash(id), key.volume, src);
         } else {
             self.compress_dirty(id);
         }

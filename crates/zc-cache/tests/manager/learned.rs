@@ -75,7 +75,11 @@ fn what_was_written_over_meanwhile_is_not_told() {
         world.event(event);
     }
     let prints: Vec<_> = world.learned.iter().map(|(key, digest, _)| (key.extent.0, *digest)).collect();
-    let newest = zc_reduce::fingerprint(zc_core::FingerprintKind::Blake3, &half(2, 8 << 10));
+    let newest = zc_reduce::fingerprint(
+        zc_core::FingerprintKind::Blake3,
+        &zc_core::DedupDomain::COMMON,
+        &half(2, 8 << 10),
+    );
     assert_eq!(prints, [(0, Digest::Print(newest))]);
     world.stop();
 }
@@ -97,7 +101,11 @@ fn dirty_contents_are_told_the_newest_of_an_extent() {
     for event in world.compressions.take().unwrap() {
         world.event(event);
     }
-    let newest = zc_reduce::fingerprint(zc_core::FingerprintKind::Blake3, &half(2, 8 << 10));
+    let newest = zc_reduce::fingerprint(
+        zc_core::FingerprintKind::Blake3,
+        &zc_core::DedupDomain::COMMON,
+        &half(2, 8 << 10),
+    );
     let told: Vec<_> = world.learned.iter().map(|(key, digest, _)| (key.extent.0, *digest)).collect();
     assert_eq!(told, [(0, Digest::Print(newest))]);
     world.stop();

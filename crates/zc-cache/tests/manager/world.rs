@@ -629,21 +629,21 @@ impl World {
                 let header = WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent).ok().map(Box::new);
                 events.push_back(Event::HeaderRead { op, result: Ok(header) });
             }
-            Action::WantRecipe { op, volume, first, count } => {
+            Action::WantRecipe { op, volume, first, count, domain } => {
                 let extent = u64::from(self.geometry.extent_bytes);
                 let bytes = self.origin(volume, first.0 * extent, u64::from(count) * extent).to_vec();
                 let prints = bytes
                     .chunks(usize_from_u64(extent))
-                    .map(|bytes| Some(zc_reduce::fingerprint(self.kind, bytes)))
+                    .map(|bytes| Some(zc_reduce::fingerprint(self.kind, &domain, bytes)))
                     .collect();
                 events.push_back(Event::RecipeArrived { op, prints });
             }
-            Action::Hash { op, src } => {
+            Action::Hash { op, src, domain } => {
                 let bytes = self.slice(src);
                 let digest = if zc_reduce::is_zero(bytes) {
                     Digest::Zero
                 } else {
-                    Digest::Print(zc_reduce::fingerprint(self.kind, bytes))
+                    Digest::Print(zc_reduce::fingerprint(self.kind, &domain, bytes))
                 };
                 let event = Event::Hashed { op, digest };
                 match &mut self.hashes {
