@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
@@ -191,6 +192,9 @@ fn notify_socket(folder: &Path) -> (UnixDatagram, PathBuf) {
     std::fs::remove_file(&address).ok();
     let socket = UnixDatagram::bind(&address)
         .unwrap_or_else(|error| panic!("cannot listen on {}: {error}", address.display()));
+    // As systemd's own: the daemon may have become another user.
+    std::fs::set_permissions(&address, std::fs::Permissions::from_mode(0o666))
+        .unwrap_or_else(|error| panic!("cannot open {} to all: {error}", address.display()));
     socket.set_read_timeout(Some(DEADLINE)).expect("cannot set a read timeout");
     (socket, address)
 }

@@ -26,7 +26,7 @@ const LAYERS: &[&[&str]] = &[
     &["zc-core"],
     &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
     &["zc-cache", "zc-flash"],
-    &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config"],
+    &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox"],
     &["zc-setup"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-figures"],

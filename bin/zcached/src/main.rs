@@ -9,6 +9,7 @@
 mod logging;
 mod manual;
 mod quickstart;
+mod sandbox;
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -48,6 +49,9 @@ struct Run {
     /// Give up what only a cache has of this volume; its origin stays as it is
     #[arg(long, value_name = "VOLUME")]
     drop_dirty: Vec<String>,
+    /// Become this user before anything is opened: a name of /etc/passwd, or UID:GID
+    #[arg(long, value_name = "USER")]
+    user: Option<String>,
     /// Stay in the foreground, which is the only way there is
     #[arg(long, hide = true)]
     foreground: bool,
@@ -202,18 +206,30 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(set_level) => set_level,
         Err(error) => return fail(MISTAKE, &format!("{}: log.level: {error}", run.config.display())),
     };
-    let path = run.config.clone();
-    let hooks = Hooks {
-        set_log_level: Some(set_level),
-        read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
+    let user = match sandbox::user(&config, run.user.as_deref()) {
+        Ok(user) => user,
+        Err(error) => return fail(MISTAKE, &error),
     };
-    if zc_ublk::guard::is_wanted() {
+    // Another user has no block devices, and could lock little memory.
+    if user.is_none() && zc_ublk::guard::is_wanted() {
         for failed in zc_ublk::guard::stand_below_file_systems() {
             tracing::warn!(
                 "when memory runs short, a file system on a block device of this daemon may wait for itself: {failed}"
             );
         }
     }
+    // The guard takes rights that are given up here. From here on all that is opened is within what stays.
+    let confined = match sandbox::enter(&config, &run.config, user) {
+        Ok(confined) => confined,
+        Err(error) => return fail(MISTAKE, &error),
+    };
+    sandbox::log(confined.as_ref());
+    let path = run.config.clone();
+    let hooks = Hooks {
+        set_log_level: Some(set_level),
+        read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
+        confined,
+    };
     let options = EngineOptions {
         cold: run.cold,
         signals: true,

@@ -261,6 +261,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             ),
             ("listening", listening.join(", ")),
             ("connections", string(&answer["connections"])),
+            ("sandbox", sandbox(&answer["sandbox"])),
         ],
     )?;
     let row = |volume: &Value| {
@@ -285,6 +286,19 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         &rows,
     )?;
     Ok(())
+}
+
+/// What the daemon has given up.
+fn sandbox(held: &Value) -> String {
+    if held.is_null() {
+        return "off".to_owned();
+    }
+    let kept: Vec<String> = held["capabilities"].as_array().into_iter().flatten().map(string).collect();
+    let capabilities = if kept.is_empty() { "no capabilities".to_owned() } else { kept.join(" ") };
+    let step = |name: &str| format!("{name} {}", if held[name] == json!(true) { "on" } else { "OFF" });
+    let notes: Vec<String> = held["notes"].as_array().into_iter().flatten().map(string).collect();
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    format!("user {}, {capabilities}, {}, {}{notes}", string(&held["uid"]), step("landlock"), step("seccomp"))
 }
 
 /// How much of the cache device holds something.
@@ -571,11 +585,13 @@ mod tests {
     #[test]
     fn a_sick_cache_is_called_so() {
         let answer = json!({"version": "1", "cache": {"healthy": false, "fault": "I/O error"},
+            "sandbox": {"uid": 7, "capabilities": [], "landlock": true, "seccomp": false, "notes": ["seccomp: no"]},
             "volumes": [{"name": "a", "info": {"size_bytes": 1 << 30, "mode": "write-back", "ack": "volatile", "destage": "coalesce"}}]});
         let mut out = Vec::new();
         status(&answer, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        for part in ["OUT OF ORDER: I/O error", "1.0 GiB", "write-back, volatile ack, coalesced"] {
+        let bounds = "user 7, no capabilities, landlock on, seccomp OFF (seccomp: no)";
+        for part in [bounds, "OUT OF ORDER: I/O error", "1.0 GiB", "write-back, volatile ack, coalesced"] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

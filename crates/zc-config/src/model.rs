@@ -120,6 +120,18 @@ words! {
     }
 }
 
+words! {
+    /// Whether the daemon gives something up before it serves.
+    Confine {
+        /// No.
+        Off = "off",
+        /// If the kernel lets it.
+        Auto = "auto",
+        /// Yes, or it does not start.
+        Required = "required",
+    }
+}
+
 /// Size of the regions that are marked before they are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RegionSize {
@@ -140,6 +152,8 @@ pub struct Config {
     pub nbd: NbdConfig,
     /// The control socket.
     pub control: ControlConfig,
+    /// What the daemon gives up.
+    pub sandbox: SandboxConfig,
     /// Logging.
     pub log: LogConfig,
     /// Where in the file the values stand, for messages about them.
@@ -354,6 +368,21 @@ impl NbdConfig {
 pub struct ControlConfig {
     /// The control socket.
     pub socket: PathBuf,
+}
+
+/// `[sandbox]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SandboxConfig {
+    /// The user that the daemon becomes, by name or as `UID:GID`; `None`: it stays what it is.
+    pub user: Option<String>,
+    /// Give up capabilities that are of no use.
+    pub capabilities: Confine,
+    /// Bound files and TCP ports.
+    pub landlock: Confine,
+    /// Folders that stay in reach besides those of the configuration.
+    pub paths: Vec<PathBuf>,
+    /// Bound system calls.
+    pub seccomp: Confine,
 }
 
 /// `[log]`.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::limits;
-use crate::model::{ControlConfig, LogConfig, NbdConfig, Tls};
+use crate::model::{Confine, ControlConfig, LogConfig, NbdConfig, SandboxConfig, Tls};
 use crate::section::{At, Section, brief};
 
 const DEFAULT_CONTROL: &str = "/run/zcached/control.sock";
@@ -99,6 +99,33 @@ pub(crate) fn control(mut section: Section<'_, '_>) -> ControlConfig {
     let socket = section.socket("socket").unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
     section.finish();
     ControlConfig { socket }
+}
+
+/// Reads `[sandbox]`.
+pub(crate) fn sandbox(mut section: Section<'_, '_>) -> SandboxConfig {
+    let config = SandboxConfig {
+        user: section.text("user").map(|user| user.value),
+        capabilities: section.word("capabilities", Confine::WORDS, Confine::Auto),
+        landlock: section.word("landlock", Confine::WORDS, Confine::Auto),
+        paths: folders(&mut section),
+        seccomp: section.word("seccomp", Confine::WORDS, Confine::Auto),
+    };
+    section.finish();
+    config
+}
+
+/// Folders by their whole paths: what a relative one means would depend on where the daemon was started.
+fn folders(section: &mut Section<'_, '_>) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
+    for entry in section.list("paths", limits::ALLOWED_MAX).unwrap_or_default() {
+        if entry.value.starts_with('/') && !entry.value.contains('\0') {
+            folders.push(PathBuf::from(entry.value));
+        } else {
+            let what = format_args!("\"{}\" does not begin with a slash", brief(&entry.value));
+            section.mistake(entry.at, "paths", what);
+        }
+    }
+    folders
 }
 
 /// Reads `[log]`.

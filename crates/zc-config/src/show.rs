@@ -23,6 +23,7 @@ impl Config {
         }
         section(&mut out, "\n[nbd]", self.nbd_rows());
         section(&mut out, "\n[control]", self.control_rows());
+        section(&mut out, "\n[sandbox]", self.sandbox_rows());
         section(&mut out, "\n[log]", self.log_rows());
         out
     }
@@ -111,6 +112,20 @@ impl Config {
 
     pub(crate) fn control_rows(&self) -> Vec<Row> {
         vec![("socket", path(&self.control.socket))]
+    }
+
+    pub(crate) fn sandbox_rows(&self) -> Vec<Row> {
+        let sandbox = &self.sandbox;
+        let paths: Vec<_> = sandbox.paths.iter().map(|folder| path(folder)).collect();
+        let mut rows = Vec::new();
+        rows.extend(sandbox.user.as_ref().map(|user| ("user", text(user))));
+        rows.extend([
+            ("capabilities", text(sandbox.capabilities.word())),
+            ("landlock", text(sandbox.landlock.word())),
+            ("paths", format!("[{}]", paths.join(", "))),
+            ("seccomp", text(sandbox.seccomp.word())),
+        ]);
+        rows
     }
 
     pub(crate) fn log_rows(&self) -> Vec<Row> {

@@ -239,13 +239,18 @@ fn mistakes_in_the_other_sections() {
         ),
         ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\": origin"),
         (&long, "7: control.socket: 108 bytes are too long for a Unix socket, 107 fit"),
+        ("[sandbox]\nlandlock = true", "7: sandbox.landlock: true is not one of off, auto, required"),
+        ("[sandbox]\npaths = [\"etc\"]", "7: sandbox.paths: \"etc\" does not begin with a slash"),
         (
             "[log]\nlevel = \"loud\"",
             "7: log.level: \"loud\" is not a level (error, warn, info, debug, trace, off) or a list such as \
              \"info,zc_engine=debug\"",
         ),
         ("[volumes]\n", "6: volumes: there is no such section; did you mean \"volume\"?"),
-        ("[metrics]\n", "6: metrics: there is no such section; there are cache, volume, nbd, control, log"),
+        (
+            "[metrics]\n",
+            "6: metrics: there is no such section; there are cache, volume, nbd, control, sandbox, log",
+        ),
     ];
     for (lines, expected) in cases {
         assert_eq!(refusal(&in_volume(lines)), format!("t.toml:{expected}"), "{lines}");

@@ -210,7 +210,7 @@ async fn serve(
                     let shared = Arc::clone(shared);
                     tokio::spawn(async move {
                         if let Err(error) = shared.reload().await {
-                            tracing::error!("reload: {error}");
+                            tracing::error!("reload: {}", shared.explained(error));
                         }
                     });
                 }
@@ -286,7 +286,7 @@ async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, Strin
     }
     let told: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
     tracing::info!(target: audit::TARGET, user, "audit: command begins: {told}");
-    let answer = carry_out(shared, request).await;
+    let answer = carry_out(shared, request).await.map_err(|error| shared.explained(error));
     match &answer {
         Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {told}"),
         Err(error) => tracing::warn!(target: audit::TARGET, user, "audit: command refused: {told}: {error}"),
@@ -330,6 +330,14 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
 }
 
 impl Shared {
+    /// A refusal that Landlock may be the reason of says so.
+    fn explained(&self, mut error: String) -> String {
+        if let Some(hint) = self.hooks.confined.as_ref().and_then(|confined| confined.hint(&error)) {
+            error.push_str(hint);
+        }
+        error
+    }
+
     fn notify(&self, states: &[sd_notify::NotifyState<'_>]) {
         if self.notify
             && let Err(error) = sd_notify::notify(states)
@@ -445,6 +453,7 @@ impl Shared {
             "volumes": volumes,
             "unserved_dirty": unserved,
             "listening": self.addresses,
+            "sandbox": self.hooks.confined,
             "connections": self.registry.connections.len(),
         }))
     }

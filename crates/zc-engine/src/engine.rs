@@ -73,11 +73,41 @@ pub struct Hooks {
     pub set_log_level: Option<SetLogLevel>,
     /// Without it, there is no reload.
     pub read_config: Option<ReadConfig>,
+    /// What the process has given up, for the status; `None` if nothing was to be.
+    pub confined: Option<Confined>,
+}
+
+/// What the process has given up.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Confined {
+    /// Number of its user.
+    pub uid: u32,
+    /// Capabilities that it still has, without `CAP_`.
+    pub capabilities: Vec<&'static str>,
+    /// Executed programs gain no rights.
+    pub no_new_privileges: bool,
+    /// Files are bounded.
+    pub landlock: bool,
+    /// System calls are bounded.
+    pub seccomp: bool,
+    /// What was refused.
+    pub notes: Vec<String>,
 }
 
 impl std::fmt::Debug for Hooks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hooks")
+    }
+}
+
+impl Confined {
+    /// What to add to an error that may come from the bounds on files.
+    pub(crate) fn hint(&self, error: &str) -> Option<&'static str> {
+        let denied = std::io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error()).to_string();
+        (self.landlock && error.contains(&denied)).then_some(
+            "; since its start the daemon is confined to the folders of its configuration: name further ones in \
+             sandbox.paths, then restart it",
+        )
     }
 }
 

@@ -92,7 +92,7 @@ mod verdict;
 mod waiting;
 
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
-pub use engine::{Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
+pub use engine::{Confined, Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
 pub use error::EngineError;
 pub use metrics::{Latencies, Latency, Traffic};
 pub use registry::{Connection, Registry, VolumeInfo};

@@ -1,0 +1,168 @@
+//! What the daemon gives up before it opens anything: from the configuration to a plan, and from what holds to words.
+//!
+//! Job: say which capabilities, folders and ports the configuration needs. Folders, not files: a cache device that comes
+//! back, a renewed certificate and an image that was replaced are other files by the same name, and a reload may bring
+//! volumes whose images lie beside the others.
+//!
+//! What it does not do: carry it out; see `zc-sandbox`.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::path::{Path, PathBuf};
+
+use zc_config::{Config, Confine};
+use zc_engine::Confined;
+use zc_sandbox::{Capability, Folders, Held, Plan, Sandbox, Step, User};
+
+/// Whatever the configuration names: what the kernel tells, random numbers, names of users and groups, the libraries
+/// whose symbols a panic shows.
+const READ: &[&str] =
+    &["/proc", "/sys", "/etc/passwd", "/etc/group", "/etc/localtime", "/lib", "/lib64", "/usr/lib"];
+const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/random", "/dev/urandom"];
+/// TCP ports that take CAP_NET_BIND_SERVICE.
+const PRIVILEGED_PORTS: std::ops::Range<u16> = 1..1024;
+
+/// The user to become; `None` to stay what the daemon is. `named` on the command line comes before the configuration's.
+///
+/// # Errors
+/// There is no such user, or it cannot have what the configuration wants, in a sentence.
+pub(crate) fn user(config: &Config, named: Option<&str>) -> Result<Option<User>, String> {
+    let Some(name) = named.or(config.sandbox.user.as_deref()) else { return Ok(None) };
+    let user = User::find(name).map_err(|error| error.to_string())?;
+    if user.is_root() {
+        return Ok(None);
+    }
+    match config.volumes.iter().find(|volume| volume.ublk.attach) {
+        Some(volume) => Err(format!(
+            "volume \"{}\": ublk.attach needs root, and the daemon is to become another user; leave one of them out",
+            volume.name
+        )),
+        None => Ok(Some(user)),
+    }
+}
+
+/// Gives up what the configuration, whose file is `file`, has no use for.
+///
+/// # Errors
+/// What cannot be done and must be, in a sentence.
+pub(crate) fn enter(config: &Config, file: &Path, user: Option<User>) -> Result<Option<Confined>, String> {
+    let sandbox = &config.sandbox;
+    if user.is_none() && [sandbox.capabilities, sandbox.landlock, sandbox.seccomp] == [Confine::Off; 3] {
+        return Ok(None);
+    }
+    let wants_ublk = user.is_none()
+        && (zc_ublk::guard::is_wanted() || config.volumes.iter().any(|volume| volume.ublk.attach));
+    let plan = Plan {
+        user,
+        capabilities: step(sandbox.capabilities),
+        keep: kept(config, wants_ublk),
+        landlock: step(sandbox.landlock),
+        seccomp: step(sandbox.seccomp),
+    };
+    let sandbox = Sandbox::enter(plan).map_err(|error| error.to_string())?;
+    make_folders(config);
+    let held = sandbox.close(&folders(config, file, wants_ublk)).map_err(|error| error.to_string())?;
+    Ok(Some(told(held)))
+}
+
+/// For the status.
+fn told(held: Held) -> Confined {
+    let Held { uid, capabilities, no_new_privileges, landlock, seccomp, notes } = held;
+    Confined { uid, capabilities, no_new_privileges, landlock, seccomp, notes }
+}
+
+/// For the log.
+pub(crate) fn log(confined: Option<&Confined>) {
+    let Some(held) = confined else { return };
+    let is = |held: bool| if held { "on" } else { "off" };
+    tracing::info!(
+        "sandbox: user {}, capabilities {}, no new privileges {}, landlock {}, seccomp {}",
+        held.uid,
+        if held.capabilities.is_empty() { "none".to_owned() } else { held.capabilities.join(" ") },
+        is(held.no_new_privileges),
+        is(held.landlock),
+        is(held.seccomp)
+    );
+    for note in &held.notes {
+        tracing::warn!("sandbox: {note}");
+    }
+}
+
+const fn step(confine: Confine) -> Step {
+    match confine {
+        Confine::Off => Step::Off,
+        Confine::Auto => Step::Auto,
+        Confine::Required => Step::Required,
+    }
+}
+
+fn kept(config: &Config, wants_ublk: bool) -> Vec<Capability> {
+    use Capability::{Chown, DacOverride, Fowner, IpcLock, NetBindService, SysAdmin, SysResource};
+    let mut kept = vec![DacOverride, Chown, Fowner, IpcLock, SysResource];
+    kept.extend(wants_ublk.then_some(SysAdmin));
+    let is_low = |address: &std::net::SocketAddr| PRIVILEGED_PORTS.contains(&address.port());
+    kept.extend(config.nbd.listen.iter().any(is_low).then_some(NetBindService));
+    kept
+}
+
+/// Folders that the daemon would make have to be there before they can stay in reach. What cannot be made is reported by
+/// the one who needs it.
+fn make_folders(config: &Config) {
+    let make = |folder: &Path, mode| {
+        let _reported_later = DirBuilder::new().recursive(true).mode(mode).create(folder);
+    };
+    make(&config.cache.state_dir, 0o700);
+    for socket in config.nbd.unix.iter().chain([&config.control.socket]) {
+        make(&parent(socket), 0o755);
+    }
+}
+
+fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
+    let mut folders = Folders {
+        written: vec![config.cache.state_dir.clone()],
+        read: READ.iter().map(PathBuf::from).collect(),
+        devices: DEVICES.iter().map(PathBuf::from).collect(),
+        ports: Some(config.nbd.listen.iter().map(std::net::SocketAddr::port).collect()),
+    };
+    folders.written.extend(config.sandbox.paths.iter().cloned());
+    folders
+        .written
+        .extend(config.nbd.unix.iter().chain([&config.control.socket]).map(|socket| parent(socket)));
+    let origins = config.volumes.iter().map(|volume| &volume.origin);
+    for path in origins.chain([&config.cache.path]).chain(&config.cache.journal_path) {
+        add_storage(&mut folders, path);
+    }
+    if wants_ublk {
+        folders.devices.push("/dev".into());
+    }
+    let tls = [&config.nbd.tls_certificate, &config.nbd.tls_key, &config.nbd.tls_client_ca];
+    for read in tls.into_iter().flatten().map(PathBuf::as_path).chain([file]) {
+        folders.read.push(parent(read));
+        // Renewed certificates are often links to where they are.
+        folders.read.extend(read.canonicalize().ok().map(|real| parent(&real)));
+    }
+    folders.read.extend(std::env::current_exe());
+    folders
+}
+
+/// A cache, a journal or an origin. Of block devices all can come back under any name.
+fn add_storage(folders: &mut Folders, path: &Path) {
+    let real = path.canonicalize();
+    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if is_device || (path.starts_with("/dev") && !path.starts_with("/dev/shm")) {
+        folders.devices.push("/dev".into());
+        // A device node of an operator's own making.
+        folders.devices.extend(real.ok().filter(|real| !real.starts_with("/dev")).map(|real| parent(&real)));
+        return;
+    }
+    folders.written.push(parent(path));
+    folders.written.extend(real.ok().map(|real| parent(&real)));
+}
+
+fn parent(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => ".".into(),
+        Some(parent) => parent.to_owned(),
+        None => path.to_owned(),
+    }
+}

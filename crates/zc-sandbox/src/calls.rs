@@ -1,0 +1,216 @@
+//! The system calls that a serving daemon makes.
+//!
+//! Invariants: a list of what is allowed; anything else fails with `ENOSYS`, on which the C library falls back where it
+//! can. No memory becomes executable. Calls on the way of a request carry no condition, so that the kernel answers for
+//! them from a bitmap (Linux 5.11).
+//!
+//! What it does not reach: what an io_uring carries out, such as opening files. Landlock does.
+
+use std::collections::BTreeMap;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
+    TargetArch,
+};
+
+/// Allowed whatever their arguments.
+const FREE: &[i64] = &[
+    // The ring, and what waits.
+    libc::SYS_io_uring_enter,
+    libc::SYS_io_uring_register,
+    libc::SYS_io_uring_setup,
+    libc::SYS_epoll_create1,
+    libc::SYS_epoll_ctl,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_eventfd2,
+    libc::SYS_pipe2,
+    libc::SYS_ppoll,
+    libc::SYS_pselect6,
+    libc::SYS_futex,
+    libc::SYS_restart_syscall,
+    // Files.
+    libc::SYS_close,
+    libc::SYS_close_range,
+    libc::SYS_copy_file_range,
+    libc::SYS_dup,
+    libc::SYS_dup3,
+    libc::SYS_faccessat,
+    libc::SYS_faccessat2,
+    libc::SYS_fadvise64,
+    libc::SYS_fallocate,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_fcntl,
+    libc::SYS_fdatasync,
+    libc::SYS_flock,
+    libc::SYS_fstat,
+    libc::SYS_fstatfs,
+    libc::SYS_fsync,
+    libc::SYS_ftruncate,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_ioctl,
+    libc::SYS_linkat,
+    libc::SYS_lseek,
+    libc::SYS_mkdirat,
+    libc::SYS_newfstatat,
+    libc::SYS_openat,
+    libc::SYS_openat2,
+    libc::SYS_pread64,
+    libc::SYS_preadv,
+    libc::SYS_preadv2,
+    libc::SYS_pwrite64,
+    libc::SYS_pwritev,
+    libc::SYS_pwritev2,
+    libc::SYS_read,
+    libc::SYS_readlinkat,
+    libc::SYS_readv,
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_statfs,
+    libc::SYS_statx,
+    libc::SYS_symlinkat,
+    libc::SYS_sync_file_range,
+    libc::SYS_umask,
+    libc::SYS_unlinkat,
+    libc::SYS_utimensat,
+    libc::SYS_write,
+    libc::SYS_writev,
+    // Sockets.
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_bind,
+    libc::SYS_connect,
+    libc::SYS_getpeername,
+    libc::SYS_getsockname,
+    libc::SYS_getsockopt,
+    libc::SYS_listen,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    libc::SYS_socketpair,
+    // Memory.
+    libc::SYS_brk,
+    libc::SYS_madvise,
+    libc::SYS_membarrier,
+    libc::SYS_mincore,
+    libc::SYS_mlock,
+    libc::SYS_mlock2,
+    libc::SYS_mremap,
+    libc::SYS_msync,
+    libc::SYS_munlock,
+    libc::SYS_munmap,
+    // Threads, signals, time.
+    libc::SYS_clock_getres,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clone3,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_get_robust_list,
+    libc::SYS_getcpu,
+    libc::SYS_getpid,
+    libc::SYS_getppid,
+    libc::SYS_getpriority,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_gettimeofday,
+    libc::SYS_nanosleep,
+    libc::SYS_rseq,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_yield,
+    libc::SYS_set_robust_list,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    // What the process is.
+    libc::SYS_capget,
+    libc::SYS_getegid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getgroups,
+    libc::SYS_getresgid,
+    libc::SYS_getresuid,
+    libc::SYS_getuid,
+    libc::SYS_prctl,
+    libc::SYS_prlimit64,
+    libc::SYS_getrusage,
+    libc::SYS_sysinfo,
+    libc::SYS_uname,
+];
+
+/// The same calls as older machines name them.
+#[cfg(target_arch = "x86_64")]
+const OLD: &[i64] = &[
+    libc::SYS_access,
+    libc::SYS_arch_prctl,
+    libc::SYS_chmod,
+    libc::SYS_chown,
+    libc::SYS_clone,
+    libc::SYS_dup2,
+    libc::SYS_epoll_create,
+    libc::SYS_epoll_wait,
+    libc::SYS_eventfd,
+    libc::SYS_getdents,
+    libc::SYS_getrlimit,
+    libc::SYS_lchown,
+    libc::SYS_link,
+    libc::SYS_lstat,
+    libc::SYS_mkdir,
+    libc::SYS_open,
+    libc::SYS_pipe,
+    libc::SYS_poll,
+    libc::SYS_readlink,
+    libc::SYS_rename,
+    libc::SYS_rmdir,
+    libc::SYS_select,
+    libc::SYS_setrlimit,
+    libc::SYS_stat,
+    libc::SYS_symlink,
+    libc::SYS_time,
+    libc::SYS_unlink,
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD: &[i64] = &[libc::SYS_clone];
+
+/// Calls that make or change mappings, and where their protection stands: never executable.
+const MAPPING: &[(i64, u8)] = &[(libc::SYS_mmap, 2), (libc::SYS_mprotect, 2)];
+
+/// What a filter is made of.
+fn program() -> Result<BpfProgram, String> {
+    let text = |error: seccompiler::BackendError| error.to_string();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        FREE.iter().chain(OLD).map(|call| (*call, Vec::new())).collect();
+    let is = |argument, length, operator, value| SeccompCondition::new(argument, length, operator, value);
+    let executable = u64::from(libc::PROT_EXEC.unsigned_abs());
+    for (call, argument) in MAPPING {
+        let plain = is(*argument, SeccompCmpArgLen::Dword, SeccompCmpOp::MaskedEq(executable), 0);
+        let rule = SeccompRule::new(vec![plain.map_err(text)?]).map_err(text)?;
+        rules.insert(*call, vec![rule]);
+    }
+    let families = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+    let sockets = families.iter().map(|family| {
+        let family = u64::from(family.unsigned_abs());
+        SeccompRule::new(vec![is(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, family)?])
+    });
+    rules.insert(libc::SYS_socket, sockets.collect::<Result<_, _>>().map_err(text)?);
+    let refused = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+    let arch: TargetArch = std::env::consts::ARCH.try_into().map_err(text)?;
+    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch).map_err(text)?;
+    BpfProgram::try_from(filter).map_err(text)
+}
+
+/// Bounds the system calls of this thread, and of those that it starts.
+pub(crate) fn filter() -> Result<(), String> {
+    seccompiler::apply_filter(&program()?).map_err(|error| error.to_string())
+}
