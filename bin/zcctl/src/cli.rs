@@ -208,6 +208,21 @@ pub(crate) enum Online {
     },
     /// Show who is connected to a running daemon.
     Connections(Daemon),
+    /// Close connections of a running daemon: one, or all of a client or a volume. The client may connect again.
+    #[command(group = clap::ArgGroup::new("which").required(true))]
+    Disconnect {
+        /// The connection with this number, as `connections` shows it.
+        #[arg(long, value_name = "N", group = "which")]
+        id: Option<u64>,
+        /// Those of an address, a range such as 192.0.2.0/24, or a user: "user 1000".
+        #[arg(long, value_name = "CLIENT", group = "which")]
+        client: Option<String>,
+        /// Those that chose this volume.
+        #[arg(long, value_name = "NAME", group = "which")]
+        volume: Option<String>,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
     /// Record what is asked of a volume, for `zcsim`.
     #[command(subcommand)]
     Record(Record),
@@ -362,5 +377,8 @@ mod tests {
         Cli::try_parse_from(["zcctl", "attach", "a", "--ublk"]).unwrap();
         Cli::try_parse_from(["zcctl", "resize", "a", "--size", "3 bytes"]).unwrap_err();
         Cli::try_parse_from(["zcctl", "ublk", "gc", "--force"]).unwrap();
+        Cli::try_parse_from(["zcctl", "disconnect", "--id", "7"]).unwrap();
+        Cli::try_parse_from(["zcctl", "disconnect"]).unwrap_err();
+        Cli::try_parse_from(["zcctl", "disconnect", "--id", "7", "--volume", "a"]).unwrap_err();
     }
 }

@@ -40,6 +40,10 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
     match command {
         Online::Status(daemon) => return show_status(daemon, out),
         Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
+        Online::Disconnect { id, client, volume, daemon } => {
+            let asked = [("id", json!(id)), ("client", json!(client)), ("volume", json!(volume))];
+            disconnect(&asked, daemon, out)?;
+        }
         Online::Reload(daemon) => one(daemon, &json!({"cmd": "reload"}), reloaded, out)?,
         Online::Stop { flush, keep_dirty, no_wait, daemon } => {
             let how = dirty::Stop { flush_first: *flush, keep_dirty: *keep_dirty, waits: !no_wait };
@@ -127,6 +131,18 @@ pub(crate) fn one(
         return Ok(());
     }
     show(&answer, out)
+}
+
+fn disconnect(asked: &[(&str, Value)], daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut request = json!({"cmd": "disconnect"});
+    for (key, value) in asked.iter().filter(|(_, value)| !value.is_null()) {
+        request[*key] = value.clone();
+    }
+    let done = |answer: &Value, out: &mut dyn Write| {
+        let closed = answer["disconnected"].as_array().map_or(0, Vec::len);
+        Ok(writeln!(out, "closed connections: {closed}")?)
+    };
+    one(daemon, &request, done, out)
 }
 
 fn resize(

@@ -80,6 +80,8 @@ pub const SOCKET_PATH_BYTES_MAX: usize = 107;
 pub(crate) const CONNECTIONS: RangeInclusive<u32> = 1..=65_536;
 /// Client connections of one client; 0 = no bound.
 pub(crate) const CONNECTIONS_PER_CLIENT: RangeInclusive<u32> = 0..=65_536;
+/// Bits of an IPv6 address that tell one client from another.
+pub(crate) const IPV6_CLIENT_PREFIX: RangeInclusive<u32> = 16..=128;
 /// Requests in flight on a connection.
 pub(crate) const REQUESTS: RangeInclusive<u32> = 1..=4096;
 /// Bytes of requests in flight: at least one of the largest.

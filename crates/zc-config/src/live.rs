@@ -31,6 +31,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("nbd", "tls_client_ca"),
     ("nbd", "connections_max"),
     ("nbd", "connections_per_client_max"),
+    ("nbd", "ipv6_client_prefix"),
     ("nbd", "requests_in_flight_max"),
     ("nbd", "bytes_in_flight_max"),
     ("nbd", "bytes_in_flight_per_connection_max"),

@@ -335,8 +335,11 @@ pub struct NbdConfig {
     pub tls_client_ca: Option<PathBuf>,
     /// Most connections.
     pub connections_max: u32,
-    /// Most connections of one client (an IP address, or a user on Unix sockets); 0 = no bound of its own.
-    pub connections_per_client_max: u32,
+    /// Most connections of one client (an IPv4 address, an IPv6 prefix, a user on Unix sockets); 0 = no bound of its own,
+    /// `None` = half of all for an address, no bound for a user.
+    pub connections_per_client_max: Option<u32>,
+    /// Bits of an IPv6 address that tell one client from another.
+    pub ipv6_client_prefix: u8,
     /// Most requests in flight per connection.
     pub requests_in_flight_max: u32,
     /// Most bytes of requests in flight over all connections.

@@ -163,6 +163,11 @@ impl<'t, 's> Section<'t, 's> {
         fits
     }
 
+    /// A whole number, if there is one.
+    pub(crate) fn optional_count(&mut self, key: &'static str, range: &RangeInclusive<u32>) -> Option<u32> {
+        self.get(key).is_some().then(|| self.count(key, *range.start(), range))
+    }
+
     /// A size, if there is one.
     pub(crate) fn size(&mut self, key: &'static str, range: &RangeInclusive<u64>) -> Option<u64> {
         let size = self.read(key, ByteSize::EXPECTED, byte_size)?;

@@ -26,11 +26,12 @@ pub(crate) fn nbd(mut section: Section<'_, '_>) -> NbdConfig {
         tls_key: tls.2,
         tls_client_ca: tls.3,
         connections_max: section.count("connections_max", 256, &limits::CONNECTIONS),
-        connections_per_client_max: section.count(
-            "connections_per_client_max",
-            0,
-            &limits::CONNECTIONS_PER_CLIENT,
-        ),
+        connections_per_client_max: section
+            .optional_count("connections_per_client_max", &limits::CONNECTIONS_PER_CLIENT),
+        ipv6_client_prefix: {
+            let bits = section.count("ipv6_client_prefix", 64, &limits::IPV6_CLIENT_PREFIX);
+            u8::try_from(bits).unwrap_or(u8::MAX)
+        },
         requests_in_flight_max: section.count("requests_in_flight_max", 128, &limits::REQUESTS),
         bytes_in_flight_max: section.size("bytes_in_flight_max", &limits::REQUEST_BYTES).unwrap_or(256 << 20),
         bytes_in_flight_per_connection_max: section

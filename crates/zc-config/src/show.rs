@@ -96,9 +96,11 @@ impl Config {
         rows.extend(nbd.tls_certificate.as_ref().map(|file| ("tls_certificate", path(file))));
         rows.extend(nbd.tls_key.as_ref().map(|file| ("tls_key", path(file))));
         rows.extend(nbd.tls_client_ca.as_ref().map(|file| ("tls_client_ca", path(file))));
+        let per_client = nbd.connections_per_client_max;
+        rows.extend(per_client.map(|most| ("connections_per_client_max", most.to_string())));
         rows.extend([
             ("connections_max", nbd.connections_max.to_string()),
-            ("connections_per_client_max", nbd.connections_per_client_max.to_string()),
+            ("ipv6_client_prefix", nbd.ipv6_client_prefix.to_string()),
             ("requests_in_flight_max", nbd.requests_in_flight_max.to_string()),
             ("bytes_in_flight_max", size(nbd.bytes_in_flight_max)),
             ("bytes_in_flight_per_connection_max", size(nbd.bytes_in_flight_per_connection_max)),

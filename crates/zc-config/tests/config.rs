@@ -228,7 +228,8 @@ fn volumes_that_come_and_go_wait_for_a_restart() {
 #[test]
 fn live_keys_exist() {
     let text = LEAST.replace("size = \"10 GiB\"", "compression = \"zstd\"")
-        + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n";
+        + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n\
+           connections_per_client_max = 9\n";
     let text = text.replace("[[volume]]\n", "[[volume]]\nack = \"durable\"\n");
     let shown = parse(&text).effective_toml();
     for (section, key) in LIVE {

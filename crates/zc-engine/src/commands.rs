@@ -12,6 +12,7 @@ use zc_cache::seam::Event;
 use zc_core::VolumeId;
 use zc_io::Waker;
 
+use crate::disconnect::Which;
 use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
 use crate::limits::COMMANDS_MAX;
@@ -69,6 +70,8 @@ pub(crate) enum Command {
         /// Who asks.
         reply: oneshot::Sender<()>,
     },
+    /// Close connections; says which.
+    Disconnect(Which, oneshot::Sender<Vec<u64>>),
     /// Serve a ublk device.
     ServeDevice(Box<NewDevice>),
     /// Drain, make durable, end.
@@ -161,6 +164,9 @@ impl Shard {
                 Command::Grow { volume, size_bytes, reply } => {
                     self.grow(volume, size_bytes);
                     let _asker_left = reply.send(());
+                }
+                Command::Disconnect(which, reply) => {
+                    let _asker_left = reply.send(self.disconnect(&which));
                 }
                 Command::ServeDevice(device) => self.serve_device(*device),
                 Command::Stop => self.begin_stop(),

@@ -20,7 +20,7 @@ use crate::access::{Export, View};
 use crate::limits::{
     COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES, SEND_BYTES_MAX,
 };
-use crate::peer::Peer;
+use crate::peer::{self, Peer};
 use crate::settings::FrontLimits;
 use crate::sparse::pieces;
 use crate::tls::{RECORD_BYTES_MAX, Tls, TlsLayer};
@@ -72,6 +72,8 @@ struct Sending {
 pub(crate) struct Conn {
     pub(crate) fd: SharedFd,
     pub(crate) peer: Peer,
+    /// What it counts for.
+    pub(crate) source: peer::Source,
     pub(crate) session: ServerSession,
     /// The attached export.
     pub(crate) volume: Option<VolumeId>,
@@ -123,7 +125,13 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    pub(crate) fn new(fd: SharedFd, peer: Peer, limits: &FrontLimits, tls: TlsMode, now_ms: u64) -> Self {
+    pub(crate) fn new(
+        fd: SharedFd,
+        (peer, source): (Peer, peer::Source),
+        limits: &FrontLimits,
+        tls: TlsMode,
+        now_ms: u64,
+    ) -> Self {
         let bytes_max = limits.bytes_per_connection;
         let limits = ServerLimits {
             in_flight: limits.requests,
@@ -135,6 +143,7 @@ impl Conn {
         Self {
             fd,
             peer,
+            source,
             session,
             volume: None,
             payload: None,
@@ -385,6 +394,11 @@ impl Conn {
     /// Whether the client has left so much lying that its requests are not read any more.
     pub(crate) fn is_full(&self) -> bool {
         self.unsent_bytes() >= self.bytes_max
+    }
+
+    /// Whether its client has asked for nothing that it does not have.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.session.in_flight() == 0 && self.unsent_bytes() == 0 && self.payload.is_none()
     }
 
     /// Whether its requests in flight hold as much memory as they may.

@@ -302,6 +302,9 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
             serde_json::to_value(stats).map_err(|error| error.to_string())
         }
         Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
+        Request::Disconnect { id, client, volume } => {
+            shared.disconnect(id, client.as_deref(), volume.as_deref()).await
+        }
         Request::Reload {} => shared.reload().await,
         Request::Stop { keep_dirty } => shared.asked_to_stop(keep_dirty).await,
         Request::Flush { volume } => shared.flush(&volume).await,

@@ -25,6 +25,7 @@
 
 mod access;
 mod added;
+mod admission;
 mod audit;
 mod buffers;
 mod cache_device;
@@ -40,6 +41,7 @@ mod control_record;
 mod cpus;
 mod custody;
 mod device;
+mod disconnect;
 mod distrust_record;
 mod engine;
 mod error;

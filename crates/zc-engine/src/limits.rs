@@ -53,6 +53,15 @@ pub(crate) const SERVE_BYTES: u64 = 32 << 20;
 pub(crate) const SERVE_SMALL_BYTES: u64 = 256 << 10;
 /// Milliseconds between two looks at clients that do not go on.
 pub(crate) const LOOK_MS: u64 = 50;
+/// Places for clients that choose an export, beside those of `nbd.connections_max`.
+pub(crate) const HANDSHAKE_PLACES: usize = 64;
+/// Milliseconds for which a client that chooses an export keeps its place against others of its own source: TLS and all
+/// take five round trips, which is a client 100 ms away.
+pub(crate) const HANDSHAKE_GRACE_MS: u64 = 500;
+/// A source with more than this part of `nbd.connections_max` gives idle attached clients up for one with fewer, ...
+pub(crate) const ATTACHED_PART: usize = 8;
+/// ... those that have asked for nothing for so many milliseconds.
+pub(crate) const ATTACHED_IDLE_MS: u64 = 1000;
 /// Connections that wait in the kernel to be accepted, as far as `net.core.somaxconn` allows.
 pub(crate) const BACKLOG: i32 = 4096;
 /// Connections that a ring has places for at least: so far `nbd.connections_max` can be raised without a restart.

@@ -3,16 +3,16 @@
 //! Job: hold it. Invariant: a connection's number is in `conns`, or whoever finds it in a queue passes it over.
 //! What it does not do: anything with it; that is in `net` (sockets), `conn` (one connection) and `access` (who may).
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 
 use zc_config::AddressRange;
 use zc_core::{Map, Set};
 
 use crate::access::Export;
+use crate::admission::Admission;
 use crate::audit::Refusals;
 use crate::conn::Conn;
 use crate::listen::Listener;
-use crate::peer::Peer;
 use crate::shares::Shares;
 use crate::tls::Tls;
 
@@ -33,14 +33,10 @@ pub(crate) struct NbdFront {
     pub(crate) to_send: Vec<u64>,
     /// Sends of this turn that are small enough to end at once.
     pub(crate) quick_sends: usize,
-    /// Connections that chose no export, the oldest first; some may be through or gone.
-    pub(crate) handshakes: VecDeque<u64>,
     /// Refused clients, for the audit log.
     pub(crate) refusals: Refusals,
-    /// Connections that are not dead, in all and by client.
-    pub(crate) peers_live: usize,
-    /// Ordered: clients choose their IPv6 addresses, and the hash of [`Map`] has no key.
-    pub(crate) peers: BTreeMap<Peer, usize>,
+    /// Connections that are not dead, by source.
+    pub(crate) admission: Admission,
     /// Connections that were given up and whose requests that have not begun are still there.
     pub(crate) given_up: Set<u64>,
     /// Listeners that failed to accept and are tried again later.
@@ -67,10 +63,8 @@ impl NbdFront {
             touched: Vec::new(),
             to_send: Vec::new(),
             quick_sends: 0,
-            handshakes: VecDeque::new(),
             refusals: Refusals::default(),
-            peers_live: 0,
-            peers: BTreeMap::new(),
+            admission: Admission::default(),
             given_up: Set::default(),
             accept_later: Vec::new(),
             last_look_ms: 0,

@@ -21,13 +21,14 @@ use zc_nbd::server::{CloseReason, Command, ServerEvent};
 use zc_nbd::{ErrorCode, Need};
 
 use crate::access::is_allowed;
+use crate::admission::Arrival;
 use crate::audit;
 use crate::conn::{Conn, Payload};
 use crate::limits::{
-    ARRIVAL_BYTES_PER_S_MIN, CLOSING_MAX, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES,
-    REQUEST_UNITS,
+    ARRIVAL_BYTES_PER_S_MIN, ATTACHED_IDLE_MS, CLOSING_MAX, HANDSHAKE_PLACES, KEEPALIVE_INTERVAL,
+    KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES, REQUEST_UNITS,
 };
-use crate::peer::Peer;
+use crate::peer::{Peer, Source};
 use crate::pending::Pending;
 use crate::registry::Connection;
 use crate::settings::FrontLimits;
@@ -69,35 +70,38 @@ impl Shard {
                     tracing::warn!(count, "cannot accept a connection on {address}: {error}");
                 }
                 // Most likely out of descriptors: one that is not in use yet makes room, and the next try is later.
-                self.drop_oldest_handshake();
+                if let Some(id) = self.nbd.admission.spare() {
+                    self.displace(id, "descriptors are short");
+                }
                 self.nbd.accept_later.push(listener);
             }
             (Ok(_), None) => self.accept(listener),
         }
     }
 
-    /// Takes a new connection in if the bounds allow it.
-    fn admit(&mut self, socket: OwnedFd, is_tcp: bool, listener: String) {
+    /// Takes a new connection in if the bounds allow it; its number.
+    fn admit(&mut self, socket: OwnedFd, is_tcp: bool, listener: String) -> Option<u64> {
         let peer = Peer::of(&socket, is_tcp);
-        let per_client = self.limits.connections_per_client;
-        let of_client = self.nbd.peers.get(&peer).copied().unwrap_or(0);
-        let full = self.nbd.peers_live >= self.limits.connections;
-        let is_stranger = is_tcp && !is_allowed(&self.nbd.allow, peer);
-        let refused = if is_stranger {
+        let source = Source::of(peer, self.limits.ipv6_prefix_bits);
+        let now_ms = self.clock.now_ms();
+        let refused = if is_tcp && !is_allowed(&self.nbd.allow, peer) {
             Some("nbd.allow does not name its address")
-        } else if per_client > 0 && of_client >= per_client {
-            Some("it has nbd.connections_per_client_max connections")
-        } else if self.nbd.conns.len() >= self.limits.connections + CLOSING_MAX
-            || (full && !self.drop_oldest_handshake())
-        {
-            Some("there are nbd.connections_max connections")
+        } else if self.nbd.conns.len() >= self.limits.connections + HANDSHAKE_PLACES + CLOSING_MAX {
+            Some("connections that were closed are still on their way out")
         } else {
-            None
+            match self.nbd.admission.arrive(self.limits.bounds(), source, now_ms) {
+                Arrival::Admitted => None,
+                Arrival::Displaces(id) => {
+                    self.displace(id, "a client from elsewhere needs the place");
+                    None
+                }
+                Arrival::Refused(why) => Some(why),
+            }
         };
         if let Some(why) = refused {
             self.metrics.refused += 1;
-            audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &peer, why);
-            return;
+            audit::refused(&mut self.nbd.refusals, now_ms, &peer, why);
+            return None;
         }
         if is_tcp {
             set_tcp_options(&socket, self.limits.keepalive_ms);
@@ -105,33 +109,48 @@ impl Shard {
         self.metrics.accepted += 1;
         self.next_number += 1;
         let id = self.next_number;
-        let now_ms = self.clock.now_ms();
         self.registry.connections.insert(id, Connection::new(listener, peer.to_string(), now_ms));
-        self.nbd.conns.insert(id, Conn::new(Arc::new(socket), peer, &self.limits, self.nbd.tls.mode, now_ms));
-        *self.nbd.peers.entry(peer).or_insert(0) += 1;
-        self.nbd.peers_live += 1;
-        self.nbd.handshakes.push_back(id);
+        let conn = Conn::new(Arc::new(socket), (peer, source), &self.limits, self.nbd.tls.mode, now_ms);
+        self.nbd.conns.insert(id, conn);
+        self.nbd.admission.enter(id, source, now_ms);
         self.touch(id);
+        Some(id)
     }
 
     /// Serves a connection that is there already, and ends with it.
     pub(crate) fn serve_only(&mut self, socket: OwnedFd) {
         let is_tcp = rustix::net::getsockname(&socket)
             .is_ok_and(|address| std::net::SocketAddr::try_from(address).is_ok());
-        self.admit(socket, is_tcp, "a passed connection".to_owned());
-        match self.nbd.handshakes.back() {
-            Some(id) => self.nbd.only = Some(*id),
-            None => self.begin_stop(),
+        self.nbd.only = self.admit(socket, is_tcp, "a passed connection".to_owned());
+        if self.nbd.only.is_none() {
+            self.begin_stop();
         }
     }
 
-    /// Makes room at the cost of the client that has been choosing an export for the longest time. False: there is
-    /// none.
-    fn drop_oldest_handshake(&mut self) -> bool {
-        while let Some(id) = self.nbd.handshakes.pop_front() {
-            if self.nbd.conns.get(&id).is_some_and(|conn| conn.volume.is_none() && !conn.dead) {
-                self.metrics.displaced += 1;
-                self.kill(id);
+    /// Closes a connection whose place another one gets.
+    fn displace(&mut self, id: u64, why: &str) {
+        self.metrics.displaced += 1;
+        if let Some(conn) = self.nbd.conns.get(&id).filter(|conn| conn.volume.is_some()) {
+            tracing::warn!(target: audit::TARGET, connection = id, peer = %conn.peer, "audit: client displaced: {why}");
+        }
+        self.kill(id);
+    }
+
+    /// Whether there is a place for a client that has chosen its export; if need be, that of the client which has asked
+    /// for nothing for the longest time, of the source with the most.
+    fn has_place(&mut self, source: Source) -> bool {
+        let bounds = self.limits.bounds();
+        if !self.nbd.admission.is_full(bounds) {
+            return true;
+        }
+        let latest_ms = self.clock.now_ms().saturating_sub(ATTACHED_IDLE_MS);
+        let own = self.nbd.admission.attached_of(source) + 1;
+        for larger in self.nbd.admission.larger(bounds, own) {
+            let idle = |conn: &&Conn| conn.source == larger && !conn.dead && conn.is_idle();
+            let conns = self.nbd.conns.iter().filter(|(_, conn)| conn.volume.is_some() && idle(conn));
+            let longest = conns.map(|(id, conn)| (conn.progress_ms, *id)).min();
+            if let Some((_, id)) = longest.filter(|(since_ms, _)| *since_ms <= latest_ms) {
+                self.displace(id, "all places are taken, its source has the most, and it asked for nothing");
                 return true;
             }
         }
@@ -191,13 +210,7 @@ impl Shard {
         if conn.session.in_flight() > 0 {
             self.nbd.given_up.insert(id);
         }
-        self.nbd.peers_live -= 1;
-        if let Some(count) = self.nbd.peers.get_mut(&conn.peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.nbd.peers.remove(&conn.peer);
-            }
-        }
+        self.nbd.admission.leave(id, conn.source, conn.volume.is_some());
     }
 
     fn break_off(&mut self, id: u64, why: &str) {
@@ -310,23 +323,36 @@ impl Shard {
         Pumped::Idle
     }
 
+    /// A client has chosen its export.
+    fn attached(&mut self, id: u64, token: u64) {
+        let Some(conn) = self.nbd.conns.get(&id) else { return };
+        let (peer, source) = (conn.peer, conn.source);
+        if !self.has_place(source) {
+            self.metrics.refused += 1;
+            let why = "there are nbd.connections_max connections";
+            audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &peer, why);
+            self.kill(id);
+            return;
+        }
+        self.nbd.admission.attach(id, source);
+        let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
+        // What it holds counts for the volume as well from now on.
+        self.nbd.shares.recount(&conn.holder(id), std::mem::take(&mut conn.taken_bytes), 0);
+        conn.volume = Some(VolumeId(u16::try_from(token).unwrap_or(u16::MAX)));
+        let export = conn.session.export().map(|export| export.name.as_str());
+        tracing::info!(target: audit::TARGET, connection = id, %peer, export, "audit: client attached");
+        if let (Some(mut entry), Some(export)) =
+            (self.registry.connections.get_mut(&id), conn.session.export())
+        {
+            entry.export = Some(export.name.clone());
+        }
+    }
+
     /// What a session found in the bytes; how much work that is.
     fn session_event(&mut self, id: u64, event: ServerEvent) -> u64 {
         let Some(conn) = self.nbd.conns.get_mut(&id) else { return 0 };
         match event {
-            ServerEvent::Attached { token } => {
-                let volume = VolumeId(u16::try_from(token).unwrap_or(u16::MAX));
-                // What it holds counts for the volume as well from now on.
-                self.nbd.shares.recount(&conn.holder(id), std::mem::take(&mut conn.taken_bytes), 0);
-                conn.volume = Some(volume);
-                let export = conn.session.export().map(|export| export.name.as_str());
-                tracing::info!(target: audit::TARGET, connection = id, peer = %conn.peer, export, "audit: client attached");
-                if let (Some(mut entry), Some(export)) =
-                    (self.registry.connections.get_mut(&id), conn.session.export())
-                {
-                    entry.export = Some(export.name.clone());
-                }
-            }
+            ServerEvent::Attached { token } => self.attached(id, token),
             ServerEvent::Request(request) | ServerEvent::WriteBegin(request) => {
                 let Some(volume) = conn.volume else {
                     unreachable!("requests come after the export was chosen")
@@ -402,12 +428,6 @@ impl Shard {
         for listener in std::mem::take(&mut self.nbd.accept_later) {
             self.accept(listener);
         }
-        // Those that have chosen an export, or are gone, need not be dropped any more.
-        while let Some(id) = self.nbd.handshakes.front()
-            && self.nbd.conns.get(id).is_none_or(|conn| conn.volume.is_some() || conn.dead)
-        {
-            self.nbd.handshakes.pop_front();
-        }
         for id in hung_up(&self.nbd.conns) {
             self.kill(id);
         }
@@ -464,8 +484,11 @@ fn overdue(conn: &Conn, limits: &FrontLimits, now_ms: u64) -> Option<&'static st
     if since(conn.taken_ms) > taking_ms(conn, limits) && conn.sending_bytes() > 0 {
         return Some("the client does not take its replies");
     }
-    let idle = conn.session.in_flight() == 0 && conn.unsent_bytes() == 0 && conn.payload.is_none();
-    if limits.idle_ms > 0 && idle && conn.volume.is_some() && since(conn.progress_ms) > limits.idle_ms {
+    if limits.idle_ms > 0
+        && conn.is_idle()
+        && conn.volume.is_some()
+        && since(conn.progress_ms) > limits.idle_ms
+    {
         return Some("the client asks for nothing");
     }
     None
@@ -505,7 +528,9 @@ fn set_tcp_options(socket: &OwnedFd, keepalive_ms: u64) {
 #[cfg(test)]
 pub(crate) const LIMITS_OF_TESTS: FrontLimits = FrontLimits {
     connections: 1,
-    connections_per_client: 0,
+    connections_per_address: 0,
+    connections_per_user: 0,
+    ipv6_prefix_bits: 64,
     requests: 16,
     bytes: 64 << 20,
     bytes_per_connection: 32 << 20,
@@ -536,7 +561,7 @@ mod tests {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket = OwnedFd::from(socket);
         let peer = Peer::of(&socket, false);
-        let mut conn = Conn::new(Arc::new(socket), peer, &LIMITS, TlsMode::Off, 0);
+        let mut conn = Conn::new(Arc::new(socket), (peer, Source::of(peer, 64)), &LIMITS, TlsMode::Off, 0);
         conn.volume = Some(VolumeId(1));
         let all = [b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0", bytes].concat();
         let (mut rest, exports) = (&all[..], [export()]);

@@ -1,11 +1,12 @@
 //! Who is at the other end of a connection.
 //!
-//! Job: the client's IP address, or the user behind a Unix socket, as the kernel tells it.
+//! Job: the client's IP address, or the user behind a Unix socket, as the kernel tells it; and the [`Source`] that it
+//! counts for.
 //!
 //! What it does not do: authenticate. An address can be forged by whoever owns the network.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use rustix::net::{getpeername, sockopt::socket_peercred};
@@ -32,6 +33,25 @@ impl Peer {
     }
 }
 
+/// What bounds per client are counted by: a peer, whose IPv6 address is cut to the prefix that one site has all
+/// addresses of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Source(Peer);
+
+impl Source {
+    pub(crate) fn of(peer: Peer, ipv6_prefix_bits: u8) -> Self {
+        let Peer::Ip(IpAddr::V6(address)) = peer else { return Self(peer) };
+        let dropped = 128_u32.saturating_sub(ipv6_prefix_bits.into());
+        let mask = u128::MAX.checked_shl(dropped).unwrap_or(0);
+        Self(Peer::Ip(Ipv6Addr::from_bits(address.to_bits() & mask).into()))
+    }
+
+    /// Whether it is an address, which its owner chooses, and no user whom the kernel vouches for.
+    pub(crate) const fn is_address(self) -> bool {
+        !matches!(self.0, Peer::User(_))
+    }
+}
+
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -45,6 +65,17 @@ impl fmt::Display for Peer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_site_is_one_source_whichever_of_its_addresses_it_takes() {
+        let of = |text: &str, bits| Source::of(Peer::Ip(text.parse().unwrap()), bits);
+        assert_eq!(of("2001:db8:1:2::1", 64), of("2001:db8:1:2:ffff::9", 64));
+        assert_ne!(of("2001:db8:1:2::1", 64), of("2001:db8:1:3::1", 64));
+        assert_eq!(of("2001:db8:1:2::1", 48), of("2001:db8:1:3::1", 48));
+        assert_ne!(of("2001:db8::1", 128), of("2001:db8::2", 128));
+        assert_ne!(of("192.0.2.1", 64), of("192.0.2.2", 64), "an address of IPv4 is one");
+        assert_ne!(Source::of(Peer::User(1), 64), Source::of(Peer::User(2), 64));
+    }
 
     #[test]
     fn the_kernel_tells_who_connects() {

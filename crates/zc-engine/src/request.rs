@@ -18,6 +18,16 @@ pub(crate) enum Request {
     Status {},
     Stats {},
     Connections {},
+    /// Closes connections; one of the three says which.
+    Disconnect {
+        #[serde(default)]
+        id: Option<u64>,
+        /// An address, a range of them, or `user N`.
+        #[serde(default)]
+        client: Option<String>,
+        #[serde(default)]
+        volume: Option<String>,
+    },
     Reload {},
     Stop {
         /// Also if the cache has what origins lack; the data stays there.

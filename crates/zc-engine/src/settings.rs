@@ -9,9 +9,13 @@ use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 pub(crate) use zc_setup::{Found, domain, fingerprint_kind, manager_config, region_bytes, volume_config};
 
 use crate::access::{Export, Rules};
+use crate::admission::Bounds;
 use crate::error::EngineError;
-use crate::limits::{CLOSING_MAX, CONNECTIONS_LIVE, RING_WORK_OPS};
+use crate::limits::{CLOSING_MAX, CONNECTIONS_LIVE, HANDSHAKE_PLACES, RING_WORK_OPS};
 use crate::status::RESIDENCY_CONTEXT;
+
+/// Sockets beside those of attached clients that may be in the ring.
+const OTHER_SOCKETS: usize = CLOSING_MAX + HANDSHAKE_PLACES;
 
 /// Reduce threads at most, unless asked for.
 const REDUCE_THREADS_AUTO_MAX: usize = 8;
@@ -20,8 +24,11 @@ const REDUCE_THREADS_AUTO_MAX: usize = 8;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FrontLimits {
     pub(crate) connections: usize,
-    /// 0 = no bound.
-    pub(crate) connections_per_client: usize,
+    /// Of an address and of a user; 0 = no bound.
+    pub(crate) connections_per_address: usize,
+    pub(crate) connections_per_user: usize,
+    /// Bits of an IPv6 address that tell one client from another.
+    pub(crate) ipv6_prefix_bits: u8,
     pub(crate) requests: u32,
     pub(crate) bytes: u64,
     pub(crate) bytes_per_connection: u64,
@@ -32,11 +39,25 @@ pub(crate) struct FrontLimits {
     pub(crate) keepalive_ms: u64,
 }
 
+impl FrontLimits {
+    pub(crate) const fn bounds(&self) -> Bounds {
+        Bounds {
+            attached: self.connections,
+            per_address: self.connections_per_address,
+            per_user: self.connections_per_user,
+        }
+    }
+}
+
 pub(crate) fn front_limits(config: &Config) -> FrontLimits {
     let nbd = &config.nbd;
     FrontLimits {
         connections: zc_core::usize_from_u32(nbd.connections_max),
-        connections_per_client: zc_core::usize_from_u32(nbd.connections_per_client_max),
+        connections_per_address: zc_core::usize_from_u32(
+            nbd.connections_per_client_max.unwrap_or_else(|| nbd.connections_max.div_ceil(2)),
+        ),
+        connections_per_user: zc_core::usize_from_u32(nbd.connections_per_client_max.unwrap_or(0)),
+        ipv6_prefix_bits: nbd.ipv6_client_prefix,
         requests: nbd.requests_in_flight_max,
         bytes: nbd.bytes_in_flight_max,
         bytes_per_connection: nbd.bytes_in_flight_per_connection_max,
@@ -100,7 +121,7 @@ pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Ex
 /// # Errors
 /// A ring does not hold those of all devices that are attached at once: work would have to wait for a place for ever.
 pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
-    let connections = zc_core::usize_from_u32(config.nbd.connections_max) + CLOSING_MAX;
+    let connections = zc_core::usize_from_u32(config.nbd.connections_max) + OTHER_SOCKETS;
     let at_once: usize = config.volumes.iter().filter(|volume| volume.ublk.attach).map(tags_of).sum();
     if connections + at_once + RING_WORK_OPS > RING_OPS_MAX {
         return Err(EngineError::Refused(format!(
@@ -110,7 +131,7 @@ pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
         )));
     }
     let ever: usize = config.volumes.iter().map(tags_of).sum();
-    let connections = connections.max(CONNECTIONS_LIVE + CLOSING_MAX);
+    let connections = connections.max(CONNECTIONS_LIVE + OTHER_SOCKETS);
     Ok((connections + ever + RING_WORK_OPS).min(RING_OPS_MAX))
 }
 
@@ -122,7 +143,7 @@ fn tags_of(volume: &VolumeConfig) -> usize {
 /// Connections that the ring of a daemon which began with this configuration has places for, beside all block devices.
 pub(crate) fn connections_most(config: &Config) -> u32 {
     let ever: usize = config.volumes.iter().map(tags_of).sum();
-    let left = RING_OPS_MAX.saturating_sub(RING_WORK_OPS + CLOSING_MAX + ever);
+    let left = RING_OPS_MAX.saturating_sub(RING_WORK_OPS + OTHER_SOCKETS + ever);
     let left = u32::try_from(left.min(CONNECTIONS_LIVE)).unwrap_or(u32::MAX);
     left.max(config.nbd.connections_max)
 }
@@ -157,9 +178,9 @@ mod tests {
     #[test]
     fn the_ring_has_a_place_for_whatever_waits_and_room_for_work() {
         let with = |connections, volumes, ublk| ring_ops(&config(connections, volumes, ublk));
-        assert_eq!(with(100, 1, "").unwrap(), CONNECTIONS_LIVE + CLOSING_MAX + 128 + RING_WORK_OPS);
+        assert_eq!(with(100, 1, "").unwrap(), CONNECTIONS_LIVE + OTHER_SOCKETS + 128 + RING_WORK_OPS);
         let deep = "ublk.attach = true\nublk.queues = 4\nublk.queue_depth = 1024";
-        assert_eq!(with(5000, 4, deep).unwrap(), 5000 + CLOSING_MAX + 4 * 4096 + RING_WORK_OPS);
+        assert_eq!(with(5000, 4, deep).unwrap(), 5000 + OTHER_SOCKETS + 4 * 4096 + RING_WORK_OPS);
         assert!(with(100, 14, deep).unwrap_err().to_string().contains("57344 requests of block devices"));
         with(65_536, 1, "").unwrap_err();
         assert_eq!(with(100, 1000, "").unwrap(), RING_OPS_MAX, "those that are not attached need not fit");

@@ -12,23 +12,23 @@
 //!
 //! What it does not do: know requests or sockets (`net`, `waiting`), or bound the work of events and completions.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use zc_core::{Map, VolumeId};
+use zc_core::VolumeId;
 use zc_nbd::server::Command;
 
 use crate::limits::{
     CACHE_BYTES_PER_UNIT, CHANGE_BYTES_PER_UNIT, COPY_BYTES_PER_UNIT, FLUSH_UNITS, GROUP_SHARE,
     REQUEST_UNITS, RESERVE_BYTES_MAX, RESERVED_PART, SERVE_BYTES, SERVE_SMALL_BYTES, TURN_UNITS,
 };
-use crate::peer::Peer;
+use crate::peer::Source;
 use crate::settings::FrontLimits;
 
 /// Who holds memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holder {
     pub(crate) conn: u64,
-    pub(crate) client: Peer,
+    pub(crate) client: Source,
     pub(crate) volume: Option<VolumeId>,
     pub(crate) held_bytes: u64,
 }
@@ -59,8 +59,9 @@ impl Division {
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
     taken_bytes: u64,
-    by_client: Map<Peer, u64>,
-    by_volume: Map<VolumeId, u64>,
+    // Ordered: clients choose their addresses, and the hash of `Map` has no key.
+    by_client: BTreeMap<Source, u64>,
+    by_volume: BTreeMap<VolumeId, u64>,
     /// The connection that has waited for memory for too long.
     aged: Option<u64>,
     /// Bytes of reads and prefetches that are with the manager.
@@ -168,7 +169,7 @@ impl Shares {
     }
 }
 
-fn replace<K: Eq + std::hash::Hash + Copy>(sums: &mut Map<K, u64>, key: K, before: u64, now: u64) {
+fn replace<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, key: K, before: u64, now: u64) {
     let sum = sums.entry(key).or_insert(0);
     *sum = *sum - before + now;
     if *sum == 0 {
@@ -196,8 +197,12 @@ mod tests {
     const MIB: u64 = 1 << 20;
     const DIVISION: Division = Division { reserve_bytes: MIB / 4, rest_bytes: 192 * MIB };
 
+    fn user(number: u32) -> Source {
+        Source::of(crate::peer::Peer::User(number), 64)
+    }
+
     fn who(conn: u64, held_bytes: u64) -> Holder {
-        Holder { conn, client: Peer::User(1), volume: Some(VolumeId(1)), held_bytes }
+        Holder { conn, client: user(1), volume: Some(VolumeId(1)), held_bytes }
     }
 
     /// Takes as much as it may, in pieces; what it holds then.
@@ -229,7 +234,7 @@ mod tests {
         }
         // One client leaves a quarter; another one's connection has half of that.
         assert!(shares.taken_bytes <= 145 * MIB, "{}", shares.taken_bytes);
-        let other = Holder { client: Peer::User(2), volume: Some(VolumeId(2)), ..who(8, 0) };
+        let other = Holder { client: user(2), volume: Some(VolumeId(2)), ..who(8, 0) };
         assert!(shares.may_hold(DIVISION, &other, 20 * MIB));
         assert!(!shares.may_hold(DIVISION, &other, 40 * MIB));
         assert!(shares.may_hold(DIVISION, &who(9, 0), MIB / 4), "the reserve");

@@ -54,7 +54,7 @@ pub(crate) fn served_bytes(command: Command, len_bytes: u64) -> u64 {
 
 impl Conn {
     pub(crate) fn holder(&self, conn: u64) -> Holder {
-        Holder { conn, client: self.peer, volume: self.volume, held_bytes: self.held_bytes() }
+        Holder { conn, client: self.source, volume: self.volume, held_bytes: self.held_bytes() }
     }
 
     /// Whether its client has not gone on for so long that others which wait need not wait for it. While they do, it

@@ -27,6 +27,33 @@ fn status_and_stats_tell_and_stop_stops() {
 }
 
 #[test]
+fn an_operator_closes_connections() {
+    let rig = Rig::new();
+    let engine = rig.start(&["v", "w"]);
+    let mut control = rig.control();
+    let (mut of_v, mut of_w, mut last) = (rig.client("v"), rig.client("w"), rig.client("w"));
+    let closed = |control: &mut crate::rig::ControlClient, what: &str| {
+        let answer = control.ask(&format!("{{\"cmd\":\"disconnect\",{what}}}"));
+        answer["disconnected"].as_array().map(Vec::len)
+    };
+    let first = control.ask(r#"{"cmd":"connections"}"#)["connections"][0]["id"].clone();
+    assert_eq!(closed(&mut control, &format!("\"id\":{first}")), Some(1));
+    of_v.read(0, 512).unwrap_err();
+    of_w.read(0, 512).unwrap();
+    for none in [r#""volume":"v""#, r#""client":"192.0.2.0/24""#, r#""volume":"w","id":1"#, r#""id":999"#] {
+        assert_eq!(closed(&mut control, none), None, "{none}");
+    }
+    assert_eq!(closed(&mut control, r#""volume":"w""#), Some(2));
+    of_w.read(0, 512).unwrap_err();
+    last.read(0, 512).unwrap_err();
+    let mut again = rig.client("w");
+    let user = format!("\"client\":\"user {}\"", rustix::process::getuid().as_raw());
+    assert_eq!(closed(&mut control, &user), Some(1));
+    again.read(0, 512).unwrap_err();
+    drop(engine);
+}
+
+#[test]
 fn idle_connections_keep_nobody_out() {
     let rig = Rig::new();
     let engine = rig.start(&["v"]);

@@ -4,10 +4,48 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use zc_core::usize_from_u64;
-use zc_engine::{Engine, EngineOptions, Hooks, NbdClient, NbdRequest};
+use zc_engine::{Engine, EngineOptions, Hooks, NbdClient, NbdClientError, NbdRequest};
 
 use crate::raw::{ask_reads, attached, attached_with, chunk, header, raw, read_to_end};
 use crate::rig::{Rig, content, random};
+
+/// A client with another source than those on the Unix socket.
+fn by_tcp(engine: &Engine) -> Result<NbdClient, NbdClientError> {
+    let tcp = engine.addresses().iter().find(|address| address.starts_with("nbd://")).unwrap();
+    NbdClient::connect(&format!("{tcp}/v").parse().unwrap())
+}
+
+fn try_client(rig: &Rig, volume: &str) -> Result<NbdClient, NbdClientError> {
+    let uri = format!("nbd+unix:///{volume}?socket={}", rig.path("nbd.sock").display());
+    NbdClient::connect(&uri.parse().unwrap())
+}
+
+#[test]
+fn idle_clients_of_a_large_source_make_room_for_one_of_a_small_one() {
+    let mut rig = Rig::new();
+    rig.nbd = "connections_max = 16".to_owned();
+    let engine = rig.start(&["v"]);
+    let mut idle: Vec<UnixStream> = (0..15).map(|_| attached(&rig)).collect();
+    let mut busy = rig.client("v");
+    try_client(&rig, "v").unwrap_err();
+    // They count as idle after a second; the one beside them asks for something meanwhile.
+    let until_ms = engine.stats().unwrap().uptime_ms + 20_000;
+    let mut newcomer = loop {
+        assert!(engine.stats().unwrap().uptime_ms < until_ms, "no place becomes free");
+        busy.read(0, 512).unwrap();
+        if let Ok(client) = by_tcp(&engine) {
+            break client;
+        }
+    };
+    assert_eq!(newcomer.read(0, 512).unwrap(), vec![0; 512]);
+    busy.read(0, 512).unwrap();
+    wait_for_connections(&engine, 16);
+    let driver = engine.stats().unwrap().driver;
+    assert_eq!(driver.connections_displaced, 1);
+    assert_eq!(read_to_end(&mut idle[0]), b"", "the one that has asked for nothing for the longest time");
+    try_client(&rig, "v").unwrap_err();
+    assert!(engine.stop().unwrap());
+}
 
 #[test]
 fn ten_thousand_half_open_handshakes_harm_nobody() {
@@ -25,11 +63,16 @@ fn ten_thousand_half_open_handshakes_harm_nobody() {
         }
     }
     assert_eq!(early.read(0, 4096).unwrap(), vec![7; 4096], "one that was there before");
-    let mut late = rig.client("v");
-    assert_eq!(late.read(0, 4096).unwrap(), vec![7; 4096], "one that came after all of them");
+    let mut late = by_tcp(&engine).unwrap();
+    assert_eq!(late.read(0, 4096).unwrap(), vec![7; 4096], "one from elsewhere that came after all of them");
+    // One of the same source has to wait until one of them has had its time.
+    let until_ms = engine.stats().unwrap().uptime_ms + 20_000;
+    while try_client(&rig, "v").is_err() {
+        assert!(engine.stats().unwrap().uptime_ms < until_ms, "no place becomes free");
+    }
     let driver = engine.stats().unwrap().driver;
     assert!(
-        engine.registry().connections.len() <= 64 + 1,
+        engine.registry().connections.len() <= 64 + 64 + 1,
         "{} connections",
         engine.registry().connections.len()
     );
@@ -58,9 +101,7 @@ fn one_client_takes_no_more_than_its_share() {
     rig.nbd = "connections_per_client_max = 2".to_owned();
     let engine = rig.start(&["v"]);
     // All of this user's; TCP counts on its own.
-    let tcp: Vec<&String> =
-        engine.addresses().iter().filter(|address| address.starts_with("nbd://")).collect();
-    let by_tcp = || NbdClient::connect(&format!("{}/v", tcp[0]).parse().unwrap());
+    let by_tcp = || by_tcp(&engine);
     let unix = [rig.client("v"), rig.client("v")];
     let inet = [by_tcp().unwrap(), by_tcp().unwrap()];
     assert_eq!(read_to_end(&mut raw(&rig)), b"");
