@@ -7,6 +7,7 @@
 //!
 //! What it does not do: I/O (the shard submits the operations) or requests (`front` does).
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
@@ -18,12 +19,14 @@ use zc_nbd::wire::HeaderStyle;
 
 use crate::access::{Export, View};
 use crate::limits::{
-    COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES, SEND_BYTES_MAX,
+    BARRED_MAX, COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES,
+    SEND_BYTES_MAX,
 };
 use crate::peer::{self, Peer};
 use crate::settings::FrontLimits;
 use crate::sparse::pieces;
-use crate::tls::{RECORD_BYTES_MAX, Tls, TlsLayer};
+use crate::tls::{RECORD_BYTES_MAX, Received, Tls, TlsLayer};
+use crate::tls_pool::{HandedBack, Handover};
 use crate::waiting::Waiting;
 
 /// A WRITE whose payload is arriving.
@@ -50,6 +53,17 @@ enum Receiving {
     Input,
     Payload,
     Records,
+}
+
+/// What a receive brought.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// Bytes for the session, or a part of a payload.
+    Input,
+    /// The last of a payload.
+    Payload,
+    /// Bytes of a TLS handshake, which takes long.
+    Handshake(Handover),
 }
 
 /// A piece of a reply.
@@ -82,6 +96,8 @@ pub(crate) struct Conn {
     pub(crate) waiting: Option<Waiting>,
     /// Between socket and session, once the client asked for it.
     tls: Option<TlsLayer>,
+    /// The layer, with what was received and where it goes, is with a thread that goes on with the handshake.
+    is_away: bool,
     /// Received over TLS and not yet decrypted; `None` while the ring has it, or without TLS.
     cipher: Option<AlignedBuf>,
     said_goodbye: bool,
@@ -109,6 +125,10 @@ pub(crate) struct Conn {
     pub(crate) taken_bytes: u64,
     /// Bytes of its reads and prefetches that are with the manager.
     pub(crate) serving_bytes: u64,
+    /// Its requests whose next piece has its turn when the connection has.
+    pub(crate) due: VecDeque<u64>,
+    /// Its changes that wait for others to end.
+    pub(crate) barred: usize,
     /// Virtual time of its next request (see `shares`), and whether it is in line for it.
     pub(crate) virtual_units: u64,
     pub(crate) is_in_line: bool,
@@ -149,6 +169,7 @@ impl Conn {
             payload: None,
             waiting: None,
             tls: None,
+            is_away: false,
             cipher: None,
             said_goodbye: false,
             names: Vec::new(),
@@ -164,6 +185,8 @@ impl Conn {
             unsent_counted_bytes: 0,
             taken_bytes: 0,
             serving_bytes: 0,
+            due: VecDeque::new(),
+            barred: 0,
             virtual_units: 0,
             is_in_line: false,
             closing: false,
@@ -203,7 +226,7 @@ impl Conn {
 
     /// The receive that the session waits for, if none is under way.
     pub(crate) fn receive(&mut self) -> Option<Operation> {
-        if self.dead || self.receiving != Receiving::Nothing || !self.input_range.is_empty() {
+        if self.dead || self.is_away || self.receiving != Receiving::Nothing || !self.input_range.is_empty() {
             return None;
         }
         if self.tls.is_some() {
@@ -234,7 +257,11 @@ impl Conn {
 
     /// Whether the client asked for TLS and has its answer.
     pub(crate) fn is_tls_due(&self) -> bool {
-        self.session.tls_due() && self.tls.is_none() && self.unsent_bytes == 0 && self.head.is_empty()
+        self.session.tls_due()
+            && self.tls.is_none()
+            && !self.is_away
+            && self.unsent_bytes == 0
+            && self.head.is_empty()
     }
 
     /// Begins TLS. False: it cannot.
@@ -272,15 +299,39 @@ impl Conn {
         }
     }
 
-    /// Takes decrypted bytes in.
-    fn received_records(&mut self, memory: AlignedBuf, bytes: usize) -> io::Result<()> {
-        let (Some(tls), Some(input)) = (&mut self.tls, &mut self.input) else {
+    /// Takes encrypted bytes in; those of a handshake are for another thread.
+    fn received_records(&mut self, cipher: AlignedBuf, received_bytes: usize) -> io::Result<Arrived> {
+        let (Some(mut layer), Some(mut plain)) = (self.tls.take(), self.input.take()) else {
             unreachable!("records are received into both buffers of a connection with TLS")
         };
-        let received = tls.receive(&memory[..bytes], input);
-        self.cipher = Some(memory);
-        let received = received?;
-        self.input_range = 0..received.plain_bytes;
+        if !layer.is_up() {
+            self.is_away = true;
+            return Ok(Arrived::Handshake(Handover { layer, cipher, received_bytes, plain }));
+        }
+        let received = layer.receive(&cipher[..received_bytes], &mut plain);
+        self.take_layer(layer, cipher, plain, received).map(|()| Arrived::Input)
+    }
+
+    /// Takes back what was handed over.
+    ///
+    /// # Errors
+    /// When the bytes are no TLS although they must be.
+    pub(crate) fn handed_back(&mut self, back: HandedBack) -> io::Result<()> {
+        self.is_away = false;
+        let HandedBack { layer, cipher, plain, received, .. } = back;
+        self.take_layer(layer, cipher, plain, received)
+    }
+
+    fn take_layer(
+        &mut self,
+        layer: TlsLayer,
+        cipher: AlignedBuf,
+        plain: AlignedBuf,
+        received: io::Result<Received>,
+    ) -> io::Result<()> {
+        (self.cipher, self.input) = (Some(cipher), Some(plain));
+        let tls = self.tls.insert(layer);
+        self.input_range = 0..received?.plain_bytes;
         if self.session.tls_due() && tls.is_up() {
             self.names = tls.names();
             self.session.tls_started();
@@ -294,28 +345,29 @@ impl Conn {
         self.receiving = Receiving::Nothing;
     }
 
-    /// Takes the bytes of a receive in; true when a payload is complete.
+    /// Takes the bytes of a receive in.
     ///
     /// # Errors
     /// When they are no TLS although they must be.
-    pub(crate) fn received(&mut self, bytes: usize, operation: Operation) -> io::Result<bool> {
+    pub(crate) fn received(&mut self, bytes: usize, operation: Operation) -> io::Result<Arrived> {
         let Some(Memory::Buf(memory)) = operation.into_target().map(Target::into_memory) else {
             unreachable!("connections receive into whole buffers");
         };
         let was = std::mem::replace(&mut self.receiving, Receiving::Nothing);
         if was == Receiving::Records {
-            return self.received_records(memory, bytes).map(|()| false);
+            return self.received_records(memory, bytes);
         }
         if was == Receiving::Input {
             self.input = Some(memory);
             self.input_range = 0..bytes;
-            return Ok(false);
+            return Ok(Arrived::Input);
         }
         let Some(payload) = &mut self.payload else { unreachable!("a payload is received for a WRITE") };
         payload.memory = Some(memory);
         payload.filled_bytes += bytes;
         self.session.payload_received(u64_from_usize(bytes));
-        Ok(u64_from_usize(payload.filled_bytes) == payload.request.length())
+        let is_complete = u64_from_usize(payload.filled_bytes) == payload.request.length();
+        Ok(if is_complete { Arrived::Payload } else { Arrived::Input })
     }
 
     /// The session together with the output its replies go to.
@@ -401,14 +453,14 @@ impl Conn {
         self.session.in_flight() == 0 && self.unsent_bytes() == 0 && self.payload.is_none()
     }
 
-    /// Whether its requests in flight hold as much memory as they may.
+    /// Whether its requests in flight hold as much memory as they may, or stand in the way of as many changes.
     pub(crate) const fn is_busy(&self) -> bool {
-        self.charged_bytes >= self.bytes_max
+        self.charged_bytes >= self.bytes_max || self.barred >= BARRED_MAX
     }
 
     /// One send with what there is to send, up to a bound, if none is under way.
     pub(crate) fn send(&mut self) -> Option<Operation> {
-        if self.dead || self.sending.is_some() {
+        if self.dead || self.is_away || self.sending.is_some() {
             return None;
         }
         self.flush_head();
@@ -443,6 +495,9 @@ impl Conn {
 
     /// Whether there is a goodbye to send, for the first time: with TLS the end is told apart from a cut wire.
     pub(crate) fn says_goodbye(&mut self) -> bool {
+        if self.is_away {
+            return false;
+        }
         let first = !std::mem::replace(&mut self.said_goodbye, true);
         match &mut self.tls {
             Some(tls) if first => {

@@ -4,8 +4,9 @@
 //! overlapping writes (see `locks`), read and merge the edges of writes that are not sector-aligned, and answer.
 //!
 //! Invariants: a client request is answered once, after the last of its manager requests; a write holds its range from
-//! before its first manager request until after its last. A vanished connection's requests run to their end if they have
-//! begun, and never begin otherwise.
+//! before its first manager request until after its last. Prefetches, trims and zeroings go to the manager in pieces,
+//! each when its connection has its turn; a trim or zeroing holds the range of the piece alone. A vanished connection's
+//! requests and pieces run to their end if they have begun, and never begin otherwise.
 //!
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
@@ -24,8 +25,9 @@ use zc_nbd::server::{Command, Request};
 use crate::metrics::Path;
 use crate::origin_map::OriginRun;
 use crate::shard::Shard;
+use crate::shares;
 use crate::ublk::Tag;
-use crate::waiting::served_bytes;
+use crate::waiting::{served_bytes, status_bytes};
 
 pub(crate) const SECTOR: u64 = SECTOR_BYTES as u64;
 
@@ -42,6 +44,10 @@ pub(crate) struct ClientRequest {
     /// Manager requests that have not ended.
     parts_left: u32,
     error: Option<ErrorKind>,
+    /// What of the volume follows when the piece under way is done.
+    rest: Range<u64>,
+    /// It is counted as one that waits for its range.
+    is_barred: bool,
     /// The answer waits for reduced data to be durable.
     hurries: bool,
 }
@@ -127,6 +133,8 @@ pub(crate) struct Change {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// It has no range and waits for none.
+    Between,
     Waiting,
     Edges,
     Writing,
@@ -190,7 +198,8 @@ impl Shard {
             }
             Command::Cache => {
                 let id = self.add_client(incoming, Body::Plain, 0);
-                self.submit_part(id, start, end - start, RequestKind::Prefetch);
+                self.client(id).rest = start..end;
+                self.begin_piece(id);
             }
             Command::Trim => {
                 // Parts of sectors are kept: a trim is a hint.
@@ -224,17 +233,82 @@ impl Shard {
 
     /// A change of whole sectors; `memory` is that of a write.
     fn begin_change(&mut self, incoming: Incoming, sectors: Range<u64>, memory: Option<Arena>) {
-        let volume = incoming.volume;
         let Range { start, end } = sectors;
         let charge = memory.as_ref().map_or(0, |memory| u64_from_usize(memory.held_bytes()));
-        let change = Change { start, end, memory, edges: Vec::new(), phase: Phase::Waiting };
+        let change = Change { start, end: start, memory, edges: Vec::new(), phase: Phase::Between };
         let id = self.add_client(incoming, Body::Change(change), charge);
         if start == end {
             self.answer(id);
             return;
         }
-        if self.volume_mut(volume).locks.acquire(start..end, id) {
+        self.client(id).rest = start..end;
+        self.begin_piece(id);
+    }
+
+    /// Begins the next piece of a request; how much work that is.
+    pub(crate) fn begin_piece(&mut self, id: u64) -> u64 {
+        let client = self.client(id);
+        let (command, volume) = (client.asked.command, client.volume);
+        let Range { start, end } = client.rest;
+        let piece = start..start + shares::piece(command, end - start);
+        client.rest.start = piece.end;
+        let units = shares::units(command, piece.end - piece.start);
+        let Body::Change(change) = &mut client.body else {
+            self.submit_part(id, start, piece.end - start, RequestKind::Prefetch);
+            return units;
+        };
+        (change.start, change.end, change.phase) = (piece.start, piece.end, Phase::Waiting);
+        if self.volume_mut(volume).locks.acquire(piece, id) {
             self.range_granted(id);
+        } else {
+            self.client(id).is_barred = true;
+            self.count_barred(id, true);
+        }
+        units
+    }
+
+    /// Counts a change that waits for its range with its connection.
+    fn count_barred(&mut self, id: u64, waits: bool) {
+        let Asker::Nbd { conn, .. } = self.client(id).from else { return };
+        if let Some(entry) = self.nbd.conns.get_mut(&conn) {
+            entry.barred = if waits { entry.barred + 1 } else { entry.barred - 1 };
+            self.touch(conn);
+        }
+    }
+
+    /// Whether another piece follows, which then has its turn when its connection has. Those of clients that left and
+    /// of requests that failed do not.
+    fn goes_on(&mut self, id: u64) -> bool {
+        let client = self.client(id);
+        if client.rest.is_empty() || client.error.is_some() {
+            return false;
+        }
+        let asker = if let Asker::Nbd { conn, .. } = client.from { Some(conn) } else { None };
+        self.release_range(id);
+        let Some(conn) = asker else {
+            self.begin_piece(id);
+            return true;
+        };
+        let Some(entry) = self.nbd.conns.get_mut(&conn).filter(|conn| !conn.dead) else { return false };
+        entry.due.push_back(id);
+        self.touch(conn);
+        true
+    }
+
+    /// Gives a change's range back, if it has one.
+    fn release_range(&mut self, id: u64) {
+        let client = self.client(id);
+        let volume = client.volume;
+        let Body::Change(change) = &mut client.body else { return };
+        if change.phase == Phase::Between {
+            return;
+        }
+        change.phase = Phase::Between;
+        let range = change.start..change.end;
+        let mut granted = Vec::new();
+        self.volume_mut(volume).locks.release(&range, &mut granted);
+        for other in granted {
+            self.range_granted(other);
         }
     }
 
@@ -246,7 +320,8 @@ impl Shard {
 
     /// A block status, whose answer is put together from what the origin and the cache say.
     pub(crate) fn add_status(&mut self, conn: u64, volume: VolumeId, request: Request, body: Body) -> u64 {
-        self.add_client(Incoming::of_connection(conn, volume, request), body, 0)
+        let bytes = status_bytes(request.length());
+        self.add_client(Incoming::of_connection(conn, volume, request), body, bytes)
     }
 
     fn add_client(&mut self, incoming: Incoming, body: Body, charge_bytes: u64) -> u64 {
@@ -264,6 +339,8 @@ impl Shard {
             body,
             parts_left: 0,
             error: None,
+            rest: 0..0,
+            is_barred: false,
             hurries,
         };
         if let Asker::Nbd { conn, .. } = client.from {
@@ -322,6 +399,9 @@ impl Shard {
 
     /// A write has its range: read its edges, or write at once.
     pub(crate) fn range_granted(&mut self, id: u64) {
+        if std::mem::take(&mut self.client(id).is_barred) {
+            self.count_barred(id, false);
+        }
         let client = self.client(id);
         let (offset, length) = (client.asked.offset, client.asked.length);
         let is_trim = client.asked.command == Command::Trim;
@@ -419,6 +499,10 @@ impl Shard {
             self.edges_read(id);
             return;
         }
+        if self.goes_on(id) {
+            return;
+        }
+        let client = self.client(id);
         let path = match &client.body {
             Body::Read { .. } => Some(path),
             Body::Change(_) => Some(Path::Write),
@@ -437,28 +521,24 @@ impl Shard {
 
     /// Answers, gives the range back and lets go.
     pub(crate) fn answer(&mut self, id: u64) {
+        self.release_range(id);
         let Some(client) = self.clients.remove(&id) else { panic!("client request {id} is answered twice") };
         self.budget_bytes -= client.charge_bytes;
         self.hurried -= usize::from(client.hurries);
-        if let Body::Change(change) = &client.body
-            && change.start < change.end
-        {
-            let mut granted = Vec::new();
-            self.volume_mut(client.volume).locks.release(&(change.start..change.end), &mut granted);
-            for other in granted {
-                self.range_granted(other);
-            }
-        }
         self.end(client);
     }
 
-    /// Ends the requests of given-up connections that wait for their range: no client was told anything of them.
+    /// Ends the requests of given-up connections that wait for their range, or whose next piece has not begun: no client
+    /// was told anything of them.
     pub(crate) fn drop_unbegun(&mut self) {
         let given_up = std::mem::take(&mut self.nbd.given_up);
         if given_up.is_empty() {
             return;
         }
         let mut unbegun: BTreeMap<VolumeId, Set<u64>> = BTreeMap::new();
+        for id in std::mem::take(&mut self.nbd.given_up_pieces) {
+            self.answer(id);
+        }
         for (id, client) in &self.clients {
             if client.waits_for_range()
                 && let Asker::Nbd { conn, .. } = &client.from

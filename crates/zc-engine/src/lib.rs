@@ -5,9 +5,9 @@
 //!
 //! Threads: one per shard (there is one) with the ring, all connections, cache device and origins (`shard`); a fixed
 //! pool of reduce workers (`reduce_pool`); one for the control plane with tokio (`control`); one for commands to the
-//! ublk driver (`ublk_control`), and one for a device while its detaching waits for it; one for each origin whose holes
-//! clients ask for (`origin_map`), and for each recording (`record`). A cache hit stays on the shard's thread from the
-//! socket to the socket, unless it is compressed and larger than 32 KiB.
+//! ublk driver (`ublk_control`), and one for a device while its detaching waits for it; some for handshakes of TLS
+//! (`tls_pool`); one for each origin whose holes clients ask for (`origin_map`), and for each recording (`record`). A
+//! cache hit stays on the shard's thread from the socket to the socket, unless it is compressed and larger than 32 KiB.
 //!
 //! Invariants: the shard's thread alone owns manager and connections; other threads reach it through a bounded mailbox
 //! and a wake-up. Errors of the cache device never reach clients from here (G4). Memory of payloads is bounded (G9).
@@ -88,6 +88,7 @@ mod stats;
 mod status;
 mod stop;
 mod tls;
+mod tls_pool;
 mod ublk;
 mod ublk_control;
 mod verdict;

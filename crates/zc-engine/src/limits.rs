@@ -42,8 +42,17 @@ pub(crate) const REQUEST_UNITS: u64 = 2;
 pub(crate) const COPY_BYTES_PER_UNIT: u64 = 4 << 10;
 /// ... of the extents that a prefetch looks up, ...
 pub(crate) const CACHE_BYTES_PER_UNIT: u64 = 16 << 10;
-/// ... of those that a trim or a zeroing voids, ...
+/// ... of those that a trim or a zeroing voids, or a status looks at, ...
 pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 64 << 10;
+/// Bytes of a trim or a zeroing that are with the manager at once; it goes on when its turn comes again: half a turn.
+pub(crate) const CHANGE_PIECE_BYTES: u64 = 32 << 20;
+/// The same of a prefetch: a quarter of a turn.
+pub(crate) const CACHE_PIECE_BYTES: u64 = 4 << 20;
+/// Changes of a connection that wait for others to end; nothing more is taken from its socket then. They stand before
+/// what other clients ask later.
+pub(crate) const BARRED_MAX: usize = 8;
+/// Bytes that one BLOCK_STATUS looks at, for its cost: what the manager looks at with extents of 8 KiB.
+pub(crate) const STATUS_BYTES_MAX: u64 = 128 << 20;
 /// ... and of a flush, which writes what is dirty.
 pub(crate) const FLUSH_UNITS: u64 = 16;
 /// Bytes of reads and prefetches that are with the manager at once beyond the small ones: one of the largest requests.
@@ -77,6 +86,8 @@ pub(crate) const OTHER_DESCRIPTORS: u64 = 1024;
 pub(crate) const DESCRIPTORS_MIN: u64 = 64;
 /// Bytes of a file with certificates, a key or a revocation list.
 pub(crate) const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Threads for handshakes of TLS at most; a machine with few processors has half as many as those.
+pub(crate) const TLS_THREADS_MAX: usize = 4;
 /// Milliseconds between two log lines about refused connections; what comes between is counted.
 pub(crate) const REFUSAL_LOG_MS: u64 = 1000;
 /// Milliseconds that the place of a control connection takes to become free once it is taken from an idle one.
@@ -122,9 +133,10 @@ pub(crate) const CONTROL_CONNECTIONS_MAX: usize = 32;
 pub(crate) const SETTINGS_WAIT_MS: u64 = 20_000;
 /// Bytes of the intent log after which what the journal has taken over is dropped from it.
 pub(crate) const INTENT_BYTES_MAX: u64 = 8 << 20;
-/// Extents that answers to BLOCK_STATUS may look at in one turn; further ones wait for the next, so that a client that
-/// asks much does not keep the data plane from the others. About half a millisecond, and one answer may exceed it.
-pub(crate) const STATUS_EXTENTS_PER_TURN: u64 = 1 << 12;
+/// Memory of a BLOCK_STATUS under way for each sector it asks about, up to so many runs: those of cache and origin, and
+/// the extents of the reply.
+pub(crate) const STATUS_RUN_BYTES: u64 = 64;
+pub(crate) const STATUS_RUNS_MAX: u64 = 4096;
 /// Questions about holes that wait for one origin; beyond, the answer is that nothing is known.
 pub(crate) const MAP_QUESTIONS_MAX: usize = 1024;
 /// Runs of one answer about holes: two calls of the kernel each.

@@ -66,14 +66,14 @@ impl RangeLocks {
             return;
         }
         let mut left: VecDeque<(Range<u64>, u64)> = VecDeque::with_capacity(self.waiting.len());
+        let mut barred = Union::default();
         for (candidate, id) in std::mem::take(&mut self.waiting) {
-            let freed = may_be_free(&candidate)
-                && !self.is_taken(&candidate)
-                && !left.iter().any(|(other, _)| overlap(other, &candidate));
+            let freed = may_be_free(&candidate) && !self.is_taken(&candidate) && !barred.overlaps(&candidate);
             if freed {
                 self.granted.insert(candidate.start, candidate.end);
                 granted.push(id);
             } else {
+                barred.add(&candidate);
                 left.push_back((candidate, id));
             }
         }
@@ -84,6 +84,27 @@ impl RangeLocks {
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.granted.is_empty()
+    }
+}
+
+/// What several ranges cover together, so that a look at many of them is one at their neighbours.
+#[derive(Debug, Default)]
+struct Union(BTreeMap<u64, u64>);
+
+impl Union {
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.0.range(..range.end).next_back().is_some_and(|(_, &end)| end > range.start)
+    }
+
+    fn add(&mut self, range: &Range<u64>) {
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&other, &other_end)) =
+            self.0.range(..=end).next_back().filter(|(_, other_end)| **other_end >= start)
+        {
+            (start, end) = (start.min(other), end.max(other_end));
+            self.0.remove(&other);
+        }
+        self.0.insert(start, end);
     }
 }
 

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use zc_config::AddressRange;
 use zc_core::{Map, Set};
+use zc_io::Waker;
 
 use crate::access::Export;
 use crate::admission::Admission;
@@ -15,6 +16,7 @@ use crate::conn::Conn;
 use crate::listen::Listener;
 use crate::shares::Shares;
 use crate::tls::Tls;
+use crate::tls_pool::TlsPool;
 
 /// The NBD front end's state: who may come, who is there, and what each waits for.
 #[derive(Debug)]
@@ -24,6 +26,7 @@ pub(crate) struct NbdFront {
     /// TCP clients from here only.
     pub(crate) allow: Vec<AddressRange>,
     pub(crate) tls: Tls,
+    pub(crate) handshakes: TlsPool,
     /// The connection that was there at the start; the shard stops when it ends.
     pub(crate) only: Option<u64>,
     pub(crate) conns: Map<u64, Conn>,
@@ -39,6 +42,8 @@ pub(crate) struct NbdFront {
     pub(crate) admission: Admission,
     /// Connections that were given up and whose requests that have not begun are still there.
     pub(crate) given_up: Set<u64>,
+    /// Requests of such connections whose next piece has not begun.
+    pub(crate) given_up_pieces: Vec<u64>,
     /// Listeners that failed to accept and are tried again later.
     pub(crate) accept_later: Vec<usize>,
     pub(crate) last_look_ms: u64,
@@ -52,12 +57,13 @@ pub(crate) struct NbdFront {
 
 impl NbdFront {
     /// Nobody is there yet; who may come is told later (see `front_settings`).
-    pub(crate) fn new(exports: Vec<Export>, listeners: Vec<Listener>) -> Self {
+    pub(crate) fn new(exports: Vec<Export>, listeners: Vec<Listener>, waker: Waker) -> Self {
         Self {
             exports,
             listeners,
             allow: Vec::new(),
             tls: Tls::default(),
+            handshakes: TlsPool::new(waker),
             only: None,
             conns: Map::default(),
             touched: Vec::new(),
@@ -66,6 +72,7 @@ impl NbdFront {
             refusals: Refusals::default(),
             admission: Admission::default(),
             given_up: Set::default(),
+            given_up_pieces: Vec::new(),
             accept_later: Vec::new(),
             last_look_ms: 0,
             shares: Shares::default(),

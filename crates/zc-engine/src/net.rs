@@ -23,7 +23,7 @@ use zc_nbd::{ErrorCode, Need};
 use crate::access::is_allowed;
 use crate::admission::Arrival;
 use crate::audit;
-use crate::conn::{Conn, Payload};
+use crate::conn::{Arrived, Conn, Payload};
 use crate::limits::{
     ARRIVAL_BYTES_PER_S_MIN, ATTACHED_IDLE_MS, CLOSING_MAX, HANDSHAKE_PLACES, KEEPALIVE_INTERVAL,
     KEEPALIVE_PROBES, LOOK_MS, QUICK_SEND_BYTES, REQUEST_UNITS,
@@ -175,18 +175,40 @@ impl Shard {
             }
         };
         conn.progress_ms = now_ms;
+        let source = conn.source;
         match conn.received(bytes, operation) {
-            Ok(complete) if complete && !conn.dead => self.payload_complete(id),
-            Ok(_) => {}
-            Err(error) => {
-                // An alert is on its way; it is sent as far as that works, and the connection closed.
-                let peer = conn.peer;
-                audit::refused(&mut self.nbd.refusals, now_ms, &peer, &format!("TLS: {error}"));
-                self.metrics.broken += 1;
-                self.end_input(id);
+            Ok(Arrived::Payload) if !conn.dead => self.payload_complete(id),
+            Ok(Arrived::Handshake(job)) if !conn.dead => {
+                if !self.nbd.handshakes.hand_over(id, source, job) {
+                    self.break_off(id, "there is no thread for a TLS handshake");
+                }
             }
+            Ok(_) => {}
+            Err(error) => self.tls_failed(id, &error),
         }
         self.touch(id);
+    }
+
+    /// Handshakes went on.
+    pub(crate) fn take_handshakes(&mut self) {
+        for back in self.nbd.handshakes.take_done() {
+            let id = back.conn;
+            // Gone meanwhile.
+            let Some(conn) = self.nbd.conns.get_mut(&id) else { continue };
+            if let Err(error) = conn.handed_back(back) {
+                self.tls_failed(id, &error);
+            }
+            self.touch(id);
+        }
+    }
+
+    /// An alert is on its way; it is sent as far as that works, and the connection closed.
+    fn tls_failed(&mut self, id: u64, error: &io::Error) {
+        let Some(conn) = self.nbd.conns.get(&id) else { return };
+        let why = format!("TLS: {error}");
+        audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &conn.peer, &why);
+        self.metrics.broken += 1;
+        self.end_input(id);
     }
 
     pub(crate) fn sent(&mut self, id: u64, result: &io::Result<usize>) {
@@ -209,6 +231,7 @@ impl Shard {
         conn.kill();
         if conn.session.in_flight() > 0 {
             self.nbd.given_up.insert(id);
+            self.nbd.given_up_pieces.extend(std::mem::take(&mut conn.due));
         }
         self.nbd.admission.leave(id, conn.source, conn.volume.is_some());
     }
@@ -286,6 +309,10 @@ impl Shard {
     }
 
     fn pump(&mut self, id: u64) -> Pumped {
+        // Also of a client that has said goodbye.
+        if let Some(client) = self.nbd.conns.get_mut(&id).and_then(|conn| conn.due.pop_front()) {
+            return Pumped::Progress { units: self.begin_piece(client) };
+        }
         let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead && !conn.closing) else {
             return Pumped::Idle;
         };

@@ -48,7 +48,6 @@ use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
-use crate::status::Statuses;
 use crate::stop::Stopping;
 use crate::ublk::UblkDevice;
 
@@ -157,7 +156,6 @@ pub(crate) struct Shard {
     /// Threads that know the holes of origins, and what they found.
     pub(crate) origin_maps: Map<VolumeId, OriginMap>,
     pub(crate) mapped: Answers,
-    pub(crate) statuses: Statuses,
     pub(crate) parts: Map<ReqId, u64>,
     pub(crate) next_number: u64,
     pub(crate) limits: FrontLimits,
@@ -211,13 +209,12 @@ impl Shard {
             buffers: Buffers::new(BufPool::new(POOL_BYTES)),
             device: parts.device,
             volumes: parts.volumes.into_iter().collect(),
-            nbd: NbdFront::new(parts.exports, parts.listeners),
+            nbd: NbdFront::new(parts.exports, parts.listeners, parts.event.waker()),
             clients: Map::default(),
             hurried: 0,
             ublk: Map::default(),
             origin_maps: Map::default(),
             mapped: Answers::default(),
-            statuses: Statuses::default(),
             parts: Map::default(),
             next_number: 0,
             limits: parts.limits,
@@ -308,7 +305,6 @@ impl Shard {
             self.ring.submit_and_gather(min, gather, Some(timeout), &mut completions)?;
             self.inline_left_bytes = crate::limits::INLINE_DECODE_BYTES_PER_TURN;
             self.nbd.shares.begin_turn();
-            self.begin_waiting_statuses();
             for completion in completions.drain(..) {
                 self.completed(completion);
             }
@@ -332,7 +328,7 @@ impl Shard {
         let ms = match (self.nbd.touched.is_empty(), sends) {
             (false, _) => 0,
             _ if self.nbd.shares.are_waiting() => 0,
-            _ if self.pool.has_results() || self.statuses.are_waiting() => 0,
+            _ if self.pool.has_results() => 0,
             (true, _) if self.pool.has_fresh() => TICK_JOBS_MS,
             (true, 0) => self.tick_ms(),
             (true, _) => TICK_BUSY_MS,
@@ -417,6 +413,7 @@ impl Shard {
     pub(crate) fn woken(&mut self) {
         self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
         self.take_results();
+        self.take_handshakes();
         for mapped in self.mapped.take() {
             self.origin_mapped(mapped);
         }

@@ -18,8 +18,9 @@ use zc_core::VolumeId;
 use zc_nbd::server::Command;
 
 use crate::limits::{
-    CACHE_BYTES_PER_UNIT, CHANGE_BYTES_PER_UNIT, COPY_BYTES_PER_UNIT, FLUSH_UNITS, GROUP_SHARE,
-    REQUEST_UNITS, RESERVE_BYTES_MAX, RESERVED_PART, SERVE_BYTES, SERVE_SMALL_BYTES, TURN_UNITS,
+    CACHE_BYTES_PER_UNIT, CACHE_PIECE_BYTES, CHANGE_BYTES_PER_UNIT, CHANGE_PIECE_BYTES, COPY_BYTES_PER_UNIT,
+    FLUSH_UNITS, GROUP_SHARE, REQUEST_UNITS, RESERVE_BYTES_MAX, RESERVED_PART, SERVE_BYTES,
+    SERVE_SMALL_BYTES, STATUS_BYTES_MAX, TURN_UNITS,
 };
 use crate::peer::Source;
 use crate::settings::FrontLimits;
@@ -68,8 +69,9 @@ pub(crate) struct Shares {
     serving_bytes: u64,
     /// Virtual time, in units of work.
     now_units: u64,
-    /// Connections with something to take, by the virtual time of their next request.
-    ready: BTreeSet<(u64, u64)>,
+    /// Connections with something to take, by the virtual time of their next request. Of several at the same, those that
+    /// have used less than their share go first.
+    ready: BTreeSet<(u64, bool, u64)>,
     /// Work that this turn may still begin.
     left_units: u64,
     /// Something was given back since the last look at those who wait.
@@ -140,7 +142,8 @@ impl Shares {
 
     /// A connection has something to take. Its place in the order; it keeps it until [`Self::next`] names it.
     pub(crate) fn add(&mut self, conn: u64, virtual_units: u64) {
-        self.ready.insert((virtual_units.max(self.now_units), conn));
+        let has_its_share = virtual_units >= self.now_units;
+        self.ready.insert((virtual_units.max(self.now_units), has_its_share, conn));
     }
 
     /// The connection whose turn it is, and the virtual time; `None` when there is none, or the turn has enough work.
@@ -148,7 +151,7 @@ impl Shares {
         if self.left_units == 0 {
             return None;
         }
-        let (units, conn) = self.ready.pop_first()?;
+        let (units, _, conn) = self.ready.pop_first()?;
         self.now_units = self.now_units.max(units);
         Some((units, conn))
     }
@@ -177,16 +180,26 @@ fn replace<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, key: K, before: u64, now:
     }
 }
 
-/// About how many microseconds of the data plane a request takes.
+/// Bytes of a request that the manager is asked for at once.
+pub(crate) const fn piece(command: Command, len_bytes: u64) -> u64 {
+    let most = match command {
+        Command::Cache => CACHE_PIECE_BYTES,
+        Command::Trim | Command::WriteZeroes => CHANGE_PIECE_BYTES,
+        Command::BlockStatus => STATUS_BYTES_MAX,
+        Command::Read | Command::Write | Command::Flush => u64::MAX,
+    };
+    if len_bytes < most { len_bytes } else { most }
+}
+
+/// About how many microseconds of the data plane a request takes, or the piece of it that is begun.
 pub(crate) const fn units(command: Command, len_bytes: u64) -> u64 {
     REQUEST_UNITS
         + match command {
             Command::Read | Command::Write => len_bytes / COPY_BYTES_PER_UNIT,
-            Command::Cache => len_bytes / CACHE_BYTES_PER_UNIT,
-            Command::Trim | Command::WriteZeroes => len_bytes / CHANGE_BYTES_PER_UNIT,
+            Command::Cache => piece(command, len_bytes) / CACHE_BYTES_PER_UNIT,
+            Command::Trim | Command::WriteZeroes => piece(command, len_bytes) / CHANGE_BYTES_PER_UNIT,
             Command::Flush => FLUSH_UNITS,
-            // What it looks at has a bound of its own (`status`).
-            Command::BlockStatus => 0,
+            Command::BlockStatus => piece(command, len_bytes) / CHANGE_BYTES_PER_UNIT,
         }
 }
 
@@ -283,6 +296,49 @@ mod tests {
         }
         let work = [begun[0] * costs[0], begun[1] * costs[1]];
         assert!(work[0].abs_diff(work[1]) <= 2 * costs[0], "equal shares of work: {work:?}");
+    }
+
+    /// How many turns pass until a small read begins beside `greedy` connections that ask for such pieces all the time.
+    fn turns_beside(greedy: u64, command: Command, len_bytes: u64) -> u64 {
+        let mut shares = Shares::default();
+        let (quiet, mut at) = (greedy, vec![0; zc_core::usize_from_u64(greedy)]);
+        (0..greedy).for_each(|conn| shares.add(conn, 0));
+        for turn in 0..1000 {
+            shares.begin_turn();
+            if turn == 100 {
+                shares.add(quiet, 0);
+            }
+            while let Some((now, conn)) = shares.next() {
+                if conn == quiet {
+                    return turn - 100;
+                }
+                let cost = units(command, len_bytes);
+                shares.spend(cost);
+                let own = &mut at[zc_core::usize_from_u64(conn)];
+                *own = now + cost;
+                shares.add(conn, *own);
+            }
+        }
+        panic!("it never begins");
+    }
+
+    #[test]
+    fn beside_any_load_a_quiet_client_begins_within_a_few_turns() {
+        let loads = [
+            ("8 readers of 32 MiB", 8, Command::Read, 32 * MIB),
+            ("prefetches of 4 GiB", 8, Command::Cache, 4096 * MIB),
+            ("200 small zeroings", 200, Command::WriteZeroes, 4096),
+            ("50 zeroings of a whole volume", 50, Command::WriteZeroes, 1 << 40),
+            ("flushes", 64, Command::Flush, 0),
+            ("reads of one byte", 200, Command::Read, 1),
+            ("questions about all of a volume", 32, Command::BlockStatus, 1 << 40),
+        ];
+        for (name, greedy, command, len_bytes) in loads {
+            let turns = turns_beside(greedy, command, len_bytes);
+            assert!(turns <= 2, "{name}: {turns} turns");
+        }
+        assert!(units(Command::WriteZeroes, 1 << 40) <= TURN_UNITS, "a piece is a part of a turn");
+        assert!(units(Command::Cache, 1 << 40) <= TURN_UNITS);
     }
 
     #[test]

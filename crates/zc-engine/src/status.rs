@@ -7,19 +7,16 @@
 //! Invariants: an answer begins at the request's offset and may end before its end, as the protocol allows. It is a
 //! moment's: it holds for ranges that nobody writes. A zero is said only where the cache or the origin vouches for it,
 //! and the origin vouches for nothing that it may lack (write-back): the cache is asked first, since what it brings to
-//! the origin afterwards the origin cannot have forgotten. A turn looks at a bounded number of extents; requests beyond
-//! wait for the next turn in their order, as many as the connections may have in flight.
+//! the origin afterwards the origin cannot have forgotten. What an answer looks at is bounded, and charged to its
+//! connection's share of a turn.
 //!
 //! What it does not do: ask block devices for holes.
-
-use std::collections::VecDeque;
 
 use zc_cache::{Owed, Residency, ResidencyRun};
 use zc_nbd::server::Request;
 use zc_nbd::wire::StatusExtent;
 
 use crate::front::{Body, SECTOR, floor};
-use crate::limits::STATUS_EXTENTS_PER_TURN;
 use crate::origin_map::{Mapped, OriginMap, OriginRun, has_holes, reopen};
 use crate::shard::Shard;
 use zc_core::VolumeId;
@@ -85,60 +82,13 @@ fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExte
     extents.into_iter().filter_map(&mut part).collect()
 }
 
-/// The share that BLOCK_STATUS has of a turn, and the requests that wait for the next one.
-#[derive(Debug, Default)]
-pub(crate) struct Statuses {
-    waiting: VecDeque<WaitingStatus>,
-    /// Extents that this turn may still look at.
-    left_extents: u64,
-}
-
-#[derive(Debug)]
-struct WaitingStatus {
-    conn: u64,
-    volume: VolumeId,
-    request: Request,
-}
-
-impl Statuses {
-    /// Whether the next turn has some to go on with.
-    pub(crate) fn are_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-}
-
 impl Shard {
-    /// A BLOCK_STATUS from a session.
+    /// A BLOCK_STATUS from a session: asks cache and origin.
     pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
-        if self.statuses.left_extents == 0 {
-            self.statuses.waiting.push_back(WaitingStatus { conn, volume, request });
-        } else {
-            self.look_for_status(conn, volume, request);
-        }
-    }
-
-    /// A new turn: goes on with those that wait.
-    pub(crate) fn begin_waiting_statuses(&mut self) {
-        self.statuses.left_extents = STATUS_EXTENTS_PER_TURN;
-        while self.statuses.left_extents > 0 {
-            let Some(WaitingStatus { conn, volume, request }) = self.statuses.waiting.pop_front() else {
-                return;
-            };
-            // Nobody waits for the answers to a connection that has gone.
-            if self.nbd.conns.get(&conn).is_some_and(|conn| !conn.dead) {
-                self.look_for_status(conn, volume, request);
-            }
-        }
-    }
-
-    /// Asks cache and origin.
-    fn look_for_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
         let (start, end) = sectors(&request);
         let length = end - start;
         let mut cache = Vec::new();
-        let extents = self.manager.residency(volume, start, length, &mut cache);
-        // Those that cost nothing to look at are still to be answered.
-        self.statuses.left_extents = self.statuses.left_extents.saturating_sub(extents.max(1));
+        self.manager.residency(volume, start, length, &mut cache);
         let asked_bytes = match self.manager.owed(volume) {
             Owed::Nothing => length,
             // Of what is dirty behind the end of the runs nothing is known.

@@ -226,24 +226,37 @@ impl TlsLayer {
     }
 }
 
+/// Layers for tests of this crate.
+#[cfg(test)]
+pub(crate) mod tests_support {
+    use super::*;
+
+    pub(crate) const CERTIFICATE: &[u8] = include_bytes!("../testdata/cert.pem");
+    const KEY: &[u8] = include_bytes!("../testdata/key.pem");
+
+    /// A server's layer that has seen nothing yet.
+    pub(crate) fn layer() -> TlsLayer {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(KEY).unwrap())
+            .unwrap();
+        Tls { mode: TlsMode::Allowed, config: Some(Arc::new(server)) }.layer().unwrap()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::tests_support::{CERTIFICATE, layer};
     use super::*;
     use rustls::{ClientConfig, ClientConnection};
-
-    const CERTIFICATE: &[u8] = include_bytes!("../testdata/cert.pem");
-    const KEY: &[u8] = include_bytes!("../testdata/key.pem");
 
     /// A client and a layer that have shaken hands.
     fn connected() -> (ClientConnection, TlsLayer) {
         let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
         let provider = Arc::new(ring::default_provider());
-        let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.clone()], PrivateKeyDer::from_pem_slice(KEY).unwrap())
-            .unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(certificate).unwrap();
         let client = ClientConfig::builder_with_provider(provider)
@@ -252,8 +265,7 @@ mod tests {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let mut client = ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
-        let tls = Tls { mode: TlsMode::Allowed, config: Some(Arc::new(server)) };
-        let mut layer = tls.layer().unwrap();
+        let mut layer = layer();
         while client.is_handshaking() || !layer.is_up() {
             let sent = sent(&mut client);
             assert_eq!(layer.receive(&sent, &mut [0; 64]).unwrap().plain_bytes, 0);

@@ -14,9 +14,11 @@ use zc_nbd::server::{Command, Request};
 
 use crate::conn::{Conn, Payload};
 use crate::front::{SECTOR, floor};
-use crate::limits::{AGED_MS, ARRIVAL_BYTES_PER_S_MIN, REQUEST_BYTES, SHORT_STALL_MS};
+use crate::limits::{
+    AGED_MS, ARRIVAL_BYTES_PER_S_MIN, REQUEST_BYTES, SHORT_STALL_MS, STATUS_RUN_BYTES, STATUS_RUNS_MAX,
+};
 use crate::shard::Shard;
-use crate::shares::{Division, Holder};
+use crate::shares::{self, Division, Holder};
 
 /// A request that has not begun.
 #[derive(Debug)]
@@ -42,14 +44,20 @@ fn memory_of(request: &Request) -> u64 {
             let end = (request.offset() + request.length()).next_multiple_of(SECTOR);
             (end - floor(request.offset())).next_power_of_two().max(4096)
         }
-        _ => 0,
+        Command::BlockStatus => status_bytes(request.length()),
+        Command::Flush | Command::Trim | Command::WriteZeroes | Command::Cache => 0,
     };
     payload + REQUEST_BYTES
 }
 
-/// Bytes that the manager looks up or brings for a request.
+/// Memory that the answer to a BLOCK_STATUS may take.
+pub(crate) fn status_bytes(len_bytes: u64) -> u64 {
+    (len_bytes / SECTOR + 2).min(STATUS_RUNS_MAX) * STATUS_RUN_BYTES
+}
+
+/// Bytes that the manager looks up or brings for a request at once.
 pub(crate) fn served_bytes(command: Command, len_bytes: u64) -> u64 {
-    if matches!(command, Command::Read | Command::Cache) { len_bytes } else { 0 }
+    if matches!(command, Command::Read | Command::Cache) { shares::piece(command, len_bytes) } else { 0 }
 }
 
 impl Conn {

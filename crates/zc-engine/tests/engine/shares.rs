@@ -89,10 +89,10 @@ fn what_waits_of_clients_that_left_never_begins() {
     for stream in &mut greedy {
         stream.write_all(&asked).unwrap();
     }
-    // One goes on at a time, for each covers the volume; the others wait for it.
+    // One goes on at a time, for each covers the volume; the others wait for it, a bounded number for each client.
     let at_the_cut = loop {
         let stats = engine.stats().unwrap();
-        if stats.driver.requests_in_flight >= CLIENTS * EACH / 4 {
+        if stats.driver.requests_in_flight >= CLIENTS * 6 {
             break stats;
         }
     };
@@ -102,5 +102,60 @@ fn what_waits_of_clients_that_left_never_begins() {
     let begun = crate::rig::counter(&engine, "writes") - at_the_cut.manager["writes"];
     let waited = at_the_cut.driver.requests_in_flight;
     assert!(begun < waited / 2, "{begun} were begun afterwards; {waited} were in flight");
+    assert!(engine.stop().unwrap());
+}
+
+/// A rig whose volume is larger than many pieces of a request; its origin is sparse.
+fn large(bytes: u64) -> Rig {
+    let rig = Rig::new();
+    std::fs::File::create(rig.path("v.img")).unwrap().set_len(bytes).unwrap();
+    rig
+}
+
+#[test]
+fn a_large_zeroing_goes_in_pieces_and_keeps_what_it_does_not_cover() {
+    const BYTES: u64 = 512 << 20;
+    let rig = large(BYTES);
+    let engine = rig.start(&["v"]);
+    let mut client = rig.client("v");
+    for at in [0, (100 << 20) - 512, 200 << 20, BYTES - 1024] {
+        client.write(at, &[5; 1024]).unwrap();
+    }
+    let before = crate::rig::counter(&engine, "writes");
+    client.write_zeroes(100, BYTES - 300).unwrap();
+    let pieces = crate::rig::counter(&engine, "writes") - before;
+    assert!((16..=18).contains(&pieces), "16 pieces and two edges at most: {pieces}");
+    assert_eq!(client.read(0, 1024).unwrap(), [vec![5; 100], vec![0; 924]].concat());
+    assert_eq!(client.read((100 << 20) - 512, 1024).unwrap(), vec![0; 1024]);
+    assert_eq!(client.read(BYTES - 1024, 1024).unwrap(), [vec![0; 824], vec![5; 200]].concat());
+    client.write(0, &[6; 4096]).unwrap();
+    client.trim(0, BYTES).unwrap();
+    assert_eq!(client.read(200 << 20, 1024).unwrap(), vec![0; 1024]);
+    assert_eq!(engine.stats().unwrap().driver.requests_in_flight, 0);
+    assert!(engine.stop().unwrap());
+}
+
+#[test]
+fn what_runs_of_clients_that_left_ends_with_its_piece() {
+    const BYTES: u64 = 64 << 30;
+    let rig = large(BYTES);
+    let engine = rig.start(&["v"]);
+    let mut greedy: Vec<UnixStream> = (0..8).map(|_| attached(&rig)).collect();
+    for (number, stream) in (0_u64..).zip(&mut greedy) {
+        // 128 pieces each; no two clients zero the same, so that none waits for another's range.
+        let zeroing = header(6, 7, number << 32, u32::MAX);
+        stream.write_all(&zeroing.repeat(8)).unwrap();
+    }
+    let at_the_cut = loop {
+        let writes = crate::rig::counter(&engine, "writes");
+        if writes >= 16 {
+            break writes;
+        }
+    };
+    drop(greedy);
+    write(&mut quiet(&rig), 0, &[3; 4096]);
+    while engine.stats().unwrap().driver.requests_in_flight > 0 {}
+    let begun = crate::rig::counter(&engine, "writes") - at_the_cut;
+    assert!(begun < 8 * 8 * 128 / 4, "{begun} pieces were begun afterwards");
     assert!(engine.stop().unwrap());
 }
