@@ -103,6 +103,8 @@ fn a_volume_that_changes_its_domain_starts_cold_and_its_neighbour_does_not() {
         .as_array()
         .and_then(|volumes| volumes.iter().find(|volume| volume["name"] == "guesser"))
         .map(|volume| volume["info"]["cold_reason"].to_string());
+    let told = world.status()["volumes"][1]["info"]["dedup_domain"].clone();
+    assert_eq!(told, "other");
     assert!(reason.as_ref().is_some_and(|reason| reason.contains("dedup_domain")), "{reason:?}");
     assert!(world.connect("guesser").read(0, 512 << 10).unwrap() == data);
     world.settled();

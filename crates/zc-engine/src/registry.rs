@@ -44,6 +44,8 @@ pub struct VolumeInfo {
     pub max_dirty_age_ms: Option<u64>,
     /// Its origin.
     pub origin: PathBuf,
+    /// The domain that it shares content in; empty: the common one.
+    pub dedup_domain: String,
     /// Why its cache contents were not trusted at the start, if they were not.
     pub cold_reason: Option<String>,
     /// The ublk device that serves it, if one does.

@@ -76,6 +76,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         destage: settings::destage_name(config),
         max_dirty_age_ms: settings::max_dirty_age_ms(config),
         origin: volume.origin.clone(),
+        dedup_domain: volume.dedup_domain.clone(),
         cold_reason: paired.cold_reason.clone(),
         device: None,
     };

@@ -271,6 +271,7 @@ mod tests {
             destage: None,
             max_dirty_age_ms: Some(30_000),
             origin: "/srv/v".into(),
+            dedup_domain: String::new(),
             cold_reason: None,
             device: None,
         }

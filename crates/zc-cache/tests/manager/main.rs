@@ -9,6 +9,7 @@ mod learned;
 mod meetings;
 mod packing;
 mod summaries;
+mod tenants;
 mod world;
 mod write_back;
 

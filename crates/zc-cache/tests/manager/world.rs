@@ -8,8 +8,8 @@ use zc_cache::config::{ManagerConfig, Packer, VolumeConfig};
 use zc_cache::seam::{Action, Digest, Event, Note, Request, RequestKind, Source};
 use zc_cache::startup::{self, FormatOptions, Media, OpenOptions};
 use zc_core::{
-    BufId, BufSlice, Codec, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId, VolumeId,
-    WeuSlot, usize_from_u32, usize_from_u64,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId,
+    VolumeId, WeuSlot, usize_from_u32, usize_from_u64,
 };
 use zc_format::{BLOCK, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
 use zc_reduce::Reducer;
@@ -100,6 +100,8 @@ pub(crate) struct World {
     /// How often a distrust was to be recorded, and the records of the intent log.
     pub(crate) distrusts: u32,
     pub(crate) intents: Vec<Record>,
+    /// Every action's kind.
+    pub(crate) kinds: Vec<core::mem::Discriminant<Action>>,
     /// Reads of origins do not end; what they brought is what was there when they began.
     pub(crate) origin_reads_hang: bool,
     /// Writes of origins do not end; they take effect when they begin.
@@ -138,6 +140,8 @@ pub(crate) struct Shape {
     pub(crate) learned_recipes_bytes: u64,
     pub(crate) header_prints_max: u32,
     pub(crate) packer: Packer,
+    /// Of the two volumes.
+    pub(crate) domains: [DedupDomain; 2],
 }
 
 impl Default for Shape {
@@ -156,6 +160,7 @@ impl Default for Shape {
             learned_recipes_bytes: 0,
             header_prints_max: 1 << 15,
             packer: Packer::Append,
+            domains: [DedupDomain::COMMON; 2],
         }
     }
 }
@@ -200,7 +205,9 @@ impl World {
             },
             ..ManagerConfig::new(geometry.clone(), shape.kind, 4096)
         };
-        let volumes = vec![volume(V, shape.volume_bytes), volume(W, shape.volume_bytes)];
+        let volumes = [V, W].into_iter().zip(shape.domains);
+        let volumes: Vec<_> =
+            volumes.map(|(id, domain)| VolumeConfig { domain, ..volume(id, shape.volume_bytes) }).collect();
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();
         let kept = Kept { device, geometry, config, volumes, origins, kind: shape.kind };
         Self::start(kept, &OpenOptions::default())
@@ -266,6 +273,7 @@ impl World {
             distrust_ends: Ok(()),
             distrusts: 0,
             intents: Vec::new(),
+            kinds: Vec::new(),
             flushless: None,
             origin_reads_hang: false,
             origin_writes_hang: false,
@@ -547,6 +555,7 @@ impl World {
     #[expect(clippy::too_many_lines, reason = "one arm per action")]
     fn act(&mut self, action: Action, events: &mut VecDeque<Event>) {
         let ok = Ok(());
+        self.kinds.push(core::mem::discriminant(&action));
         match action {
             Action::Reply { req, result } => {
                 let bytes = self.read_bufs.remove(&req.0).map(|buf| self.bufs[&buf].clone());
