@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// The packer (append, first-fit, best-fit); default: each seed draws one, most of them append.
     #[arg(long)]
     packer: Option<Packer>,
-    /// The kind of machine (plain, shared, tiny, restarts); default: each seed draws one, half of them plain.
+    /// The kind of machine (plain, shared, tiny, restarts, rotting); default: each seed draws one, most often plain.
     #[arg(long, value_parser = profile)]
     profile: Option<Profile>,
     /// Check that each deliberate bug is found.
@@ -119,7 +119,9 @@ fn options(args: &Args, canary: Option<Canary>) -> Options {
 
 fn profile(name: &str) -> Result<Profile, String> {
     let known = Profile::ALL.iter().find(|(known, _)| *known == name);
-    known.map(|(_, profile)| *profile).ok_or_else(|| "there are plain, shared, tiny and restarts".to_owned())
+    known
+        .map(|(_, profile)| *profile)
+        .ok_or_else(|| "there are plain, shared, tiny, restarts and rotting".to_owned())
 }
 
 /// Policy, packer and profile as they were given.

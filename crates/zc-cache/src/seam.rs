@@ -14,8 +14,8 @@
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
 use zc_core::{
-    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId, VolumeId,
-    WeuSlot,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId,
+    SectorSpan, VolumeId, WeuSlot,
 };
 use zc_format::{
     CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, Summary,
@@ -556,6 +556,16 @@ pub enum Note {
         volume: VolumeId,
         /// The first extent concerned.
         extent: ExtentNo,
+    },
+    /// Dirty data that cannot be read back is left out: later writes took its place. Until all of these are on the
+    /// origin, that alone holds something older there than around it.
+    DirtySkipped {
+        /// The volume.
+        volume: VolumeId,
+        /// The extent concerned.
+        extent: ExtentNo,
+        /// The sectors that were left out.
+        sectors: SectorSpan,
     },
     /// The origin refuses what is destaged; it is tried again later.
     DestageFailed {

@@ -69,6 +69,8 @@ stats! {
     dirty_waits,
     /// Dirty data that could not be read back when it was to be destaged.
     dirty_unreadable,
+    /// Bytes of it that never reach the origin, as later writes took their place.
+    dirty_skipped_bytes,
     /// Reads that failed because dirty data could not be read.
     dirty_read_failures,
     /// Epochs that ended.

@@ -233,6 +233,7 @@ impl Shard {
             Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
             Note::OriginDiffers { volume, extent } => self.note_changed_origin(volume, extent),
             Note::DirtyUnreadable { volume, .. }
+            | Note::DirtySkipped { volume, .. }
             | Note::DestageFailed { volume, .. }
             | Note::Fenced { volume }
             | Note::CommitsDropped { volume, .. } => self.note_dirty(volume, note),
@@ -281,6 +282,12 @@ impl Shard {
                     );
                 }
             }
+            Note::DirtySkipped { extent, sectors, .. } => tracing::warn!(
+                "volume \"{name}\": sectors {} to {} of extent {extent} rotted on the cache and were written anew \
+                 since; the origin gets the newer ones alone",
+                sectors.first(),
+                sectors.last()
+            ),
             Note::DestageFailed { error, .. } => {
                 volume.refused += 1;
                 if volume.refused.is_power_of_two() {

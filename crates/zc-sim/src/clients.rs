@@ -109,6 +109,10 @@ impl World {
         } else if !self.faults.origin_errors {
             self.violation.get_or_insert_with(|| format!("request {req:?} failed: {error} (G4)"));
         }
+        if self.trouble.rotten {
+            // What was to take the place of a rotten extent has found no room for that: it stays rotten.
+            self.trouble.lie(true);
+        }
         if writes {
             let first = client.offset / SECTOR;
             let in_memory = client.buffered || self.writes_back(client.volume);
@@ -328,6 +332,16 @@ impl World {
             "writes of new contents"
         });
         self.bufs.insert(buf, data);
+    }
+
+    /// Writes these sectors, then flushes, and hears of both.
+    pub(crate) fn write_anew(&mut self, volume: usize, offset: usize, len: usize) {
+        self.next += 1;
+        let buf = BufId(self.next);
+        self.write(volume, offset, len, buf);
+        self.drain();
+        self.submit(volume, 0, 0, RequestKind::Flush, ClientKind::Flush);
+        self.drain();
     }
 
     pub(crate) fn clear(&mut self, volume: usize, offset: usize, len: usize, trim: bool) {

@@ -250,6 +250,7 @@ impl World {
             coverage: Coverage::default(),
             snapshots: Vec::new(),
             replays: Vec::new(),
+            placed: self.placed.clone(),
             violation: None,
             out,
             ..*self

@@ -22,6 +22,7 @@
 //! | the same inside a start, between any two of its I/Os, soon after it, and again | older copy | untouched | untouched | untouched | untouched | untouched |
 //! | process killed: what is in flight happens or not | nothing distrusted, but for a lost intent log | | | | | |
 //! | bit rot | other copy | cold | older area or cold | shorter or cold | miss | miss |
+//! | the same of a dirty extent that is then written anew | - | - | - | - | G5, G6: what was written later reaches the origin | - |
 //! | unreadable or zeroed pages | other copy | cold | older area or cold | shorter or cold | miss | miss |
 //! | write lost, misdirected, or an old one repeated | older copy, told by the state directory | noticed if mentioned, **else not** | older area or cold | shorter or cold | miss | miss, also of the next start |
 //! | what a misdirected write hits | - | as bit rot | as bit rot | as bit rot | miss | miss |
@@ -81,6 +82,7 @@ mod origin;
 mod profile;
 mod promise;
 mod reduce;
+mod rot;
 mod run;
 mod setup;
 mod shrink;

@@ -199,6 +199,11 @@ impl Oracle {
         values
     }
 
+    /// All that was ever there.
+    pub(crate) fn ever(&self, sector: usize) -> &[u64] {
+        &self.ever[sector]
+    }
+
     /// Whether a power cut may leave this value.
     pub(crate) fn may_be_left(&self, sector: usize, value: u64) -> bool {
         let versions = &self.sectors[sector];

@@ -8,7 +8,7 @@ use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use zc_cache::config::{DirtyConfig, Replacement};
-use zc_core::{Ack, Mode, VolumeId};
+use zc_core::{Ack, Destage, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 use crate::setup::{Faults, Setup};
@@ -27,6 +27,9 @@ pub enum Profile {
     Tiny,
     /// Starts are cut off and followed by crashes, and clients write at once.
     Restarts,
+    /// Dirty extents rot on a device that is honest but for that, and are written anew: what was written later has to
+    /// reach the origin.
+    Rotting,
 }
 
 /// What clients do, and when the machine is cut off.
@@ -67,18 +70,20 @@ impl Default for Habits {
 
 impl Profile {
     /// All profiles, with their names.
-    pub const ALL: [(&'static str, Self); 4] = [
+    pub const ALL: [(&'static str, Self); 5] = [
         ("plain", Self::Plain),
         ("shared", Self::Shared),
         ("tiny", Self::Tiny),
         ("restarts", Self::Restarts),
+        ("rotting", Self::Rotting),
     ];
 
-    /// What a seed draws: half of the seeds are plain.
+    /// What a seed draws: nearly half of the seeds are plain.
     #[must_use]
     pub fn of(seed: u64) -> Self {
         match Pcg64Mcg::seed_from_u64(seed ^ 0x5057).random_range(0..16) {
-            0..8 => Self::Plain,
+            0..7 => Self::Plain,
+            7 => Self::Rotting,
             8..12 => Self::Shared,
             12..14 => Self::Tiny,
             _ => Self::Restarts,
@@ -91,6 +96,7 @@ impl Profile {
             Self::Shared => "profile shared",
             Self::Tiny => "profile tiny",
             Self::Restarts => "profile restarts",
+            Self::Rotting => "profile rotting",
         }
     }
 }
@@ -105,6 +111,7 @@ impl Setup {
             Profile::Shared => self.shared(&mut rng),
             Profile::Tiny => self.tiny(&mut rng),
             Profile::Restarts => self.restarts(&mut rng),
+            Profile::Rotting => self.rotting(&mut rng),
         }
     }
 
@@ -175,6 +182,25 @@ impl Setup {
             crash_after_flush: 0.02,
             crash_after_start: 0.75,
             hangs: Some(if rng.random_bool(0.7) { Zone::Journal } else { Zone::Flush }),
+            hot_bytes: Some(64 << 10),
+            ..self.habits
+        };
+    }
+
+    fn rotting(&mut self, rng: &mut Pcg64Mcg) {
+        self.volumes_in_write_back(rng, 1..=2);
+        for volume in &mut self.volumes {
+            // What rots is one version's alone.
+            volume.dedup = false;
+            volume.write_back.destage = Destage::Epoch;
+            volume.write_back.max_dirty_age_ms = rng.random_range(50..2000);
+        }
+        self.honest(rng);
+        self.faults.rot_dirty = true;
+        self.habits = Habits {
+            flushes: rng.random_range(5..=25),
+            duplicates: 0.0,
+            crash_after_flush: 0.01,
             hot_bytes: Some(64 << 10),
             ..self.habits
         };

@@ -16,6 +16,8 @@ use crate::profile::{Habits, Profile};
 pub(crate) struct Faults {
     /// Bits of the cache device rot, slots go back to what they were.
     pub(crate) rot: bool,
+    /// Dirty extents rot and are written anew, the devices doing what they say but for that.
+    pub(crate) rot_dirty: bool,
     /// Pages of the cache device become unreadable or zero.
     pub(crate) latent: bool,
     pub(crate) read_errors: f64,
@@ -60,6 +62,7 @@ impl Faults {
             lost: rate(0.25, 0.03),
             misdirected: rate(0.25, 0.02),
             rot: rng.random_bool(0.4),
+            rot_dirty: false,
             latent: rng.random_bool(0.2),
             replayed: rng.random_bool(0.2),
             slow: rng.random_bool(0.3),

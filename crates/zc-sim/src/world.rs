@@ -1,6 +1,6 @@
 //! The world: the manager, simulated devices, and operations that end in random order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
@@ -23,6 +23,7 @@ use crate::epochs::OriginJudge;
 use crate::oracle::Oracle;
 use crate::profile::Habits;
 use crate::promise::Promise;
+use crate::rot::Placed;
 use crate::run::Options;
 use crate::setup::{Faults, Setup};
 use crate::write_back::Trouble;
@@ -95,6 +96,8 @@ pub(crate) struct World {
     pub(crate) violation: Option<String>,
     pub(crate) snapshots: Vec<(usize, Vec<u8>)>,
     pub(crate) replays: Vec<(Zone, usize, Vec<u8>)>,
+    /// Extents that were placed last.
+    pub(crate) placed: VecDeque<Placed>,
 }
 
 fn judge(volume: &VolumeConfig) -> OriginJudge {
@@ -171,6 +174,7 @@ impl World {
             violation: None,
             snapshots: Vec::new(),
             replays: Vec::new(),
+            placed: VecDeque::new(),
         };
         world.coverage.note(profile.note());
         world.format();
@@ -275,6 +279,7 @@ impl World {
                     let payload = self.slice(payload);
                     let domain = self.volumes[usize::from(header.key.volume.0)].domain;
                     self.borders.place(&header, offset_bytes, domain);
+                    self.note_placed(header, offset_bytes);
                     let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
                     header.seal(offset_bytes, &payload, &mut buf[offset_bytes as usize..]);
                 }
@@ -312,6 +317,11 @@ impl World {
     fn noted(&mut self, note: &Note) {
         match note {
             Note::DirtyUnreadable { .. } => self.coverage.note("dirty data unreadable"),
+            Note::DirtySkipped { volume, extent, sectors } => {
+                let first = extent.0 as usize * self.geometry.extent_bytes as usize / SECTOR;
+                let sectors = sectors.range().map(|sector| first + sector as usize);
+                self.left_out(usize::from(volume.0), sectors);
+            }
             Note::DestageFailed { .. } => self.coverage.note("destaging failed"),
             Note::Fenced { .. } => self.coverage.note("volumes fenced"),
             Note::CommitsDropped { .. } => self.coverage.note("tentative commits dropped"),

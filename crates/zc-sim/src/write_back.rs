@@ -25,6 +25,8 @@ pub(crate) struct Trouble {
     pub(crate) lied_slots: bool,
     /// The same of what tells a restart where everything is.
     pub(crate) lied_metadata: bool,
+    /// A dirty extent has rotted, and is not written anew yet.
+    pub(crate) rotten: bool,
 }
 
 impl Trouble {
@@ -57,7 +59,7 @@ impl World {
 
     /// A request may fail: the cache device is in trouble, and may hold what only it has.
     pub(crate) fn is_excused(&self, volume: usize) -> bool {
-        let troubled = self.trouble.session || self.trouble.damaged;
+        let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
         troubled && (self.maybe_dirty[volume] || self.writes_back(volume))
     }
 

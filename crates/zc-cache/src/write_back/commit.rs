@@ -163,7 +163,8 @@ impl CacheManager {
                 || open.writes >= writes_max / 2
                 || now_ms.saturating_sub(open.began_ms) >= age_ms / EPOCH_AGE_SHARE);
         // Writes wait for room, be it those of another volume, and there is nothing to destage that would make some.
-        let starved = !open.extents.is_empty() && waiting && !dirty.has_committed();
+        let has_open = !open.extents.is_empty();
+        let starved = has_open && waiting && (!dirty.has_committed() || dirty.destaging.is_stuck());
         if dirty.commit.is_none() && (due || starved) {
             self.request_commit(volume, None);
         }
@@ -307,6 +308,7 @@ impl CacheManager {
         if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
             epoch.state = EpochState::Committed;
         }
+        dirty.look_at_gap();
         self.stats.epochs_committed += 1;
         if dirty.commit_again || !dirty.next_waiters.is_empty() {
             self.request_commit(volume, None);

@@ -11,8 +11,8 @@
 //! half the age it may have, or when nobody asks for anything. How fast: as the origin takes it, or bounded
 //! (`destage_rate`), unless somebody waits for it.
 //!
-//! A refusal of the origin or an unreadable version ends the attempt; the run is tried again from its beginning, and
-//! with what may have joined it, after a growing pause, and stays dirty.
+//! A refusal of the origin or an unreadable version (but see `unreadable`) ends the attempt; the run is tried again from
+//! its beginning, and with what may have joined it, after a growing pause, and stays dirty.
 
 use core::ops::RangeInclusive;
 
@@ -57,10 +57,12 @@ pub(crate) struct Destaging {
     not_before_ms: u64,
     /// Told once for each run of failures.
     noted: bool,
-    /// The last attempt failed because the cache device does not give the data back.
-    stuck: bool,
-    /// Bytes of the run that were issued to the origin.
+    /// The last attempt failed because the cache device does not give this back.
+    stuck: Option<(ExtentNo, Version)>,
+    /// Bytes of the run that were issued to the origin, or left out for good.
     issued_bytes: u64,
+    /// The step that goes on without a pause ends with this epoch: it covers what could not be read.
+    step_until: u64,
 }
 
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -95,7 +97,18 @@ impl Destaging {
     }
 
     pub(crate) fn is_stuck(&self) -> bool {
-        self.stuck
+        self.stuck.is_some()
+    }
+
+    /// What it is stuck at.
+    pub(crate) fn stuck_at(&self) -> Option<&(ExtentNo, Version)> {
+        self.stuck.as_ref()
+    }
+
+    /// What it was stuck at does not matter any more: it is tried again at once.
+    pub(crate) fn try_again(&mut self) {
+        self.stuck = None;
+        self.not_before_ms = 0;
     }
 
     /// The last attempt failed, whoever's fault it was.
@@ -106,6 +119,16 @@ impl Destaging {
     /// Writes of the origin are in flight: what is written past them could be overtaken.
     pub(crate) fn is_writing(&self) -> bool {
         matches!(self.step, Step::Writing { in_flight, .. } if in_flight > 0)
+    }
+
+    /// Whether an epoch belongs to a step that goes on without a pause.
+    pub(crate) fn is_in_step(&self, epoch: u64) -> bool {
+        epoch <= self.step_until
+    }
+
+    /// Goes on without a pause up to this epoch.
+    pub(crate) fn hurry_until(&mut self, epoch: u64) {
+        self.step_until = epoch.max(self.step_until);
     }
 
     /// Nothing that is in flight counts any more.
@@ -120,21 +143,24 @@ type Cursor = (ExtentNo, u32);
 /// A write of destaged data being put together.
 #[derive(Debug)]
 pub(crate) struct Gather {
-    volume: VolumeId,
     buf: BufId,
-    offset_bytes: u64,
-    len_bytes: u32,
+    pub(crate) volume: VolumeId,
+    pub(crate) batch: Batch,
     reads: u32,
-    failed: Option<ExtentNo>,
+    /// Parts that could not be read.
+    pub(crate) failed: SmallVec<[usize; 1]>,
+    /// It is read for the second time.
+    pub(crate) again: bool,
 }
 
 /// A run of sectors for one origin write.
-struct Batch {
+#[derive(Debug)]
+pub(crate) struct Batch {
     offset_bytes: u64,
-    len_bytes: u32,
+    pub(crate) len_bytes: u32,
     /// It is zeros, and whether the origin has to keep room for them.
     zero: Option<bool>,
-    parts: SmallVec<[(ExtentNo, Version); 4]>,
+    pub(crate) parts: SmallVec<[(ExtentNo, Version); 4]>,
 }
 
 impl CacheManager {
@@ -186,7 +212,7 @@ impl CacheManager {
         !self.stop.wanted && !self.wb.is_waiting() && self.wb.awaited_commit_ms.is_some_and(near)
     }
 
-    fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
+    pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
         &mut self.wb.volumes.get_mut(&volume).expect_held().destaging
     }
 
@@ -217,7 +243,7 @@ impl CacheManager {
         let records = dirty.data.record_count() * 2 > self.dirty_records_max();
         let waiting = self.wb.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
-        let due = dirty.is_draining() || old || idle || crowded || waiting || many || records;
+        let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
         dirty.data.oldest_run(run_bounds(entry.cfg.write_back.destage)).filter(|_| due)
     }
 
@@ -247,7 +273,7 @@ impl CacheManager {
             let issued = u32::from(batch.is_some());
             self.destaging(volume).step = Step::Writing { run, next, in_flight: in_flight + issued, failed };
             if let Some(batch) = batch {
-                self.issue_batch(volume, &batch);
+                self.issue_batch(volume, batch);
             }
         }
     }
@@ -260,9 +286,8 @@ impl CacheManager {
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
     fn may_write_now(&mut self, volume: VolumeId) -> bool {
-        let urgent = self.stop.wanted
-            || self.wb.volumes.get(&volume).is_some_and(VolumeDirty::is_draining)
-            || self.wb.is_waiting();
+        let dirty = self.wb.volumes.get(&volume);
+        let urgent = self.stop.wanted || dirty.is_some_and(VolumeDirty::is_urgent) || self.wb.is_waiting();
         if urgent {
             self.wb.rate.forgive();
         }
@@ -298,8 +323,8 @@ impl CacheManager {
         (batch, None)
     }
 
-    fn issue_batch(&mut self, volume: VolumeId, batch: &Batch) {
-        let Batch { offset_bytes, len_bytes, zero, .. } = *batch;
+    fn issue_batch(&mut self, volume: VolumeId, batch: Batch) {
+        let Batch { offset_bytes, len_bytes, zero, .. } = batch;
         self.stats.destaged_bytes += u64::from(len_bytes);
         self.stats.destage_writes += 1;
         self.destaging(volume).issued_bytes += u64::from(len_bytes);
@@ -309,22 +334,28 @@ impl CacheManager {
             self.submit_destage_write(volume, offset_bytes, len_bytes, kind);
             return;
         }
-        let buf = self.alloc(len_bytes);
+        self.gather(volume, batch, false);
+    }
+
+    /// Reads what a write is to have.
+    pub(crate) fn gather(&mut self, volume: VolumeId, batch: Batch, again: bool) {
+        let buf = self.alloc(batch.len_bytes);
         let id = self.number();
-        let gather = Gather { volume, buf, offset_bytes, len_bytes, reads: 1, failed: None };
+        let parts = batch.parts.clone();
+        let gather = Gather { volume, buf, batch, reads: 1, failed: SmallVec::new(), again };
         self.gathers.insert(id, gather);
         let mut done = 0;
-        for (extent, version) in &batch.parts {
+        for (part, (extent, version)) in parts.iter().enumerate() {
             let len = (version.span.end - version.span.start) * SECTOR_BYTES;
             let dest = BufSlice { buf, start_bytes: done, len_bytes: len };
-            self.gather_part(id, ExtentKey { volume, extent: *extent }, version, dest);
+            self.gather_part(id, part, ExtentKey { volume, extent: *extent }, version, dest);
             done += len;
         }
         self.gathered(id);
     }
 
     /// Brings the bytes of one version into the write's buffer.
-    fn gather_part(&mut self, id: u64, key: ExtentKey, version: &Version, dest: BufSlice) {
+    fn gather_part(&mut self, id: u64, part: usize, key: ExtentKey, version: &Version, dest: BufSlice) {
         let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
         match version.body {
             Body::Zero { .. } => self.out.push(Action::Zero { dest }),
@@ -334,7 +365,7 @@ impl CacheManager {
             Body::Stored { place, own } => {
                 let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
                 self.gathers.get_mut(&id).expect_held().reads += 1;
-                let kind = OpKind::GatherRead { gather: id, extent: key.extent };
+                let kind = OpKind::GatherRead { gather: id, part };
                 self.read_stored_extent(kind, &place, expected, skip_bytes, dest);
             }
         }
@@ -343,13 +374,12 @@ impl CacheManager {
     pub(crate) fn gather_read_done(
         &mut self,
         id: u64,
-        extent: ExtentNo,
+        part: usize,
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
         if !ok {
-            self.stats.dirty_unreadable += 1;
-            self.gathers.get_mut(&id).expect_held().failed = Some(extent);
+            self.gathers.get_mut(&id).expect_held().failed.push(part);
         }
         self.gathered(id);
     }
@@ -361,23 +391,40 @@ impl CacheManager {
         if gather.reads > 0 {
             return;
         }
-        let Gather { volume, buf, offset_bytes, len_bytes, failed, .. } =
-            self.gathers.remove(&id).expect_held();
-        if let Some(extent) = failed {
-            if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-                self.out.push(Action::Note(Note::DirtyUnreadable { volume, extent }));
-            }
-            self.release(buf);
-            self.destaging(volume).stuck = true;
-            self.destage_write_done(volume, Err(ErrorKind::Io));
+        let gather = self.gathers.remove(&id).expect_held();
+        if gather.failed.is_empty() {
+            let (Batch { offset_bytes, len_bytes, .. }, buf) = (gather.batch, gather.buf);
+            let kind = RequestKind::Write { buf, fua: false };
+            self.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind);
         } else {
-            self.submit_destage_write(
-                volume,
-                offset_bytes,
-                len_bytes,
-                RequestKind::Write { buf, fua: false },
-            );
+            self.release(gather.buf);
+            self.gather_failed(gather);
         }
+    }
+
+    /// A write of the run becomes several, or none; the one that was counted ends.
+    pub(crate) fn replace_batch(&mut self, volume: VolumeId, batch: &Batch, instead: Vec<Batch>) {
+        let left: u32 = instead.iter().map(|batch| batch.len_bytes).sum();
+        self.stats.destaged_bytes -= u64::from(batch.len_bytes);
+        self.stats.destage_writes -= 1;
+        self.destaging(volume).issued_bytes -= u64::from(left);
+        let more = u32::try_from(instead.len()).unwrap_or(u32::MAX);
+        if let Step::Writing { in_flight, .. } = &mut self.destaging(volume).step {
+            *in_flight += more;
+        }
+        for batch in instead {
+            self.issue_batch(volume, batch);
+        }
+        self.destage_write_done(volume, Ok(()));
+    }
+
+    /// The run cannot be written as long as this is not read.
+    pub(crate) fn destage_stuck(&mut self, volume: VolumeId, extent: ExtentNo, version: Version) {
+        if !core::mem::replace(&mut self.destaging(volume).noted, true) {
+            self.out.push(Action::Note(Note::DirtyUnreadable { volume, extent }));
+        }
+        self.destaging(volume).stuck = Some((extent, version));
+        self.destage_write_done(volume, Err(ErrorKind::Io));
     }
 
     /// A write of destaged data ended.
@@ -446,7 +493,9 @@ impl CacheManager {
 
     fn run_is_clean(&mut self, volume: VolumeId, last: u64) {
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-        let issued_bytes = core::mem::take(&mut dirty.destaging).issued_bytes;
+        let ended = core::mem::take(&mut dirty.destaging);
+        dirty.destaging.step_until = ended.step_until;
+        let issued_bytes = ended.issued_bytes;
         let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
         let bodies = dirty.data.forget_until(last);
         dirty.drained();
@@ -486,6 +535,24 @@ fn run_bounds(destage: Destage) -> RunBounds {
 }
 
 impl Batch {
+    /// What is left of a write of data without some of its parts: each piece is a write.
+    pub(crate) fn without(&self, parts: &[usize]) -> Vec<Self> {
+        let mut left: Vec<Self> = Vec::new();
+        let (mut start, mut joins) = (self.offset_bytes, false);
+        for (index, (extent, version)) in self.parts.iter().enumerate() {
+            let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
+            let is_left = !parts.contains(&index);
+            match left.last_mut() {
+                Some(last) if is_left && joins => last.join(*extent, version.clone()),
+                _ if is_left => left.push(Self::of(start, *extent, version.clone())),
+                _ => {}
+            }
+            joins = is_left;
+            start += u64::from(len_bytes);
+        }
+        left
+    }
+
     fn of(offset_bytes: u64, extent: ExtentNo, version: Version) -> Self {
         let len_bytes = (version.span.end - version.span.start) * SECTOR_BYTES;
         let zero = version.body.zeros();

@@ -347,7 +347,8 @@ impl DirtyVolume {
         self.versions(extent, &(epoch..=epoch)).iter()
     }
 
-    fn versions(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> &[Version] {
+    /// The versions of an extent that belong to these epochs, in the order of the writes.
+    pub(crate) fn versions(&self, extent: ExtentNo, epochs: &RangeInclusive<u64>) -> &[Version] {
         self.extents.get(&extent).map_or(&[], |versions| &versions[range_of(versions, epochs)])
     }
 

@@ -23,6 +23,7 @@ pub(crate) mod overlay;
 pub(crate) mod owed;
 pub(crate) mod settle;
 pub(crate) mod summary;
+pub(crate) mod unreadable;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -203,6 +204,16 @@ impl VolumeDirty {
     /// Whether it is destaged without a pause until there is nothing left.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining || self.leaving.is_some()
+    }
+
+    /// Whether no bound on its rate holds destaging up.
+    pub(crate) fn is_urgent(&self) -> bool {
+        self.is_draining() || self.is_in_step()
+    }
+
+    /// Its oldest epoch belongs to a step that goes on without a pause.
+    pub(crate) fn is_in_step(&self) -> bool {
+        self.data.epochs.front().is_some_and(|oldest| self.destaging.is_in_step(oldest.number))
     }
 
     /// Nothing is left to be destaged: whoever asked for that has it.

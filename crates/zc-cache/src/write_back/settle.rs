@@ -12,6 +12,9 @@
 //! Summaries go on where the journal ends. Each holds the one commit that it was written for, and was written when all
 //! commits before had ended: all but the last one's are complete.
 //!
+//! A volume has one commit under way at a time. So one that another of its commits follows has ended: it counts without a
+//! look, and rot in what is written anew since does not take the later ones along.
+//!
 //! What it does not do: tell a commit that was cut off from one whose extents rotted between its flush and the next
 //! journal block. Both read alike, as at the end of any log.
 
@@ -27,6 +30,8 @@ use crate::startup::Media;
 pub(crate) struct Dangling {
     records: Map<VolumeId, Vec<Record>>,
     clean: Map<VolumeId, u64>,
+    /// The last commit of a volume that another one follows.
+    followed: Map<VolumeId, u64>,
     units: Map<WeuSlot, (Generation, WeuSeq)>,
 }
 
@@ -77,7 +82,7 @@ impl<'a> Tail<'a> {
         }
     }
 
-    /// What goes on where the journal ends calls epochs clean.
+    /// What goes on where the journal ends calls epochs clean, and has later commits.
     pub(crate) fn foresee(&mut self, summaries: &[Summary]) {
         summaries
             .iter()
@@ -191,10 +196,15 @@ impl Dangling {
         ExtentHeader::verify(bytes, &expected).is_ok()
     }
 
-    /// An epoch that is called clean further on is so all along.
+    /// An epoch that is called clean further on is so all along, and a commit that another follows had ended.
     fn foresee(&mut self, record: &Record) {
-        if let Record::Clean { volume, epoch } = *record {
-            self.note_clean(volume, epoch);
+        match *record {
+            Record::Clean { volume, epoch } => self.note_clean(volume, epoch),
+            Record::Committed { volume, epoch } => {
+                let followed = self.followed.entry(volume).or_default();
+                *followed = epoch.saturating_sub(1).max(*followed);
+            }
+            _ => {}
         }
     }
 
@@ -203,8 +213,10 @@ impl Dangling {
         *clean = epoch.max(*clean);
     }
 
-    fn is_clean(&self, volume: VolumeId, epoch: u64) -> bool {
-        self.clean.get(&volume).is_some_and(|clean| epoch <= *clean)
+    /// Whether a commit counts without a look.
+    fn is_known(&self, volume: VolumeId, epoch: u64) -> bool {
+        let until = |known: &Map<VolumeId, u64>| known.get(&volume).is_some_and(|known| epoch <= *known);
+        until(&self.clean) || until(&self.followed)
     }
 }
 
@@ -220,7 +232,7 @@ pub(crate) fn settle<M: Media>(
     records.iter().for_each(|record| dangling.foresee(record));
     for record in records {
         if let Record::Committed { volume, epoch } = record {
-            let complete = dangling.is_clean(volume, epoch)
+            let complete = dangling.is_known(volume, epoch)
                 || (!dropped.contains(&volume) && dangling.are_stored(media, geometry, volume));
             if !complete {
                 if !dropped.contains(&volume) {
@@ -295,9 +307,13 @@ mod tests {
         known.note(&clean(5));
         let repeated = vec![dirty, commit(4), dirty, commit(5)];
         assert_eq!(settled(&mut known, repeated.clone()), (repeated, vec![]));
-        let later = vec![dirty, commit(5), clean(5), dirty, commit(6), dirty, commit(7)];
+        let later = vec![dirty, commit(5), clean(5), dirty, commit(6)];
         let (kept, dropped) = settled(&mut Dangling::default(), later);
-        assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty, dirty], vec![volume]));
+        assert_eq!((kept, dropped), (vec![dirty, commit(5), clean(5), dirty], vec![volume]));
+        // One that another follows had ended, also where that one does not count.
+        let followed = vec![dirty, commit(6), dirty, commit(7)];
+        let (kept, dropped) = settled(&mut Dangling::default(), followed);
+        assert_eq!((kept, dropped), (vec![dirty, commit(6), dirty], vec![volume]));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod golden;
 mod learned;
 mod meetings;
 mod packing;
+mod rotten;
 mod summaries;
 mod tenants;
 mod world;

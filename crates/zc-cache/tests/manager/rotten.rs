@@ -1,0 +1,127 @@
+//! Dirty data that rots on the cache device: what later writes replace, and what nothing does.
+
+use zc_cache::seam::Event;
+use zc_core::{Ack, ErrorKind};
+
+use zc_cache::config::{VolumeConfig, WriteBackConfig};
+
+use crate::world::{Shape, V, World, noise};
+use crate::write_back::{E, Twin, write_back};
+
+/// Spoils what the device holds of these bytes, which do not compress.
+fn rot(world: &mut World, bytes: &[u8]) {
+    let found = (0..world.slots()).find(|slot| {
+        let slot = world.slot_bytes(zc_core::WeuSlot(*slot));
+        let at = slot.windows(64).position(|window| window == &bytes[..64]);
+        at.map(|at| slot[at] ^= 1).is_some()
+    });
+    assert!(found.is_some(), "they are on the device");
+}
+
+fn wait(t: &mut Twin, ms: u64) {
+    (0..ms / 100).for_each(|_| t.world.tick(100));
+}
+
+/// Flushed and rotten at 0, flushed at 2; what readers of the rotten extent are owed is `twin`.
+fn rotten(shape: Shape) -> Twin {
+    let mut t = Twin::new(shape);
+    t.write(0, &noise(1, 8192));
+    t.write(2 * E, &noise(2, 8192));
+    t.flush();
+    t
+}
+
+#[test]
+fn a_rotten_version_that_a_later_flush_covers_is_left_out() {
+    let mut t = rotten(Shape::default());
+    t.write(E, &noise(3, 8192));
+    t.flush();
+    t.write(0, &noise(4, 4096));
+    t.flush();
+    t.write(4096, &noise(5, 4096));
+    t.flush();
+    t.world = t.world.restart(false);
+    rot(&mut t.world, &noise(1, 8192));
+    t.check(0, 3 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin, "what was written later is on the origin");
+    assert_eq!((t.world.stat("dirty_skipped_bytes"), t.world.stat("destage_failures")), (8192, 0));
+    t.check(0, 3 * E);
+    t.world = t.world.restart(false);
+    t.check(0, 3 * E);
+    assert_eq!(t.world.manager.dirty(V).unwrap().extents, 0);
+}
+
+#[test]
+fn what_is_around_a_rotten_version_in_one_write_goes_to_the_origin() {
+    let mut t = Twin::new(Shape::default());
+    (0..5).for_each(|extent| t.write(extent * E, &noise(10 + extent, 8192)));
+    t.flush();
+    t.write(E, &noise(20, 8192));
+    t.write(3 * E, &noise(21, 8192));
+    t.flush();
+    t.world = t.world.restart(false);
+    rot(&mut t.world, &noise(11, 8192));
+    rot(&mut t.world, &noise(13, 8192));
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+    assert_eq!(t.world.stat("dirty_skipped_bytes"), 2 * 8192);
+}
+
+#[test]
+fn a_rotten_version_that_is_covered_in_part_keeps_its_epoch_and_all_later_ones_off_the_origin() {
+    let mut t = rotten(Shape::default());
+    t.write(512, &noise(3, 7680));
+    t.flush();
+    t.write(3 * E, &noise(4, 8192));
+    t.flush();
+    t.world = t.world.restart(false);
+    rot(&mut t.world, &noise(1, 8192));
+    t.world.event(Event::Destage { volume: V });
+    wait(&mut t, 5000);
+    assert_eq!(t.world.stat("epochs_clean"), 0);
+    assert!(t.world.origins[&V][3 * 8192..4 * 8192].iter().all(|byte| *byte == 0), "G6");
+    assert_eq!(t.world.try_read(V, 0, 512), Err(ErrorKind::Io));
+    t.write(0, &noise(5, 512));
+    t.flush();
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn what_is_not_committed_covers_nothing() {
+    let mut t = Twin::new(Shape::default());
+    let settings = WriteBackConfig { ack: Ack::Volatile, ..write_back().write_back };
+    t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+    t.write(0, &noise(1, 8192));
+    t.flush();
+    t.world = t.world.restart(false);
+    t.world.configure(VolumeConfig { write_back: settings, ..write_back() });
+    rot(&mut t.world, &noise(1, 8192));
+    t.world.journal_hangs = true;
+    t.write(0, &noise(2, 8192));
+    t.world.event(Event::Destage { volume: V });
+    wait(&mut t, 5000);
+    assert_eq!((t.world.stat("dirty_skipped_bytes"), t.world.stat("epochs_clean")), (0, 0));
+    t.world.end_journal_writes(Ok(()));
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn a_step_from_a_gap_to_what_covers_it_is_not_slowed_down() {
+    for (spoils, ends) in [(false, false), (true, true)] {
+        let mut t = rotten(Shape { destage_bytes_per_s: 1024, ..Shape::default() });
+        t.write(5 * E, &noise(3, 65536));
+        t.flush();
+        t.write(0, &noise(4, 8192));
+        t.flush();
+        t.world = t.world.restart(false);
+        if spoils {
+            rot(&mut t.world, &noise(1, 8192));
+        }
+        wait(&mut t, 20_000);
+        let is_clean = t.world.manager.dirty(V).unwrap().extents == 0;
+        assert_eq!(is_clean, ends, "{:?}", t.world.manager.dirty(V));
+    }
+}
