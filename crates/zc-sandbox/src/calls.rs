@@ -68,12 +68,10 @@ const FREE: &[i64] = &[
     libc::SYS_read,
     libc::SYS_readlinkat,
     libc::SYS_readv,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_statfs,
     libc::SYS_statx,
     libc::SYS_symlinkat,
-    libc::SYS_sync_file_range,
     libc::SYS_umask,
     libc::SYS_unlinkat,
     libc::SYS_utimensat,
@@ -172,6 +170,7 @@ const OLD: &[i64] = &[
     libc::SYS_poll,
     libc::SYS_readlink,
     libc::SYS_rename,
+    libc::SYS_renameat,
     libc::SYS_rmdir,
     libc::SYS_select,
     libc::SYS_setrlimit,
@@ -180,7 +179,10 @@ const OLD: &[i64] = &[
     libc::SYS_time,
     libc::SYS_unlink,
 ];
-#[cfg(not(target_arch = "x86_64"))]
+/// `renameat` has a number here that the crate libc does not name.
+#[cfg(target_arch = "aarch64")]
+const OLD: &[i64] = &[libc::SYS_clone, 38];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD: &[i64] = &[libc::SYS_clone];
 
 /// Calls that make or change mappings, and where their protection stands: never executable.

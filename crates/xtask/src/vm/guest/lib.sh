@@ -38,6 +38,8 @@ configure() {
         printf '[[volume]]\nname = "hdd"\norigin = "/dev/vdc"\nmode = "%s"\n' "${mode:-write-through}"
         printf '%s\n' "$@"
         printf '\n[nbd]\nlisten = []\nunix = ["/run/nbd.sock"]\n'
+        # What a reload adds lies there.
+        printf '\n[sandbox]\npaths = ["/tmp"]\nlandlock = "required"\nseccomp = "required"\n'
     } > /tmp/zcached.toml
 }
 
