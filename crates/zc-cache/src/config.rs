@@ -48,6 +48,10 @@ pub struct ManagerConfig {
     pub replacement: Replacement,
     /// Where extents go in a WEU.
     pub packer: Packer,
+    /// An operation of the cache device that takes longer puts the cache out of order, in milliseconds (0 = none does).
+    pub device_deadline_ms: u64,
+    /// A read of stored extents that the origin has too goes there if it takes longer, in milliseconds (0 = none does).
+    pub slow_read_ms: u64,
     /// Write-back, as far as it concerns the cache as a whole.
     pub dirty: DirtyConfig,
 }
@@ -78,6 +82,8 @@ impl ManagerConfig {
             discard: false,
             replacement: Replacement::default(),
             packer: Packer::default(),
+            device_deadline_ms: 10_000,
+            slow_read_ms: 2_000,
             dirty: DirtyConfig::default(),
         }
     }

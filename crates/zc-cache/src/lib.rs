@@ -25,6 +25,7 @@ pub mod index;
 pub mod seam;
 pub mod startup;
 
+mod deadlines;
 mod health;
 mod insert;
 mod load;

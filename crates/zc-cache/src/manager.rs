@@ -27,6 +27,7 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Map, Mode, OpId, 
 use zc_format::Record;
 
 use crate::config::{ManagerConfig, VolumeConfig};
+use crate::deadlines::Deadlines;
 use crate::health::{Distrusts, ErrorRuns, Health};
 use crate::index::file_index::{FileIndex, IndexShape};
 use crate::index::fingerprint_index::FingerprintIndex;
@@ -206,6 +207,7 @@ pub struct CacheManager {
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
     pub(crate) distrusts: Distrusts,
+    pub(crate) deadlines: Deadlines,
     pub(crate) load: Option<Load>,
     pub(crate) probes: Probes,
     pub(crate) restart: Restart,
@@ -304,6 +306,7 @@ impl CacheManager {
             health: Health::Good,
             errors: ErrorRuns::default(),
             distrusts: Distrusts::default(),
+            deadlines: Deadlines::default(),
             load: Some(Load::default()),
             probes: Probes::default(),
             restart: Restart {
@@ -447,6 +450,7 @@ impl CacheManager {
         self.age_staging();
         self.age_runs();
         self.age_open_weu();
+        self.age_device_ops();
     }
 
     /// What became possible or due.
@@ -521,6 +525,11 @@ impl CacheManager {
     pub(crate) fn number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number
+    }
+
+    /// Larger than each number that was given out.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.next_number + 1
     }
 
     pub(crate) fn op(&mut self, kind: OpKind) -> OpId {

@@ -101,6 +101,8 @@ stats! {
     failed_hits,
     /// Device reads that failed.
     device_read_errors,
+    /// Device reads that took too long, so that the origin was read instead.
+    slow_hits,
     /// WEU writes that failed.
     device_write_errors,
     /// Extents offered for insertion.

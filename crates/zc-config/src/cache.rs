@@ -49,6 +49,8 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         reduce_cpus: cpus(&mut section, "reduce_cpus"),
         shard_cpus: cpus(&mut section, "shard_cpus"),
         poll_max_us: section.short_duration("poll_max", 0, &limits::POLL_US),
+        device_deadline_ms: section.duration("device_deadline", 10_000, &limits::DEVICE_DEADLINE_MS),
+        slow_read_ms: section.duration("slow_read", 2_000, &limits::SLOW_READ_MS),
         weu_max_age_ms: section.duration("weu_max_age", 10_000, &limits::WEU_AGE_MS),
         prefetch_threshold_bytes: section.size_u32(
             "prefetch_threshold",

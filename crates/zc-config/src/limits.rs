@@ -34,6 +34,11 @@ pub(crate) const CPUS_MAX: u16 = 8192;
 pub(crate) const CPU_LIST_BYTES_MAX: usize = 4096;
 /// Age at which an open WEU is written as it is. Less writes WEUs that are nearly empty.
 pub(crate) const WEU_AGE_MS: RangeInclusive<u64> = 100..=3_600_000;
+/// Longest time that the cache device may take for an operation; 0 = any. Below a second a garbage collection in the SSD
+/// would put the cache out of order.
+pub(crate) const DEVICE_DEADLINE_MS: RangeInclusive<u64> = 0..=600_000;
+/// Time after which a read of the cache goes to the origin instead; 0 = it waits.
+pub(crate) const SLOW_READ_MS: RangeInclusive<u64> = 0..=600_000;
 /// Consecutive bytes after which read-ahead starts.
 pub(crate) const PREFETCH_THRESHOLD_BYTES: RangeInclusive<u64> = 0..=1 << 30;
 /// Read-ahead: 8 times the paper's largest.

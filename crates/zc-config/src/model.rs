@@ -205,6 +205,10 @@ pub struct CacheConfig {
     pub shard_cpus: Vec<u16>,
     /// Longest time that the data plane looks for completions before it sleeps, in microseconds; 0 = off.
     pub poll_max_us: u32,
+    /// Longest time of an operation of the cache device, after which the cache is out of order; 0 = any.
+    pub device_deadline_ms: u64,
+    /// Time after which a read of stored extents goes to the origin instead; 0 = it waits.
+    pub slow_read_ms: u64,
     /// Oldest age of an open WEU.
     pub weu_max_age_ms: u64,
     /// Consecutive bytes after which read-ahead starts.

@@ -61,6 +61,8 @@ impl Config {
             ("reduce_cpus", cpus(&cache.reduce_cpus)),
             ("shard_cpus", cpus(&cache.shard_cpus)),
             ("poll_max", text(&Micros(cache.poll_max_us.into()).to_string())),
+            ("device_deadline", duration(cache.device_deadline_ms)),
+            ("slow_read", duration(cache.slow_read_ms)),
             ("weu_max_age", duration(cache.weu_max_age_ms)),
             ("prefetch_threshold", size(cache.prefetch_threshold_bytes.into())),
             ("prefetch_max", size(cache.prefetch_max_bytes.into())),

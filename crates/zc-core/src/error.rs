@@ -28,6 +28,9 @@ pub enum ErrorKind {
     /// A configured bound was reached.
     #[error("limit reached")]
     Limit,
+    /// The device did not answer in time.
+    #[error("no answer in time")]
+    TimedOut,
 }
 
 /// A positive Linux errno value.
@@ -39,7 +42,7 @@ impl ErrorKind {
     #[must_use]
     pub const fn errno(self) -> Errno {
         Errno(match self {
-            Self::Io | Self::Corrupt => 5,
+            Self::Io | Self::Corrupt | Self::TimedOut => 5,
             Self::NoSpace => 28,
             Self::Invalid => 22,
             Self::ReadOnly => 1,

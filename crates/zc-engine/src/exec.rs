@@ -81,6 +81,7 @@ impl Shard {
                 Action::Note(note) => self.note(note),
                 Action::Stopped { clean } => self.stopping = Stopping::Stopped { clean },
                 Action::Distrust { op, volume } => self.distrust(op, volume),
+                Action::Abandon { op } => self.abandon(op),
                 other => self.device_action(other),
             }
         }
@@ -354,6 +355,7 @@ impl Shard {
             }
             Pending::Extents(read) => self.extents_arrived(*read, result, operation),
             Pending::Header { op, slot, again } => self.header_arrived(op, slot, again, result, operation),
+            Pending::Late => self.late_answer(&result, operation),
         }
     }
 

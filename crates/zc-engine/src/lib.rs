@@ -53,6 +53,7 @@ mod front_settings;
 #[path = "../fuzz/bodies/control.rs"]
 mod fuzz_control;
 mod intent;
+mod late;
 mod limits;
 mod listen;
 mod locks;

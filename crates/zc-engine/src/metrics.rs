@@ -89,6 +89,8 @@ pub(crate) struct Metrics {
     pub(crate) origin_errors: u64,
     /// Errors of the cache device.
     pub(crate) device_errors: u64,
+    /// Operations of the cache device that took too long.
+    pub(crate) abandoned: u64,
     /// Times the cache's contents were given up outside the device.
     pub(crate) distrusts: u64,
     /// Stored extents that failed verification.
@@ -149,6 +151,7 @@ impl Default for Metrics {
             broken: 0,
             origin_errors: 0,
             device_errors: 0,
+            abandoned: 0,
             distrusts: 0,
             extents_dropped: 0,
             stalls: 0,

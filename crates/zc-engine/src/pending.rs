@@ -32,6 +32,19 @@ pub(crate) enum Pending {
     Extents(Box<ExtentsPending>),
     /// A WEU header, or the end of one.
     Header { op: OpId, slot: WeuSlot, again: bool },
+    /// A cache device operation that was abandoned. The device still has it, and with it its memory.
+    Late,
+}
+
+/// How the end of an abandoned operation is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Abandoned {
+    /// As that of a write or a flush.
+    Change,
+    /// As that of a read of extents.
+    Extents,
+    /// As that of a read of a header.
+    Header,
 }
 
 /// A device read of stored extents.
@@ -84,6 +97,28 @@ impl Tokens {
         pending
     }
 
+    /// Abandons the ring operations of a manager's operation: what they were, and their tokens. `None` if the device has
+    /// none of it.
+    pub(crate) fn abandon(&mut self, op: OpId, join: Option<u64>) -> Option<(Abandoned, Vec<u64>)> {
+        let mut found = None;
+        let mut tokens = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let kind = match slot {
+                Some(Pending::Device { op: of } | Pending::Journal { op: of, .. }) if *of == op => {
+                    Abandoned::Change
+                }
+                Some(Pending::Joined { join: of }) if Some(*of) == join => Abandoned::Change,
+                Some(Pending::Extents(read)) if read.op == op => Abandoned::Extents,
+                Some(Pending::Header { op: of, .. }) if *of == op => Abandoned::Header,
+                _ => continue,
+            };
+            *slot = Some(Pending::Late);
+            found = Some(kind);
+            tokens.push(zc_core::u64_from_usize(index));
+        }
+        Some((found?, tokens))
+    }
+
     /// Operations that a device or an origin works on.
     pub(crate) const fn device_ops(&self) -> usize {
         self.device_ops
@@ -110,6 +145,16 @@ impl Joins {
         self.next += 1;
         self.table.insert(self.next, Join { op, left: parts, error: None });
         self.next
+    }
+
+    /// The join of a manager's operation, if that takes several.
+    pub(crate) fn of(&self, op: OpId) -> Option<u64> {
+        self.table.iter().find(|(_, join)| join.op == op).map(|(number, _)| *number)
+    }
+
+    /// Forgets a join whose parts were abandoned.
+    pub(crate) fn forget(&mut self, join: u64) {
+        self.table.remove(&join);
     }
 
     /// Books the end of a part; the outcome of the whole when it was the last.
@@ -141,6 +186,24 @@ mod tests {
         assert_eq!(tokens.device_ops(), 1);
         assert!(matches!(tokens.take(two), Pending::Device { op: OpId(7) }));
         assert_eq!((tokens.device_ops(), tokens.insert(Pending::Wake)), (0, two));
+    }
+
+    #[test]
+    fn an_abandoned_operation_keeps_its_tokens_until_the_device_answers() {
+        let (mut tokens, mut joins) = (Tokens::default(), Joins::default());
+        let join = joins.begin(OpId(1), 2);
+        let parts = [0, 1].map(|_| tokens.insert(Pending::Joined { join }));
+        let other = tokens.insert(Pending::Device { op: OpId(2) });
+        assert_eq!(joins.of(OpId(1)), Some(join));
+        assert_eq!(tokens.abandon(OpId(1), joins.of(OpId(1))), Some((Abandoned::Change, parts.to_vec())));
+        joins.forget(join);
+        assert_eq!(joins.of(OpId(1)), None);
+        assert_eq!(tokens.abandon(OpId(1), None), None, "once");
+        assert_eq!(tokens.device_ops(), 3, "the device has them still");
+        assert!(matches!(tokens.take(parts[0]), Pending::Late));
+        assert!(matches!(tokens.take(other), Pending::Device { op: OpId(2) }));
+        let header = tokens.insert(Pending::Header { op: OpId(3), slot: WeuSlot(1), again: false });
+        assert_eq!(tokens.abandon(OpId(3), None), Some((Abandoned::Header, vec![header])));
     }
 
     #[test]

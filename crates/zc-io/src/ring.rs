@@ -453,8 +453,9 @@ impl Ring {
     fn drain(&mut self) -> Result<(), IoError> {
         self.cancel_all();
         let mut out = Vec::new();
-        while self.in_flight() > self.detached() {
-            self.submit_and_wait(1, None, &mut out)?;
+        let mut silent_waits = 0;
+        while self.in_flight() > self.detached() && silent_waits < DRAIN_WAITS_MAX {
+            silent_waits += usize::from(self.submit_and_wait(1, Some(DRAIN_WAIT), &mut out)? == 0);
             out.clear();
         }
         Ok(())
@@ -466,6 +467,11 @@ impl Ring {
         contents.filter(|content| content.is_detached()).count()
     }
 }
+
+/// The end of a ring waits for devices so often in vain; what they still have then is left to the kernel, ...
+const DRAIN_WAITS_MAX: usize = 50;
+/// ... and so long each time.
+const DRAIN_WAIT: Duration = Duration::from_millis(100);
 
 impl Drop for Ring {
     fn drop(&mut self) {

@@ -169,6 +169,8 @@ pub fn manager_config(
         staging_bytes: config.staging_bytes,
         insert_bytes_max: config.insert_bytes_max,
         weu_max_age_ms: config.weu_max_age_ms,
+        device_deadline_ms: config.device_deadline_ms,
+        slow_read_ms: config.slow_read_ms,
         prefetch_threshold_bytes: config.prefetch_threshold_bytes,
         prefetch_max_bytes: config.prefetch_max_bytes,
         learned_recipes_bytes: config.learned_recipes_bytes,

@@ -135,6 +135,32 @@ impl World {
         Event::DeviceDone { op, result }
     }
 
+    /// The manager does not wait for an operation any more. What the device has done already ends as it did. A write
+    /// may reach the device all the same.
+    pub(crate) fn abandon(&mut self, op: OpId) {
+        let Some(index) = self.pending.iter().position(|(action, _)| op_of(action) == Some(op)) else {
+            return;
+        };
+        let (action, issued) = self.pending.swap_remove(index);
+        self.trouble.session = true;
+        let late = ErrorKind::TimedOut;
+        let event = match &action {
+            Action::ReadExtents { .. } => Event::ExtentsRead { op, result: Err(late) },
+            Action::ReadHeader { .. } => Event::HeaderRead { op, result: Err(late) },
+            _ => {
+                self.coverage.note("abandoned: writes");
+                if self.rng.random_bool(0.5) {
+                    self.coverage.note("abandoned: writes that reached the device");
+                    let _event = self.perform_cache(&action, issued);
+                }
+                self.unheard.push(Event::DeviceDone { op, result: Err(late) });
+                return;
+            }
+        };
+        self.coverage.note("abandoned: reads");
+        self.unheard.push(event);
+    }
+
     /// Carries out an operation of the cache device.
     pub(crate) fn perform_cache(&mut self, action: &Action, issued: u64) -> Event {
         match action {
@@ -383,6 +409,23 @@ impl World {
 }
 
 /// Nothing that the buffer held before is written between the extents of a clean unit.
+/// The operation of an action that is for the cache device.
+fn op_of(action: &Action) -> Option<OpId> {
+    match action {
+        Action::ReadExtents { op, .. }
+        | Action::ReadHeader { op, .. }
+        | Action::WriteWeu { op, .. }
+        | Action::WritePart { op, .. }
+        | Action::DiscardSlot { op, .. }
+        | Action::WriteJournal { op, .. }
+        | Action::WriteRegionMap { op, .. }
+        | Action::WriteCheckpoint { op, .. }
+        | Action::CommitCheckpoint { op, .. }
+        | Action::FlushCache { op } => Some(*op),
+        _ => None,
+    }
+}
+
 fn check_gaps(bytes: &[u8], header: &WeuHeader) {
     if header.entries.iter().any(|entry| entry.dirty.is_some()) {
         return;

@@ -207,6 +207,8 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         staging_bytes: rng.random_range(8_u32..40) << 12,
         insert_bytes_max: 512 << 10,
         weu_max_age_ms: 200,
+        device_deadline_ms: if rng.random_bool(0.3) { rng.random_range(100..2_000) } else { 0 },
+        slow_read_ms: if rng.random_bool(0.4) { rng.random_range(100..600) } else { 0 },
         journal_delay_ms: 30,
         prefetch_threshold_bytes: 16 << 10,
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },

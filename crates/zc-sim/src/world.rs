@@ -293,6 +293,7 @@ impl World {
                 Action::IntentTrim { records } => self.files.trim_intents(records),
                 Action::IntentReady => self.files.intents_ready(),
                 Action::Note(note) => self.noted(&note),
+                Action::Abandon { op } => self.abandon(op),
                 Action::Stopped { clean } => self.stopped = Some(clean),
                 other => self.start_operation(other),
             }
@@ -316,6 +317,11 @@ impl World {
 
     fn noted(&mut self, note: &Note) {
         match note {
+            // The device is as good as gone, which the manager has found out first.
+            Note::CacheFailed { error: zc_core::ErrorKind::TimedOut, .. } => {
+                self.coverage.note("cache devices that did not answer");
+                self.trouble.session = true;
+            }
             Note::DirtyUnreadable { .. } => self.coverage.note("dirty data unreadable"),
             Note::DirtySkipped { volume, extent, sectors } => {
                 let first = extent.0 as usize * self.geometry.extent_bytes as usize / SECTOR;

@@ -327,6 +327,11 @@ impl CacheManager {
         }
     }
 
+    /// Whether the origin can be read instead of this.
+    pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
+        self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
+    }
+
     pub(crate) fn device_read_worked(&mut self) {
         self.read_errors_in_row(false);
     }

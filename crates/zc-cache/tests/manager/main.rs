@@ -5,6 +5,7 @@ mod bounds;
 mod dropping;
 mod failing;
 mod golden;
+mod hanging;
 mod learned;
 mod meetings;
 mod packing;

@@ -106,6 +106,10 @@ pub(crate) struct World {
     pub(crate) origin_reads_hang: bool,
     /// Writes of origins do not end; they take effect when they begin.
     pub(crate) origin_writes_hang: bool,
+    /// The cache device answers nothing: its operations take no effect.
+    pub(crate) device_hangs: bool,
+    /// What it has not answered.
+    pub(crate) hung: Vec<Action>,
     hanging: Vec<Event>,
     hanging_journal: Vec<OpId>,
     geometry: Geometry,
@@ -268,6 +272,8 @@ impl World {
             all_differs: false,
             weus_hang: false,
             journal_hangs: false,
+            device_hangs: false,
+            hung: Vec::new(),
             origin_flushes_hang: false,
             origin_flushes_fail: false,
             distrust_ends: Ok(()),
@@ -535,6 +541,17 @@ impl World {
         }
     }
 
+    /// The driver's answer if the device has not answered.
+    fn abandon(&mut self, op: OpId) -> Option<Event> {
+        let index = self.hung.iter().position(|action| device_op(action) == Some(op))?;
+        let late = ErrorKind::TimedOut;
+        Some(match self.hung.swap_remove(index) {
+            Action::ReadExtents { .. } => Event::ExtentsRead { op, result: Err(late) },
+            Action::ReadHeader { .. } => Event::HeaderRead { op, result: Err(late) },
+            _ => Event::DeviceDone { op, result: Err(late) },
+        })
+    }
+
     fn slice(&self, s: BufSlice) -> &[u8] {
         let at = usize_from_u32(s.start_bytes);
         &self.bufs[&s.buf][at..at + usize_from_u32(s.len_bytes)]
@@ -556,7 +573,12 @@ impl World {
     fn act(&mut self, action: Action, events: &mut VecDeque<Event>) {
         let ok = Ok(());
         self.kinds.push(core::mem::discriminant(&action));
+        if self.device_hangs && is_for_device(&action) {
+            self.hung.push(action);
+            return;
+        }
         match action {
+            Action::Abandon { op } => events.extend(self.abandon(op)),
             Action::Reply { req, result } => {
                 let bytes = self.read_bufs.remove(&req.0).map(|buf| self.bufs[&buf].clone());
                 self.replies.insert(req.0, (result, bytes));
@@ -741,6 +763,31 @@ impl World {
             Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
             Action::Stopped { clean } => self.stopped = Some(clean),
         }
+    }
+}
+
+/// Whether the cache device has a part in it.
+fn is_for_device(action: &Action) -> bool {
+    match action {
+        Action::ReadExtents { source, .. } => *source == Source::Device,
+        action => device_op(action).is_some(),
+    }
+}
+
+/// The number of an operation of the cache device.
+fn device_op(action: &Action) -> Option<OpId> {
+    match action {
+        Action::ReadExtents { op, .. }
+        | Action::ReadHeader { op, .. }
+        | Action::WriteWeu { op, .. }
+        | Action::WritePart { op, .. }
+        | Action::DiscardSlot { op, .. }
+        | Action::WriteJournal { op, .. }
+        | Action::WriteRegionMap { op, .. }
+        | Action::WriteCheckpoint { op, .. }
+        | Action::CommitCheckpoint { op, .. }
+        | Action::FlushCache { op } => Some(*op),
+        _ => None,
     }
 }
 

@@ -1,0 +1,171 @@
+//! The cache device does not answer: how long its operations may take, and what follows.
+//!
+//! # The clock
+//! Age is counted in *patience*: time as ticks bring it, of which one tick brings at most [`TICK_STEP_MS`]. A process that was
+//! stopped, or a machine that was, has many operations to hear of when it goes on; they get the time for that.
+//! Operations have rising numbers, so that a mark (a number and a time) every [`MARK_STEP_MS`] tells the age of all of
+//! them to within that step. Nothing is done for each operation.
+//!
+//! # What follows
+//! - A read of clean extents that takes longer than `slow_read_ms` is abandoned: the extents come from the origin. It
+//!   counts as a failed read, and many in a row put the cache out of order.
+//! - Any operation that takes longer than `device_deadline_ms` puts the cache out of order (G4). All operations that the
+//!   device has are abandoned then, because those behind the one that hangs will hang too.
+//!
+//! # What an abandoned operation may still do
+//! The driver reports its end at once, as an error, and drops what the device says later. A read that ends late
+//! reaches nobody: the driver's own memory takes its bytes. A write may reach the device at any later time. Writes are
+//! abandoned only when the cache is out of order; this session writes nothing more to it, and the next one begins when
+//! the device has answered all (the driver keeps the device locked until then). To that session it is a write that
+//! was in flight when the power went.
+//!
+//! What it does not do: time operations of origins, discards, or records in the state directory.
+
+use std::collections::VecDeque;
+
+use zc_core::{ErrorKind, OpId};
+
+use crate::manager::{CacheManager, OpKind};
+use crate::seam::{Action, Purpose};
+
+/// Most that one tick adds to the age of an operation.
+pub(crate) const TICK_STEP_MS: u64 = 100;
+/// Time between two marks, and between two looks at the operations in flight.
+const MARK_STEP_MS: u64 = 100;
+
+/// The ages of operations.
+#[derive(Debug, Default)]
+pub(crate) struct Deadlines {
+    last_tick_ms: Option<u64>,
+    patience_ms: u64,
+    /// (First number that was not given out yet, patience then), oldest first.
+    marks: VecDeque<(u64, u64)>,
+}
+
+impl Deadlines {
+    /// Time passed; `next_number` is larger than the number of each operation so far. Whether it is time for a look.
+    pub(crate) fn tick(&mut self, now_ms: u64, next_number: u64, longest_ms: u64) -> bool {
+        let last_ms = self.last_tick_ms.replace(now_ms).unwrap_or(now_ms);
+        self.patience_ms += now_ms.saturating_sub(last_ms).min(TICK_STEP_MS);
+        if self.marks.back().is_some_and(|mark| self.patience_ms < mark.1 + MARK_STEP_MS) {
+            return false;
+        }
+        self.marks.push_back((next_number, self.patience_ms));
+        // Of the marks that are old enough for every limit the newest tells all.
+        while self.marks.get(1).is_some_and(|mark| self.patience_ms - mark.1 >= longest_ms) {
+            self.marks.pop_front();
+        }
+        true
+    }
+
+    /// Operations with a lower number have taken at least this long.
+    pub(crate) fn overdue_below(&self, limit_ms: u64) -> u64 {
+        let old = self.marks.iter().rev().find(|mark| self.patience_ms - mark.1 >= limit_ms);
+        old.map_or(0, |mark| mark.0)
+    }
+}
+
+/// What the device does for an operation; `None` if the device has no part in it, or no client waits for it.
+const fn purpose(kind: OpKind) -> Option<Purpose> {
+    Some(match kind {
+        OpKind::Hit(_)
+        | OpKind::Merge { .. }
+        | OpKind::DirtyProof(_)
+        | OpKind::GatherRead { .. }
+        | OpKind::CompareRead(_)
+        | OpKind::ProbeRead(_) => Purpose::ExtentRead,
+        OpKind::HeaderLoad(_) | OpKind::HeaderEvict(_) | OpKind::HeaderPrints(_) => Purpose::HeaderRead,
+        OpKind::WeuWrite(_) | OpKind::DirtyPart(_) => Purpose::WeuWrite,
+        OpKind::JournalWrite => Purpose::Journal,
+        OpKind::MapWrite => Purpose::RegionMap,
+        OpKind::CheckpointChunk | OpKind::CheckpointCommit => Purpose::Checkpoint,
+        OpKind::JournalFlush
+        | OpKind::MapFlush
+        | OpKind::CheckpointFlush
+        | OpKind::CheckpointCommitFlush
+        | OpKind::StopFlush => Purpose::Flush,
+        _ => return None,
+    })
+}
+
+impl CacheManager {
+    /// Abandons operations that the device has had for too long.
+    pub(crate) fn age_device_ops(&mut self) {
+        let (slow_ms, deadline_ms) = (self.cfg.slow_read_ms, self.cfg.device_deadline_ms);
+        let next_number = self.next_number();
+        if !self.deadlines.tick(self.now_ms, next_number, slow_ms.max(deadline_ms)) || self.ops.is_empty() {
+            return;
+        }
+        if deadline_ms > 0 {
+            self.expire_device_ops(deadline_ms);
+        }
+        if slow_ms > 0 {
+            self.abandon_slow_hits(slow_ms);
+        }
+    }
+
+    fn expire_device_ops(&mut self, deadline_ms: u64) {
+        let limit = OpId(self.deadlines.overdue_below(deadline_ms));
+        let oldest = self.ops.iter().filter(|(op, _)| **op < limit);
+        let late = oldest
+            .filter_map(|(op, kind)| purpose(*kind).map(|purpose| (*op, purpose)))
+            .min_by_key(|late| late.0);
+        let Some((_, during)) = late else { return };
+        self.fail_cache(during, ErrorKind::TimedOut);
+        let at_device = |kind: &OpKind| purpose(*kind).is_some() || matches!(kind, OpKind::Discard(_));
+        let ops = self.ops.iter().filter(|(_, kind)| at_device(kind)).map(|(op, _)| *op);
+        let ops: Vec<OpId> = ops.collect();
+        self.abandon(ops);
+    }
+
+    fn abandon_slow_hits(&mut self, slow_ms: u64) {
+        let limit = OpId(self.deadlines.overdue_below(slow_ms));
+        let is_slow = |op: &OpId, kind: &OpKind| match kind {
+            OpKind::Hit(hit) => *op < limit && self.is_clean_hit(*hit),
+            _ => false,
+        };
+        let ops: Vec<OpId> =
+            self.ops.iter().filter(|(op, kind)| is_slow(op, kind)).map(|(op, _)| *op).collect();
+        self.stats.slow_hits += zc_core::u64_from_usize(ops.len());
+        self.abandon(ops);
+    }
+
+    fn abandon(&mut self, mut ops: Vec<OpId>) {
+        // The table has no order of its own that a simulation could repeat.
+        ops.sort_unstable();
+        self.out.extend(ops.into_iter().map(|op| Action::Abandon { op }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn age_is_what_ticks_bring_and_a_stopped_process_loses_no_patience() {
+        let mut deadlines = Deadlines::default();
+        assert!(deadlines.tick(5_000, 10, 1000));
+        assert_eq!(deadlines.overdue_below(1), 0, "nothing has waited yet");
+        // An operation with number 12 begins, and the process is stopped for an hour.
+        assert!(deadlines.tick(3_605_000, 20, 1000));
+        assert_eq!(deadlines.overdue_below(100), 10, "one step and no more");
+        assert_eq!(deadlines.overdue_below(101), 0);
+        for step in 1..=9 {
+            assert!(deadlines.tick(3_605_000 + step * 100, 20 + step, 1000));
+        }
+        assert_eq!(deadlines.overdue_below(1000), 10);
+        assert_eq!(deadlines.overdue_below(900), 20, "those of the second mark");
+        assert!(!deadlines.tick(3_605_950, 40, 1000), "marks have a distance");
+    }
+
+    #[test]
+    fn marks_are_bounded_by_the_longest_limit() {
+        let mut deadlines = Deadlines::default();
+        for step in 0..10_000 {
+            deadlines.tick(step * 30, step, 2_000);
+        }
+        assert!(deadlines.marks.len() <= 22, "{}", deadlines.marks.len());
+        let old = deadlines.overdue_below(2_000);
+        assert!((9_920..=9_934).contains(&old), "{old}");
+    }
+}
