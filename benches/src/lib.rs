@@ -7,6 +7,7 @@ pub mod bootstorm;
 pub mod clock;
 pub mod data;
 pub mod driver;
+pub mod fair;
 pub mod load;
 pub mod machine;
 pub mod nbd;

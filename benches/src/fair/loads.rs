@@ -1,0 +1,253 @@
+//! What runs beside the quiet client: clients that mean harm, or only much.
+//!
+//! Invariants: a load ends within [`super::raw::PATIENCE`] of being told to; it talks to the daemon of this run alone.
+
+use std::collections::VecDeque;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustls::crypto::ring;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+use super::raw::{CACHE, FLUSH, READ, WRITE, ZEROES, ask, attached, header, take};
+use crate::clock::pause;
+
+/// Where a load goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The daemon's Unix socket.
+    pub socket: &'a Path,
+    /// Its TCP address.
+    pub tcp: &'a str,
+    /// The volume that loads use, and its size.
+    pub volume: &'a str,
+    /// See `volume`.
+    pub volume_bytes: u64,
+    /// When to end.
+    pub stop: &'a AtomicBool,
+}
+
+impl Place<'_> {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn connect(&self) -> Option<UnixStream> {
+        attached(self.socket, self.volume).ok()
+    }
+}
+
+/// A load.
+#[derive(Debug, Clone, Copy)]
+pub struct Load {
+    /// For the report.
+    pub name: &'static str,
+    /// Threads that each run it.
+    pub threads: usize,
+    /// Whether the volumes are in write-back.
+    pub write_back: bool,
+    /// One thread of it, until it is told to end.
+    pub run: fn(Place<'_>),
+}
+
+/// All of them.
+pub const LOADS: [Load; 11] = [
+    Load { name: "3 readers of 4 x 32 MiB that never read", threads: 3, write_back: false, run: never_reads },
+    Load { name: "8 writes of 32 MiB that stop midway", threads: 8, write_back: false, run: stops_midway },
+    Load { name: "4 clients with 128 prefetches of 32 MiB", threads: 4, write_back: false, run: prefetches },
+    Load { name: "8 readers of 4 x 32 MiB", threads: 8, write_back: false, run: reads_much },
+    Load { name: "200 connections of small zeroes", threads: 4, write_back: false, run: zeroes_little },
+    Load { name: "8 clients with 32 flushes, write-back", threads: 8, write_back: true, run: flushes },
+    Load { name: "8 clients with 128 reads of one byte", threads: 8, write_back: false, run: reads_little },
+    Load { name: "nbdcopy to nowhere", threads: 1, write_back: false, run: copies },
+    Load { name: "200 TLS handshakes at once", threads: 1, write_back: false, run: shakes_hands },
+    Load { name: "bare connections by TCP", threads: 1, write_back: false, run: only_connects },
+    Load {
+        name: "50 clients leave 128 whole zeroings",
+        threads: 1,
+        write_back: false,
+        run: zeroes_and_leaves,
+    },
+];
+
+fn never_reads(place: Place<'_>) {
+    let mut held: Option<UnixStream> = None;
+    while place.goes_on() {
+        // The daemon closes it when others wait for its memory.
+        let is_there = held.as_ref().is_some_and(|stream| (&*stream).write_all(&[]).is_ok());
+        if !is_there && let Some(mut stream) = place.connect() {
+            for cookie in 0..4 {
+                let _sent = stream.write_all(&header(READ, cookie, cookie << 25, 32 << 20));
+            }
+            held = Some(stream);
+        }
+        pause(Duration::from_millis(20));
+    }
+}
+
+fn stops_midway(place: Place<'_>) {
+    while place.goes_on() {
+        let Some(mut stream) = place.connect() else { continue };
+        let _sent = stream.write_all(&[&header(WRITE, 1, 0, 32 << 20)[..], &[1; 4096]].concat());
+        // Ended by the daemon when others wait, or by us.
+        let _ended = stream.set_read_timeout(Some(Duration::from_millis(200)));
+        while place.goes_on() {
+            match stream.read(&mut [0; 16]) {
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                _ => break,
+            }
+        }
+    }
+}
+
+/// Keeps `depth` of one request in flight.
+fn keep_asking(place: Place<'_>, depth: u64, reply_bytes: usize, request: impl Fn(u64) -> Vec<u8>) {
+    let Some(mut stream) = place.connect() else { return };
+    for number in 0..depth {
+        let _sent = stream.write_all(&request(number));
+    }
+    let mut number = depth;
+    while place.goes_on() && take(&mut stream, 16 + reply_bytes).is_ok() {
+        let _sent = stream.write_all(&request(number));
+        number += 1;
+    }
+}
+
+fn prefetches(place: Place<'_>) {
+    let pieces = place.volume_bytes >> 25;
+    keep_asking(place, 128, 0, |number| header(CACHE, number, (number % pieces) << 25, 32 << 20));
+}
+
+fn reads_much(place: Place<'_>) {
+    let pieces = place.volume_bytes >> 25;
+    keep_asking(place, 4, 32 << 20, |number| header(READ, number, (number % pieces) << 25, 32 << 20));
+}
+
+fn reads_little(place: Place<'_>) {
+    keep_asking(place, 128, 1, |number| header(READ, number, number % 4096, 1));
+}
+
+fn flushes(place: Place<'_>) {
+    keep_asking(place, 32, 0, |number| header(FLUSH, number, 0, 0));
+}
+
+fn zeroes_little(place: Place<'_>) {
+    let mut streams: Vec<UnixStream> = (0..50).filter_map(|_| place.connect()).collect();
+    let request = |number: u64| header(ZEROES, number, (number % 4096) << 12, 4096);
+    for stream in &mut streams {
+        let _sent = stream.write_all(&[request(1), request(2), request(3), request(4)].concat());
+    }
+    let mut number = 5;
+    while place.goes_on() {
+        for stream in &mut streams {
+            if take(stream, 16).is_err() {
+                return;
+            }
+            let _sent = stream.write_all(&request(number));
+            number += 1;
+        }
+    }
+}
+
+fn copies(place: Place<'_>) {
+    let uri = format!("nbd+unix:///{}?socket={}", place.volume, place.socket.display());
+    while place.goes_on() {
+        let mut command = Command::new("nbdcopy");
+        command.arg(&uri).arg("null:").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let Ok(mut child) = command.spawn() else { return };
+        while place.goes_on() && matches!(child.try_wait(), Ok(None)) {
+            pause(Duration::from_millis(10));
+        }
+        let _gone = (child.kill(), child.wait());
+    }
+}
+
+/// The first message of a handshake of TLS; a server signs its answer.
+fn client_hello() -> Option<Vec<u8>> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .ok()?
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    let mut client = ClientConnection::new(Arc::new(config), "localhost".try_into().ok()?).ok()?;
+    let mut bytes = Vec::new();
+    while client.wants_write() {
+        client.write_tls(&mut bytes).ok()?;
+    }
+    Some(bytes)
+}
+
+fn shakes_hands(place: Place<'_>) {
+    let Some(hello) = client_hello() else { return };
+    let option = [&3_u32.to_be_bytes()[..], b"IHAVEOPT\0\0\0\x05\0\0\0\0"].concat();
+    while place.goes_on() {
+        let mut ready: Vec<UnixStream> = Vec::new();
+        for _ in 0..200 {
+            let Ok(mut stream) = UnixStream::connect(place.socket) else { continue };
+            let _bounded = stream.set_read_timeout(Some(super::raw::PATIENCE));
+            let mut through = || {
+                stream.read_exact(&mut [0; 18])?;
+                stream.write_all(&option)?;
+                stream.read_exact(&mut [0; 20])
+            };
+            if through().is_ok() {
+                ready.push(stream);
+            }
+        }
+        for stream in &mut ready {
+            let _sent = stream.write_all(&hello);
+        }
+        for stream in &mut ready {
+            let _answered = stream.read(&mut [0; 4096]);
+        }
+    }
+}
+
+fn only_connects(place: Place<'_>) {
+    let mut open = VecDeque::new();
+    while place.goes_on() {
+        if let Ok(stream) = TcpStream::connect(place.tcp) {
+            open.push_back(stream);
+        }
+        if open.len() > 400 {
+            open.pop_front();
+        }
+        // About 3,300 a second.
+        pause(Duration::from_micros(300));
+    }
+}
+
+fn zeroes_and_leaves(place: Place<'_>) {
+    let len_bytes = u32::try_from(place.volume_bytes).unwrap_or(u32::MAX);
+    let zeroings = header(ZEROES, 1, 0, len_bytes).repeat(128);
+    while place.goes_on() {
+        let mut streams: Vec<UnixStream> = (0..50).filter_map(|_| place.connect()).collect();
+        for stream in &mut streams {
+            let _bounded = stream.set_write_timeout(Some(Duration::from_millis(100)));
+            let _sent = stream.write_all(&zeroings);
+        }
+        pause(Duration::from_millis(50));
+    }
+}
+
+/// The time of a single request of the largest size, in nanoseconds.
+///
+/// # Errors
+/// The daemon does not answer.
+pub fn largest_ns(socket: &Path, volume: &str) -> anyhow::Result<u64> {
+    let mut stream = attached(socket, volume)?;
+    let mut times = Vec::new();
+    for number in 0..5 {
+        let began = crate::clock::now_ns();
+        ask(&mut stream, &header(READ, number, number << 25, 32 << 20), 32 << 20)?;
+        times.push(crate::clock::now_ns() - began);
+    }
+    times.sort_unstable();
+    Ok(times[times.len() / 2])
+}
