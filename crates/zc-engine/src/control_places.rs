@@ -3,8 +3,8 @@
 //! Job: bound the connections without letting idle ones keep others out: a newcomer that finds no place takes the one of
 //! the connection that has waited longest for its client.
 //!
-//! Invariants: at most so many connections have a place, and as many again wait for one. A connection whose command is
-//! being carried out is not displaced.
+//! Invariants: at most so many connections have a place, and [`CONTROL_QUEUE_TIMES`] as many wait for one. A connection
+//! whose command is being carried out is not displaced.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-use crate::limits::CONTROL_PLACE_WAIT_MS;
+use crate::limits::{CONTROL_PLACE_WAIT_MS, CONTROL_QUEUE_TIMES, CONTROL_RETRY_MS};
 
 /// Asks a connection to end.
 type End = Arc<Notify>;
@@ -21,6 +21,8 @@ type End = Arc<Notify>;
 #[derive(Debug)]
 pub(crate) struct Places {
     free: Arc<Semaphore>,
+    /// Room for connections that wait for one.
+    queue: Semaphore,
     /// Connections that wait for their clients, the longest first.
     idle: Mutex<VecDeque<End>>,
 }
@@ -35,23 +37,40 @@ pub(crate) struct Place {
 
 impl Places {
     pub(crate) fn new(most: usize) -> Arc<Self> {
-        Arc::new(Self { free: Arc::new(Semaphore::new(most)), idle: Mutex::default() })
+        let queue = Semaphore::new(most * CONTROL_QUEUE_TIMES);
+        Arc::new(Self { free: Arc::new(Semaphore::new(most)), queue, idle: Mutex::default() })
     }
 
     fn forget(&self, end: &End) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, end));
     }
 
-    /// A place, if need be that of an idle connection. `None`: all have a command under way.
+    /// The next place that becomes free, which is made so by the first connection that is idle.
+    async fn take_from_idle(&self) -> Option<OwnedSemaphorePermit> {
+        let mut free = std::pin::pin!(Arc::clone(&self.free).acquire_owned());
+        let mut has_displaced = false;
+        loop {
+            if !has_displaced {
+                let longest = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                has_displaced = longest.inspect(|longest| longest.notify_one()).is_some();
+            }
+            let again = tokio::time::sleep(Duration::from_millis(CONTROL_RETRY_MS));
+            tokio::select! {
+                permit = &mut free => return permit.ok(),
+                () = again => {}
+            }
+        }
+    }
+
+    /// A place, if need be that of an idle connection. `None`: all have commands under way that take long, or too many
+    /// wait already.
     pub(crate) async fn take(self: &Arc<Self>) -> Option<Place> {
-        let free = Arc::clone(&self.free);
-        let permit = if let Ok(permit) = Arc::clone(&free).try_acquire_owned() {
+        let permit = if let Ok(permit) = Arc::clone(&self.free).try_acquire_owned() {
             permit
         } else {
-            let longest = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-            longest?.notify_one();
+            let _queued = self.queue.try_acquire().ok()?;
             let wait = Duration::from_millis(CONTROL_PLACE_WAIT_MS);
-            tokio::time::timeout(wait, free.acquire_owned()).await.ok()?.ok()?
+            tokio::time::timeout(wait, self.take_from_idle()).await.ok()??
         };
         Some(Place { places: Arc::clone(self), end: Arc::default(), _permit: permit })
     }
@@ -74,5 +93,28 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.places.forget(&self.end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_newcomer_gets_the_place_of_the_first_that_becomes_idle() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let places = Places::new(1);
+            let busy = places.take().await.unwrap();
+            let asker = Arc::clone(&places);
+            let newcomer = tokio::spawn(async move { asker.take().await.is_some() });
+            // It finds none that is idle; then one is.
+            tokio::task::yield_now().await;
+            let patience = Duration::from_secs(20);
+            let ended = tokio::time::timeout(patience, busy.idle(std::future::pending::<()>())).await;
+            assert_eq!(ended, Ok(None));
+            drop(busy);
+            assert!(newcomer.await.unwrap());
+        });
     }
 }

@@ -92,6 +92,10 @@ pub(crate) const TLS_THREADS_MAX: usize = 4;
 pub(crate) const REFUSAL_LOG_MS: u64 = 1000;
 /// Milliseconds that the place of a control connection takes to become free once it is taken from an idle one.
 pub(crate) const CONTROL_PLACE_WAIT_MS: u64 = 5_000;
+/// Connections that wait for a place, in times of the places; ...
+pub(crate) const CONTROL_QUEUE_TIMES: usize = 8;
+/// ... they look for one that has become idle so often.
+pub(crate) const CONTROL_RETRY_MS: u64 = 20;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
 /// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones
