@@ -4,7 +4,7 @@
 
 use std::os::unix::fs::FileExt as _;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use zc_tests::{BlockKind, DataGen, World, read_file, same};
 
 const VOLUME_MIB: u64 = 16;
@@ -62,6 +62,16 @@ fn a_rotten_extent_that_was_written_anew_does_not_keep_the_volume_from_its_origi
     rot(&world, &expected[place..place + EXTENT]);
     let daemon = world.start();
     world.connect("disk").read(place as u64, EXTENT).expect_err("it is nowhere");
+    let _began = world.control(&json!({ "cmd": "flush", "volume": "disk" }));
+    let stuck =
+        world.stats_until("destaging finds it", |stats| stats["dirty"]["disk"]["stuck_bytes"] != 0)["dirty"]
+            ["disk"]
+            .clone();
+    assert!(stuck["stuck_bytes"] == EXTENT && stuck["stuck_offset_bytes"] == place, "{stuck}");
+    let status = String::from_utf8_lossy(&world.zcctl_output(&["status"]).stdout).into_owned();
+    for part in ["DEGRADED", "8192 bytes at offset 819200", "write these bytes anew"] {
+        assert!(status.contains(part), "{part}: {status}");
+    }
     let anew = raw(2, 1);
     write(&world, place as u64, &anew);
     expected[place..place + EXTENT].copy_from_slice(&anew);

@@ -31,6 +31,8 @@ const GAUGES: &[&str] = &[
     "draining",
     "fenced",
     "waiting_writes",
+    "stuck_offset_bytes",
+    "stuck_bytes",
 ];
 /// The quantiles of a latency by their names in `stats`.
 const QUANTILES: [(&str, &str); 4] =

@@ -61,6 +61,10 @@ pub struct Dirty {
     pub fenced: bool,
     /// Writes that wait for room.
     pub waiting_writes: u64,
+    /// Where the volume has what could not be read back and nothing covers: nothing written later reaches the origin.
+    pub stuck_offset_bytes: u64,
+    /// How much of that is in one piece there; 0: there is none.
+    pub stuck_bytes: u64,
     /// Times that some of it could not be read back from the cache device.
     pub unreadable: u64,
     /// Times that the origin refused it; it is tried again.
@@ -119,6 +123,8 @@ impl Shard {
                 draining: state.draining,
                 fenced: state.fenced,
                 waiting_writes: state.waiting,
+                stuck_offset_bytes: state.stuck_offset_bytes,
+                stuck_bytes: state.stuck_bytes,
                 unreadable: volume.unreadable,
                 refused: volume.refused,
             };

@@ -130,6 +130,7 @@ impl Verdict {
         for (name, info) in look.volumes {
             let dirty = look.stats.dirty.get(name).copied().unwrap_or_default();
             reasons.extend(of_volume(name, info, &dirty));
+            reasons.extend(of_gap(name, &dirty));
             reasons.extend(of_incidents(name, info, incidents, look.stats.uptime_ms));
         }
         reasons.extend(look.unserved.iter().map(of_unserved));
@@ -201,6 +202,21 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
         ),
         follows: "if the cache is lost now, more is lost than was allowed".to_owned(),
         command: format!("zcctl flush {name}; if the origin is too slow, raise max_dirty_age"),
+    })
+}
+
+/// Dirty data that the cache does not give back, and that nothing was written over.
+fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
+    let (bytes, offset) = (dirty.stuck_bytes, dirty.stuck_offset_bytes);
+    (bytes > 0 && !dirty.fenced).then(|| Reason {
+        level: Level::Degraded,
+        volume: Some(name.to_owned()),
+        what: format!("{bytes} bytes at offset {offset} cannot be read from the cache, and the origin lacks them"),
+        follows: "reads of them fail, and nothing that was written later reaches the origin".to_owned(),
+        command: format!(
+            "write these bytes anew and flush: the rest then goes to the origin; to give up all dirty data instead: \
+             zcctl drop-dirty {name}"
+        ),
     })
 }
 
@@ -326,6 +342,12 @@ mod tests {
         assert_eq!(state(&with(old(40_000), true), &mut incidents).state, Level::Healthy);
         let late = state(&with(old(43_000), true), &mut incidents);
         assert!(late.state == Level::Degraded && late.reasons[0].what.contains("43 s old"), "{late:?}");
+        let gap = Dirty { stuck_offset_bytes: 8192, stuck_bytes: 512, ..old(1) };
+        let stuck = state(&with(gap, true), &mut incidents);
+        assert!(
+            stuck.state == Level::Degraded && stuck.reasons[0].what.contains("512 bytes at offset 8192"),
+            "{stuck:?}"
+        );
         let fenced = Dirty { fenced: true, ..Dirty::default() };
         let verdict = state(&with(fenced, false), &mut incidents);
         assert_eq!((verdict.state, verdict.reasons.len()), (Level::Failed, 2));

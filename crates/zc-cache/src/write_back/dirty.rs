@@ -490,6 +490,11 @@ pub struct DirtyState {
     pub waiting: u64,
     /// The newest epoch: what is given up now ends with it.
     pub newest_epoch: u64,
+    /// Where the volume has what the cache device does not give back and no later write covers: nothing behind it is
+    /// destaged.
+    pub stuck_offset_bytes: u64,
+    /// How much of that is in one piece there; 0: destaging goes on.
+    pub stuck_bytes: u64,
 }
 
 #[cfg(test)]

@@ -245,7 +245,10 @@ impl CacheManager {
         };
         let oldest = dirty.data.oldest().map_or(self.now_ms, |epoch| epoch.began_ms);
         let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
+        let gap = dirty.gap(self.extent_bytes).unwrap_or(0..0);
         Some(DirtyState {
+            stuck_offset_bytes: gap.start,
+            stuck_bytes: gap.end - gap.start,
             bytes: dirty.data.bytes(),
             extents: zc_core::u64_from_usize(dirty.data.extent_count()),
             epochs: zc_core::u64_from_usize(epochs),

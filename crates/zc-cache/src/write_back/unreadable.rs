@@ -6,7 +6,9 @@
 //!
 //! Invariant: only what was read twice in vain counts as unreadable; only what is committed covers.
 
-use zc_core::{ExtentNo, SectorMap, SectorSpan};
+use core::ops::Range;
+
+use zc_core::{ExtentNo, SECTOR_BYTES, SectorMap, SectorSpan};
 
 use crate::manager::CacheManager;
 use crate::seam::{Action, Note};
@@ -49,6 +51,15 @@ impl VolumeDirty {
         {
             self.destaging.try_again();
         }
+    }
+
+    /// The bytes of the volume that destaging is stuck at: the first piece that nothing covers.
+    pub(crate) fn gap(&self, extent_bytes: u32) -> Option<Range<u64>> {
+        let (extent, version) = self.destaging.stuck_at()?;
+        let run = self.data.cover(*extent, version).open.runs(extent_bytes / SECTOR_BYTES, true).next()?;
+        let at =
+            |sector: u32| extent.0 * u64::from(extent_bytes) + u64::from(sector) * u64::from(SECTOR_BYTES);
+        Some(at(run.start)..at(run.end))
     }
 }
 

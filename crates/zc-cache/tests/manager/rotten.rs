@@ -82,8 +82,11 @@ fn a_rotten_version_that_is_covered_in_part_keeps_its_epoch_and_all_later_ones_o
     assert_eq!(t.world.stat("epochs_clean"), 0);
     assert!(t.world.origins[&V][3 * 8192..4 * 8192].iter().all(|byte| *byte == 0), "G6");
     assert_eq!(t.world.try_read(V, 0, 512), Err(ErrorKind::Io));
+    let state = t.world.manager.dirty(V).unwrap();
+    assert_eq!((state.stuck_offset_bytes, state.stuck_bytes), (0, 512), "what nothing covers is named");
     t.write(0, &noise(5, 512));
     t.flush();
+    assert_eq!(t.world.manager.dirty(V).unwrap().stuck_bytes, 0);
     t.clean();
     assert!(t.world.origins[&V] == t.twin);
 }
