@@ -34,6 +34,13 @@ fn write(world: &World, offset: u64, bytes: &[u8]) {
     client.flush().expect("flush");
 }
 
+/// The first flush after dirty data was given up tells of it.
+fn loss_is_told(world: &World) {
+    let mut client = world.connect("disk");
+    client.flush().expect_err("writes that were acknowledged are lost");
+    client.flush().expect("it is told once");
+}
+
 fn is(world: &World, expected: &[u8], what: &str) {
     let found = world.connect("disk").read(0, expected.len()).expect("read the whole volume");
     same(&found, expected, what);
@@ -260,6 +267,7 @@ fn a_volume_whose_journal_is_lost_is_fenced_until_the_loss_is_accepted() {
     assert_eq!(zcctl(&world, &["accept-loss", "disk", "--force"]), (Some(0), String::new()));
     let found = client.read(0, flushed_image.len()).expect("the volume is served");
     same(&found, &vec![0; flushed_image.len()], "only the origin is left");
+    loss_is_told(&world);
     write(&world, 0, &flushed_image[..MIB_BYTES]);
     let (code, said) = zcctl(&world, &["accept-loss", "disk", "--force"]);
     assert!(code == Some(2) && said.contains("not fenced"), "{said}");

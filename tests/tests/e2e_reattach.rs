@@ -118,6 +118,7 @@ fn data_counts_as_given_up_when_the_device_was_told_or_need_not_be() {
     }
     assert_eq!(world.stats()["dirty"]["disk"]["fenced"], false, "{}", world.stats());
     is(&mut disk, &before, "what the origin has");
+    disk.flush().expect_err("it tells of what was given up");
     write(&mut disk, 0, &[5; 4096]);
     // The device comes back with what was given up, and nobody sees it again.
     cache.fail(false);
@@ -204,11 +205,20 @@ fn who_lost_what_nobody_had_flushed_is_told() {
     disk.flush().expect_err("it cannot be made durable");
     let _stats = world.stats_until("the volume is fenced", |stats| stats["dirty"]["disk"]["fenced"] == true);
     cache.fail(false);
-    reattach(&world);
+    let output = world.zcctl_output(&["reattach"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.code() == Some(0) && said.contains("disk: writes that no client had flushed"),
+        "{said}"
+    );
+    assert!(!said.contains("other: "), "{said}");
     disk.read(0, 4096).expect_err("the connection is closed");
+    let mut again = world.connect("disk");
+    again.flush().expect_err("who connects again by himself hears of it");
+    again.flush().expect("it is told once");
     write(&mut other, 0, &[5; 4096]);
     let log = String::from_utf8(read_file(daemon.log_path())).expect("the log is text");
-    assert!(log.contains("nobody had flushed"), "{log}");
+    assert!(log.contains("no client had flushed"), "{log}");
     let found = world.connect("disk").read(0, ours.len()).expect("read");
     // What was not flushed is there or not, sector by sector.
     for (new, old) in found.chunks(512).zip(ours.chunks_mut(512)).take(2048) {

@@ -280,6 +280,14 @@ pub(crate) fn reattached(answer: &Value, out: &mut dyn Write) -> anyhow::Result<
             writeln!(out, "{}: its origin lacks {}", text::clean(name), cell(dirty))?;
         }
     }
+    for name in answer["lost_writes"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(
+            out,
+            "{0}: writes that no client had flushed are lost, and its next flush fails once; unmount what uses it, check \
+             it (fsck), and mount it again",
+            text::clean(name)
+        )?;
+    }
     Ok(())
 }
 

@@ -219,6 +219,9 @@ pub struct VolumeConfig {
     /// Whether it may have had dirty data when the last session ended: if journal and checkpoint do not tell
     /// everything, it is fenced.
     pub may_be_dirty: bool,
+    /// Whether acknowledged writes were lost, or may have been, and clients that still live have not been told (see
+    /// [`crate::loss`]): the first flush that a client asks for fails. It counts when the volume is first served.
+    pub lost_writes: bool,
 }
 
 impl VolumeConfig {
@@ -239,6 +242,7 @@ impl VolumeConfig {
             trusted: true,
             write_back: WriteBackConfig::default(),
             may_be_dirty: false,
+            lost_writes: false,
         }
     }
 }

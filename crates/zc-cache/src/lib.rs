@@ -22,6 +22,7 @@
 
 pub mod config;
 pub mod index;
+pub mod loss;
 pub mod seam;
 pub mod startup;
 

@@ -129,8 +129,8 @@ pub(crate) struct Volume {
     pub(crate) direct_good: u64,
     /// Of writes up to this one clients have heard that they may be lost: a flush of theirs failed.
     pub(crate) loss_told: u64,
-    /// A flush of ours failed, and with it what clients wrote may be lost: the origin says so only once, so the next
-    /// flush of a client has to.
+    /// What clients wrote may be lost and they have not heard of it: a flush of ours failed, of which the origin says so
+    /// only once, or a session before this one was cut off. So the next flush of a client has to say it.
     pub(crate) owes_error: Option<ErrorKind>,
     pub(crate) flushes: Flushes,
     /// The last flush of the origin failed.
@@ -608,6 +608,7 @@ impl CacheManager {
         // What is not believed is not loaded, so that there is nothing to compare.
         let closed = self.load.is_some() && cfg.trusted && self.restart.mapping_trusted;
         self.probes.add(cfg.id, closed);
+        let owes_error = cfg.lost_writes.then_some(ErrorKind::Io);
         self.volumes.insert(
             cfg.id,
             Volume {
@@ -619,7 +620,7 @@ impl CacheManager {
                 direct_writes: 0,
                 direct_good: 1,
                 loss_told: 0,
-                owes_error: None,
+                owes_error,
                 flushes: Flushes::default(),
                 flush_failed: false,
                 direct_ended: 1,

@@ -29,9 +29,10 @@ use crate::control::{InForce, Shared};
 use crate::custody::Custody;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
-use crate::pairing::{Answers, Known, Paired};
+use crate::pairing::{Answers, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
 use crate::serving::{self, Served};
+use crate::settings;
 use crate::shard::{Shard, Volume};
 use crate::stand_in;
 use crate::startup::{self, Facing, Found};
@@ -99,7 +100,10 @@ impl Shared {
             let prepared = prepare(&all, only, &custody)?;
             record(&prepared, &custody)?;
             let Prepared { config, origins, sizes, paired, .. } = prepared;
-            Ok((serving::served(&config, &registry, origins, &paired, &sizes, &custody.superblock()), config))
+            let served = serving::served(&config, &registry, origins, &paired, &sizes, &custody.superblock());
+            let volumes = served.volumes.iter().map(|(_, volume)| (&volume.name, &volume.config));
+            custody.acknowledges_early(&settings::early(volumes))?;
+            Ok((served, config))
         };
         let (Served { volumes, ublk, .. }, config) = self.work_on_cache(work).await?;
         for ((id, volume), configured) in volumes.into_iter().zip(config.volumes) {
@@ -138,7 +142,7 @@ fn volume_key(name: &str) -> String {
 /// Everything that can be refused; then origins that are to be made.
 fn prepare(all: &Config, config: Config, custody: &Custody) -> Result<Prepared, EngineError> {
     check_distinct(all)?;
-    crate::settings::ring_ops(all)?;
+    settings::ring_ops(all)?;
     let mut origins = startup::open_existing_origins(&config)?;
     let sizes = startup::volume_sizes(&config, &origins)?;
     let superblock = custody.superblock();
@@ -154,6 +158,7 @@ fn prepare(all: &Config, config: Config, custody: &Custody) -> Result<Prepared, 
         state: &state,
         cold: false,
         answers: Answers { trust: &[], drop: &[] },
+        risks: RisksBefore::default(),
     };
     let paired = startup::judge(&config, &known, &vec![Found::default(); origins.len()], &sizes)?;
     startup::create_origins(&config, &mut origins)?;

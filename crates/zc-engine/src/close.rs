@@ -58,8 +58,8 @@ impl Closer {
         }
         self.custody.is_clean(&clean)?;
         let mut lefts = Vec::new();
-        for volume in shard.volumes.values() {
-            lefts.push((volume.name.clone(), Left::of(volume)?));
+        for (id, volume) in &shard.volumes {
+            lefts.push((volume.name.clone(), Left::of(volume, shard.manager.owes_loss(*id))?));
         }
         let was_distrusted = shard.metrics.distrusts > 0;
         let stamps = self.custody.stamps();
@@ -87,6 +87,7 @@ impl Closer {
             state.volumes.values_mut().filter(|entry| entry.settled).for_each(|entry| entry.given_up = 0);
         })?;
         shard.intent.remove();
+        shard.risk.remove();
         Ok(())
     }
 }
@@ -98,10 +99,12 @@ struct Left {
     seen: Option<Seen>,
     /// The origin was truncated while it was served.
     has_shrunk: bool,
+    /// Clients were not told of a loss yet.
+    owes_loss: bool,
 }
 
 impl Left {
-    fn of(volume: &Volume) -> Result<Self, EngineError> {
+    fn of(volume: &Volume, owes_loss: bool) -> Result<Self, EngineError> {
         let seen = Seen::of(&volume.origin, &startup::boot_id());
         let seen = seen.inspect_err(|error| {
             tracing::warn!(
@@ -112,12 +115,13 @@ impl Left {
         // After the flush, which may change the time of the last change.
         let mark = pairing::mark(&volume.origin.identity()?);
         let has_shrunk = mark.len_bytes < volume.config.size_bytes;
-        Ok(Self { mark, seen: seen.ok(), has_shrunk })
+        Ok(Self { mark, seen: seen.ok(), has_shrunk, owes_loss })
     }
 
     /// A truncated origin keeps the length that it is to have. What was behind its end is not what the cache holds of it,
     /// also when it is as long again: clean contents are not to be trusted.
     fn note(self, name: &str, entry: &mut VolumeState) {
+        entry.owes_loss = self.owes_loss;
         let before = std::mem::replace(&mut entry.origin, self.mark).len_bytes;
         if self.has_shrunk {
             tracing::error!(

@@ -38,6 +38,8 @@ pub(crate) enum Command {
     DropDirty { volume: VolumeId, remembered: bool, reply: oneshot::Sender<bool> },
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
+    /// The volume's block device was removed, so that who used it knows of a loss: no flush need fail for it.
+    LossTold(VolumeId),
     /// The cache device failed outside the data plane, which may never hear of it: the kernel tells of a lost write once.
     LoseCache(String),
     /// Tell what is open; with `pause`, when nothing is under way any more and new requests wait.
@@ -149,6 +151,7 @@ impl Shard {
                     self.drops.push((volume, reply));
                 }
                 Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
+                Command::LossTold(volume) => self.manager.loss_is_told(volume),
                 Command::LoseCache(why) => self.lose_cache(why),
                 Command::Look { pause, reply } => self.look(pause, reply),
                 Command::Swap(replacement) => self.swap(*replacement),

@@ -38,7 +38,8 @@ use crate::listen::SocketPath;
 use crate::registry::{Registry, VolumeInfo};
 use crate::request::Request;
 use crate::settings::{
-    Found, ack_name, connections_most, destage_name, has_durable_journal, max_dirty_age_ms, volume_config,
+    Found, ack_name, connections_most, destage_name, early, has_durable_journal, max_dirty_age_ms,
+    volume_config,
 };
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
@@ -466,6 +467,10 @@ impl Shared {
         let write_back = volumes.iter().filter(|(_, config)| config.mode == Mode::WriteBack);
         let names: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
         self.announce(names).await?;
+        let early = early(volumes.iter().map(|(name, config)| (name, config)));
+        if !early.is_empty() {
+            self.on_media(move |custody| custody.acknowledges_early(&early)).await?;
+        }
         let volumes: Vec<VolumeConfig> = volumes.into_iter().map(|(_, config)| config).collect();
         let (reply, done) = oneshot::channel();
         for config in &volumes {

@@ -115,6 +115,21 @@ impl Custody {
         self.set_entries(names, true)
     }
 
+    /// Says durably that writes of these volumes may be acknowledged from memory, until the session ends. Blocks.
+    pub(crate) fn acknowledges_early(&self, names: &[String]) -> Result<(), EngineError> {
+        let known = self.state.snapshot();
+        if names.iter().all(|name| known.volumes.get(name).is_none_or(|entry| entry.volatile)) {
+            return Ok(());
+        }
+        self.state.update(|state| {
+            for name in names {
+                if let Some(entry) = state.volumes.get_mut(name) {
+                    entry.volatile = true;
+                }
+            }
+        })
+    }
+
     /// Takes the word back for volumes of which the manager has no dirty data and will accept none. Blocks.
     pub(crate) fn is_clean(&self, names: &[String]) -> Result<(), EngineError> {
         if names.is_empty() {

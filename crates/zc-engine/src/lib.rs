@@ -76,6 +76,7 @@ mod registry;
 mod remembered;
 mod request;
 mod resize;
+mod risk;
 mod seen;
 mod serving;
 mod settings;

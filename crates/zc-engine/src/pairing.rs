@@ -22,12 +22,14 @@
 
 use std::path::{Path, PathBuf};
 
+use zc_cache::loss::Before;
 use zc_core::VolumeId;
 use zc_format::{OriginIdentity, OriginKind, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable};
 use zc_io::{FileKind, Identity};
 use zc_origin::Likeness;
 
 use crate::error::EngineError;
+use crate::risk::Risks;
 use crate::state_dir::{OriginMark, State, VolumeState};
 
 /// A volume to be paired.
@@ -75,6 +77,16 @@ pub(crate) struct Known<'a> {
     pub(crate) state: &'a State,
     pub(crate) cold: bool,
     pub(crate) answers: Answers<'a>,
+    pub(crate) risks: RisksBefore<'a>,
+}
+
+/// What is known of acknowledged writes that the last session had in memory alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RisksBefore<'a> {
+    /// That session's own word, if it can be believed.
+    pub(crate) said: Option<&'a Risks>,
+    /// Clients of that session may still live.
+    pub(crate) clients_may_live: bool,
 }
 
 /// The verdict on a volume.
@@ -92,6 +104,8 @@ pub(crate) struct Paired {
     pub(crate) drop_dirty: bool,
     /// An earlier start could not tell all of its dirty data, and the operator has not answered yet.
     pub(crate) incomplete: bool,
+    /// Acknowledged writes of it were lost, or may have been, and clients have to be told.
+    pub(crate) lost_writes: bool,
 }
 
 /// Judges all volumes; in their order.
@@ -124,6 +138,7 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
                     may_be_dirty: false,
                     drop_dirty: false,
                     incomplete: false,
+                    lost_writes: false,
                 }
             }
         };
@@ -150,7 +165,34 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     let newest = entry.map_or(0, |entry| entry.stamp).max(record.stamp);
     let stamp = if cold_reason.is_some() { newest.wrapping_add(1) } else { record.stamp };
     let region_bytes = record.region_bytes;
-    Ok(Paired { id: record.id, region_bytes, stamp, cold_reason, may_be_dirty, drop_dirty, incomplete })
+    let lost_writes = drop_dirty || trusted_anyway || lost_writes(known, record, entry, was_dirty);
+    Ok(Paired {
+        id: record.id,
+        region_bytes,
+        stamp,
+        cold_reason,
+        may_be_dirty,
+        drop_dirty,
+        incomplete,
+        lost_writes,
+    })
+}
+
+/// Whether clients have to be told that acknowledged writes may be lost. What is not noted counts as volatile.
+fn lost_writes(
+    known: &Known<'_>,
+    record: &VolumeRecord,
+    entry: Option<&VolumeState>,
+    was_dirty: bool,
+) -> bool {
+    let before = Before {
+        ended_in_order: known.clean,
+        clients_may_live: known.risks.clients_may_live,
+        was_volatile: was_dirty && entry.is_none_or(|entry| entry.volatile),
+        owed: entry.is_some_and(|entry| entry.owes_loss),
+        at_risk: known.risks.said.map(|risks| risks.contains(record.id)),
+    };
+    before.must_be_told()
 }
 
 /// Refuses a volume whose dirty data may not be the newest, or may not belong on this origin.
@@ -353,6 +395,8 @@ mod tests {
             given_up: 0,
             incomplete: false,
             seen: None,
+            volatile: true,
+            owes_loss: false,
             served_since: None,
         };
         State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
@@ -373,6 +417,7 @@ mod tests {
                 state,
                 cold,
                 answers: Answers::default(),
+                risks: RisksBefore::default(),
             },
             identity,
         )
@@ -402,6 +447,7 @@ mod tests {
             may_be_dirty: false,
             drop_dirty: false,
             incomplete: false,
+            lost_writes: false,
         };
         assert_eq!(paired, expected);
     }
@@ -441,6 +487,7 @@ mod tests {
                     state,
                     cold: false,
                     answers: Answers::default(),
+                    risks: RisksBefore::default(),
                 },
                 FILE,
             )
@@ -481,7 +528,16 @@ mod tests {
         let cache_path = Path::new("/cache");
         let (table, state) = (&table, &state);
         verdict_on(
-            &Known { cache_path, table, session: 9, clean: true, state, cold: true, answers },
+            &Known {
+                cache_path,
+                table,
+                session: 9,
+                clean: true,
+                state,
+                cold: true,
+                answers,
+                risks: RisksBefore::default(),
+            },
             identity,
         )
     }
@@ -555,6 +611,7 @@ mod tests {
             state: &state,
             cold: false,
             answers: Answers::default(),
+            risks: RisksBefore::default(),
         };
         let candidate = |name| Candidate {
             name,

@@ -43,7 +43,9 @@ impl Shard {
             facing.push((*id, Facing::of(&volume.origin)?));
         }
         let (cache, journal) = (self.device.file.clone(), self.device.journal.clone());
-        Ok(Looked { cache, journal, facing })
+        let has_to_be_told = |id: &VolumeId| self.manager.has_volatile(*id) || self.manager.owes_loss(*id);
+        let lost = self.volumes.keys().copied().filter(has_to_be_told).collect();
+        Ok(Looked { cache, journal, facing, lost })
     }
 
     /// The event, unless it has to wait.
@@ -114,8 +116,8 @@ impl Shard {
         self.buffers.keep(|buf| held.contains_key(&buf));
         let lost: Vec<VolumeId> =
             self.volumes.keys().copied().filter(|id| self.manager.has_volatile(*id)).collect();
-        let Replacement { manager, device, intent, volumes, bytes_read } = replacement;
-        (self.manager, self.device, self.intent) = (manager, device, intent);
+        let Replacement { manager, device, intent, risk, volumes, bytes_read } = replacement;
+        (self.manager, self.device, self.intent, self.risk) = (manager, device, intent, risk);
         for config in volumes {
             let id = config.id;
             self.volume_mut(id).config = config;
@@ -136,8 +138,8 @@ impl Shard {
         for id in lost {
             let name = &self.volume_mut(*id).name;
             tracing::warn!(
-                "volume \"{name}\": writes that nobody had flushed are lost with the failed cache device; its \
-                 connections are closed"
+                "volume \"{name}\": acknowledged writes that no client had flushed are lost with the failed cache device; \
+                 its connections are closed, and the next flush fails once"
             );
         }
         let concerned = |conn: &crate::conn::Conn| conn.volume.is_some_and(|volume| lost.contains(&volume));

@@ -12,8 +12,9 @@
 //! - An image of another session than the last of this process is refused, older or newer: somebody put it back, or
 //!   used it meanwhile. Another cache is refused, nothing is formatted or created.
 //! - What was acknowledged and not flushed when the device failed is lost, as in a crash. But this server lives on, and
-//!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be; to
-//!   it this is a restart of its daemon.
+//!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be, and
+//!   a client may connect again by itself. So the next flush of such a volume fails, once, as one does on which a disk
+//!   found that it had lost writes: what is mounted stops there, before it relies on what is gone.
 //!
 //! Between the two managers nothing is in flight: requests are held back, unanswered, until every action of the old one
 //! has ended (`pause`). Until the last step, anything that fails leaves the old one in place, and the fences up. The
@@ -38,7 +39,9 @@ use crate::control::Shared;
 use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::intent::IntentLog;
-use crate::pairing::{Answers, Known, Paired};
+use crate::pairing::{Answers, Known, Paired, RisksBefore};
+use crate::risk::{RiskFile, Risks};
+use crate::settings;
 use crate::shard::Device;
 use crate::startup::{self, Facing};
 
@@ -50,6 +53,8 @@ pub(crate) struct Looked {
     pub(crate) cache: Arc<BlockFile>,
     pub(crate) journal: Option<Arc<BlockFile>>,
     pub(crate) facing: Vec<(VolumeId, Facing)>,
+    /// Volumes whose clients have to be told that acknowledged writes are lost.
+    pub(crate) lost: Vec<VolumeId>,
 }
 
 /// What takes the place of a manager that lost its cache device.
@@ -57,6 +62,7 @@ pub(crate) struct Replacement {
     pub(crate) manager: CacheManager,
     pub(crate) device: Device,
     pub(crate) intent: IntentLog,
+    pub(crate) risk: RiskFile,
     pub(crate) volumes: Vec<VolumeConfig>,
     pub(crate) bytes_read: u64,
 }
@@ -111,6 +117,8 @@ impl Shared {
         let looked = self.look(true).await?;
         let (path, custody) = (served.config.cache.path.clone(), Arc::clone(&self.custody));
         let replacement = blocking(move || begin(&served, &custody, &looked)).await?;
+        let lost = in_force.volumes.iter().zip(&replacement.volumes).filter(|(_, new)| new.lost_writes);
+        let lost: Vec<String> = lost.map(|((name, _), _)| name.clone()).collect();
         for ((name, config), new) in in_force.volumes.iter_mut().zip(&replacement.volumes) {
             config.clone_from(new);
             if let Some(mut info) = self.registry.volumes.get_mut(name) {
@@ -122,7 +130,7 @@ impl Shared {
         drop(in_force);
         let stats = self.stats().await?;
         tracing::info!("the cache {} is back in use; its mappings start cold", path.display());
-        Ok(json!({ "path": path, "dirty": stats.dirty }))
+        Ok(json!({ "path": path, "dirty": stats.dirty, "lost_writes": lost }))
     }
 
     async fn look(&self, pause: bool) -> Result<Looked, String> {
@@ -167,6 +175,7 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
         state: &state,
         cold: true,
         answers: Answers { trust: &[], drop: &[] },
+        risks: RisksBefore { said: Some(&Risks::of(&looked.lost)), clients_may_live: true },
     };
     let of = |id: VolumeId| looked.facing.iter().find(|(other, _)| *other == id).map(|(_, facing)| *facing);
     let facing: Vec<Facing> = served.volumes.iter().filter_map(|(_, volume)| of(volume.id)).collect();
@@ -198,10 +207,14 @@ fn begin(served: &Served, custody: &Custody, looked: &Looked) -> Result<Replacem
             region_bytes: paired.region_bytes,
             trusted: false,
             may_be_dirty: paired.may_be_dirty,
+            lost_writes: paired.lost_writes,
             ..volume.clone()
         })
         .collect();
+    custody
+        .acknowledges_early(&settings::early(served.volumes.iter().map(|(name, config)| (name, config))))?;
+    let risk = session.risk_file(custody.state(), &paired);
     let manager = session.manager(manager, volumes.clone());
     let (intent, bytes_read) = (session.intent, session.bytes_read);
-    Ok(Replacement { manager, device: startup::for_data_plane(device), intent, volumes, bytes_read })
+    Ok(Replacement { manager, device: startup::for_data_plane(device), intent, risk, volumes, bytes_read })
 }

@@ -7,7 +7,7 @@
 
 use zc_cache::config::VolumeConfig;
 use zc_config::Config;
-use zc_core::{Ack, VolumeId};
+use zc_core::VolumeId;
 use zc_format::{Superblock, VolumeRecord};
 use zc_io::Identity;
 use zc_origin::Origin;
@@ -51,10 +51,11 @@ pub(crate) fn served(
             durable_journal,
             domain: settings::domain(volume, &before.uuid),
         };
-        let for_manager = settings::volume_config(volume, found);
+        let for_manager =
+            VolumeConfig { lost_writes: paired.lost_writes, ..settings::volume_config(volume, found) };
         describe(registry, volume, &for_manager, paired);
-        let was_volatile = paired.may_be_dirty && for_manager.write_back.ack == Ack::Volatile;
-        let went_back = paired.drop_dirty || was_volatile && !before.clean;
+        // After an orderly stop only the word of it is owed: a flush that fails is enough.
+        let went_back = paired.lost_writes && (paired.drop_dirty || !before.clean);
         ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), &before.uuid, went_back));
         if volume.nbd.export {
             exports.push(settings::export(volume, paired.id, *size));
@@ -67,6 +68,13 @@ pub(crate) fn served(
 fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
     if let Some(reason) = &paired.cold_reason {
         tracing::warn!("volume \"{}\" starts cold: {reason}", volume.name);
+    }
+    if paired.lost_writes {
+        tracing::warn!(
+            "volume \"{}\": writes that were acknowledged and not flushed are lost, or may be; the next flush of a client \
+             fails once, which tells it (`ack = \"durable\"` prevents such a loss)",
+            volume.name
+        );
     }
     let info = VolumeInfo {
         id: config.id.0,
@@ -115,6 +123,9 @@ pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paire
         incomplete: paired.incomplete,
         // From now on the origin is written here: what was seen of it counts no more.
         seen: None,
+        // Said durably by those who know the settings, before the manager acts upon them.
+        volatile: false,
+        owes_loss: paired.lost_writes,
         served_since: None,
     }
 }

@@ -88,6 +88,19 @@ pub(crate) fn has_durable_journal(config: &CacheConfig) -> bool {
     config.journal_path.as_deref().is_some_and(zc_io::is_persistent_memory)
 }
 
+/// Of these volumes those that may acknowledge writes from memory. One with dirty data of an earlier session writes
+/// back until it is clean, whatever its mode.
+pub(crate) fn early<'a>(
+    volumes: impl IntoIterator<Item = (&'a String, &'a cache::VolumeConfig)>,
+) -> Vec<String> {
+    let is_early = |config: &cache::VolumeConfig| {
+        let writes_back = config.mode == Mode::WriteBack || config.may_be_dirty;
+        writes_back && config.write_back.ack == zc_core::Ack::Volatile
+    };
+    let early = volumes.into_iter().filter(|(_, config)| is_early(config));
+    early.map(|(name, _)| name.clone()).collect()
+}
+
 /// A volume's export and who may use it.
 pub(crate) fn export(volume: &VolumeConfig, id: VolumeId, size_bytes: u64) -> Export {
     let read_only = volume.nbd.read_only || volume.mode == Mode::ReadOnly;

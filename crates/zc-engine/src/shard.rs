@@ -46,6 +46,7 @@ use crate::record::Tap;
 use crate::reduce::Scratch;
 use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
+use crate::risk::RiskFile;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
 use crate::stop::Stopping;
@@ -62,6 +63,8 @@ pub(crate) struct Volume {
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
     pub(crate) refused: u64,
+    /// At the end of the last turn clients had yet to be told of a loss.
+    pub(crate) owed_loss: bool,
     /// What clients asked of it.
     pub(crate) traffic: Traffic,
     /// Where its requests are noted, if it is recorded.
@@ -82,6 +85,7 @@ impl Volume {
             zeroes_fast,
             unreadable: 0,
             refused: 0,
+            owed_loss: false,
             traffic: Traffic::default(),
             tap: None,
             config,
@@ -117,6 +121,7 @@ pub(crate) struct ShardParts {
     pub(crate) exports: Vec<Export>,
     pub(crate) listeners: Vec<Listener>,
     pub(crate) intent: IntentLog,
+    pub(crate) risk: RiskFile,
     pub(crate) state: Arc<StateDir>,
     pub(crate) reduce_threads: u32,
     pub(crate) reduce_cpus: Vec<usize>,
@@ -166,6 +171,7 @@ pub(crate) struct Shard {
     pub(crate) scratch: Scratch,
     pub(crate) inline_left_bytes: u32,
     pub(crate) intent: IntentLog,
+    pub(crate) risk: RiskFile,
     /// Newest journal block whose write has ended.
     pub(crate) journal_written: JournalSeq,
     pub(crate) state: Arc<StateDir>,
@@ -225,6 +231,7 @@ impl Shard {
             scratch: Scratch::default(),
             inline_left_bytes: 0,
             intent: parts.intent,
+            risk: parts.risk,
             state: parts.state,
             journal_written: JournalSeq(0),
             registry: parts.registry,
@@ -367,9 +374,21 @@ impl Shard {
         self.handle_events(actions);
         self.answer_drops();
         self.intent.write_out();
+        self.note_risks();
         self.pool.hurry(self.hurried > 0);
         self.pool.hand_over(self.clock.now_ms());
         self.send_replies();
+    }
+
+    /// Before the answers leave: what a kill would take of what clients believe. That a loss was told is noted a turn
+    /// later, when the answer has left.
+    fn note_risks(&mut self) {
+        for (id, volume) in &mut self.volumes {
+            let owes = self.manager.owes_loss(*id);
+            let at_risk =
+                owes || std::mem::replace(&mut volume.owed_loss, owes) || self.manager.has_volatile(*id);
+            self.risk.set(*id, at_risk);
+        }
     }
 
     fn tick_ms(&self) -> u64 {

@@ -30,9 +30,10 @@ use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
 use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id};
-use crate::pairing::{self, Candidate, Known, Paired};
+use crate::pairing::{self, Candidate, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
 use crate::registry::Registry;
+use crate::risk::{self, RiskFile};
 use crate::seen;
 use crate::serving::{self, Served};
 use crate::settings;
@@ -136,6 +137,12 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
     let state = Arc::new(StateDir::open(&config.cache.state_dir, &superblock.uuid)?);
     let answers = pairing::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty };
     let snapshot = state.snapshot();
+    let boot_id = boot_id();
+    let owner = IntentOwner { uuid: superblock.uuid, boot_id, session: superblock.session };
+    let risks = risk::read(&state.risk_path(), &owner);
+    // Those of another boot are gone, unless they are on other machines.
+    let remote = config.nbd.listen.iter().any(|address| !address.ip().is_loopback());
+    let clients_may_live = remote || superblock.boot_id == boot_id;
     let known = Known {
         cache_path: &config.cache.path,
         table: &table,
@@ -144,6 +151,7 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
         state: &snapshot,
         cold: options.cold,
         answers,
+        risks: RisksBefore { said: risks.as_ref(), clients_may_live },
     };
     let found = found(config, &origins, &snapshot)?;
     let paired = judge(config, &known, &found, &sizes)?;
@@ -273,6 +281,10 @@ fn open_with(
     let origins = origins.into_iter().flatten().collect();
     let Served { volumes, exports, ublk } =
         serving::served(config, &registry, origins, &paired, &sizes, &device.superblock);
+    custody.acknowledges_early(&settings::early(
+        volumes.iter().map(|(_, volume)| (&volume.name, &volume.config)),
+    ))?;
+    let risk = session.risk_file(&state, &paired);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let manager = session.manager(manager_config, for_manager);
@@ -285,6 +297,7 @@ fn open_with(
         exports,
         listeners: sockets.listeners,
         intent: session.intent,
+        risk,
         state: Arc::clone(&state),
         reduce_threads: settings::reduce_threads(config.cache.reduce_threads),
         shard_cpus: config.cache.shard_cpus.iter().map(|&cpu| usize::from(cpu)).collect(),
@@ -549,6 +562,8 @@ pub(crate) struct Session {
     volume_table_whole: bool,
     start: cache_startup::StartState,
     records: Vec<Record>,
+    /// The session before ended in order.
+    was_clean: bool,
     /// Records of the intent log that the journal lacks.
     intents: Vec<Record>,
     pub(crate) intent: IntentLog,
@@ -567,6 +582,14 @@ impl Session {
             table_whole: self.volume_table_whole,
             stamps: Vec::new(),
         }
+    }
+
+    /// The risk file of the session. Begun when the state directory remembers durably what is owed.
+    pub(crate) fn risk_file(&self, state: &StateDir, paired: &[Paired]) -> RiskFile {
+        let Superblock { uuid, session, .. } = self.superblock;
+        let owed = paired.iter().filter(|paired| paired.lost_writes).map(|paired| paired.id);
+        let owner = IntentOwner { uuid, boot_id: boot_id(), session };
+        RiskFile::create(&state.risk_path(), &owner, &owed.collect::<Vec<_>>())
     }
 
     /// The manager of the session, which has replayed its records and not begun. They are gone here.
@@ -612,6 +635,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     let intents = cache_startup::settle_intents(&mut device.media(), &mut opened, intents);
     let intent = IntentLog::create(&intent_path, owner(opened.superblock.session));
     Ok(Session {
+        was_clean: before.clean,
         superblock: opened.superblock,
         volumes: opened.volumes,
         volume_table_copy: opened.volume_table_copy,
@@ -658,6 +682,9 @@ pub(crate) fn record_pairing(
         state.volumes.retain(|_, entry| entry.dirty);
         for entry in state.volumes.values_mut() {
             entry.stamp = entry.stamp.wrapping_add(1);
+            // What the session before took with it is owed until the volume is served again.
+            entry.owes_loss |= entry.volatile && !session.was_clean;
+            entry.volatile = false;
         }
         state.volumes.extend(entries);
         if !session.start.dirty_complete {

@@ -59,9 +59,20 @@ pub(crate) struct VolumeState {
     /// What stood at the origin's landmarks when a session ended in order; nothing from the next start on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) seen: Option<Seen>,
+    /// The session before may have acknowledged writes that were in its memory alone (`ack = "volatile"`). A file
+    /// without this word is from a time when that was not noted.
+    #[serde(default = "unnoted")]
+    pub(crate) volatile: bool,
+    /// Acknowledged writes were lost, and no flush has failed for that yet.
+    #[serde(default)]
+    pub(crate) owes_loss: bool,
     /// Who served the origin since, as it follows "was served": what this cache holds of it is not to be trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served_since: Option<String>,
+}
+
+const fn unnoted() -> bool {
+    true
 }
 
 impl VolumeState {
@@ -286,6 +297,11 @@ impl StateDir {
         self.path.with_extension("intent")
     }
 
+    /// Where the cache's risk file is.
+    pub(crate) fn risk_path(&self) -> PathBuf {
+        self.path.with_extension("risk")
+    }
+
     pub(crate) fn snapshot(&self) -> State {
         self.lock().state.clone()
     }
@@ -396,6 +412,8 @@ mod tests {
             given_up: 0,
             incomplete: false,
             seen: None,
+            volatile: false,
+            owes_loss: false,
             served_since: None,
         }
     }

@@ -397,6 +397,7 @@ impl Worker {
     /// told by errors, because it would not write again what it takes for written, and a later flush would cover a
     /// hole.
     fn take_over(&mut self, plan: &Plan) -> Result<Option<Attached>, UblkError> {
+        let mailbox = Arc::clone(&self.mailbox);
         let (control, _) = self.control()?;
         let left = control.list()?;
         let Some(info) = left.into_iter().find(|info| info.stamp == plan.options.stamp) else {
@@ -410,6 +411,8 @@ impl Worker {
                 info.path()
             );
             control.fail(info.id)?;
+            // What is mounted from its successor is not to fail once more.
+            mailbox.send(Command::LossTold(plan.volume));
         } else if info.state != DeviceState::Dead
             && info.is_servable()
             && let Some(info) = control.take_over(info.id)?

@@ -163,6 +163,7 @@ impl World {
                     self.trace(|| format!("formatted anew: {error}"));
                     self.coverage.note("formatted anew");
                     self.promise.forget();
+                    self.losses.forget();
                     self.files.session += 1;
                     self.format();
                     self.trouble = Trouble::default();
@@ -210,6 +211,7 @@ impl World {
             Ok(before) => before,
             Err(error) => return Some(Err(error)),
         };
+        self.losses.found(before.session, self.files.boot);
         if before.session < self.files.session {
             self.coverage.note("older images noticed");
             self.distrusted.fill(true);
@@ -286,6 +288,12 @@ impl World {
             }
             config.trusted = !self.distrusted[volume];
             config.may_be_dirty = self.maybe_dirty[volume];
+            if self.served[volume] {
+                let was_clean = opened.was_clean;
+                config.lost_writes = self.losses.begin(volume, config, config.may_be_dirty, was_clean);
+            } else {
+                self.losses.put_aside(volume, config.may_be_dirty, opened.was_clean);
+            }
             self.maybe_dirty[volume] |= config.mode == Mode::WriteBack;
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
@@ -309,6 +317,8 @@ impl World {
         for (volume, epoch) in &self.files.given_up {
             manager.replay_intent(&Record::Clean { volume: VolumeId(*volume as u16), epoch: *epoch });
         }
+        self.losses.own(self.files.session, self.files.boot);
+        self.losses.note(&manager);
         let mut actions = Vec::new();
         manager.begin(self.now_ms, &mut actions);
         self.manager = Some(manager);
@@ -354,6 +364,7 @@ impl World {
             self.maybe_dirty[volume] = stays || self.dirty(volume).is_some() || !self.served[volume];
         }
         if let Some(manager) = self.manager.take() {
+            self.losses.over(&manager, clean);
             if !manager.is_loaded() {
                 self.coverage.note("crashes while the index loads");
             }
@@ -415,13 +426,20 @@ impl World {
         self.oracles.iter_mut().for_each(|oracle| oracle.power_cut(now));
         self.judges.iter_mut().for_each(|judge| judge.crashed(now));
         self.files.reboot();
+        self.losses.reboot(self.now.is_multiple_of(2));
         self.decay_while_off();
     }
 
     /// What is in the memory of the process is lost.
     fn process_dies(&mut self) {
         let now = self.now;
-        self.oracles.iter_mut().for_each(|oracle| oracle.killed(now));
+        self.losses.kill();
+        for (volume, oracle) in self.oracles.iter_mut().enumerate() {
+            if self.losses.is_safe(volume) {
+                oracle.acknowledged_is_safe();
+            }
+            oracle.killed(now);
+        }
         self.judges.iter_mut().for_each(|judge| judge.crashed(now));
     }
 
@@ -474,14 +492,14 @@ impl World {
         }
         if clean && !self.mark_clean() {
             self.gone(false);
-            self.oracles.iter_mut().for_each(Oracle::stopped);
+            self.oracles.iter_mut().for_each(Oracle::nothing_in_memory);
             self.cut_off_start("cut off while marking a clean stop");
             self.forgive_lies(true);
             return self.start();
         }
         self.gone(clean);
         if clean {
-            self.oracles.iter_mut().for_each(Oracle::stopped);
+            self.oracles.iter_mut().for_each(Oracle::nothing_in_memory);
         } else {
             self.process_dies();
         }
@@ -492,6 +510,7 @@ impl World {
         }
         if self.rng.random_bool(0.5) {
             self.files.reboot();
+            self.losses.reboot(self.now.is_multiple_of(2));
         }
         self.start();
     }

@@ -87,6 +87,7 @@ impl World {
             ClientKind::Flush => {
                 oracle.flushed(client.start);
                 judge.flushed(client.start);
+                self.flush_succeeded(client.volume);
                 self.aim_crash();
             }
             ClientKind::Hint => {}
@@ -100,7 +101,11 @@ impl World {
         // A write that waited while its volume left write-back may have been taken in before, in part.
         let refused = error == ErrorKind::ReadOnly && writes;
         let read_only = refused && !client.buffered;
-        if refused {
+        let is_told =
+            matches!(client.kind, ClientKind::Flush) && self.flush_failed(client.volume, client.start);
+        if is_told {
+            // What it was for.
+        } else if refused {
             self.coverage.note("writes refused: read-only");
         } else if client.buffered && error == ErrorKind::NoSpace && self.write_back {
             self.coverage.note("writes crowded out");
@@ -228,6 +233,7 @@ impl World {
     }
 
     fn configure(&mut self, config: VolumeConfig) {
+        self.losses.configured(usize::from(config.id.0), &config);
         self.event(Event::Configure(Box::new(config)));
     }
 
@@ -267,6 +273,7 @@ impl World {
         if !self.served[volume] {
             self.served[volume] = true;
             self.volumes[volume].may_be_dirty = self.maybe_dirty[volume];
+            self.volumes[volume].lost_writes = self.losses.taken_up(volume);
             let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
             self.maybe_dirty[volume] |= healthy && self.volumes[volume].mode == Mode::WriteBack;
             self.coverage.note("volumes added while serving");

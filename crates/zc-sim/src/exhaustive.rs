@@ -228,6 +228,7 @@ impl World {
             rng: self.rng.clone(),
             manager: None,
             cache: self.cache.clone(),
+            losses: self.losses.clone(),
             origins: self.origins.clone(),
             oracles: self.oracles.clone(),
             judges: self.judges.clone(),
@@ -267,6 +268,7 @@ impl World {
         cut.oracles.iter_mut().for_each(|oracle: &mut Oracle| oracle.power_cut(now));
         cut.judges.iter_mut().for_each(|judge| judge.crashed(now));
         cut.files.reboot();
+        cut.losses.reboot(false);
         cut.now += 1;
         cut
     }

@@ -77,6 +77,7 @@ mod device;
 mod disk;
 mod epochs;
 mod exhaustive;
+mod losses;
 mod oracle;
 mod origin;
 mod profile;

@@ -10,6 +10,8 @@ struct Version {
     durable: bool,
     /// Answered when the daemon may have had it in memory alone.
     in_memory: bool,
+    /// Its client was told that it may not be there: the daemon need not keep it.
+    uncertain: bool,
 }
 
 impl Version {
@@ -53,7 +55,14 @@ impl Oracle {
 
     /// A write of `value` starts.
     pub(crate) fn issue(&mut self, sector: usize, value: u64, now: u64) {
-        let version = Version { value, issued: now, ended: u64::MAX, durable: false, in_memory: false };
+        let version = Version {
+            value,
+            issued: now,
+            ended: u64::MAX,
+            durable: false,
+            in_memory: false,
+            uncertain: false,
+        };
         self.sectors[sector].push(version);
         self.pinned[sector] = None;
         if self.ever[sector].last() != Some(&value) {
@@ -76,7 +85,7 @@ impl Oracle {
         for version in self.sectors[sector].iter_mut() {
             if version.ended == u64::MAX {
                 if version.issued == issued {
-                    *version = Version { ended: now, in_memory, ..*version };
+                    *version = Version { ended: now, in_memory, uncertain: true, ..*version };
                 }
             } else if legal(version) {
                 version.ended = now;
@@ -183,8 +192,15 @@ impl Oracle {
         }
     }
 
-    /// The process ended in order: nothing is in memory.
-    pub(crate) fn stopped(&mut self) {
+    /// The process dies, and said that all it had acknowledged is elsewhere. What it refused may be in its memory.
+    pub(crate) fn acknowledged_is_safe(&mut self) {
+        for versions in self.sectors.iter_mut().filter(|versions| !versions.iter().any(|v| v.uncertain)) {
+            versions.iter_mut().for_each(|version| version.in_memory = false);
+        }
+    }
+
+    /// The process ended in order.
+    pub(crate) fn nothing_in_memory(&mut self) {
         self.sectors.iter_mut().flatten().for_each(|version| version.in_memory = false);
     }
 
@@ -218,7 +234,7 @@ impl Oracle {
 
 /// What is there and durable.
 fn known(value: u64, now: u64) -> Version {
-    Version { value, issued: now, ended: now, durable: true, in_memory: false }
+    Version { value, issued: now, ended: now, durable: true, in_memory: false, uncertain: false }
 }
 
 #[cfg(test)]
@@ -263,7 +279,7 @@ mod tests {
     fn an_orderly_end_keeps_everything() {
         let mut oracle = Oracle::new(1);
         write(&mut oracle, 1, 10, true);
-        oracle.stopped();
+        oracle.nothing_in_memory();
         oracle.killed(30);
         assert_eq!(sees(&oracle, 40), [1]);
         assert!(oracle.may_be_left(0, 0) && oracle.may_be_left(0, 1));

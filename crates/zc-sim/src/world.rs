@@ -20,6 +20,7 @@ use crate::content;
 use crate::coverage::Coverage;
 use crate::disk::{Disk, PAGE};
 use crate::epochs::OriginJudge;
+use crate::losses::Losses;
 use crate::oracle::Oracle;
 use crate::profile::Habits;
 use crate::promise::Promise;
@@ -84,6 +85,7 @@ pub(crate) struct World {
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
     pub(crate) promise: Promise,
+    pub(crate) losses: Losses,
     pub(crate) borders: Borders,
     /// At times a volume comes back in another domain.
     pub(crate) moving: bool,
@@ -142,6 +144,7 @@ impl World {
             distrusted: vec![false; volumes.len()],
             maybe_dirty: vec![false; volumes.len()],
             settings: vec![0; volumes.len()],
+            losses: Losses::new(volumes.len()),
             write_back,
             trouble: Trouble::default(),
             cut_start_at: None,
@@ -220,6 +223,9 @@ impl World {
         let mut actions = Vec::new();
         self.manager.as_mut().expect("runs").handle(event, &mut actions);
         self.carry_out(actions);
+        if let Some(manager) = &self.manager {
+            self.losses.note(manager);
+        }
     }
 
     pub(crate) fn tick(&mut self) {

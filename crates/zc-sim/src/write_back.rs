@@ -181,6 +181,7 @@ impl World {
         }
         let Some(state) = self.dirty(volume) else { return };
         let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+        self.losses.given_up(volume);
         if state.fenced && healthy && self.rng.random_bool(0.5) {
             self.coverage.note("losses accepted");
             self.files.incomplete.remove(&volume);

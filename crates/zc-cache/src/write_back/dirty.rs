@@ -116,6 +116,8 @@ pub(crate) struct Epoch {
     pub(crate) writes: u64,
     /// When its first write came.
     pub(crate) began_ms: u64,
+    /// A client was told that a write has ended which ends in this epoch, before the epoch is durable.
+    pub(crate) acknowledged: bool,
     /// What ended it; nothing yet while it is open.
     ended: Ended,
 }
@@ -195,6 +197,11 @@ impl DirtyVolume {
         let number = open.number;
         self.epochs.push_back(Epoch::new(number + 1));
         number
+    }
+
+    /// A write that has been taken in is answered now.
+    pub(crate) fn acknowledge(&mut self) {
+        self.open().acknowledged = true;
     }
 
     /// A flush came, and nothing was written since the last epoch ended: it is that one's end.
@@ -466,6 +473,7 @@ impl Epoch {
             bytes: 0,
             writes: 0,
             began_ms: 0,
+            acknowledged: false,
             ended: Ended::ByItself,
         }
     }

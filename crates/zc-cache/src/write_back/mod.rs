@@ -274,7 +274,27 @@ impl CacheManager {
     pub fn has_volatile(&self, volume: VolumeId) -> bool {
         let epochs = self.wb.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter().rev());
         let mut newer = epochs.into_iter().flatten().take_while(|epoch| epoch.state != EpochState::Committed);
-        newer.any(|epoch| !epoch.extents.is_empty())
+        newer.any(|epoch| epoch.acknowledged)
+    }
+
+    /// Whether clients of the volume have yet to be told of a loss: the next flush of theirs fails.
+    #[must_use]
+    pub fn owes_loss(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|volume| volume.owes_error.is_some())
+    }
+
+    /// Clients of the volume have been told of a loss in another way than by a flush.
+    pub fn loss_is_told(&mut self, volume: VolumeId) {
+        if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.owes_error = None;
+        }
+    }
+
+    /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
+    fn owe_loss(&mut self, volume: VolumeId) {
+        if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.owes_error = Some(ErrorKind::Io);
+        }
     }
 
     /// Whether the volume takes writes in write-back now.
@@ -574,6 +594,9 @@ impl CacheManager {
         if fua || ack == Ack::Durable {
             self.request_commit(request.volume, Some(request.req));
         } else {
+            if let Some(dirty) = self.wb.volumes.get_mut(&request.volume) {
+                dirty.data.acknowledge();
+            }
             self.out.push(Action::Reply { req: request.req, result: Ok(()) });
         }
     }
@@ -647,7 +670,7 @@ impl CacheManager {
         if !good && !how.remembered {
             return false;
         }
-        dirty.incomplete = false;
+        let loses = core::mem::take(&mut dirty.incomplete) || !dirty.data.is_empty();
         dirty.commit = None;
         dirty.destaging.give_up();
         // Of a write that waits for room the pieces that were taken in go, too: it begins again.
@@ -656,6 +679,9 @@ impl CacheManager {
         bodies.extend(dirty.unsettled.take().unwrap_or_default());
         let epoch = dirty.data.clean;
         self.record(Record::Clean { volume, epoch });
+        if loses {
+            self.owe_loss(volume);
+        }
         if let Some(entry) = self.volumes.get_mut(&volume) {
             // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
             entry.direct_ended = entry.writes_ended;
@@ -702,6 +728,7 @@ impl CacheManager {
         dirty.noted_fence = false;
         let epoch = dirty.data.open().number - 1;
         self.record(Record::DirtyReset { volume, epoch });
+        self.owe_loss(volume);
         self.unsettle(volume, Vec::new());
     }
 

@@ -31,11 +31,21 @@ fn requests_wait_until_the_device_knows_that_dirty_data_was_dropped() {
     t.world.end_journal_writes(Ok(()));
     assert!(!t.world.manager.is_dropping(V) && !t.world.manager.dirty(V).unwrap().fenced);
     assert_eq!(t.world.replies.remove(&req).expect("the write goes on").0, Ok(()));
+    t.told();
     t.flush();
     t.world = t.world.restart(false);
     t.twin.fill(0);
     t.twin[8 << 10..16 << 10].copy_from_slice(&data);
     t.check(0, 3 * E);
+}
+
+#[test]
+fn a_loss_that_was_told_otherwise_fails_no_flush() {
+    let mut t = dropping();
+    t.world.end_journal_writes(Ok(()));
+    assert!(t.world.manager.owes_loss(V));
+    t.world.manager.loss_is_told(V);
+    t.flush();
 }
 
 #[test]
@@ -56,8 +66,12 @@ fn a_flush_after_a_drop_takes_what_was_destaged_before_it() {
         let flush = t.world.submit(V, 0, 0, RequestKind::Flush);
         assert!(!t.world.replies.contains_key(&flush), "readers see what a power cut would take");
         t.world.end_origin_flushes();
+        // The first one tells that writes are lost, whatever the origin says.
+        assert_eq!(t.world.replies.remove(&flush).expect("an answer").0, Err(ErrorKind::Io));
+        t.world.origin_flushes_hang = false;
+        let next = t.world.submit(V, 0, 0, RequestKind::Flush);
         let told = if fails { Err(ErrorKind::Io) } else { Ok(()) };
-        assert_eq!(t.world.replies.remove(&flush).expect("an answer").0, told);
+        assert_eq!(t.world.replies.remove(&next).expect("an answer").0, told);
     }
 }
 
@@ -141,9 +155,11 @@ fn what_comes_after_a_drop_is_not_dropped() {
     assert!(!t.world.replies.contains_key(&write), "it would be dropped");
     t.world.end_journal_writes(Ok(()));
     t.world.tick(100);
-    for req in [flush, write, second] {
+    for req in [flush, write] {
         assert_eq!(t.world.replies.remove(&req).expect("an answer").0, Ok(()));
     }
+    let told = t.world.replies.remove(&second).expect("an answer").0;
+    assert_eq!(told, Err(ErrorKind::Io), "it hears of what was dropped");
     t.flush();
     t.twin.fill(0);
     t.twin[8 << 10..16 << 10].copy_from_slice(&data);

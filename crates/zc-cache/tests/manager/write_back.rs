@@ -55,6 +55,14 @@ impl Twin {
         assert_eq!(self.world.replies.remove(&req).expect("a flush is answered").0, Ok(()));
     }
 
+    /// A flush that fails because acknowledged writes are lost.
+    pub(crate) fn told(&mut self) {
+        assert!(self.world.manager.owes_loss(V));
+        let req = self.world.submit(V, 0, 0, RequestKind::Flush);
+        assert_eq!(self.world.replies.remove(&req).expect("a flush is answered").0, Err(ErrorKind::Io));
+        assert!(!self.world.manager.owes_loss(V));
+    }
+
     /// A flush, and a journal block that repeats what the flush put into a summary.
     fn flush_into_journal(&mut self) {
         self.flush();
@@ -411,6 +419,7 @@ fn a_gap_in_the_journal_fences_what_may_be_dirty_until_someone_accepts_the_loss(
     t.twin = kept;
     t.check(0, 5 * E);
     t.write(2 * E, &extents(7, 1));
+    t.told();
     t.flush_into_journal();
     t.world = t.world.restart(false);
     assert!(!t.world.manager.dirty(V).unwrap().fenced, "the gap is behind a checkpoint or a new block");

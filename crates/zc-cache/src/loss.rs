@@ -1,0 +1,74 @@
+//! Acknowledged writes that a session took with it, and whether the clients have to be told.
+//!
+//! Job: say, from what is known of the session before, whether the first flush of this one must fail
+//! ([`crate::config::VolumeConfig::lost_writes`]). A driver knows these facts; the judgement is here, so that the
+//! simulator tries the same one that the daemon uses.
+//!
+//! Invariants: what is not known counts as lost. The setting of `ack` that counts is the one that was in force when the
+//! writes were acknowledged, never the one of the new configuration.
+//!
+//! What it does not do: say which writes are lost, or tell the clients (`write::origin_flush` does).
+
+/// What is known of a volume and its clients when a session begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Before {
+    /// The session before ended in order: it made everything durable.
+    pub ended_in_order: bool,
+    /// A client of that session may still live, and go on as if nothing had happened.
+    pub clients_may_live: bool,
+    /// That session may have acknowledged writes that were in its memory alone, because the setting of `ack` that was
+    /// in force then allowed it.
+    pub was_volatile: bool,
+    /// A loss of an earlier session has not been told yet.
+    pub owed: bool,
+    /// Whether, when that session was cut off, acknowledged writes were in its memory alone, or a loss was not told yet.
+    /// `None`: its word on that did not outlive it, or cannot be believed.
+    pub at_risk: Option<bool>,
+}
+
+impl Before {
+    /// Whether the next flush of a client has to fail.
+    #[must_use]
+    pub fn must_be_told(&self) -> bool {
+        if !self.clients_may_live {
+            return false;
+        }
+        match self.at_risk {
+            _ if self.ended_in_order => self.owed,
+            Some(at_risk) => at_risk,
+            None => self.owed || self.was_volatile,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CUT_OFF: Before = Before {
+        ended_in_order: false,
+        clients_may_live: true,
+        was_volatile: false,
+        owed: false,
+        at_risk: None,
+    };
+
+    #[test]
+    fn what_is_not_known_counts_as_lost_and_what_is_known_decides() {
+        assert!(!CUT_OFF.must_be_told(), "nothing was acknowledged that was not durable");
+        let volatile = Before { was_volatile: true, ..CUT_OFF };
+        assert!(volatile.must_be_told());
+        assert!(!Before { at_risk: Some(false), ..volatile }.must_be_told(), "all of it was durable");
+        assert!(Before { at_risk: Some(true), ..CUT_OFF }.must_be_told());
+        assert!(!Before { ended_in_order: true, at_risk: Some(true), ..volatile }.must_be_told());
+    }
+
+    #[test]
+    fn a_loss_stays_owed_over_any_end_and_to_living_clients_alone() {
+        let owed = Before { owed: true, ..CUT_OFF };
+        assert!(owed.must_be_told());
+        assert!(Before { ended_in_order: true, ..owed }.must_be_told());
+        assert!(!Before { at_risk: Some(false), ..owed }.must_be_told(), "it was told before the end");
+        assert!(!Before { clients_may_live: false, at_risk: Some(true), ..owed }.must_be_told());
+    }
+}

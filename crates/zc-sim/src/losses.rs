@@ -1,0 +1,176 @@
+//! Acknowledged writes that are lost, and whether clients hear of it.
+//!
+//! Job: be the driver that remembers what [`zc_cache::loss`] judges by: in the state directory which volumes acknowledge
+//! from memory and to which a loss is owed, in the risk file what a kill would take. And judge what comes of it: a client
+//! that lives over a loss has no flush that succeeds before one has failed; a flush fails for nothing else; what the
+//! risk file calls safe survives a kill.
+//!
+//! A cache device that is taken up again while the daemon runs is, to the manager, such a kill.
+
+use zc_cache::CacheManager;
+use zc_cache::config::VolumeConfig;
+use zc_cache::loss::Before;
+use zc_core::{Ack, Mode, VolumeId};
+
+use crate::world::World;
+
+/// What is known of one volume.
+#[derive(Debug, Clone, Copy, Default)]
+struct Volume {
+    /// State directory: the session may acknowledge from memory.
+    volatile: bool,
+    /// State directory: a loss has not been told.
+    owed: bool,
+    /// Risk file: a kill takes acknowledged writes along, or a loss has not been told.
+    at_risk: bool,
+    /// In truth a client lives whose acknowledged writes are gone, and no flush has failed since.
+    untold: bool,
+    /// A flush may fail for a loss.
+    may_fail: bool,
+    /// Flushes that were asked for until then may have failed together with the one that told.
+    told_at: u64,
+}
+
+/// What is known of all.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Losses {
+    volumes: Vec<Volume>,
+    /// Session and boot of the risk file.
+    owner: (u64, u8),
+    /// The start under way believes the risk file.
+    believed: bool,
+    /// Clients of the session before live.
+    clients_live: bool,
+}
+
+/// A volume with dirty data of an earlier session writes back until it is clean, whatever its mode.
+fn is_volatile(config: &VolumeConfig) -> bool {
+    let writes_back = config.mode == Mode::WriteBack || config.may_be_dirty;
+    writes_back && config.write_back.ack == Ack::Volatile
+}
+
+impl Losses {
+    pub(crate) fn new(volumes: usize) -> Self {
+        Self { volumes: vec![Volume::default(); volumes], ..Self::default() }
+    }
+
+    /// A start finds a device whose last session was this one.
+    pub(crate) fn found(&mut self, session: u64, boot: u8) {
+        self.believed = self.owner == (session, boot);
+    }
+
+    /// Another cache takes the place: what the state directory knows is of the old one.
+    pub(crate) fn forget(&mut self) {
+        self.volumes.fill(Volume::default());
+        self.believed = false;
+    }
+
+    /// The machine starts anew. Clients on other machines live on, if there are any.
+    pub(crate) fn reboot(&mut self, clients_live: bool) {
+        self.clients_live = clients_live;
+        if !clients_live {
+            self.volumes.iter_mut().for_each(|volume| volume.untold = false);
+        }
+    }
+
+    /// The daemon dies, or ends, while clients live.
+    pub(crate) fn kill(&mut self) {
+        self.clients_live = true;
+    }
+
+    /// Whether the risk file says that a kill now takes nothing that was acknowledged.
+    pub(crate) fn is_safe(&self, volume: usize) -> bool {
+        !self.volumes[volume].at_risk
+    }
+
+    /// The settings of a volume, before the manager has them.
+    pub(crate) fn configured(&mut self, volume: usize, config: &VolumeConfig) {
+        self.volumes[volume].volatile |= is_volatile(config);
+    }
+
+    /// A volume of the session that begins; whether its clients must be told of a loss. The new settings of `ack` do not
+    /// count for that.
+    pub(crate) fn begin(
+        &mut self,
+        volume: usize,
+        config: &VolumeConfig,
+        may_be_dirty: bool,
+        was_clean: bool,
+    ) -> bool {
+        let clients_may_live = self.clients_live;
+        let at_risk = self.believed.then_some(self.volumes[volume].at_risk);
+        let known = &mut self.volumes[volume];
+        let was_volatile = may_be_dirty && known.volatile;
+        let before =
+            Before { ended_in_order: was_clean, clients_may_live, was_volatile, owed: known.owed, at_risk };
+        let lost = before.must_be_told();
+        (known.owed, known.volatile) = (lost, is_volatile(config));
+        known.may_fail = lost;
+        lost
+    }
+
+    /// A volume that the session does not serve. Its clients meet errors, but its dirty data and what it owes stay.
+    pub(crate) fn put_aside(&mut self, volume: usize, may_be_dirty: bool, was_clean: bool) {
+        let known = &mut self.volumes[volume];
+        known.owed = may_be_dirty && (known.owed || (known.volatile && !was_clean));
+        (known.volatile, known.untold) = (false, false);
+    }
+
+    /// It is served after all; whether its clients must be told of a loss.
+    pub(crate) fn taken_up(&mut self, volume: usize) -> bool {
+        self.volumes[volume].may_fail = self.volumes[volume].owed;
+        self.volumes[volume].owed
+    }
+
+    /// The risk file of this session.
+    pub(crate) fn own(&mut self, session: u64, boot: u8) {
+        self.owner = (session, boot);
+    }
+
+    /// An operator gives up what was acknowledged.
+    pub(crate) fn given_up(&mut self, volume: usize) {
+        self.volumes[volume].may_fail = true;
+    }
+
+    /// Notes what is at risk after an event.
+    pub(crate) fn note(&mut self, manager: &CacheManager) {
+        for (number, volume) in self.volumes.iter_mut().enumerate() {
+            let id = VolumeId(number as u16);
+            volume.at_risk = manager.has_volatile(id) || manager.owes_loss(id);
+        }
+    }
+
+    /// The session is over. `clean`: in order, which the state directory hears.
+    pub(crate) fn over(&mut self, manager: &CacheManager, clean: bool) {
+        for (number, volume) in self.volumes.iter_mut().enumerate() {
+            let id = VolumeId(number as u16);
+            volume.untold |= manager.has_volatile(id);
+            if clean {
+                volume.owed = manager.owes_loss(id);
+            }
+        }
+    }
+}
+
+impl World {
+    /// A flush succeeded.
+    pub(crate) fn flush_succeeded(&mut self, volume: usize) {
+        if self.losses.volumes[volume].untold {
+            let text = "a flush succeeds although acknowledged writes are lost and no client was told (G5)";
+            self.violation.get_or_insert_with(|| format!("volume {volume}: {text}"));
+        }
+    }
+
+    /// A flush that was asked for then failed. Whether a loss explains it.
+    pub(crate) fn flush_failed(&mut self, volume: usize, asked_at: u64) -> bool {
+        let owes = self.manager.as_ref().is_some_and(|manager| manager.owes_loss(VolumeId(volume as u16)));
+        let known = &mut self.losses.volumes[volume];
+        let explained = known.may_fail || asked_at <= known.told_at;
+        known.untold = false;
+        if known.may_fail && !owes {
+            (known.may_fail, known.told_at) = (false, self.now);
+            self.coverage.note("losses told by a flush");
+        }
+        explained
+    }
+}
