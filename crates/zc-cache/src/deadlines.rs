@@ -1,8 +1,8 @@
 //! The cache device does not answer: how long its operations may take, and what follows.
 //!
 //! # The clock
-//! Age is counted in *patience*: time as ticks bring it, of which one tick brings at most [`TICK_STEP_MS`]. A process that was
-//! stopped, or a machine that was, has many operations to hear of when it goes on; they get the time for that.
+//! Age is counted in *patience*: time as ticks bring it, of which one tick brings at most [`TICK_STEP_MS`]. A process
+//! that was stopped, or a machine that was, has many operations to hear of when it goes on; they get the time for that.
 //! Operations have rising numbers, so that a mark (a number and a time) every [`MARK_STEP_MS`] tells the age of all of
 //! them to within that step. Nothing is done for each operation.
 //!
