@@ -486,8 +486,8 @@ pub enum Action {
     },
     /// The cache device has not answered for too long. If it still has the operation, the driver reports its end now, as
     /// [`ErrorKind::TimedOut`], and drops what the device says later: nothing that it reads reaches a buffer. If the
-    /// device has answered, the end is reported as it would have been. Memory that the operation reads from or writes to is the
-    /// driver's until the device answers.
+    /// device has answered, the end is reported as it would have been. Memory that the operation reads from or
+    /// writes to is the driver's until the device answers.
     Abandon {
         /// The operation.
         op: OpId,
