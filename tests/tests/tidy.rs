@@ -249,13 +249,14 @@ fn changelog_order(files: &[File]) -> Vec<String> {
     let Some(log) = files.iter().find(|file| file.path == "CHANGELOG.md") else {
         return vec!["CHANGELOG.md: missing".to_owned()];
     };
-    let mut headings = log.text.lines().filter(|line| line.starts_with("##"));
-    let good = headings.next() == Some("## [Unreleased]") && headings.next() == Some("### Safety");
-    if good {
-        Vec::new()
-    } else {
-        vec!["CHANGELOG.md: does not open with Unreleased and its Safety section".to_owned()]
-    }
+    let headings: Vec<&str> = log.text.lines().filter(|line| line.starts_with("##")).collect();
+    let releases = headings.iter().enumerate().filter(|(_, heading)| heading.starts_with("## "));
+    let careless: Vec<String> = releases
+        .clone()
+        .filter(|(at, _)| headings.get(at + 1) != Some(&"### Safety"))
+        .map(|(_, release)| format!("CHANGELOG.md: {release} does not open with its Safety section"))
+        .collect();
+    if releases.count() == 0 { vec!["CHANGELOG.md: no release".to_owned()] } else { careless }
 }
 
 /// A workspace member and what it depends on. The flag tells a dependency of its tests only.
@@ -378,7 +379,7 @@ fn no_private_path_or_host_is_named() {
 }
 
 #[test]
-fn the_changelog_opens_with_safety() {
+fn every_release_of_the_changelog_opens_with_safety() {
     assert_none(&changelog_order(&tree()));
 }
 
@@ -422,6 +423,8 @@ fn every_rule_sees_what_breaks_it() {
         (loose_lints, "crates/a/Cargo.toml", "[package]\n"),
         (private_places, "configs/a.toml", concat!("path = \"/ho", "me/me/x\"\n")),
         (changelog_order, "CHANGELOG.md", "## [Unreleased]\n### Added\n### Safety\n"),
+        (changelog_order, "CHANGELOG.md", "## [0.2.0]\n### Safety\n## [0.1.0]\n"),
+        (changelog_order, "CHANGELOG.md", "# Changelog\n"),
     ];
     for (index, (rule, path, text)) in samples.iter().enumerate() {
         let file = File { path: (*path).to_owned(), text: (*text).to_owned() };
