@@ -81,8 +81,21 @@ impl FilteredFile {
     }
 }
 
+impl FilteredFile {
+    /// From now on no request is answered, or all are.
+    ///
+    /// # Panics
+    /// The server cannot be told.
+    pub fn hang(&self, hangs: bool) {
+        let signal = if hangs { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
+        let pid = rustix::process::Pid::from_child(&self.fuse);
+        rustix::process::kill_process(pid, signal).expect("cannot stop the server of the file");
+    }
+}
+
 impl Drop for FilteredFile {
     fn drop(&mut self) {
+        self.hang(false);
         Command::new("fusermount3").args(["-u", "-z"]).arg(&self.mount).status().ok();
         self.fuse.kill().ok();
         self.fuse.wait().ok();

@@ -8,7 +8,6 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -46,7 +45,7 @@ impl Conn {
     fn new(socket: OwnedFd) -> Self {
         let mut head = Vec::new();
         let session = ServerSession::new(ServerConfig::default(), &mut head);
-        Self { fd: Arc::new(socket), session, head, segments: Vec::new(), sending: false, write: None }
+        Self { fd: SharedFd::new(socket), session, head, segments: Vec::new(), sending: false, write: None }
     }
 
     /// Answers everything in `bytes`; false when the client leaves.
@@ -91,7 +90,7 @@ impl Conn {
         self.sending = true;
         let segments = std::mem::take(&mut self.segments);
         let is_quick = segments.iter().map(Segment::len_bytes).sum::<usize>() <= QUICK_SEND_BYTES;
-        Some((Operation::Send { fd: Arc::clone(&self.fd), segments }, is_quick))
+        Some((Operation::Send { fd: SharedFd::clone(&self.fd), segments }, is_quick))
     }
 }
 
@@ -112,7 +111,7 @@ impl Server {
 
     fn receive(&mut self, id: u64, memory: AlignedBuf) -> anyhow::Result<()> {
         let Some(conn) = self.conns.get(&id) else { return Ok(()) };
-        let fd = Arc::clone(&conn.fd);
+        let fd = SharedFd::clone(&conn.fd);
         self.submit(Operation::Recv { fd, target: Target::whole(memory), exact: false }, id * 2)
     }
 
@@ -140,7 +139,7 @@ impl Server {
     fn completed(&mut self, completion: Completion) -> anyhow::Result<()> {
         let Completion { user, result, operation, accepted } = completion;
         if user == ACCEPT {
-            let fd = Arc::clone(&self.listener);
+            let fd = SharedFd::clone(&self.listener);
             self.submit(Operation::Accept { fd }, ACCEPT)?;
             return accepted.map_or(Ok(()), |socket| self.accepted(socket));
         }
@@ -156,7 +155,7 @@ impl Server {
     }
 
     fn run(mut self) -> anyhow::Result<()> {
-        let fd = Arc::clone(&self.listener);
+        let fd = SharedFd::clone(&self.listener);
         self.submit(Operation::Accept { fd }, ACCEPT)?;
         let mut completions = Vec::new();
         let mut quick_sends = 0;
@@ -199,7 +198,7 @@ fn main() -> anyhow::Result<()> {
     let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on {path}"))?;
     let server = Server {
         ring: Ring::new(RingOptions { poll_max_us, ..RingOptions::default() })?,
-        listener: Arc::new(OwnedFd::from(listener)),
+        listener: SharedFd::new(listener),
         exports: [export],
         noise: AlignedBuf::from(zc_bench::data::noise(NOISE_BYTES, 1).as_slice()).into_shared(),
         conns: Map::default(),

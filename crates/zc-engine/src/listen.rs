@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, CWD, Gid, Mode, OFlags, RenameFlags, chmodat, chownat, fcntl_getfl, fcntl_setfl, openat,
@@ -56,18 +55,13 @@ impl Listener {
             .map_err(|source| EngineError::io(format!("cannot listen on {address}"), source))?;
         let bound = listener.local_addr().unwrap_or(address);
         lengthen(&listener);
-        Ok(Self {
-            fd: Arc::new(OwnedFd::from(listener)),
-            is_tcp: true,
-            address: format!("nbd://{bound}"),
-            _path: None,
-        })
+        Ok(Self { fd: SharedFd::new(listener), is_tcp: true, address: format!("nbd://{bound}"), _path: None })
     }
 
     pub(crate) fn unix(path: &Path, access: Access) -> Result<Self, EngineError> {
         let (listener, guard) = bind_unix(path, access)?;
         let address = format!("nbd+unix:///?socket={}", path.display());
-        let fd = Arc::new(OwnedFd::from(listener));
+        let fd = SharedFd::new(listener);
         Ok(Self { fd, is_tcp: false, address, _path: Some(guard) })
     }
 }
@@ -120,7 +114,7 @@ impl Listener {
         };
         let blocking = fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags - OFlags::NONBLOCK));
         blocking.map_err(|errno| fail(&errno.to_string()))?;
-        Ok(Self { fd: Arc::new(fd), is_tcp: ip.is_some(), address, _path: None })
+        Ok(Self { fd: SharedFd::new(fd), is_tcp: ip.is_some(), address, _path: None })
     }
 }
 

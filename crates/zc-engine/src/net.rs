@@ -10,13 +10,12 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use zc_core::{Map, VolumeId};
-use zc_io::Operation;
+use zc_io::{Operation, SharedFd};
 use zc_nbd::server::{CloseReason, Command, ServerEvent};
 use zc_nbd::{ErrorCode, Need};
 
@@ -47,7 +46,7 @@ enum Pumped {
 impl Shard {
     pub(crate) fn accept(&mut self, listener: usize) {
         if let Some(entry) = self.nbd.listeners.get(listener) {
-            let fd = Arc::clone(&entry.fd);
+            let fd = SharedFd::clone(&entry.fd);
             self.submit(Operation::Accept { fd }, Pending::Accept { listener });
         }
     }
@@ -110,7 +109,7 @@ impl Shard {
         self.next_number += 1;
         let id = self.next_number;
         self.registry.connections.insert(id, Connection::new(listener, peer.to_string(), now_ms));
-        let conn = Conn::new(Arc::new(socket), (peer, source), &self.limits, self.nbd.tls.mode, now_ms);
+        let conn = Conn::new(SharedFd::new(socket), (peer, source), &self.limits, self.nbd.tls.mode, now_ms);
         self.nbd.conns.insert(id, conn);
         self.nbd.admission.enter(id, source, now_ms);
         self.touch(id);
@@ -588,7 +587,8 @@ mod tests {
         let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
         let socket = OwnedFd::from(socket);
         let peer = Peer::of(&socket, false);
-        let mut conn = Conn::new(Arc::new(socket), (peer, Source::of(peer, 64)), &LIMITS, TlsMode::Off, 0);
+        let mut conn =
+            Conn::new(SharedFd::new(socket), (peer, Source::of(peer, 64)), &LIMITS, TlsMode::Off, 0);
         conn.volume = Some(VolumeId(1));
         let all = [b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0", bytes].concat();
         let (mut rest, exports) = (&all[..], [export()]);

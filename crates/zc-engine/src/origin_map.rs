@@ -137,7 +137,7 @@ pub(crate) fn punches_holes(fd: &impl AsFd, writable: bool) -> bool {
 /// When the file cannot be opened again.
 pub(crate) fn reopen(fd: &impl std::os::fd::AsRawFd) -> io::Result<SharedFd> {
     let file = File::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
-    Ok(Arc::new(file.into()))
+    Ok(SharedFd::of_file(file))
 }
 
 #[cfg(test)]

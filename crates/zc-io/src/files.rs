@@ -12,10 +12,9 @@
 
 use std::fs::{File, TryLockError};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use zc_core::limits::BLOCK_BYTES;
@@ -112,7 +111,7 @@ impl BlockFile {
         }
         let block_bytes = block_bytes(&file, kind).map_err(fail)?;
         let len_bytes = length(&file, kind).map_err(fail)?;
-        let fd: SharedFd = Arc::new(OwnedFd::from(file.try_clone().map_err(fail)?));
+        let fd = SharedFd::of_file(file.try_clone().map_err(fail)?);
         let created = known.is_none();
         let path = path.to_owned();
         Ok(Self { path, file, fd, kind, direct, write: options.write, created, len_bytes, block_bytes })
@@ -238,7 +237,7 @@ impl BlockFile {
     /// When the file cannot be opened again.
     pub fn buffered_fd(&self) -> Result<SharedFd, IoError> {
         if !self.direct {
-            return Ok(Arc::clone(&self.fd));
+            return Ok(SharedFd::clone(&self.fd));
         }
         // By descriptor, not by path: the path may name something else by now.
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
@@ -247,7 +246,7 @@ impl BlockFile {
             .write(self.write)
             .open(path)
             .map_err(|error| self.failed("reopen", error))?;
-        Ok(Arc::new(OwnedFd::from(file)))
+        Ok(SharedFd::of_file(file))
     }
 
     /// Reserves the space of the whole file, so that writing it cannot run out of space. Blocks.

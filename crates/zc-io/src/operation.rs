@@ -16,7 +16,80 @@ use crate::buf::{AlignedBuf, SharedBuf};
 use crate::event::EventFd;
 
 /// A descriptor that stays open as long as an operation uses it.
-pub type SharedFd = Arc<OwnedFd>;
+#[derive(Debug, Clone)]
+pub struct SharedFd {
+    fd: Arc<OwnedFd>,
+    waits: bool,
+}
+
+impl SharedFd {
+    /// A descriptor whose operations the kernel begins without waiting for their end.
+    #[must_use]
+    pub fn new(fd: impl Into<OwnedFd>) -> Self {
+        Self { fd: Arc::new(fd.into()), waits: false }
+    }
+
+    /// The descriptor of a file. On some file systems (FUSE, NFS, SMB, Ceph, 9p) the kernel waits for a server while it
+    /// is given an operation. Such operations go to the kernel's workers, so that a server that does not answer holds
+    /// up no other operation of the ring.
+    #[must_use]
+    pub fn of_file(fd: impl Into<OwnedFd>) -> Self {
+        let fd = fd.into();
+        let waits = rustix::fs::fstatfs(&fd).is_ok_and(|info| waits_for_a_server(info.f_type));
+        Self { fd: Arc::new(fd), waits }
+    }
+
+    /// Whether both are one open file.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.fd, &other.fd)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn holders(&self) -> usize {
+        Arc::strong_count(&self.fd)
+    }
+
+    /// Whether a worker of the kernel has to begin its operations.
+    pub(crate) const fn waits(&self) -> bool {
+        self.waits
+    }
+}
+
+impl std::ops::Deref for SharedFd {
+    type Target = OwnedFd;
+
+    fn deref(&self) -> &OwnedFd {
+        &self.fd
+    }
+}
+
+impl std::os::fd::AsFd for SharedFd {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl std::os::fd::AsRawFd for SharedFd {
+    fn as_raw_fd(&self) -> std::os::fd::RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+/// Numbers of file systems (`statfs(2)`) that may wait for a server.
+const SERVED: [i64; 7] = [
+    0x6573_5546, // FUSE
+    0x6969,      // NFS
+    0xff53_4d42, // CIFS
+    0xfe53_4d42, // SMB 2
+    0x517b,      // SMB
+    0x00c3_6400, // Ceph
+    0x0102_1997, // 9p
+];
+
+fn waits_for_a_server(file_system: i64) -> bool {
+    SERVED.contains(&file_system)
+}
 
 /// Memory the kernel writes into.
 #[derive(Debug)]
@@ -456,7 +529,7 @@ impl Operation {
     /// A read of a whole buffer or lease.
     #[must_use]
     pub fn read(fd: &SharedFd, offset: u64, memory: impl Into<Memory>) -> Self {
-        Self::Read { fd: Arc::clone(fd), offset, target: Target::whole(memory) }
+        Self::Read { fd: SharedFd::clone(fd), offset, target: Target::whole(memory) }
     }
 
     /// A write of one segment, without a promise of durability.
@@ -468,7 +541,7 @@ impl Operation {
     /// A write of one piece of memory that ends, if it is `durable`, when its bytes are.
     #[must_use]
     pub fn write_as(fd: &SharedFd, offset: u64, source: impl Into<Source>, durable: bool) -> Self {
-        Self::Write { fd: Arc::clone(fd), offset, segments: vec![Segment::whole(source)], durable }
+        Self::Write { fd: SharedFd::clone(fd), offset, segments: vec![Segment::whole(source)], durable }
     }
 
     /// The memory of a read, a receive or a command.
@@ -478,6 +551,17 @@ impl Operation {
             Self::Read { target, .. } | Self::Recv { target, .. } => Some(target),
             Self::Command { command, .. } => command.into_target(),
             _ => None,
+        }
+    }
+
+    /// Whether the kernel may wait for a server while it is given this.
+    pub(crate) fn waits(&self) -> bool {
+        match self {
+            Self::Read { fd, .. }
+            | Self::Write { fd, .. }
+            | Self::Fsync { fd, .. }
+            | Self::Fallocate { fd, .. } => fd.waits(),
+            _ => false,
         }
     }
 

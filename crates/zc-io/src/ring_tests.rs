@@ -5,7 +5,6 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -18,7 +17,7 @@ fn ring(entries: u32) -> Ring {
 }
 
 fn shared(fd: impl Into<OwnedFd>) -> SharedFd {
-    Arc::new(fd.into())
+    SharedFd::new(fd)
 }
 
 fn file_of(bytes: &[u8]) -> (File, SharedFd) {
@@ -63,9 +62,13 @@ fn bytes_written_are_read_back_and_buffers_return() {
     let (_file, fd) = file_of(b"");
     let bytes = pattern(10_000);
     let segment = Segment::whole(AlignedBuf::from(&bytes[..]));
-    let write = Operation::Write { fd: Arc::clone(&fd), offset: 5, segments: vec![segment], durable: true };
+    let write =
+        Operation::Write { fd: SharedFd::clone(&fd), offset: 5, segments: vec![segment], durable: true };
     assert_eq!(run(&mut ring, write).result.unwrap(), 10_000);
-    assert_eq!(run(&mut ring, Operation::Fsync { fd: Arc::clone(&fd), datasync: true }).result.unwrap(), 0);
+    assert_eq!(
+        run(&mut ring, Operation::Fsync { fd: SharedFd::clone(&fd), datasync: true }).result.unwrap(),
+        0
+    );
     let target = Target::new(AlignedBuf::new(12_000), 100..10_100);
     let read = run(&mut ring, Operation::Read { fd, offset: 5, target });
     assert_eq!(read.result.unwrap(), 10_000);
@@ -165,7 +168,7 @@ fn fallocate_punches_holes_and_keeps_the_length() {
     let mut ring = ring(8);
     let (file, fd) = file_of(&pattern(64 << 10));
     let mode = FallocateMode::PunchHole;
-    let punch = Operation::Fallocate { fd: Arc::clone(&fd), mode, offset: 4096, len: 8192 };
+    let punch = Operation::Fallocate { fd: SharedFd::clone(&fd), mode, offset: 4096, len: 8192 };
     assert_eq!(run(&mut ring, punch).result.unwrap(), 0);
     assert_eq!(file.metadata().unwrap().len(), 64 << 10);
     let read = run(&mut ring, Operation::read(&fd, 0, AlignedBuf::new(64 << 10)));
@@ -223,7 +226,7 @@ fn receiving_exactly_waits_for_all_bytes_and_tells_a_clean_end_from_a_torn_one()
         ours.set_nonblocking(nonblocking).unwrap();
         let fd = shared(ours);
         let recv = |len, exact| Operation::Recv {
-            fd: Arc::clone(&fd),
+            fd: SharedFd::clone(&fd),
             target: Target::whole(AlignedBuf::new(len)),
             exact,
         };
@@ -319,8 +322,11 @@ fn cancelled_operations_end_once_wherever_they_are() {
     let mut ring = ring(2);
     let (ours, _theirs) = UnixStream::pair().unwrap();
     let fd = shared(ours);
-    let recv =
-        || Operation::Recv { fd: Arc::clone(&fd), target: Target::whole(AlignedBuf::new(1)), exact: true };
+    let recv = || Operation::Recv {
+        fd: SharedFd::clone(&fd),
+        target: Target::whole(AlignedBuf::new(1)),
+        exact: true,
+    };
     let mut out = Vec::new();
     ring.submit(recv(), 1).unwrap();
     ring.submit(recv(), 2).unwrap();
@@ -347,7 +353,7 @@ fn dropping_the_ring_gives_back_what_was_in_flight() {
         for user in 0..100 {
             let start = usize::try_from(user).unwrap() * 10;
             let target = Target::whole(arena.lease(start..start + 10));
-            ring.submit(Operation::Recv { fd: Arc::clone(&fd), target, exact: true }, user).unwrap();
+            ring.submit(Operation::Recv { fd: SharedFd::clone(&fd), target, exact: true }, user).unwrap();
         }
         ring.submit(Operation::Wait { event: EventFd::new().unwrap() }, 100).unwrap();
         ring.submit(Operation::Timeout { ms: 3_600_000 }, 101).unwrap();
@@ -355,7 +361,7 @@ fn dropping_the_ring_gives_back_what_was_in_flight() {
     }
     assert!(out.is_empty());
     // Every lease and every use of the socket is gone.
-    assert_eq!(Arc::strong_count(&fd), 1);
+    assert_eq!(fd.holders(), 1);
     assert_eq!(arena.try_into_buf().unwrap().len(), 8192);
     drop(fd);
     assert_eq!((&theirs).read(&mut [0; 1]).unwrap(), 0);
@@ -365,7 +371,8 @@ fn dropping_the_ring_gives_back_what_was_in_flight() {
 fn an_empty_write_and_an_empty_read_succeed() {
     let mut ring = ring(8);
     let (_file, fd) = file_of(b"abc");
-    let write = Operation::Write { fd: Arc::clone(&fd), offset: 0, segments: Vec::new(), durable: false };
+    let write =
+        Operation::Write { fd: SharedFd::clone(&fd), offset: 0, segments: Vec::new(), durable: false };
     assert_eq!(run(&mut ring, write).result.unwrap(), 0);
     assert_eq!(run(&mut ring, Operation::read(&fd, 9, AlignedBuf::new(0))).result.unwrap(), 0);
 }
@@ -387,7 +394,7 @@ proptest! {
             let total: usize = lens.iter().sum();
             model[*offset..offset + total].fill(fill);
             let offset_bytes = u64::try_from(*offset).unwrap();
-            let write = Operation::Write { fd: Arc::clone(&fd), offset: offset_bytes, segments, durable: false };
+            let write = Operation::Write { fd: SharedFd::clone(&fd), offset: offset_bytes, segments, durable: false };
             prop_assert_eq!(run(&mut ring, write).result.unwrap(), total);
         }
         for (user, (offset, _)) in (0..).zip(&ops) {
@@ -408,7 +415,7 @@ fn gathering_ends_with_its_count_or_with_one_after_its_time() {
     let (_near, far) = UnixStream::pair().unwrap();
     let (event, mut out) = (EventFd::new().unwrap(), Vec::new());
     let recv = |fd: &SharedFd| Operation::Recv {
-        fd: Arc::clone(fd),
+        fd: SharedFd::clone(fd),
         target: Target::whole(AlignedBuf::new(10)),
         exact: false,
     };

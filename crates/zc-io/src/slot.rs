@@ -102,7 +102,10 @@ impl InFlight {
             return self.readiness_entry();
         }
         let entry = self.plain_entry();
-        if self.phase == Phase::Blocking { entry.flags(squeue::Flags::ASYNC) } else { entry }
+        if self.phase == Phase::Blocking || self.operation.waits() {
+            return entry.flags(squeue::Flags::ASYNC);
+        }
+        entry
     }
 
     fn plain_entry(&mut self) -> squeue::Entry {
@@ -371,14 +374,13 @@ const fn mode_bits(mode: FallocateMode) -> i32 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::AlignedBuf;
     use crate::operation::Target;
 
     fn null() -> SharedFd {
-        Arc::new(std::fs::File::open("/dev/null").unwrap().into())
+        SharedFd::new(std::fs::File::open("/dev/null").unwrap())
     }
 
     fn recv(exact: bool) -> InFlight {

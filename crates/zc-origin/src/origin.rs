@@ -7,7 +7,6 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 
 use rustix::io::Errno;
 use zc_core::{ErrorKind, SECTOR_BYTES, u64_from_usize, usize_from_u32, usize_from_u64};
@@ -319,7 +318,10 @@ impl Origin {
                     return self.write_zeros(job, fua);
                 }
                 job.stage = Stage::ZeroAtOnce { no_hole, fua };
-                Step::Submit(job, Operation::Fallocate { fd: Arc::clone(self.file.fd()), mode, offset, len })
+                Step::Submit(
+                    job,
+                    Operation::Fallocate { fd: SharedFd::clone(self.file.fd()), mode, offset, len },
+                )
             }
         }
     }
@@ -336,7 +338,7 @@ impl Origin {
         let direct = self.file.is_direct()
             && offset.is_multiple_of(u64::from(block))
             && target.is_aligned(usize_from_u32(block));
-        let fd = Arc::clone(if direct { self.file.fd() } else { &self.buffered });
+        let fd = SharedFd::clone(if direct { self.file.fd() } else { &self.buffered });
         Step::Submit(job, Operation::Read { fd, offset, target })
     }
 
@@ -344,8 +346,8 @@ impl Origin {
         // A direct read that the file system does not take after all goes through the page cache.
         let refused = result.as_ref().err().and_then(Errno::from_io_error) == Some(Errno::INVAL);
         let operation = match operation {
-            Operation::Read { fd, offset, target } if refused && !Arc::ptr_eq(&fd, &self.buffered) => {
-                let fd = Arc::clone(&self.buffered);
+            Operation::Read { fd, offset, target } if refused && !fd.is_same(&self.buffered) => {
+                let fd = SharedFd::clone(&self.buffered);
                 return Step::Submit(job, Operation::Read { fd, offset, target });
             }
             other => other,
@@ -373,7 +375,7 @@ impl Origin {
             return self.end_or_flush(job, fua);
         }
         job.stage = Stage::Trim { fua };
-        let (fd, offset, len) = (Arc::clone(self.file.fd()), start, end - start);
+        let (fd, offset, len) = (SharedFd::clone(self.file.fd()), start, end - start);
         let mode = FallocateMode::PunchHole;
         let operation = if is_block {
             Operation::Discard { fd, offset, len }
@@ -404,13 +406,13 @@ impl Origin {
 
     fn flush(&self, mut job: Job) -> Step {
         job.stage = Stage::Flush;
-        Step::Submit(job, Operation::Fsync { fd: Arc::clone(self.file.fd()), datasync: true })
+        Step::Submit(job, Operation::Fsync { fd: SharedFd::clone(self.file.fd()), datasync: true })
     }
 
     /// Where all writes of this origin go. Everything else goes to the descriptor that holds the device exclusively:
     /// a fallocate through another one is refused (EBUSY) while the page cache holds dirty pages of the range.
     fn write_fd(&self) -> SharedFd {
-        Arc::clone(if self.caps.direct_writes { self.file.fd() } else { &self.buffered })
+        SharedFd::clone(if self.caps.direct_writes { self.file.fd() } else { &self.buffered })
     }
 
     /// Copies what direct I/O does not take because of where it lies in memory.

@@ -6,7 +6,6 @@
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -86,7 +85,7 @@ impl CharDevice {
         };
         let fd = rustix::fs::open(&place, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
             .map_err(|errno| fail("open", errno))?;
-        let fd: SharedFd = Arc::new(fd);
+        let fd = SharedFd::new(fd);
         let queues: Result<Vec<_>, _> =
             (0..info.queues).map(|queue| Descriptors::map(&fd, queue, info.depth)).collect();
         Ok(Self { info, queues: queues.map_err(|errno| fail("map", errno))?, fd })

@@ -7,7 +7,7 @@ use super::*;
 use crate::uapi::op;
 
 fn server(copy: CopyMode, op_flags: u32) -> Server {
-    let fd: SharedFd = Arc::new(File::open("/dev/null").unwrap().into());
+    let fd = SharedFd::new(File::open("/dev/null").unwrap());
     let descriptor = IoDescriptor { op_flags, nr_sectors: 8, start_sector: 16, addr: 0 };
     Server { link: Link::Fake { fd, descriptor }, machine: Machine::new(copy, 1, 2, 1 << 20, 64 << 10) }
 }
