@@ -92,9 +92,12 @@ fn configuration(out: &mut dyn Write) -> io::Result<()> {
     page.control("SH", ["NAME"]);
     page.text([roman("zcached.toml - configuration of zcached")]);
     page.control("SH", ["DESCRIPTION"]);
-    let mut after_key = false;
+    let (mut after_key, mut after_text) = (false, false);
     for piece in pieces(SHIPPED) {
-        let is_key = matches!(piece, Piece::Key(_));
+        let (is_key, is_text) = (matches!(piece, Piece::Key(_)), matches!(piece, Piece::Text(_)));
+        if is_text && after_text {
+            page.control("PP", []);
+        }
         match piece {
             Piece::Table(name) => drop(page.control("SH", [name.as_str()])),
             // Keys that are explained together stand one below the other.
@@ -104,7 +107,7 @@ fn configuration(out: &mut dyn Write) -> io::Result<()> {
             }
             Piece::Text(text) => drop(page.text([roman(text)])),
         }
-        after_key = is_key;
+        (after_key, after_text) = (is_key, is_text);
     }
     page.control("SH", ["SEE ALSO"]);
     page.text([bold("zcached"), roman("(1), "), bold("zcctl"), roman("(1)")]);
@@ -127,6 +130,7 @@ mod tests {
             "\\fBextent_size = \"8 KiB\"\\fR\nUnit of caching.",
             "\\fBnbd.allow = []\\fR\nTCP clients from these addresses",
             ".TQ\n\\fBprefetch_max = ",
+            "\n.PP\nTuning: ",
         ] {
             assert!(page.contains(part), "{part} in\n{page}");
         }
