@@ -9,6 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Most words in README; the rest is told in the book.
 const README_WORDS_MAX: usize = 900;
 
+/// Most words in a sentence of README, CONTRIBUTING and the book.
+const SENTENCE_WORDS_MAX: usize = 25;
+
 const SUMMARY: &str = "docs/src/SUMMARY.md";
 
 fn is_document(file: &File) -> bool {
@@ -115,6 +118,49 @@ fn long_readme(files: &[File]) -> Vec<String> {
     long.map(|count| format!("README.md: {count} words, at most {README_WORDS_MAX} are allowed")).collect()
 }
 
+/// The pieces of a document that hold sentences: paragraphs, items of lists, cells of tables.
+fn passages(text: &str) -> Vec<String> {
+    let mut found = vec![String::new()];
+    for line in prose(text) {
+        let line = line.trim_start();
+        if line.is_empty() || ["#", "|", "- ", "1. ", "2. ", "3. "].iter().any(|mark| line.starts_with(mark))
+        {
+            found.push(String::new());
+        }
+        for (index, cell) in line.split('|').enumerate() {
+            if index > 0 {
+                found.push(String::new());
+            }
+            if let Some(passage) = found.last_mut() {
+                passage.push_str(cell);
+                passage.push(' ');
+            }
+        }
+    }
+    found
+}
+
+fn long_sentences(files: &[File]) -> Vec<String> {
+    let plain = |path: &str| ["README.md", "CONTRIBUTING.md"].contains(&path) || path.starts_with("docs/");
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| is_document(file) && plain(&file.path)) {
+        for passage in passages(&file.text) {
+            let mut words = 0;
+            for word in passage.split_whitespace() {
+                words += 1;
+                if words > SENTENCE_WORDS_MAX {
+                    found.push(format!("{}: split this sentence: {}", file.path, passage.trim()));
+                    break;
+                }
+                if word.ends_with(['.', ':', ';', '!', '?']) {
+                    words = 0;
+                }
+            }
+        }
+    }
+    found
+}
+
 #[test]
 fn links_of_documents_lead_somewhere() {
     let files = tree();
@@ -126,6 +172,11 @@ fn links_of_documents_lead_somewhere() {
 #[test]
 fn the_summary_lists_every_page_of_the_book() {
     assert_none(&unlisted_pages(&tree()));
+}
+
+#[test]
+fn sentences_are_short() {
+    assert_none(&long_sentences(&tree()));
 }
 
 #[test]
@@ -156,6 +207,9 @@ fn every_rule_about_documents_sees_what_breaks_it() {
     let summary = || file(SUMMARY, "- [A](a.md)\n");
     assert_eq!(unlisted_pages(&[summary(), file("docs/src/a.md", ""), file("docs/src/b.md", "")]).len(), 1);
     assert_eq!(unlisted_pages(&[]).len(), 1);
+    let long = |text: String| long_sentences(&[file("docs/src/a.md", &text)]).len();
+    assert_eq!(long("a ".repeat(SENTENCE_WORDS_MAX + 1)), 1);
+    assert_eq!(long(format!("{}b.\n{}\n- {0}\n", "a ".repeat(SENTENCE_WORDS_MAX - 1), "c ".repeat(20))), 0);
     let words = |count: usize| long_readme(&[file("README.md", &"word ".repeat(count))]).len();
     assert_eq!((words(README_WORDS_MAX), words(README_WORDS_MAX + 1)), (0, 1));
 }
