@@ -1,7 +1,6 @@
 //! The machine of a device's tags, without a kernel: operations are looked at, their ends made up.
 
 use std::fs::File;
-use std::sync::Arc;
 
 use super::*;
 use crate::uapi::op;
