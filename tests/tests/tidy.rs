@@ -28,7 +28,7 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs", "
 const LAYERS: &[&[&str]] = &[
     &["zc-core"],
     &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
-    &["zc-cache", "zc-flash"],
+    &["zc-cache", "zc-store", "zc-flash"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox"],
     &["zc-setup"],
     &["zc-engine", "zc-sim", "zc-replay"],
@@ -47,8 +47,13 @@ const UNSAFE: &[&str] = &["crates/zc-io/", "crates/zc-ublk/"];
 const PURE: &[&str] = &["hashbrown", "rustc-hash", "smallvec", "thiserror"];
 
 /// Crates without I/O, clock and threads.
-const SANS_IO: &[&str] =
-    &["crates/zc-core/src/", "crates/zc-format/src/", "crates/zc-cache/src/", "crates/zc-nbd/src/"];
+const SANS_IO: &[&str] = &[
+    "crates/zc-core/src/",
+    "crates/zc-format/src/",
+    "crates/zc-cache/src/",
+    "crates/zc-store/src/",
+    "crates/zc-nbd/src/",
+];
 
 /// What a sans-IO crate must not name.
 const IO_WORDS: &[&str] = &[

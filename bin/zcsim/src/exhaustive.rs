@@ -1,12 +1,16 @@
-//! `zcsim exhaustive`: three fixed workloads, a crash after every device write with every subset of what may be lost.
+//! `zcsim exhaustive`: four fixed workloads, a crash after every device write with every subset of what may be lost.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
 use zc_core::Mode;
+use zc_sim::store::{StoreExhaustive, run_store_exhaustive};
 use zc_sim::{Exhaustive, ExhaustiveReport, Violation, run_exhaustive};
 
 use crate::say::say;
+
+/// Of the requests of the other workloads, the store gets one in so many.
+const STORE_SHARE: u64 = 5;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
@@ -34,6 +38,8 @@ enum Workload {
     WriteBack,
     /// Two volumes in write-back that share content.
     TwoVolumes,
+    /// The capacity-optimized store.
+    Store,
 }
 
 impl Workload {
@@ -42,6 +48,7 @@ impl Workload {
             Self::WriteThrough => Mode::WriteThrough.word(),
             Self::WriteBack => Mode::WriteBack.word(),
             Self::TwoVolumes => "two-volumes",
+            Self::Store => "store",
         }
     }
 }
@@ -49,7 +56,7 @@ impl Workload {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let workloads = match args.workload {
         Some(one) => vec![one],
-        None => vec![Workload::WriteThrough, Workload::WriteBack, Workload::TwoVolumes],
+        None => vec![Workload::WriteThrough, Workload::WriteBack, Workload::TwoVolumes, Workload::Store],
     };
     let mut failed = 0;
     for workload in &workloads {
@@ -59,10 +66,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             Err(violation) => {
                 let (name, point) = (workload.name(), violation.seed);
                 say!("{name}: crash point {point}, after {} requests: {}", violation.op, violation.text);
-                say!(
-                    "  replay: zcsim exhaustive --workload {name} --ops {} --point {point} --trace",
-                    args.ops
-                );
+                if *workload != Workload::Store {
+                    say!(
+                        "  replay: zcsim exhaustive --workload {name} --ops {} --point {point} --trace",
+                        args.ops
+                    );
+                }
                 failed += 1;
             }
         }
@@ -89,6 +98,13 @@ fn run_workload(args: &Args, workload: Workload) -> Result<ExhaustiveReport, Vio
         std::thread::available_parallelism().map_or(1, |cores| u64::try_from(cores.get()).unwrap_or(1));
     let parts = if args.point.is_some() { 1 } else { args.jobs.unwrap_or(cores).max(1) };
     let share = |part: u64| {
+        if workload == Workload::Store {
+            // Each of its crashes runs the workload anew, so it is a shorter one.
+            let ops = args.ops / STORE_SHARE;
+            let report = run_store_exhaustive(&StoreExhaustive { ops, part, parts })?;
+            let (points, crashes) = (report.points, report.crashes);
+            return Ok(ExhaustiveReport { ops, points, crashes, second_crashes: crashes });
+        }
         run_exhaustive(&Exhaustive {
             write_back: workload != Workload::WriteThrough,
             volumes: if workload == Workload::TwoVolumes { 2 } else { 1 },

@@ -16,32 +16,35 @@ use zc_sim::{
 use crate::say::say;
 
 /// Seeds within which each canary must be found.
-const CANARY_SEEDS: u64 = 1000;
-const COVERAGE_MISSING: u8 = 3;
+pub(crate) const CANARY_SEEDS: u64 = 1000;
+pub(crate) const COVERAGE_MISSING: u8 = 3;
 /// Runs that may be spent on making a failing one short.
 const SHRINK_RUNS_MAX: u32 = 2000;
 
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Run the capacity-optimized store instead of the cache manager.
+    #[arg(long, conflicts_with_all = ["policy", "packer", "profile", "turns", "shrink", "elusive"])]
+    store: bool,
     /// How many seeds.
     #[arg(long, default_value_t = 300)]
-    seeds: u64,
+    pub(crate) seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
-    start: u64,
+    pub(crate) start: u64,
     /// Client requests per seed.
     #[arg(long, default_value_t = 2000)]
-    ops: u64,
+    pub(crate) ops: u64,
     /// Threads; default: one per CPU.
     #[arg(long)]
     jobs: Option<usize>,
     /// Run for so long instead of a number of seeds.
     #[arg(long, value_name = "M")]
-    minutes: Option<u64>,
+    pub(crate) minutes: Option<u64>,
     /// Switch on a deliberate bug (g1-stale-fill, g2-no-region-mark, ...): the run must fail.
     #[arg(long)]
-    canary: Option<String>,
+    pub(crate) canary: Option<String>,
     /// The replacement policy (lru, fifo-reinsert, s3-fifo, shared-lru); default: each seed draws one.
     #[arg(long)]
     policy: Option<Policy>,
@@ -53,13 +56,13 @@ pub(crate) struct Args {
     profile: Option<Profile>,
     /// Check that each deliberate bug is found.
     #[arg(long)]
-    canaries: bool,
+    pub(crate) canaries: bool,
     /// Look for the bugs too that a thousand seeds seldom find, and report on them.
     #[arg(long, requires = "canaries")]
     elusive: bool,
     /// Run this seed only.
     #[arg(long)]
-    seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
     /// Run these turns of the seed only, as printed by --shrink.
     #[arg(long, requires = "seed", value_name = "LIST")]
     turns: Option<Turns>,
@@ -68,7 +71,7 @@ pub(crate) struct Args {
     shrink: bool,
     /// Print every event and action of the seed to standard error.
     #[arg(long, requires = "seed")]
-    trace: bool,
+    pub(crate) trace: bool,
 }
 
 /// What all threads together have found.
@@ -80,6 +83,9 @@ struct Totals {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    if args.store {
+        return crate::fuzz_store::run(args);
+    }
     let canary = match &args.canary {
         None => None,
         Some(name) => match CANARIES.iter().chain(ELUSIVE).find(|(known, _)| known == name) {
@@ -232,7 +238,7 @@ fn find_each(args: &Args, bugs: &'static [(&'static str, Canary)]) -> Vec<(&'sta
     bugs.iter().map(|(name, _)| *name).zip(found).collect()
 }
 
-fn jobs(args: &Args) -> usize {
+pub(crate) fn jobs(args: &Args) -> usize {
     args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
 }
 
@@ -329,7 +335,7 @@ fn count<T>(list: &[T]) -> u64 {
     u64::try_from(list.len()).unwrap_or(u64::MAX)
 }
 
-fn progress(args: &Args) -> ProgressBar {
+pub(crate) fn progress(args: &Args) -> ProgressBar {
     let bar = if args.minutes.is_some() { ProgressBar::no_length() } else { ProgressBar::new(args.seeds) };
     match ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {elapsed}, {per_sec}") {
         Ok(style) => bar.with_style(style),

@@ -11,6 +11,7 @@
 mod exhaustive;
 mod figures;
 mod fuzz;
+mod fuzz_store;
 mod generate;
 mod info;
 mod run;
@@ -53,7 +54,7 @@ enum Command {
     /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, databases, the files of servers,
     /// boot storms, or several traces as one.
     Generate(generate::Args),
-    /// Run two fixed workloads, cut the power after every device write, recover, check every byte.
+    /// Run fixed workloads, cut the power after every device write, recover, check every byte.
     Exhaustive(exhaustive::Args),
     /// Print a completion script.
     Completions {

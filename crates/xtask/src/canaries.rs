@@ -29,8 +29,12 @@ pub(crate) fn canaries(args: &[String]) -> anyhow::Result<()> {
     if !has_mark(&simulator)? {
         bail!("{} has no deliberate bugs: the flag `{CFG}` did not reach the compiler", simulator.display());
     }
-    let mut command = Command::new(simulator);
-    if args.is_empty() { run(command.args(["fuzz", "--canaries"])) } else { run(command.args(args)) }
+    let command = || Command::new(&simulator);
+    if args.is_empty() {
+        run(command().args(["fuzz", "--canaries"]))?;
+        return run(command().args(["fuzz", "--store", "--canaries"]));
+    }
+    run(command().args(args))
 }
 
 /// The programs that users install, built alone: nothing that another package asks for may be in them.

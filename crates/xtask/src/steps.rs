@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Seeds that every run of the checks simulates.
 const SIMULATION_SEEDS: &str = "1000";
+/// Seeds of the store that every run of the checks simulates.
+const STORE_SEEDS: &str = "400";
 
 /// One check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -34,7 +36,8 @@ pub(crate) enum Step {
     Unit,
     /// The programs as they ship, built alone: they contain no deliberate bug.
     Shipped,
-    /// The simulator over a thousand seeds, then every crash of two small workloads, then its canaries.
+    /// The simulator over a thousand seeds of the cache and hundreds of the store, then every crash of small workloads,
+    /// then its canaries.
     Simulation,
     /// Every fuzzer for a minute.
     Fuzz,
@@ -84,6 +87,7 @@ impl Step {
             Self::Shipped => crate::canaries::check_shipped(),
             Self::Simulation => {
                 run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
+                run(&mut zcsim(&["fuzz", "--store", "--seeds", STORE_SEEDS, "--start", "1"]))?;
                 run(&mut zcsim(&["exhaustive"]))?;
                 crate::canaries::canaries(&[])
             }

@@ -87,6 +87,7 @@ mod rot;
 mod run;
 mod setup;
 mod shrink;
+pub mod store;
 mod world;
 mod write_back;
 mod zone;

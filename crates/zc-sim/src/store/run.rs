@@ -1,0 +1,472 @@
+//! A seed: what kind of device it has, what happens, and the judgement after each restart.
+
+use std::collections::BTreeMap;
+use std::hash::{Hash as _, Hasher as _};
+
+use rand::RngExt as _;
+use zc_store::seam::{RequestKind, StoreError};
+use zc_store::{CatalogOp, Config, Event, RootId};
+
+use super::model::State;
+use super::world::{ADDRESSES, Probe, RUN, StoreCanary, Waits, World};
+use crate::run::Violation;
+
+/// Roots that may exist at a time.
+const ROOTS: u16 = 6;
+/// Operations after which something that should end is held to hang.
+const STEPS_MAX: u32 = 200_000;
+
+/// What every full run must have seen.
+pub const STORE_REQUIRED: &[&str] = &[
+    "reads",
+    "recipes",
+    "power cuts",
+    "power cuts in a recovery",
+    "stops",
+    "flush errors",
+    "write errors",
+    "writes lost",
+    "writes misdirected",
+    "bits rotted",
+    "no space",
+    "contents from memory",
+    "restarts judged",
+    "chunks shared",
+    "chunks freed",
+    "pages freed",
+    "chunks moved",
+    "segments cleaned",
+    "pages read",
+    "everything freed",
+];
+
+/// How to run a seed.
+#[derive(Debug, Clone, Copy)]
+pub struct StoreOptions {
+    /// Requests.
+    pub ops: u64,
+    /// A deliberate bug.
+    pub canary: Option<StoreCanary>,
+    /// Where every event and action goes, for people.
+    pub trace: Option<fn(&str)>,
+}
+
+/// What a seed did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreReport {
+    /// Requests.
+    pub ops: u64,
+    /// Of everything that was counted.
+    pub digest: u64,
+    /// What happened, and how often.
+    pub coverage: BTreeMap<&'static str, u64>,
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The first violation.
+///
+/// # Panics
+/// When the store does: a broken invariant inside it.
+pub fn run_store_seed(seed: u64, options: &StoreOptions) -> Result<StoreReport, Violation> {
+    let mut world = setup(seed, options);
+    let mut ops = 0;
+    world.open();
+    while ops < options.ops && world.violation.is_none() && world.serves() {
+        ops += u64::from(world.turn());
+    }
+    if world.serves() {
+        world.end();
+    }
+    if let Some(text) = world.violation.take() {
+        return Err(Violation { seed, op: ops, text });
+    }
+    let mut hasher = std::hash::DefaultHasher::new();
+    world.coverage.hash(&mut hasher);
+    world.history.describe().hash(&mut hasher);
+    Ok(StoreReport { ops, digest: hasher.finish(), coverage: world.coverage })
+}
+
+/// Device, settings and faults of a seed.
+fn setup(seed: u64, options: &StoreOptions) -> World {
+    let pages = [2, 8, 30][seed as usize % 3];
+    #[cfg_attr(not(zc_canary), expect(unused_mut, reason = "a deliberate bug is put in"))]
+    let mut config = Config {
+        cache_pages: [8, 24, 1000][seed as usize / 3 % 3],
+        dirty_pages_max: pages,
+        checkpoint_log_bytes: [60_000, 400_000][seed as usize % 2],
+        batch_bytes_max: [8 << 10, 24 << 10, 64 << 10][seed as usize / 2 % 3],
+        fingerprints_max: [0, 4, 1000, 1000][seed as usize % 4],
+        clean_below_percent: [20, 60, 90][seed as usize / 4 % 3],
+        clean_until_percent: 95,
+        clean_bytes_per_s: 4 << 20,
+        ..Config::default()
+    }
+    .bounded(super::world::SEGMENT);
+    #[cfg(zc_canary)]
+    if let Some(StoreCanary::Store(bug)) = options.canary {
+        config.canary = Some(bug);
+    }
+    let reserve = config.reserve_segments(super::world::SEGMENT) as u32;
+    let spare = [6, 12, 40][seed as usize / 5 % 3];
+    let mut world = World::new(seed, (reserve + spare).max(16), config);
+    world.canary = options.canary;
+    world.trace = options.trace;
+    world.values = [12, 60, 1 << 40][seed as usize / 7 % 3];
+    world.faults.crashes = [0.002, 0.02, 0.0][seed as usize / 2 % 3];
+    match seed % 8 {
+        0 => world.faults.write_errors = 0.003,
+        1 => world.faults.rot = 0.01,
+        2 => world.faults.lost = 0.003,
+        3 => world.faults.misdirected = 0.003,
+        _ => {}
+    }
+    world
+}
+
+impl World {
+    /// The store was opened, or it said why not, which is excused by a device that lies.
+    fn serves(&self) -> bool {
+        self.opened == Some(Ok(()))
+    }
+
+    /// Until recovery has ended; it may be cut off.
+    pub(crate) fn open(&mut self) {
+        let lies = self.faults.lies();
+        for _ in 0..STEPS_MAX {
+            if let Some(result) = self.opened {
+                match result {
+                    Ok(()) => {}
+                    Err(StoreError::Device(_)) if self.fenced => {
+                        self.note("recoveries that failed");
+                        self.forget();
+                        continue;
+                    }
+                    Err(_) if lies => self.note("refusals to open"),
+                    Err(error) => self.violate(format!("the store does not open: {error}")),
+                }
+                return;
+            }
+            let crashes = self.faults.crashes > 0.0 && self.rng.random_bool(self.faults.crashes / 4.0);
+            if crashes {
+                self.note("power cuts in a recovery");
+                self.cut();
+            }
+            self.step();
+        }
+        self.violate("the store does not come to an end of opening".to_owned());
+    }
+
+    /// One thing happens. True if it was a request.
+    fn turn(&mut self) -> bool {
+        let width = self.rng.random_range(1..10);
+        let (crashes, rot) = (self.faults.crashes, self.faults.rot);
+        if self.happens(crashes) {
+            self.note("power cuts");
+            self.crash();
+        } else if self.happens(rot) {
+            self.rot();
+        } else if self.fenced && self.rng.random_bool(0.02) {
+            self.crash();
+        }
+        match self.rng.random_range(0..100) {
+            0..45 if self.waiting.len() < width => {
+                self.request();
+                return true;
+            }
+            90..93 => self.tick(),
+            93 if self.rng.random_bool(0.2) => self.give(Event::Clean),
+            94 if self.rng.random_bool(0.03) => self.stop_and_start(),
+            _ if self.pending.is_empty() => self.tick(),
+            _ => self.step(),
+        }
+        false
+    }
+
+    pub(crate) fn tick(&mut self) {
+        self.now_ms += self.rng.random_range(1..50);
+        let now_ms = self.now_ms;
+        self.give(Event::Tick { now_ms });
+    }
+
+    fn random_root(&mut self) -> RootId {
+        let roots: Vec<RootId> = self.history.now().roots.keys().copied().collect();
+        if roots.is_empty() || self.rng.random_bool(0.01) {
+            return RootId(self.rng.random_range(0..ROOTS));
+        }
+        roots[self.rng.random_range(0..roots.len())]
+    }
+
+    fn random_volume(&mut self) -> RootId {
+        let volumes: Vec<RootId> =
+            self.history.now().roots.iter().filter(|(_, held)| !held.snapshot).map(|(id, _)| *id).collect();
+        if volumes.is_empty() {
+            return self.random_root();
+        }
+        volumes[self.rng.random_range(0..volumes.len())]
+    }
+
+    fn random_address(&mut self) -> u64 {
+        ADDRESSES[self.rng.random_range(0..ADDRESSES.len())] + self.rng.random_range(0..RUN)
+    }
+
+    fn value(&mut self) -> u64 {
+        if self.rng.random_bool(0.1) { 0 } else { self.rng.random_range(1..=self.values) }
+    }
+
+    fn request(&mut self) {
+        match self.rng.random_range(0..100) {
+            0..50 => {
+                let (root, first) = (self.random_volume(), self.random_address());
+                let count = self.rng.random_range(1..=RUN);
+                let values = (0..count).map(|_| self.value()).collect();
+                self.write(root, first, values);
+            }
+            50..70 => {
+                let (root, first) = (self.random_root(), self.random_address());
+                let count = self.rng.random_range(1..=RUN as u32);
+                self.read(root, first, count);
+            }
+            70..84 => self.flush(),
+            84..88 => {
+                let (root, first) = (self.random_volume(), self.random_address());
+                let count = [1, 3, 600, 254_000][self.rng.random_range(0..4)];
+                self.clear(root, first, count);
+            }
+            88..90 => {
+                let (root, first) = (self.random_root(), self.random_address());
+                let since = self.history.index();
+                self.submit(
+                    RequestKind::Recipe { root, first, count: 4 },
+                    Waits::Recipe { root, first, since },
+                );
+            }
+            _ => self.catalog_request(),
+        }
+    }
+
+    fn catalog_request(&mut self) {
+        let free = (0..ROOTS).map(RootId).find(|id| !self.history.now().roots.contains_key(id));
+        let id = free.unwrap_or(RootId(0));
+        let (volume, any) = (self.random_volume(), self.random_root());
+        match self.rng.random_range(0..10) {
+            _ if self.history.now().roots.is_empty() => self.catalog(CatalogOp::Create, id, id),
+            0 => self.catalog(CatalogOp::Create, id, id),
+            1..4 => self.catalog(CatalogOp::Snapshot, id, volume),
+            4 => self.catalog(CatalogOp::Clone, id, any),
+            5 | 6 => self.catalog(CatalogOp::Rollback, volume, any),
+            7 if self.rng.random_bool(0.3) => self.catalog(CatalogOp::Grow, volume, volume),
+            _ => self.catalog(CatalogOp::Delete, any, any),
+        }
+    }
+
+    fn crash(&mut self) {
+        self.count_store();
+        self.cut();
+        self.open();
+        self.judge_restart();
+    }
+
+    fn stop_and_start(&mut self) {
+        if !self.drain() {
+            return;
+        }
+        self.give(Event::Stop);
+        for _ in 0..STEPS_MAX {
+            if self.stopped {
+                break;
+            }
+            self.step();
+        }
+        if !self.stopped {
+            self.violate("the store does not stop".to_owned());
+        }
+        self.note("stops");
+        self.count_store();
+        self.forget();
+        self.open();
+        self.judge_restart();
+    }
+
+    /// Every request is answered. False when the device failed meanwhile.
+    fn drain(&mut self) -> bool {
+        for _ in 0..STEPS_MAX {
+            if self.waiting.is_empty() || self.violation.is_some() {
+                return !self.fenced && self.violation.is_none();
+            }
+            if self.pending.is_empty() {
+                self.tick();
+            }
+            self.step();
+        }
+        let waiting: Vec<_> = self.waiting.values().collect();
+        let text = format!("requests are never answered: {waiting:?}");
+        self.violate(text);
+        false
+    }
+
+    /// Reads all that there is, and finds the state that it is.
+    pub(crate) fn judge_restart(&mut self) {
+        if !self.serves() || self.violation.is_some() {
+            return;
+        }
+        let Some(seen) = self.see_all() else { return };
+        let shown: Vec<(RootId, bool, u64)> = self
+            .store
+            .roots()
+            .map(|(id, root)| (id, root.kind == zc_store::RootKind::Snapshot, root.size_chunks))
+            .collect();
+        let agrees = |state: &State| {
+            let roots = state.roots.iter().map(|(id, held)| (*id, held.snapshot, held.size));
+            roots.eq(shown.iter().copied())
+                && seen.iter().all(|((root, address), value)| {
+                    value.is_none_or(|value| state.value(*root, *address) == Some(value))
+                })
+        };
+        if !self.history.settle(self.faults.lies(), agrees) {
+            let text =
+                format!("a restart shows no state that there was: {seen:?}; {}", self.history.describe());
+            self.violate(text);
+        }
+        self.note("restarts judged");
+    }
+
+    /// The value of every address of every root, or none where it is damaged.
+    fn see_all(&mut self) -> Option<BTreeMap<(RootId, u64), Option<u64>>> {
+        let roots: Vec<RootId> = self.store.roots().map(|(id, _)| id).collect();
+        let mut seen = BTreeMap::new();
+        for root in roots {
+            for first in ADDRESSES {
+                for address in first..first + 2 * RUN {
+                    let value = self.read_now(root, address)?;
+                    seen.insert((root, address), value);
+                }
+            }
+        }
+        Some(seen)
+    }
+
+    /// Outside the judgement of the history: what it is judged by.
+    fn read_now(&mut self, root: RootId, address: u64) -> Option<Option<u64>> {
+        let dest = self.buf(super::world::Buf::Dest(vec![0]));
+        self.next += 1;
+        let req = zc_core::ReqId(self.next);
+        let kind = RequestKind::Read { root, first: address, count: 1, dest };
+        self.probe = Some(Probe { req, dest, brought: None });
+        self.give(Event::Submit(zc_store::seam::Request { req, kind }));
+        for _ in 0..STEPS_MAX {
+            if let Some(result) = self.probe.and_then(|probe| probe.brought) {
+                if let Err(error) = result
+                    && !self.faults.lies()
+                    && !self.fenced
+                {
+                    self.violate(format!("{root:?} address {address} cannot be read: {error}"));
+                    return None;
+                }
+                return Some(result.ok());
+            }
+            if self.pending.is_empty() {
+                break;
+            }
+            self.step();
+        }
+        self.violate(format!("a read of {root:?} at {address} is never answered"));
+        None
+    }
+
+    fn count_store(&mut self) {
+        let stats = self.store.stats();
+        for (what, count) in [
+            ("chunks shared", stats.chunks_shared),
+            ("chunks freed", stats.chunks_freed),
+            ("pages freed", stats.pages_freed),
+            ("chunks moved", stats.chunks_moved),
+            ("segments cleaned", stats.segments_cleaned),
+            ("segments freed", stats.segments_freed),
+            ("pages read", stats.page_reads),
+            ("marks", stats.marks),
+            ("checkpoints", stats.checkpoints),
+        ] {
+            *self.coverage.entry(what).or_default() += count;
+        }
+    }
+
+    /// All is read, after a restart once more; then all is deleted, and must become free.
+    fn end(&mut self) {
+        self.faults.write_errors = 0.0;
+        if self.fenced {
+            self.crash();
+        }
+        self.drain();
+        self.stop_and_start();
+        if self.faults.lies() || self.violation.is_some() || !self.serves() {
+            return;
+        }
+        let roots: Vec<RootId> = self.store.roots().map(|(id, _)| id).collect();
+        for root in roots {
+            self.catalog(CatalogOp::Delete, root, root);
+        }
+        self.drain();
+        self.judge_freed();
+        self.count_store();
+        self.cut();
+        self.open();
+        self.judge_restart();
+    }
+
+    /// S3, the other half: what no root refers to is freed within bounded cleaning.
+    fn judge_freed(&mut self) {
+        for _ in 0..6 {
+            self.give(Event::Clean);
+            for _ in 0..STEPS_MAX {
+                if self.pending.is_empty() && !self.store.is_busy() {
+                    break;
+                }
+                if self.pending.is_empty() {
+                    self.tick();
+                }
+                self.step();
+            }
+        }
+        let (space, stats) = (self.store.space(), self.store.stats());
+        // Tables keep pages without records.
+        let pages = space.referred_bytes / 4096;
+        if pages > 40 || self.violation.is_some() {
+            self.violate(format!("all was deleted, and {pages} pages are still referred to: {stats:?}"));
+        }
+        self.note("everything freed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPTIONS: StoreOptions = StoreOptions { ops: 600, canary: None, trace: None };
+
+    #[test]
+    fn the_same_seed_gives_the_same_digest() {
+        let first = run_store_seed(3, &OPTIONS).unwrap();
+        assert_eq!(first, run_store_seed(3, &OPTIONS).unwrap());
+        assert_ne!(first.digest, run_store_seed(4, &OPTIONS).unwrap().digest);
+    }
+
+    #[test]
+    fn seeds_are_clean() {
+        for seed in 1..=24 {
+            run_store_seed(seed, &OPTIONS).unwrap();
+        }
+    }
+
+    #[test]
+    fn every_canary_is_found() {
+        for (name, canary) in super::super::STORE_CANARIES {
+            let options = StoreOptions { ops: 2000, canary: Some(*canary), ..OPTIONS };
+            let found = (1..=100).any(|seed| {
+                std::panic::catch_unwind(|| run_store_seed(seed, &options)).is_ok_and(|run| run.is_err())
+            });
+            assert!(found, "{name} was not found in 100 seeds");
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! The driver of the store in the simulator: its device, its buffers, what is in flight, and the model beside it.
+
+use std::collections::BTreeMap;
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use zc_core::{BufId, BufSlice, Codec, Fingerprint, Map, ReqId};
+use zc_store::seam::{NewChunk, Request, RequestKind, StoreError};
+use zc_store::{Action, CatalogChange, CatalogOp, Config, Event, RootId, Store, Superblock};
+
+use super::model::{History, ModelChange, State};
+use crate::disk::Disk;
+
+/// Bytes of a chunk.
+pub(crate) const CHUNK: u32 = 4096;
+/// Segments of the simulated device: small, so that all is reached soon.
+pub(crate) const SEGMENT: u32 = 64 << 10;
+/// Addresses of a volume: around the borders of map pages of each level.
+pub(crate) const ADDRESSES: [u64; 7] = [0, 6, 500, 504, 1005, 254_014, 254_020];
+/// Chunks behind each that are used.
+pub(crate) const RUN: u64 = 6;
+/// Size of a volume: three levels.
+pub(crate) const SIZE: u64 = 254_016 + 600;
+
+/// Deliberate bugs of this build, with the guarantee that each breaks.
+pub const STORE_CANARIES: &[(&str, StoreCanary)] = &[
+    ("s2-trust-contents", StoreCanary::TrustContents),
+    #[cfg(zc_canary)]
+    ("s1-early-flush", StoreCanary::Store(zc_store::config::Canary::EarlyFlush)),
+    #[cfg(zc_canary)]
+    ("s2-trust-pages", StoreCanary::Store(zc_store::config::Canary::TrustPages)),
+    #[cfg(zc_canary)]
+    ("s3-no-barrier", StoreCanary::Store(zc_store::config::Canary::NoBarrier)),
+];
+
+/// A deliberate bug.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreCanary {
+    /// S2: the driver does not check contents.
+    TrustContents,
+    /// Of the store.
+    #[cfg(zc_canary)]
+    Store(zc_store::config::Canary),
+}
+
+/// A buffer.
+#[derive(Debug, Clone)]
+pub(crate) enum Buf {
+    /// A chunk that a client gave: its number stands for the bytes.
+    Raw(u64),
+    /// Stored bytes.
+    Stored(Vec<u8>),
+    /// Where a read puts its chunks.
+    Dest(Vec<u64>),
+}
+
+/// What a client waits for.
+#[derive(Debug, Clone)]
+pub(crate) enum Waits {
+    Change(ModelChange),
+    /// And the state at that time.
+    Flush(usize),
+    Read {
+        root: RootId,
+        first: u64,
+        count: u32,
+        dest: BufId,
+        since: usize,
+    },
+    Recipe {
+        root: RootId,
+        first: u64,
+        since: usize,
+    },
+}
+
+/// How often what goes wrong.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults {
+    pub(crate) write_errors: f64,
+    pub(crate) lost: f64,
+    pub(crate) misdirected: f64,
+    pub(crate) rot: f64,
+    pub(crate) crashes: f64,
+}
+
+impl Faults {
+    /// Whether the device confirms what it does not keep.
+    pub(crate) fn lies(&self) -> bool {
+        self.lost > 0.0 || self.misdirected > 0.0 || self.rot > 0.0
+    }
+}
+
+/// An action in flight.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) action: Action,
+    /// Of a flush: when it was issued.
+    pub(crate) issued: u64,
+    /// Of a fetch: what was in memory.
+    pub(crate) memory: Vec<Option<Vec<u8>>>,
+}
+
+/// Everything.
+pub(crate) struct World {
+    pub(crate) rng: Pcg64Mcg,
+    pub(crate) disk: Disk,
+    pub(crate) store: Store,
+    pub(crate) config: Config,
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) bufs: Map<BufId, Buf>,
+    pub(crate) waiting: BTreeMap<ReqId, Waits>,
+    pub(crate) history: History,
+    pub(crate) faults: Faults,
+    pub(crate) now_ms: u64,
+    pub(crate) next: u64,
+    /// What recovery said.
+    pub(crate) opened: Option<Result<(), StoreError>>,
+    pub(crate) stopped: bool,
+    /// The device failed an operation: the store takes no changes any more.
+    pub(crate) fenced: bool,
+    pub(crate) violation: Option<String>,
+    pub(crate) coverage: BTreeMap<&'static str, u64>,
+    pub(crate) canary: Option<StoreCanary>,
+    pub(crate) trace: Option<fn(&str)>,
+    /// Values of chunks are drawn from so many; 0: each is new.
+    pub(crate) values: u64,
+    pub(crate) probe: Option<Probe>,
+}
+
+/// A read outside the history.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Probe {
+    pub(crate) req: ReqId,
+    pub(crate) dest: BufId,
+    /// What it brought.
+    pub(crate) brought: Option<Result<u64, StoreError>>,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64, segments: u32, config: Config) -> Self {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed);
+        let bytes = (128 << 10) + segments as usize * SEGMENT as usize;
+        let mut disk = Disk::new(bytes);
+        let superblock = Superblock::format([7; 16], bytes as u64, SEGMENT, rng.random())
+            .expect("the device is large enough");
+        for copy in 0..2 {
+            disk.write_now(Superblock::offset_bytes(copy) as usize, &superblock.encode(copy)[..]);
+        }
+        disk.settle();
+        let mut out = Vec::new();
+        let store = Store::open(config.clone(), rng.random(), &mut out);
+        let mut world = Self {
+            rng,
+            disk,
+            store,
+            config,
+            pending: Vec::new(),
+            bufs: Map::default(),
+            waiting: BTreeMap::new(),
+            history: History::new(State::default()),
+            faults: Faults::default(),
+            now_ms: 0,
+            next: 0,
+            opened: None,
+            stopped: false,
+            fenced: false,
+            violation: None,
+            coverage: BTreeMap::new(),
+            canary: None,
+            trace: None,
+            values: 20,
+            probe: None,
+        };
+        world.take(out);
+        world
+    }
+
+    pub(crate) fn note(&mut self, what: &'static str) {
+        *self.coverage.entry(what).or_default() += 1;
+    }
+
+    pub(crate) fn say(&self, text: impl FnOnce() -> String) {
+        if let Some(trace) = self.trace {
+            trace(&text());
+        }
+    }
+
+    pub(crate) fn violate(&mut self, text: String) {
+        self.say(|| format!("VIOLATION {text}"));
+        self.violation.get_or_insert(text);
+    }
+
+    pub(crate) fn happens(&mut self, rate: f64) -> bool {
+        rate > 0.0 && self.rng.random_bool(rate)
+    }
+
+    /// Hands an event to the store and takes what it does.
+    pub(crate) fn give(&mut self, event: Event) {
+        self.say(|| format!("event {}", brief(&event)));
+        let mut out = Vec::new();
+        self.store.handle(event, &mut out);
+        self.take(out);
+    }
+
+    /// A store that was made anew asks for its first block.
+    pub(crate) fn restart(&mut self, actions: Vec<Action>) {
+        self.take(actions);
+    }
+
+    fn take(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            self.say(|| format!("  action {}", brief_action(&action)));
+            match action {
+                Action::Reply { req, result } => self.replied(req, result),
+                Action::Recipe { req, prints } => self.recipe(req, &prints),
+                Action::Free { buf } => {
+                    if self.bufs.remove(&buf).is_none() {
+                        self.violate(format!("{buf:?} was freed twice"));
+                    }
+                }
+                Action::Opened { result } => self.opened = Some(result),
+                Action::Stopped => self.stopped = true,
+                action => self.begin(action),
+            }
+        }
+    }
+
+    fn begin(&mut self, action: Action) {
+        let issued = if matches!(action, Action::FlushDevice { .. }) { self.disk.flush_issued() } else { 0 };
+        let mut memory = Vec::new();
+        if let Action::Fetch { parts, .. } = &action {
+            memory = parts.iter().map(|part| part.memory.map(|slice| self.bytes_of(slice))).collect();
+        }
+        self.pending.push(Pending { action, issued, memory });
+    }
+
+    /// The bytes of a piece of memory.
+    pub(crate) fn bytes_of(&self, slice: BufSlice) -> Vec<u8> {
+        match &self.bufs[&slice.buf] {
+            Buf::Raw(value) => stored_bytes(*value, slice.len_bytes),
+            Buf::Stored(bytes) => bytes[..slice.len_bytes as usize].to_vec(),
+            Buf::Dest(_) => unreachable!("a destination is not a source"),
+        }
+    }
+
+    pub(crate) fn submit(&mut self, kind: RequestKind, waits: Waits) {
+        self.next += 1;
+        let req = ReqId(self.next);
+        self.waiting.insert(req, waits);
+        self.give(Event::Submit(Request { req, kind }));
+    }
+
+    pub(crate) fn buf(&mut self, buf: Buf) -> BufId {
+        self.next += 1;
+        self.bufs.insert(BufId(self.next), buf);
+        BufId(self.next)
+    }
+
+    pub(crate) fn write(&mut self, root: RootId, first: u64, values: Vec<u64>) {
+        let mut chunks = Vec::new();
+        for value in &values {
+            if *value == 0 {
+                chunks.push(NewChunk::Zero);
+            } else {
+                let raw = BufSlice { buf: self.buf(Buf::Raw(*value)), start_bytes: 0, len_bytes: CHUNK };
+                let print = (value % 16 != 5).then(|| print_of(*value));
+                chunks.push(NewChunk::Data { print, raw });
+            }
+        }
+        let kind = RequestKind::Write { root, first, chunks };
+        self.submit(kind, Waits::Change(ModelChange::Write(root, first, values)));
+    }
+
+    pub(crate) fn clear(&mut self, root: RootId, first: u64, count: u64) {
+        let kind = RequestKind::Discard { root, first, count };
+        self.submit(kind, Waits::Change(ModelChange::Clear(root, first, count)));
+    }
+
+    pub(crate) fn catalog(&mut self, op: CatalogOp, id: RootId, source: RootId) {
+        self.next += 1;
+        let change = CatalogChange {
+            op,
+            id,
+            source,
+            codec: Codec::Lz4,
+            chunk_shift: 12,
+            size_chunks: if op == CatalogOp::Grow { 254_016 * 504 } else { SIZE },
+            flags: u64::from(self.rng.random_bool(0.8)),
+            name: format!("root {} of {}", id.0, self.next),
+        };
+        let waits = Waits::Change(ModelChange::Catalog(change.clone()));
+        self.submit(RequestKind::Catalog(change), waits);
+    }
+
+    pub(crate) fn read(&mut self, root: RootId, first: u64, count: u32) {
+        let dest = self.buf(Buf::Dest(vec![0; count as usize]));
+        let since = self.history.index();
+        let kind = RequestKind::Read { root, first, count, dest };
+        self.submit(kind, Waits::Read { root, first, count, dest, since });
+    }
+
+    pub(crate) fn flush(&mut self) {
+        let index = self.history.index();
+        self.submit(RequestKind::Flush, Waits::Flush(index));
+    }
+
+    /// What a request came to.
+    fn replied(&mut self, req: ReqId, result: Result<(), StoreError>) {
+        if let Some(probe) = &mut self.probe
+            && probe.req == req
+        {
+            let Some(Buf::Dest(values)) = self.bufs.remove(&probe.dest) else { return };
+            probe.brought = Some(result.map(|()| values[0]));
+            return;
+        }
+        let Some(waits) = self.waiting.remove(&req) else {
+            self.violate(format!("{req:?} was answered twice"));
+            return;
+        };
+        match waits {
+            Waits::Change(change) => match result {
+                Ok(()) => self.history.push(&change),
+                Err(error) => self.refused(error),
+            },
+            Waits::Flush(index) => match result {
+                Ok(()) => self.history.flushed(index),
+                Err(error) => self.refused(error),
+            },
+            Waits::Read { root, first, count, dest, since } => {
+                let Some(Buf::Dest(values)) = self.bufs.remove(&dest) else { return };
+                match result {
+                    Ok(()) => self.judge_read(root, first, &values, since),
+                    Err(error) => self.judge_read_error(root, first + u64::from(count), since, error),
+                }
+            }
+            Waits::Recipe { root, since, .. } => {
+                if let Err(error) = result {
+                    self.judge_read_error(root, 0, since, error);
+                }
+            }
+        }
+    }
+
+    fn judge_read(&mut self, root: RootId, first: u64, values: &[u64], since: usize) {
+        for (address, value) in (first..).zip(values) {
+            if !self.history.held_since(since, root, address, *value) {
+                let state = self.history.describe();
+                self.violate(format!("{root:?} address {address} read as {value}; {state}"));
+                return;
+            }
+        }
+        self.note("reads");
+    }
+
+    fn judge_read_error(&mut self, root: RootId, end: u64, since: usize, error: StoreError) {
+        let excused = match error {
+            // A flush that failed may have lost what was not durable.
+            StoreError::Damaged(_) => self.faults.lies() || self.fenced,
+            StoreError::NoSuchRoot | StoreError::Invalid => self.history.lacked_since(since, root, end),
+            _ => false,
+        };
+        self.note("reads that failed");
+        if !excused {
+            self.violate(format!("a read of {root:?} failed: {error}"));
+        }
+    }
+
+    fn refused(&mut self, error: StoreError) {
+        let excused = match error {
+            StoreError::NoSpace => {
+                self.note("no space");
+                true
+            }
+            StoreError::Device(_) => self.fenced,
+            StoreError::NoSuchRoot | StoreError::Invalid => true,
+            _ => self.faults.lies(),
+        };
+        if !excused {
+            self.violate(format!("a change failed: {error}"));
+        }
+    }
+
+    fn recipe(&mut self, req: ReqId, prints: &[Option<Fingerprint>]) {
+        let Some(Waits::Recipe { root, first, since }) = self.waiting.remove(&req) else { return };
+        self.note("recipes");
+        for (address, print) in (first..).zip(prints) {
+            let Some(print) = print else { continue };
+            let value = u64::from_le_bytes(*print.0.first_chunk().expect("32 bytes"));
+            if !self.history.held_since(since, root, address, value) {
+                self.violate(format!("the recipe of {root:?} names value {value} at {address}"));
+            }
+        }
+    }
+}
+
+/// The stored bytes of a value; the first eight tell it.
+pub(crate) fn stored_bytes(value: u64, len_bytes: u32) -> Vec<u8> {
+    let mut bytes = value.to_le_bytes().to_vec();
+    let mut word = value;
+    while bytes.len() < len_bytes as usize {
+        word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(1);
+        bytes.extend_from_slice(&word.to_le_bytes());
+    }
+    bytes.truncate(len_bytes as usize);
+    bytes
+}
+
+pub(crate) fn print_of(value: u64) -> Fingerprint {
+    let mut print = Fingerprint([0xa5; 32]);
+    print.0[..8].copy_from_slice(&value.to_le_bytes());
+    print
+}
+
+fn brief(event: &Event) -> String {
+    let text = match event {
+        Event::BlockRead { op, result } => format!("BlockRead {op:?} {:?}", result.as_ref().map(|_| ())),
+        other => format!("{other:?}"),
+    };
+    text.chars().take(400).collect()
+}
+
+fn brief_action(action: &Action) -> String {
+    let text = match action {
+        Action::WriteBatch { op, offset_bytes, len_bytes, .. } => {
+            format!("WriteBatch {op:?} at {offset_bytes}, {len_bytes}")
+        }
+        other => format!("{other:?}"),
+    };
+    text.chars().take(400).collect()
+}

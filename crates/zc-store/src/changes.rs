@@ -1,0 +1,441 @@
+//! Changes: writes, discards, the catalog; one line, one order.
+//!
+//! Job: bring each change to where it can be carried out without waiting, then carry it out and log it in one step.
+//! Invariants: changes take effect in the order in which they arrived; a change and its records are one step, so a
+//! checkpoint or a crash sees all of it or nothing; what is prepared before changes nothing that can be read. What it
+//! does not do: write to the device, or make anything durable.
+
+use zc_core::{BufId, BufSlice, OpId, ReqId};
+
+use crate::catalog::{Root, RootKind};
+use crate::ids::{ChunkNo, RootId};
+use crate::limits;
+use crate::media::batch::{
+    CATALOG_RECORD_BYTES, CHUNK_RECORD_BYTES, CatalogChange, CatalogOp, Record, SHORT_RECORD_BYTES, Stored,
+};
+use crate::media::page::PageKey;
+use crate::pager::Missing;
+use crate::seam::{Action, Encoded, NewChunk, StoreError};
+use crate::store::Open;
+
+/// A change in line.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) req: ReqId,
+    kind: Kind,
+    /// Pages that it waits for, at the front of the line.
+    lacks: Vec<PageKey>,
+    /// When it was last tried, in uses of pages.
+    pub(crate) tried_at: u64,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Write { root: RootId, first: u64, chunks: Vec<Slot> },
+    Clear { root: RootId, first: u64, count: u64 },
+    Catalog(CatalogChange),
+}
+
+/// A chunk of a write.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    new: NewChunk,
+    encoded: Option<Encoded>,
+    encoding: bool,
+}
+
+/// What becomes of a chunk.
+#[derive(Debug, Clone, Copy)]
+enum Becomes {
+    Nothing,
+    Shared(ChunkNo),
+    Stored(ChunkNo, Encoded),
+}
+
+/// How far the first in line got.
+enum Step {
+    Done(Result<(), StoreError>),
+    Waits,
+}
+
+impl Open {
+    pub(crate) fn submit_write(&mut self, req: ReqId, root: RootId, first: u64, chunks: Vec<NewChunk>) {
+        let slot = |new| Slot { new, encoded: None, encoding: false };
+        let count = chunks.len();
+        let slots = chunks.into_iter().map(slot).collect();
+        let change =
+            Change { req, kind: Kind::Write { root, first, chunks: slots }, lacks: Vec::new(), tried_at: 0 };
+        let too_many = count == 0 || count > zc_core::usize_from_u32(limits::REQUEST_CHUNKS_MAX);
+        let Some(change) = self.admit(change, too_many) else { return };
+        self.changes.push_back(change);
+        let at = self.changes.len() - 1;
+        self.encode_unknown(at);
+    }
+
+    pub(crate) fn submit_discard(&mut self, req: ReqId, root: RootId, first: u64, count: u64) {
+        let kind = Kind::Clear { root, first, count };
+        let change = Change { req, kind, lacks: Vec::new(), tried_at: 0 };
+        let change = self.admit(change, count == 0);
+        self.changes.extend(change);
+    }
+
+    pub(crate) fn submit_catalog(&mut self, req: ReqId, change: CatalogChange) {
+        let change = Change { req, kind: Kind::Catalog(change), lacks: Vec::new(), tried_at: 0 };
+        let change = self.admit(change, false);
+        self.changes.extend(change);
+    }
+
+    /// Refuses what cannot be.
+    fn admit(&mut self, change: Change, malformed: bool) -> Option<Change> {
+        let error = if malformed {
+            StoreError::Invalid
+        } else if let Some(error) = self.failed {
+            error
+        } else if self.changes.len() >= limits::CHANGES_MAX {
+            StoreError::Limit
+        } else {
+            return Some(change);
+        };
+        self.end_change(change, Err(error));
+        None
+    }
+
+    /// Contents that are not known to be stored are compressed while the change waits in line.
+    fn encode_unknown(&mut self, at: usize) {
+        let Some(Change { req, kind: Kind::Write { root, chunks, .. }, .. }) = self.changes.get_mut(at)
+        else {
+            return;
+        };
+        let Some(root) = self.trees.roots.get(root) else { return };
+        let mut raws = Vec::new();
+        for (index, slot) in chunks.iter_mut().enumerate() {
+            let NewChunk::Data { print, raw } = slot.new else { continue };
+            let hint = print.filter(|_| root.is_deduplicated()).and_then(|print| self.prints.find(&print));
+            if hint.is_none() {
+                slot.encoding = true;
+                raws.push((index, raw));
+            }
+        }
+        let (req, codec) = (*req, root.codec);
+        self.ask_encoding(req, codec, raws);
+    }
+
+    fn ask_encoding(&mut self, req: ReqId, codec: zc_core::Codec, slots: Vec<(usize, BufSlice)>) {
+        if !slots.is_empty() {
+            self.next_op += 1;
+            let op = OpId(self.next_op);
+            let chunks = slots.iter().map(|(_, raw)| *raw).collect();
+            self.encoding.insert(op, (req, slots));
+            self.out.push(Action::Encode { op, codec, chunks });
+        }
+    }
+
+    /// An encoding ended.
+    pub(crate) fn encoded(&mut self, op: OpId, chunks: &[Encoded]) {
+        let Some((req, asked)) = self.encoding.remove(&op) else { return };
+        let change = self.changes.iter_mut().find(|change| change.req == req);
+        if let Some(Change { kind: Kind::Write { chunks: slots, .. }, .. }) = change {
+            for ((index, _), encoded) in asked.iter().zip(chunks) {
+                slots[*index].encoded = Some(*encoded);
+                slots[*index].encoding = false;
+            }
+            return;
+        }
+        // The change failed meanwhile, and left the buffers that were being encoded.
+        for ((_, raw), encoded) in asked.iter().zip(chunks) {
+            self.out.push(Action::Free { buf: raw.buf });
+            if encoded.bytes.buf != raw.buf {
+                self.out.push(Action::Free { buf: encoded.bytes.buf });
+            }
+        }
+    }
+
+    /// Carries out what is first in line, as long as that can be done.
+    pub(crate) fn pump_changes(&mut self) {
+        while let Some(change) = self.changes.front() {
+            if change.lacks.iter().any(|key| !self.trees.pager.has(*key)) || self.must_wait_for_checkpoint() {
+                return;
+            }
+            let Some(mut change) = self.changes.pop_front() else { return };
+            change.lacks.clear();
+            change.tried_at = self.trees.pager.now();
+            match self.try_change(&mut change) {
+                Step::Done(result) => self.end_change(change, result),
+                Step::Waits => {
+                    self.changes.push_front(change);
+                    return;
+                }
+            }
+            if self.failed.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// A page that the first in line waits for cannot be read.
+    pub(crate) fn change_lacks(&mut self, key: PageKey, error: StoreError) {
+        if self.changes.front().is_some_and(|change| change.lacks.contains(&key))
+            && let Some(change) = self.changes.pop_front()
+        {
+            self.end_change(change, Err(error));
+        }
+    }
+
+    fn try_change(&mut self, change: &mut Change) -> Step {
+        let Change { req, kind, lacks, .. } = change;
+        match kind {
+            Kind::Write { root, first, chunks } => self.try_write(*req, *root, *first, chunks, lacks),
+            Kind::Clear { root, first, count } => self.try_clear(*root, (*first, *count), lacks),
+            Kind::Catalog(change) => self.try_catalog(change, lacks),
+        }
+    }
+
+    /// Asks for what is missing.
+    fn lack(&mut self, missing: Missing, lacks: &mut Vec<PageKey>) -> Result<(), StoreError> {
+        lacks.push(missing.key);
+        self.want(missing)
+    }
+
+    fn writable_root(&self, root: RootId, end: Option<u64>) -> Result<&Root, StoreError> {
+        let found = self.trees.root(root).ok_or(StoreError::NoSuchRoot)?;
+        let fits = found.kind == RootKind::Volume && end.is_some_and(|end| end <= found.size_chunks);
+        if fits { Ok(found) } else { Err(StoreError::Invalid) }
+    }
+
+    fn try_write(
+        &mut self,
+        req: ReqId,
+        root: RootId,
+        first: u64,
+        chunks: &mut [Slot],
+        lacks: &mut Vec<PageKey>,
+    ) -> Step {
+        let end = first.checked_add(zc_core::u64_from_usize(chunks.len()));
+        let (dedup, codec) = match self.writable_root(root, end) {
+            Ok(found) => (found.is_deduplicated(), found.codec),
+            Err(error) => return Step::Done(Err(error)),
+        };
+        match self.room_for_writes() {
+            Room::Yes => {}
+            Room::Soon => return Step::Waits,
+            Room::No => return Step::Done(Err(StoreError::NoSpace)),
+        }
+        let mut becomes = Vec::with_capacity(chunks.len());
+        let numbers = self.trees.chunk_numbers.peek(chunks.len());
+        let (mut next, mut raws, mut waits) = (numbers.iter(), Vec::new(), false);
+        for (index, slot) in chunks.iter_mut().enumerate() {
+            let NewChunk::Data { print, raw } = slot.new else {
+                becomes.push(Becomes::Nothing);
+                continue;
+            };
+            match self.find_duplicate(print.filter(|_| dedup), raw.len_bytes) {
+                Err(missing) => match self.lack(missing, lacks) {
+                    Ok(()) => {}
+                    Err(error) => return Step::Done(Err(error)),
+                },
+                Ok(Some(number)) => becomes.push(Becomes::Shared(number)),
+                Ok(None) => match (slot.encoded, next.next()) {
+                    (Some(encoded), Some(number)) => becomes.push(Becomes::Stored(ChunkNo(*number), encoded)),
+                    _ if slot.encoding => waits = true,
+                    _ => {
+                        slot.encoding = true;
+                        raws.push((index, raw));
+                    }
+                },
+            }
+        }
+        if waits || !raws.is_empty() {
+            self.ask_encoding(req, codec, raws);
+            return Step::Waits;
+        }
+        if lacks.is_empty()
+            && let Err(error) = self.prepare_write(root, first, &becomes, lacks)
+        {
+            return Step::Done(Err(error));
+        }
+        if !lacks.is_empty() {
+            return Step::Waits;
+        }
+        Step::Done(self.apply_write(root, first, chunks, &becomes))
+    }
+
+    /// The chunk that holds these contents, if it is known. A whole fingerprint is compared (G7).
+    fn find_duplicate(
+        &mut self,
+        print: Option<zc_core::Fingerprint>,
+        raw_bytes: u32,
+    ) -> Result<Option<ChunkNo>, Missing> {
+        let Some(print) = print else { return Ok(None) };
+        let Some(number) = self.prints.find(&print) else { return Ok(None) };
+        let stored = self.trees.stored(number)?;
+        let is_same = |stored: &Stored| stored.print == Some(print) && stored.raw_bytes == raw_bytes;
+        let is_going = self.trees.mark.as_ref().is_some_and(|mark| mark.dooms(number));
+        Ok(stored.filter(is_same).filter(|_| !is_going).map(|_| number))
+    }
+
+    /// Everything that the change touches can be changed, or is asked for.
+    fn prepare_write(
+        &mut self,
+        root: RootId,
+        first: u64,
+        becomes: &[Becomes],
+        lacks: &mut Vec<PageKey>,
+    ) -> Result<(), StoreError> {
+        for (address, becomes) in (first..).zip(becomes) {
+            if let Becomes::Stored(number, _) = becomes
+                && let Err(missing) = self.trees.make_chunk_writable(*number)
+            {
+                self.lack(missing, lacks)?;
+            }
+            if let Err(missing) = self.trees.make_address_writable(root, address) {
+                self.lack(missing, lacks)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_write(
+        &mut self,
+        root: RootId,
+        first: u64,
+        chunks: &[Slot],
+        becomes: &[Becomes],
+    ) -> Result<(), StoreError> {
+        let mut records_bytes = SHORT_RECORD_BYTES * becomes.len();
+        let mut payload_bytes = 0;
+        for becomes in becomes {
+            if let Becomes::Stored(_, encoded) = becomes {
+                records_bytes += CHUNK_RECORD_BYTES;
+                payload_bytes += encoded.bytes.len_bytes;
+            }
+        }
+        self.make_room(records_bytes, payload_bytes).map_err(|_| StoreError::NoSpace)?;
+        self.cleaner.garbage_made();
+        for ((address, slot), becomes) in (first..).zip(chunks).zip(becomes) {
+            let number = match becomes {
+                Becomes::Nothing => {
+                    self.stats.chunks_zero += 1;
+                    ChunkNo(0)
+                }
+                Becomes::Shared(number) => {
+                    self.stats.chunks_shared += 1;
+                    *number
+                }
+                Becomes::Stored(number, encoded) => {
+                    self.store_chunk(*number, slot.new, *encoded);
+                    *number
+                }
+            };
+            self.log.put_record(Record::Map(root, address, number));
+            self.trees.put_address(root, address, number);
+        }
+        Ok(())
+    }
+
+    fn store_chunk(&mut self, number: ChunkNo, new: NewChunk, encoded: Encoded) {
+        let taken = self.trees.chunk_numbers.take();
+        assert_eq!(taken, number.0, "numbers are taken in the order in which they were looked at");
+        let NewChunk::Data { print, raw } = new else { return };
+        let stored = Stored {
+            place: self.log.put_contents(encoded.bytes),
+            stored_bytes: encoded.bytes.len_bytes,
+            raw_bytes: raw.len_bytes,
+            crc: encoded.crc,
+            codec: encoded.codec,
+            print,
+        };
+        self.log.put_record(Record::Chunk(number, stored));
+        self.trees.put_chunk(number, Some(stored));
+        if let Some(print) = print {
+            self.prints.insert(&print, number);
+        }
+        self.stats.chunks_stored += 1;
+        self.stats.chunk_bytes_stored += u64::from(stored.stored_bytes);
+    }
+
+    fn try_clear(&mut self, root: RootId, (first, count): (u64, u64), lacks: &mut Vec<PageKey>) -> Step {
+        if let Err(error) = self.writable_root(root, first.checked_add(count)) {
+            return Step::Done(Err(error));
+        }
+        match self.room_for_less() {
+            Room::Yes => {}
+            Room::Soon => return Step::Waits,
+            Room::No => return Step::Done(Err(StoreError::NoSpace)),
+        }
+        if let Err(missing) = self.trees.clear(root, first, count, false) {
+            return self.wait_for(missing, lacks);
+        }
+        if self.make_room(SHORT_RECORD_BYTES, 0).is_err() {
+            return Step::Done(Err(StoreError::NoSpace));
+        }
+        self.log.put_record(Record::Clear(root, first, count));
+        let cleared = self.trees.clear(root, first, count, true);
+        assert!(cleared.is_ok(), "a range whose borders were made changeable lacks no page");
+        self.cleaner.garbage_made();
+        Step::Done(Ok(()))
+    }
+
+    fn try_catalog(&mut self, change: &CatalogChange, lacks: &mut Vec<PageKey>) -> Step {
+        if let Err(error) = self.trees.check_catalog(change) {
+            return Step::Done(Err(error));
+        }
+        let room = if change.op == CatalogOp::Delete { self.room_for_delete() } else { self.room_for_less() };
+        match room {
+            Room::Yes => {}
+            Room::Soon => return Step::Waits,
+            Room::No => return Step::Done(Err(StoreError::NoSpace)),
+        }
+        if change.op == CatalogOp::Grow
+            && let Err(missing) = self.trees.fit_height(change.id, change.size_chunks)
+        {
+            return self.wait_for(missing, lacks);
+        }
+        if self.make_room(CATALOG_RECORD_BYTES, 0).is_err() {
+            return Step::Done(Err(StoreError::NoSpace));
+        }
+        self.log.put_record(Record::Catalog(change.clone()));
+        let changed = self.trees.change_catalog(change);
+        assert!(changed.is_ok(), "a map whose height fits lacks no page");
+        self.cleaner.garbage_made();
+        Step::Done(Ok(()))
+    }
+
+    fn wait_for(&mut self, missing: Missing, lacks: &mut Vec<PageKey>) -> Step {
+        match self.lack(missing, lacks) {
+            Ok(()) => Step::Waits,
+            Err(error) => Step::Done(Err(error)),
+        }
+    }
+
+    /// Answers a change, and lets go of its buffers but for those that went into the log.
+    pub(crate) fn end_change(&mut self, change: Change, result: Result<(), StoreError>) {
+        if let Kind::Write { chunks, .. } = change.kind {
+            for slot in chunks {
+                self.free_slot(slot, result.is_ok());
+            }
+        }
+        self.stats.no_space += u64::from(result == Err(StoreError::NoSpace));
+        self.reply(change.req, result);
+    }
+
+    fn free_slot(&mut self, slot: Slot, logged: bool) {
+        let NewChunk::Data { raw, .. } = slot.new else { return };
+        if slot.encoding {
+            return;
+        }
+        let in_log = |buf: BufId| logged && self.log.holds(buf);
+        let mut bufs = vec![raw.buf];
+        bufs.extend(slot.encoded.map(|encoded| encoded.bytes.buf).filter(|buf| *buf != raw.buf));
+        bufs.retain(|buf| !in_log(*buf));
+        self.out.extend(bufs.into_iter().map(|buf| Action::Free { buf }));
+    }
+}
+
+/// Whether there is space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Room {
+    Yes,
+    /// When the cleaner or a checkpoint has ended.
+    Soon,
+    No,
+}

@@ -1,0 +1,534 @@
+//! The cleaner: finds what no root refers to, and empties segments that are worth it.
+//!
+//! Job: mark, sweep, then move what is live out of one victim after the other until enough is free. Invariants: it frees
+//! nothing itself: it takes records away or changes them, and a checkpoint frees the segments that no record points to;
+//! it moves only what was read and passed its check; steps are small, and paced while space is not short. What it does
+//! not do: choose when a checkpoint is durable.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use zc_core::{BufId, BufSlice, ErrorKind, OpId};
+
+use crate::ids::{BatchSeq, ChunkNo, PageNo, Place, SegmentNo};
+use crate::limits::{self, BLOCK_BYTES};
+use crate::mark::Mark;
+use crate::media::Block;
+use crate::media::batch::{BatchHeader, CHUNK_RECORD_BYTES, Record, Stored};
+use crate::media::page::{PageKey, TableId};
+use crate::pager::Missing;
+use crate::seam::{Action, FetchPart, FetchTo};
+use crate::segments::State;
+use crate::store::Open;
+use crate::trees::map_key;
+
+/// Steps after each event: a few hundred microseconds at most.
+const STEPS_PER_EVENT: usize = 64;
+/// Buffers that the store names itself have this bit set.
+const STORE_BUF_BIT: u64 = 1 << 62;
+
+/// The cleaner.
+#[derive(Debug, Default)]
+pub(crate) struct Cleaner {
+    work: Work,
+    /// Something may have become garbage since the last mark began.
+    garbage: bool,
+    /// Where the log was when the last mark began: younger segments are no victims of the round.
+    round_began: BatchSeq,
+    /// And how many bytes of log there had been.
+    round_log_bytes: u64,
+    asked: bool,
+    /// Emptied, but for pages that the next checkpoint writes elsewhere.
+    emptied: BTreeSet<SegmentNo>,
+    /// Emptied in this round. What a checkpoint does not free then, another try does not free either.
+    tried: BTreeSet<SegmentNo>,
+    lacks: Option<PageKey>,
+    tried_at: u64,
+    /// Bytes that it may read and write now.
+    allowance_bytes: u64,
+    last_tick_ms: Option<u64>,
+}
+
+/// What it is at.
+#[derive(Debug, Default)]
+enum Work {
+    #[default]
+    Idle,
+    Marking,
+    /// Leaves of the page table, then of the chunk table.
+    Sweeping {
+        pages: bool,
+        leaf: u64,
+    },
+    Choosing,
+    Emptying(Victim),
+}
+
+#[derive(Debug)]
+struct Victim {
+    segment: SegmentNo,
+    /// The next header.
+    offset_bytes: u32,
+    seq: Option<BatchSeq>,
+    step: VictimStep,
+}
+
+#[derive(Debug)]
+enum VictimStep {
+    /// The header at the offset is needed, or being read.
+    Header(Option<OpId>),
+    /// Its records are looked at.
+    Records { records: VecDeque<Record>, found: Vec<(ChunkNo, Stored)> },
+    /// What is live is being read.
+    Contents { records: VecDeque<Record>, found: Vec<(ChunkNo, Stored)>, op: OpId, first_buf: u64 },
+    /// It was read, and goes into the log.
+    Moving { records: VecDeque<Record>, moves: VecDeque<(ChunkNo, Stored, BufId)> },
+}
+
+/// What a step came to.
+enum Step {
+    Again,
+    Waits,
+    Lacks(Missing),
+}
+
+impl Cleaner {
+    pub(crate) fn new() -> Self {
+        Self { garbage: true, ..Self::default() }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        matches!(self.work, Work::Idle)
+    }
+
+    /// Something was overwritten, discarded or deleted.
+    pub(crate) fn garbage_made(&mut self) {
+        self.garbage = true;
+    }
+
+    /// A checkpoint has put all changed pages into the log.
+    pub(crate) fn checkpoint_began(&mut self) {
+        self.emptied.clear();
+    }
+
+    pub(crate) fn ask(&mut self) {
+        self.asked = true;
+    }
+
+    /// Whether cleaning may still free something.
+    pub(crate) fn can_free(&self) -> bool {
+        !self.is_idle() || self.garbage
+    }
+
+    pub(crate) fn tried_at(&self) -> Option<u64> {
+        self.lacks.map(|_| self.tried_at)
+    }
+
+    pub(crate) fn tick(&mut self, now_ms: u64, bytes_per_s: u64) {
+        let passed_ms = self.last_tick_ms.map_or(0, |last| now_ms.saturating_sub(last));
+        self.last_tick_ms = Some(now_ms);
+        let more = bytes_per_s.saturating_mul(passed_ms) / 1000;
+        self.allowance_bytes = self.allowance_bytes.saturating_add(more).min(bytes_per_s);
+    }
+
+    pub(crate) fn waits_for_header(&self, op: OpId) -> bool {
+        let Work::Emptying(Victim { step: VictimStep::Header(Some(waits)), .. }) = &self.work else {
+            return false;
+        };
+        *waits == op
+    }
+
+    pub(crate) fn waits_for_contents(&self, op: OpId) -> bool {
+        let Work::Emptying(Victim { step: VictimStep::Contents { op: waits, .. }, .. }) = &self.work else {
+            return false;
+        };
+        *waits == op
+    }
+}
+
+impl Open {
+    /// Begins when space is low, and takes some steps.
+    pub(crate) fn pump_cleaner(&mut self) {
+        if self.cleaner.is_idle() && self.is_round_due() {
+            self.begin_mark();
+        }
+        if self.cleaner.lacks.is_some_and(|key| !self.trees.pager.has(key)) {
+            return;
+        }
+        self.cleaner.lacks = None;
+        self.cleaner.tried_at = self.trees.pager.now();
+        for _ in 0..STEPS_PER_EVENT {
+            let is_paced =
+                self.cleaner.allowance_bytes < u64::from(BLOCK_BYTES) && !self.is_cleaning_urgent();
+            if self.cleaner.is_idle() || is_paced || self.must_wait_for_checkpoint() || self.failed.is_some()
+            {
+                return;
+            }
+            match self.clean_step() {
+                Step::Again => {}
+                Step::Waits => return,
+                Step::Lacks(missing) => {
+                    self.cleaner.lacks = Some(missing.key);
+                    if self.want(missing).is_err() {
+                        self.cleaner_lacks(missing.key);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn is_cleaning_urgent(&self) -> bool {
+        self.trees.segments.free_segments() <= self.reserve() + 2 || !self.changes.is_empty()
+    }
+
+    /// A round costs a walk over all maps: while space is not short it waits until enough has been written since the
+    /// last.
+    fn is_round_due(&self) -> bool {
+        let written = self.log.total_bytes() - self.cleaner.round_log_bytes;
+        let share = u64::from(self.trees.segments.count()) * u64::from(self.superblock.segment_bytes) / 32;
+        let worth = self.cleaner.garbage && (written >= share || self.is_cleaning_urgent());
+        self.opened && !self.stopping && (self.cleaner.asked || (worth && self.is_space_low()))
+    }
+
+    fn begin_mark(&mut self) {
+        self.cleaner.garbage = false;
+        self.cleaner.asked = false;
+        self.cleaner.tried.clear();
+        self.cleaner.round_began = self.last_batch();
+        self.cleaner.round_log_bytes = self.log.total_bytes();
+        let mut mark = Mark::default();
+        self.trees.roots.values().for_each(|root| mark.page(root.page));
+        self.trees.mark = Some(mark);
+        self.cleaner.work = Work::Marking;
+    }
+
+    fn clean_step(&mut self) -> Step {
+        self.cleaner.allowance_bytes = self.cleaner.allowance_bytes.saturating_sub(u64::from(BLOCK_BYTES));
+        let stepped = match core::mem::take(&mut self.cleaner.work) {
+            Work::Idle => Ok(Step::Waits),
+            Work::Marking => {
+                self.cleaner.work = Work::Marking;
+                self.mark_step()
+            }
+            Work::Sweeping { pages, leaf } => {
+                self.cleaner.work = Work::Sweeping { pages, leaf };
+                if pages { self.sweep_pages(leaf) } else { self.sweep_chunks(leaf) }
+            }
+            Work::Choosing => Ok(self.choose()),
+            Work::Emptying(victim) => self.empty(victim),
+        };
+        stepped.unwrap_or_else(Step::Lacks)
+    }
+
+    fn mark_step(&mut self) -> Result<Step, Missing> {
+        let Some(page) = self.trees.mark.as_mut().and_then(|mark| mark.to_visit.pop()) else {
+            if let Some(mark) = &mut self.trees.mark {
+                mark.sweeping = true;
+            }
+            self.cleaner.work = Work::Sweeping { pages: true, leaf: 0 };
+            return Ok(Step::Again);
+        };
+        if let Err(missing) = self.trees.visit_marked_page(page) {
+            if let Some(mark) = &mut self.trees.mark {
+                mark.to_visit.push(page);
+            }
+            return Err(missing);
+        }
+        Ok(Step::Again)
+    }
+
+    /// Takes map pages that no root refers to out of one leaf of the page table.
+    fn sweep_pages(&mut self, leaf: u64) -> Result<Step, Missing> {
+        let trees = &mut self.trees;
+        let first = leaf * trees.pages.per_leaf();
+        let end = (first + trees.pages.per_leaf()).min(trees.page_numbers.end());
+        if first >= trees.page_numbers.end() {
+            self.cleaner.work = Work::Sweeping { pages: false, leaf: 0 };
+            return Ok(Step::Again);
+        }
+        let mut gone = Vec::new();
+        for number in first.max(1)..end {
+            let page = PageNo(number);
+            let is_marked = trees.mark.as_ref().is_none_or(|mark| mark.pages.has(number));
+            if !is_marked && (trees.page_pointer(page)?.is_some() || trees.pager.has(map_key(page))) {
+                gone.push(page);
+            }
+        }
+        if let Some(page) = gone.first() {
+            trees.pages.make_writable(&mut trees.pager, page.0)?;
+        }
+        for page in gone {
+            self.trees.drop_map_page(page);
+            self.stats.pages_freed += 1;
+            if self.loader.cancel(map_key(page)) {
+                // Readers of a root that is gone: they look again.
+                for req in self.reads_waiting.remove(&map_key(page)).unwrap_or_default() {
+                    self.try_read(req);
+                }
+            }
+        }
+        self.cleaner.work = Work::Sweeping { pages: true, leaf: leaf + 1 };
+        Ok(Step::Again)
+    }
+
+    /// Takes chunks that no root refers to out of one leaf of the chunk table.
+    fn sweep_chunks(&mut self, leaf: u64) -> Result<Step, Missing> {
+        let trees = &mut self.trees;
+        let first = leaf * trees.chunks.per_leaf();
+        let end = (first + trees.chunks.per_leaf()).min(trees.chunk_numbers.end());
+        if first >= trees.chunk_numbers.end() {
+            self.end_sweep();
+            return Ok(Step::Again);
+        }
+        let mut gone = Vec::new();
+        for number in first.max(1)..end {
+            let Some(stored) = trees.stored(ChunkNo(number))? else { continue };
+            if trees.mark.as_ref().is_none_or(|mark| mark.chunks.has(number)) {
+                stored.print.iter().for_each(|print| self.prints.remember(print, ChunkNo(number)));
+            } else {
+                gone.push(ChunkNo(number));
+            }
+        }
+        if let Some(number) = gone.first() {
+            trees.make_chunk_writable(*number)?;
+        }
+        for number in gone {
+            trees.put_chunk(number, None);
+            self.stats.chunks_freed += 1;
+        }
+        self.cleaner.work = Work::Sweeping { pages: false, leaf: leaf + 1 };
+        Ok(Step::Again)
+    }
+
+    /// What is not marked has no record any more: its number may be given again.
+    fn end_sweep(&mut self) {
+        if let Some(mark) = self.trees.mark.take() {
+            self.trees.page_numbers.marked(mark.pages);
+            self.trees.chunk_numbers.marked(mark.chunks);
+        }
+        self.stats.marks += 1;
+        self.cleaner.work = Work::Choosing;
+    }
+
+    /// The next victim, or the end.
+    fn choose(&mut self) -> Step {
+        self.cleaner.work = Work::Choosing;
+        let freed = self.would_free().max(self.cleaner.emptied.len());
+        let free = self.trees.segments.free_segments();
+        let count = zc_core::usize_from_u32(self.trees.segments.count());
+        let enough = (count * usize::from(self.config.clean_until_percent) / 100).max(self.reserve() + 4);
+        let victim = if free + freed >= enough || free <= self.floor() {
+            None
+        } else {
+            let limits = [self.cleaner.round_began, self.flushes.durable()];
+            self.trees.segments.victim(self.last_batch(), limits, &self.cleaner.tried)
+        };
+        let is_enough = freed >= limits::EMPTIED_MAX || victim.is_none();
+        if self.checkpoint.is_some() || (freed > 0 && is_enough) {
+            // They must be free before more is moved; then the choice is made anew.
+            self.begin_checkpoint();
+            return Step::Waits;
+        }
+        let Some(segment) = victim else {
+            self.cleaner.work = Work::Idle;
+            return Step::Again;
+        };
+        self.trees.segments.pin(segment);
+        let seq = Some(self.trees.segments.get(segment).first_seq);
+        self.cleaner.work =
+            Work::Emptying(Victim { segment, offset_bytes: 0, seq, step: VictimStep::Header(None) });
+        Step::Again
+    }
+
+    fn empty(&mut self, mut victim: Victim) -> Result<Step, Missing> {
+        let step = match &mut victim.step {
+            VictimStep::Header(None) => self.want_header(&mut victim),
+            VictimStep::Header(Some(_)) | VictimStep::Contents { .. } => Ok(Step::Waits),
+            VictimStep::Records { .. } => self.look_at_records(&mut victim),
+            VictimStep::Moving { .. } => self.move_one(&mut victim),
+        };
+        if matches!(self.cleaner.work, Work::Idle) {
+            self.cleaner.work = Work::Emptying(victim);
+        }
+        step
+    }
+
+    fn want_header(&mut self, victim: &mut Victim) -> Result<Step, Missing> {
+        let segment = *self.trees.segments.get(victim.segment);
+        if victim.offset_bytes >= segment.end_bytes || segment.state != State::Used {
+            self.trees.segments.unpin(victim.segment);
+            self.cleaner.emptied.insert(victim.segment);
+            self.cleaner.tried.insert(victim.segment);
+            self.stats.segments_cleaned += 1;
+            self.cleaner.work = Work::Choosing;
+            return Ok(Step::Again);
+        }
+        self.next_op += 1;
+        let op = OpId(self.next_op);
+        let place = Place { segment: victim.segment, offset_bytes: victim.offset_bytes };
+        let offset_bytes =
+            crate::media::superblock::Superblock::device_offset(place, self.superblock.segment_bytes);
+        self.out.push(Action::ReadBlock { op, offset_bytes });
+        victim.step = VictimStep::Header(Some(op));
+        Ok(Step::Waits)
+    }
+
+    pub(crate) fn cleaner_header_read(&mut self, result: Result<Box<Block>, ErrorKind>) {
+        let Work::Emptying(victim) = &mut self.cleaner.work else { return };
+        let place = Place { segment: victim.segment, offset_bytes: victim.offset_bytes };
+        let size = self.superblock.segment_bytes;
+        let header = result
+            .ok()
+            .and_then(|block| BatchHeader::decode(&block[..], self.superblock.uuid, place, size).ok());
+        match header.filter(|header| Some(header.seq) == victim.seq) {
+            Some(header) => {
+                victim.offset_bytes += header.bytes();
+                victim.seq = Some(BatchSeq(header.seq.0 + 1));
+                victim.step = VictimStep::Records { records: header.records.into(), found: Vec::new() };
+            }
+            None => self.give_up_victim(),
+        }
+    }
+
+    /// What it holds cannot be told: it stays as it is.
+    fn give_up_victim(&mut self) {
+        if let Work::Emptying(victim) = core::mem::take(&mut self.cleaner.work) {
+            if self.trees.segments.get(victim.segment).live_bytes() > 0 {
+                self.trees.segments.damage(victim.segment);
+                self.stats.damaged += 1;
+            }
+            self.trees.segments.unpin(victim.segment);
+            if let VictimStep::Moving { moves, .. } = victim.step {
+                self.out.extend(moves.into_iter().map(|(_, _, buf)| Action::Free { buf }));
+            }
+            self.cleaner.work = Work::Choosing;
+        }
+    }
+
+    /// A page that it needs cannot be read.
+    pub(crate) fn cleaner_lacks(&mut self, key: PageKey) {
+        if self.cleaner.lacks != Some(key) {
+            return;
+        }
+        self.cleaner.lacks = None;
+        self.stats.damaged += 1;
+        match self.cleaner.work {
+            Work::Emptying(_) => self.give_up_victim(),
+            // A mark that does not see everything frees nothing.
+            Work::Marking | Work::Sweeping { .. } | Work::Choosing | Work::Idle => {
+                self.trees.mark = None;
+                self.cleaner.work = Work::Idle;
+            }
+        }
+    }
+
+    /// Finds what of a batch is still where it says; pages become changed, so the next checkpoint writes them elsewhere.
+    fn look_at_records(&mut self, victim: &mut Victim) -> Result<Step, Missing> {
+        let segment = victim.segment;
+        let VictimStep::Records { records, found } = &mut victim.step else { return Ok(Step::Again) };
+        while let Some(record) = records.front()
+            && found.len() < limits::MOVES_MAX
+        {
+            match record {
+                Record::Chunk(number, stored) => {
+                    let now = self.trees.stored(*number)?;
+                    found.extend(now.filter(|now| now.place == stored.place).map(|now| (*number, now)));
+                }
+                Record::Page(key, offset_bytes) => {
+                    let place = Place { segment, offset_bytes: *offset_bytes };
+                    self.renew_page(*key, place)?;
+                }
+                Record::Map(..) | Record::Clear(..) | Record::Catalog(_) => {}
+            }
+            records.pop_front();
+        }
+        if found.is_empty() {
+            victim.step = VictimStep::Header(None);
+            return Ok(Step::Again);
+        }
+        let (records, found) = (core::mem::take(records), core::mem::take(found));
+        self.next_op += 1;
+        let op = OpId(self.next_op);
+        let first_buf = STORE_BUF_BIT | self.next_buf;
+        self.next_buf += zc_core::u64_from_usize(found.len());
+        let part = |(_, stored): &(ChunkNo, Stored)| FetchPart {
+            stored: *stored,
+            memory: self.log.memory(stored.place),
+            dest_offset_bytes: 0,
+        };
+        let parts = found.iter().map(part).collect();
+        self.out.push(Action::Fetch { op, parts, to: FetchTo::Stored(BufId(first_buf)), urgent: false });
+        victim.step = VictimStep::Contents { records, found, op, first_buf };
+        Ok(Step::Waits)
+    }
+
+    fn renew_page(&mut self, key: PageKey, place: Place) -> Result<(), Missing> {
+        let trees = &mut self.trees;
+        if key.table == TableId::Map {
+            let page = PageNo(key.index);
+            if trees.page_pointer(page)?.place == place {
+                trees.load_map_page(page)?;
+                trees.pages.make_writable(&mut trees.pager, page.0)?;
+                trees.pager.mark_dirty(map_key(page));
+            }
+            return Ok(());
+        }
+        let crate::trees::Trees { pager, chunks, pages, segment_table, catalog_table, .. } = trees;
+        let table = match key.table {
+            TableId::Chunks => chunks,
+            TableId::Pages => pages,
+            TableId::Catalog => catalog_table,
+            TableId::Segments | TableId::Map => segment_table,
+        };
+        if table.pointer(pager, key)?.place == place {
+            table.make_page_writable(pager, key)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn cleaner_fetched(&mut self, results: Vec<Result<(), ErrorKind>>) {
+        let Work::Emptying(victim) = &mut self.cleaner.work else { return };
+        let VictimStep::Contents { records, found, first_buf, .. } = &mut victim.step else { return };
+        let mut moves = VecDeque::new();
+        let mut damaged = false;
+        for (buf, ((number, stored), result)) in (*first_buf..).zip(found.drain(..).zip(results)) {
+            match result {
+                Ok(()) => moves.push_back((number, stored, BufId(buf))),
+                Err(_) => {
+                    damaged = true;
+                    self.out.push(Action::Free { buf: BufId(buf) });
+                }
+            }
+        }
+        victim.step = VictimStep::Moving { records: core::mem::take(records), moves };
+        if damaged {
+            self.stats.damaged += 1;
+            self.trees.segments.damage(victim.segment);
+        }
+    }
+
+    fn move_one(&mut self, victim: &mut Victim) -> Result<Step, Missing> {
+        let VictimStep::Moving { records, moves } = &mut victim.step else { return Ok(Step::Again) };
+        let Some((number, stored, buf)) = moves.front().copied() else {
+            let records = core::mem::take(records);
+            victim.step = VictimStep::Records { records, found: Vec::new() };
+            return Ok(Step::Again);
+        };
+        let is_there = self.trees.stored(number)?.is_some_and(|now| now.place == stored.place);
+        self.trees.make_chunk_writable(number)?;
+        if !is_there || self.make_room(CHUNK_RECORD_BYTES, stored.stored_bytes).is_err() {
+            self.out.push(Action::Free { buf });
+        } else {
+            let bytes = BufSlice { buf, start_bytes: 0, len_bytes: stored.stored_bytes };
+            let moved = Stored { place: self.log.put_contents(bytes), ..stored };
+            self.log.put_record(Record::Chunk(number, moved));
+            self.trees.put_chunk(number, Some(moved));
+            self.stats.chunks_moved += 1;
+            self.stats.chunk_bytes_moved += u64::from(stored.stored_bytes);
+        }
+        moves.pop_front();
+        let cost = u64::from(stored.stored_bytes);
+        self.cleaner.allowance_bytes = self.cleaner.allowance_bytes.saturating_sub(cost);
+        Ok(Step::Again)
+    }
+}

@@ -1,0 +1,224 @@
+//! Volume maps: from an address to a chunk number, through pages that snapshots share.
+//!
+//! Job: look addresses up, make paths of a map changeable, change them. Invariants: a page that another root may reach
+//! (its birth is not above the volume's `shared_at`) is copied before it changes; making a path changeable changes
+//! nothing that can be read, so it may be broken off and begun again. What it does not do: log the change (the caller
+//! does, in the same step).
+
+use crate::catalog::{FANOUT, levels};
+use crate::ids::{ChunkNo, PageNo, Pointer, RootId};
+use crate::media::page::{HEADER, birth_of, level_of, new_page, rename};
+use crate::media::{Block, put_u64, u64_at};
+use crate::pager::Missing;
+use crate::trees::{Trees, map_key};
+
+/// A range of addresses: the first, and the one after the last.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    first: u64,
+    end: u64,
+}
+
+/// A page of a map and the address it begins at.
+#[derive(Debug, Clone, Copy)]
+struct Node {
+    page: PageNo,
+    level: u8,
+    base: u64,
+}
+
+/// The numbers that a page holds.
+pub(crate) fn numbers_of(block: &Block) -> impl Iterator<Item = u64> + '_ {
+    block[HEADER..].chunks_exact(8).map(|field| u64_at(field, 0))
+}
+
+fn slot_at(slot: u64) -> usize {
+    HEADER + 8 * zc_core::usize_from_u64(slot)
+}
+
+/// Addresses below one slot of a page of this level.
+fn span_of(level: u8) -> u64 {
+    FANOUT.saturating_pow(u32::from(level))
+}
+
+fn slot_of(address: u64, level: u8) -> u64 {
+    address / span_of(level) % FANOUT
+}
+
+impl Trees {
+    /// The chunk at an address; number 0 for none.
+    pub(crate) fn lookup(&mut self, id: RootId, address: u64) -> Result<ChunkNo, Missing> {
+        let Some(root) = self.root(id) else { return Ok(ChunkNo(0)) };
+        let (mut page, mut level) = (root.page, root.height);
+        while page.0 != 0 {
+            level -= 1;
+            self.load_map_page(page)?;
+            let number = u64_at(self.pager.page(map_key(page)), slot_at(slot_of(address, level)));
+            if level == 0 {
+                return Ok(ChunkNo(number));
+            }
+            page = PageNo(number);
+        }
+        Ok(ChunkNo(0))
+    }
+
+    /// Makes the path to an address changeable.
+    pub(crate) fn make_address_writable(&mut self, id: RootId, address: u64) -> Result<(), Missing> {
+        let Some(root) = self.root(id) else { return Ok(()) };
+        let (top, shared_at, mut level) = (root.page, root.shared_at, root.height - 1);
+        let mut page = self.own(shared_at, top, level)?;
+        if page != top {
+            self.root_mut(id).page = page;
+        }
+        while level > 0 {
+            page = self.own_child(shared_at, page, level, slot_of(address, level))?;
+            level -= 1;
+        }
+        Ok(())
+    }
+
+    /// Puts a chunk at an address whose path was made changeable.
+    ///
+    /// # Panics
+    /// When it was not.
+    pub(crate) fn put_address(&mut self, id: RootId, address: u64, number: ChunkNo) {
+        let Some(root) = self.root(id) else { panic!("{id:?} is written and is gone") };
+        let (mut page, mut level) = (root.page, root.height - 1);
+        while level > 0 {
+            page = PageNo(u64_at(self.pager.page(map_key(page)), slot_at(slot_of(address, level))));
+            level -= 1;
+        }
+        put_u64(self.pager.edit(map_key(page)), slot_at(slot_of(address, 0)), number.0);
+        self.with_mark(|mark| mark.chunk(number));
+    }
+
+    /// Makes the borders of a range changeable, or, after that, clears the range.
+    pub(crate) fn clear(&mut self, id: RootId, first: u64, count: u64, apply: bool) -> Result<(), Missing> {
+        let Some(root) = self.root(id) else { return Ok(()) };
+        let (top, shared_at, level) = (root.page, root.shared_at, root.height - 1);
+        if top.0 == 0 {
+            return Ok(());
+        }
+        let page = self.own(shared_at, top, level)?;
+        if page != top {
+            self.root_mut(id).page = page;
+        }
+        let range = Range { first, end: first.saturating_add(count) };
+        self.clear_below(shared_at, Node { page, level, base: 0 }, range, apply)
+    }
+
+    fn clear_below(&mut self, shared_at: u64, node: Node, range: Range, apply: bool) -> Result<(), Missing> {
+        let span = span_of(node.level);
+        let first_slot = range.first.saturating_sub(node.base) / span;
+        for slot in first_slot..FANOUT {
+            let (start, end) = (node.base + slot * span, node.base + (slot + 1) * span);
+            if start >= range.end {
+                break;
+            }
+            if u64_at(self.pager.page(map_key(node.page)), slot_at(slot)) == 0 {
+                continue;
+            }
+            if range.first <= start && end <= range.end {
+                if apply {
+                    put_u64(self.pager.edit(map_key(node.page)), slot_at(slot), 0);
+                }
+                continue;
+            }
+            let page = self.own_child(shared_at, node.page, node.level, slot)?;
+            self.clear_below(shared_at, Node { page, level: node.level - 1, base: start }, range, apply)?;
+        }
+        Ok(())
+    }
+
+    /// The child in a slot of a page that is the volume's own becomes its own too.
+    fn own_child(&mut self, shared_at: u64, page: PageNo, level: u8, slot: u64) -> Result<PageNo, Missing> {
+        let child = PageNo(u64_at(self.pager.page(map_key(page)), slot_at(slot)));
+        let own = self.own(shared_at, child, level - 1)?;
+        if own != child {
+            put_u64(self.pager.edit(map_key(page)), slot_at(slot), own.0);
+        }
+        Ok(own)
+    }
+
+    /// The page itself if no other root can reach it, a copy if one can, a new one if there is none. It may be changed.
+    fn own(&mut self, shared_at: u64, page: PageNo, level: u8) -> Result<PageNo, Missing> {
+        if page.0 != 0 {
+            self.load_map_page(page)?;
+            if birth_of(self.pager.page(map_key(page))) > shared_at {
+                self.pages.make_writable(&mut self.pager, page.0)?;
+                self.pager.mark_dirty(map_key(page));
+                return Ok(page);
+            }
+        }
+        let number = self.new_page_number()?;
+        let key = map_key(number);
+        let mut block = new_page(key, level, self.epoch);
+        if page.0 != 0 {
+            block.copy_from_slice(self.pager.page(map_key(page)));
+            rename(&mut block, number.0, self.epoch);
+        }
+        self.with_mark(|mark| {
+            mark.new_page(number);
+            mark_numbers(mark, &block);
+        });
+        self.pager.insert_new(key, block);
+        Ok(number)
+    }
+
+    /// A number for a new page; its record can be changed.
+    fn new_page_number(&mut self) -> Result<PageNo, Missing> {
+        let next = self.page_numbers.peek(1);
+        for number in next {
+            self.pages.make_writable(&mut self.pager, number)?;
+        }
+        Ok(PageNo(self.page_numbers.take()))
+    }
+
+    /// Makes a map high enough for a size.
+    pub(crate) fn fit_height(&mut self, id: RootId, size_chunks: u64) -> Result<(), Missing> {
+        while let Some(root) = self.root(id)
+            && root.height < levels(size_chunks)
+        {
+            let (below, height) = (root.page, root.height);
+            if below.0 != 0 {
+                let number = self.new_page_number()?;
+                let mut block = new_page(map_key(number), height, self.epoch);
+                put_u64(&mut block[..], HEADER, below.0);
+                self.with_mark(|mark| {
+                    mark.new_page(number);
+                    mark.page(below);
+                });
+                self.pager.insert_new(map_key(number), block);
+                self.root_mut(id).page = number;
+            }
+            self.root_mut(id).height = height + 1;
+        }
+        Ok(())
+    }
+
+    /// A step of the mark: what one page refers to.
+    pub(crate) fn visit_marked_page(&mut self, page: PageNo) -> Result<(), Missing> {
+        self.load_map_page(page)?;
+        let Self { pager, mark: Some(mark), .. } = self else { return Ok(()) };
+        mark_numbers(mark, pager.page(map_key(page)));
+        Ok(())
+    }
+
+    /// A map page that no root refers to goes. Its record was made writable.
+    pub(crate) fn drop_map_page(&mut self, number: PageNo) {
+        self.pager.forget(map_key(number));
+        self.put_page_pointer(number, Pointer::default());
+    }
+}
+
+/// Marks all that a page holds.
+fn mark_numbers(mark: &mut crate::mark::Mark, block: &Block) {
+    let is_leaf = level_of(block) == 0;
+    for number in numbers_of(block) {
+        if is_leaf {
+            mark.chunk(ChunkNo(number));
+        } else {
+            mark.page(PageNo(number));
+        }
+    }
+}

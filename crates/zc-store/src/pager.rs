@@ -1,0 +1,183 @@
+//! The page cache: pages of all trees in memory, within a budget.
+//!
+//! Job: hold pages, know which differ from the device, drop the longest unused clean ones. Invariants: a page that
+//! differs from the device, or whose write has not ended, is never dropped; so a page that is not here can be read.
+//! What it does not do: find pages on the device (the trees do), read or write.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_core::Map;
+
+use crate::ids::Pointer;
+use crate::media::Block;
+use crate::media::page::PageKey;
+
+/// A page that has to be read before the work can go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Missing {
+    pub(crate) key: PageKey,
+    pub(crate) pointer: Pointer,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Clean,
+    Dirty,
+    /// In a batch whose write has not ended.
+    Writing,
+}
+
+#[derive(Debug)]
+struct Frame {
+    block: Box<Block>,
+    state: State,
+    used: u64,
+}
+
+/// The cache.
+#[derive(Debug, Default)]
+pub(crate) struct Pager {
+    frames: Map<PageKey, Frame>,
+    by_use: BTreeMap<u64, PageKey>,
+    dirty: BTreeSet<PageKey>,
+    writing: BTreeSet<PageKey>,
+    clock: u64,
+}
+
+impl Pager {
+    /// The page, if it is here.
+    pub(crate) fn get(&mut self, key: PageKey) -> Option<&Block> {
+        self.clock += 1;
+        let frame = self.frames.get_mut(&key)?;
+        self.by_use.remove(&frame.used);
+        frame.used = self.clock;
+        self.by_use.insert(self.clock, key);
+        Some(&frame.block)
+    }
+
+    pub(crate) fn has(&self, key: PageKey) -> bool {
+        self.frames.contains_key(&key)
+    }
+
+    /// A page that a step before this one has made sure of.
+    ///
+    /// # Panics
+    /// When it is not here.
+    pub(crate) fn page(&mut self, key: PageKey) -> &Block {
+        let Some(block) = self.get(key) else { panic!("{key:?} was made sure of and is not in memory") };
+        block
+    }
+
+    /// A page that is to be changed.
+    ///
+    /// # Panics
+    /// When it is not here.
+    pub(crate) fn edit(&mut self, key: PageKey) -> &mut Block {
+        self.mark_dirty(key);
+        let Some(frame) = self.frames.get_mut(&key) else {
+            panic!("{key:?} is to be changed, not in memory")
+        };
+        &mut frame.block
+    }
+
+    /// It has to be written, so it stays.
+    pub(crate) fn mark_dirty(&mut self, key: PageKey) {
+        self.page(key);
+        if let Some(frame) = self.frames.get_mut(&key) {
+            frame.state = State::Dirty;
+        }
+        self.writing.remove(&key);
+        self.dirty.insert(key);
+    }
+
+    /// A page that did not exist.
+    pub(crate) fn insert_new(&mut self, key: PageKey, block: Box<Block>) {
+        self.insert(key, block, State::Dirty);
+        self.dirty.insert(key);
+    }
+
+    /// A page was read. One that is here already is newer.
+    pub(crate) fn insert_read(&mut self, key: PageKey, block: Box<Block>) {
+        if !self.has(key) {
+            self.insert(key, block, State::Clean);
+        }
+    }
+
+    fn insert(&mut self, key: PageKey, block: Box<Block>, state: State) {
+        self.forget(key);
+        self.clock += 1;
+        self.by_use.insert(self.clock, key);
+        self.frames.insert(key, Frame { block, state, used: self.clock });
+    }
+
+    /// The page is not part of any tree any more.
+    pub(crate) fn forget(&mut self, key: PageKey) {
+        if let Some(frame) = self.frames.remove(&key) {
+            self.by_use.remove(&frame.used);
+            self.dirty.remove(&key);
+            self.writing.remove(&key);
+        }
+    }
+
+    pub(crate) fn pages(&self) -> usize {
+        self.frames.len()
+    }
+
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.dirty.len()
+    }
+
+    /// Changed pages of one level of a table, in order.
+    pub(crate) fn dirty_of(&self, first: PageKey) -> Vec<PageKey> {
+        let last = PageKey { index: u64::MAX, ..first };
+        self.dirty.range(first..=last).copied().collect()
+    }
+
+    /// The page is in a batch: a change from now on makes it dirty again.
+    pub(crate) fn begin_write(&mut self, key: PageKey) {
+        self.dirty.remove(&key);
+        self.writing.insert(key);
+        if let Some(frame) = self.frames.get_mut(&key) {
+            frame.state = State::Writing;
+        }
+    }
+
+    /// All writes that were begun have ended.
+    pub(crate) fn end_writes(&mut self) {
+        for key in core::mem::take(&mut self.writing) {
+            if let Some(frame) = self.frames.get_mut(&key)
+                && frame.state == State::Writing
+            {
+                frame.state = State::Clean;
+            }
+        }
+    }
+
+    /// The present moment, in uses of pages.
+    pub(crate) fn now(&self) -> u64 {
+        self.clock
+    }
+
+    /// Drops the longest unused clean pages beyond `pages_max`, none that `keeps` names and none used since `since`.
+    pub(crate) fn shrink(&mut self, pages_max: usize, since: u64, keeps: impl Fn(PageKey) -> bool) {
+        let mut excess = self.frames.len().saturating_sub(pages_max);
+        if excess == 0 {
+            return;
+        }
+        let mut gone = Vec::new();
+        for (used, key) in self.by_use.range(..since) {
+            let clean = self.frames.get(key).is_some_and(|frame| frame.state == State::Clean);
+            if clean && !keeps(*key) {
+                gone.push((*used, *key));
+                excess -= 1;
+                if excess == 0 {
+                    break;
+                }
+            }
+        }
+        for (used, key) in gone {
+            self.by_use.remove(&used);
+            self.frames.remove(&key);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Reads and recipes: from addresses to places, then to the device.
+//!
+//! Job: find the chunks of a request, have them fetched and checked. Invariants: a read that lacks a page begins anew at
+//! the root when it has come, so it never mixes two states of a map; a segment that is being read is pinned. What it does
+//! not do: check or decode contents (the driver does, against what the chunk table says).
+
+use zc_core::{BufId, OpId, ReqId};
+
+use crate::ids::{Place, RootId};
+use crate::limits;
+use crate::media::batch::Stored;
+use crate::seam::{Action, FetchPart, FetchTo, StoreError};
+use crate::store::Open;
+
+/// A read that looks for its chunks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Read {
+    root: RootId,
+    first: u64,
+    count: u64,
+    /// None for a recipe.
+    dest: Option<BufId>,
+    /// When it was last tried, in uses of pages.
+    pub(crate) tried_at: u64,
+}
+
+/// A read whose chunks are being fetched.
+#[derive(Debug)]
+pub(crate) struct Fetching {
+    req: ReqId,
+    places: Vec<Place>,
+}
+
+impl Open {
+    pub(crate) fn submit_read(
+        &mut self,
+        req: ReqId,
+        root: RootId,
+        (first, count): (u64, u32),
+        dest: Option<BufId>,
+    ) {
+        let read = Read { root, first, count: u64::from(count), dest, tried_at: 0 };
+        if self.reads.len() >= limits::READS_MAX || count > limits::REQUEST_CHUNKS_MAX {
+            self.reply(req, Err(StoreError::Limit));
+            return;
+        }
+        self.reads.insert(req, read);
+        self.try_read(req);
+    }
+
+    /// Looks for all chunks of a read; what is missing is asked for at once.
+    pub(crate) fn try_read(&mut self, req: ReqId) {
+        let now = self.trees.pager.now();
+        let Some(read) = self.reads.get_mut(&req) else { return };
+        read.tried_at = now;
+        let read = *read;
+        let Some(root) = self.trees.root(read.root) else {
+            self.end_read(req, Err(StoreError::NoSuchRoot));
+            return;
+        };
+        if read.first.checked_add(read.count).is_none_or(|end| end > root.size_chunks) {
+            self.end_read(req, Err(StoreError::Invalid));
+            return;
+        }
+        let chunk_bytes = 1_u32 << root.chunk_shift;
+        let (mut found, mut lacks) = (Vec::new(), None);
+        for address in read.first..read.first + read.count {
+            match self.find_chunk(read.root, address) {
+                Ok(stored) => found.push(stored),
+                Err(Lack::Page(missing)) => {
+                    lacks = Some(missing.key);
+                    if let Err(error) = self.want(missing) {
+                        self.end_read(req, Err(error));
+                        return;
+                    }
+                }
+                Err(Lack::Chunk) => {
+                    self.end_read(req, Err(StoreError::Damaged(Place::default())));
+                    return;
+                }
+            }
+        }
+        match lacks {
+            Some(key) => self.reads_waiting.entry(key).or_default().push(req),
+            None => self.found(req, read.dest, &found, chunk_bytes),
+        }
+    }
+
+    fn find_chunk(&mut self, root: RootId, address: u64) -> Result<Option<Stored>, Lack> {
+        let number = self.trees.lookup(root, address).map_err(Lack::Page)?;
+        if number.0 == 0 {
+            return Ok(None);
+        }
+        // An address never holds a chunk that the table does not know.
+        self.trees.stored(number).map_err(Lack::Page)?.map(Some).ok_or(Lack::Chunk)
+    }
+
+    fn found(&mut self, req: ReqId, dest: Option<BufId>, found: &[Option<Stored>], chunk_bytes: u32) {
+        self.reads.remove(&req);
+        let Some(dest) = dest else {
+            let prints = found.iter().map(|stored| stored.and_then(|stored| stored.print)).collect();
+            self.out.push(Action::Recipe { req, prints });
+            return;
+        };
+        let mut parts = Vec::new();
+        for (dest_offset_bytes, stored) in (0..).step_by(zc_core::usize_from_u32(chunk_bytes)).zip(found) {
+            if let Some(stored) = *stored {
+                let memory = self.log.memory(stored.place);
+                parts.push(FetchPart { stored, memory, dest_offset_bytes });
+            }
+        }
+        parts.sort_by_key(|part| part.stored.place);
+        let places: Vec<Place> = parts.iter().map(|part| part.stored.place).collect();
+        places.iter().for_each(|place| self.trees.segments.pin(place.segment));
+        self.next_op += 1;
+        let op = OpId(self.next_op);
+        self.fetching.insert(op, Fetching { req, places });
+        self.out.push(Action::Fetch { op, parts, to: FetchTo::Decoded(dest), urgent: true });
+    }
+
+    /// Contents came, or not.
+    pub(crate) fn fetched(&mut self, op: OpId, results: &[Result<(), zc_core::ErrorKind>]) {
+        let Some(Fetching { req, places }) = self.fetching.remove(&op) else { return };
+        let mut result = Ok(());
+        for (place, outcome) in places.iter().zip(results) {
+            self.trees.segments.unpin(place.segment);
+            if let Err(kind) = outcome {
+                self.stats.damaged += 1;
+                result = Err(match kind {
+                    zc_core::ErrorKind::Corrupt => StoreError::Damaged(*place),
+                    other => StoreError::Device(*other),
+                });
+            }
+        }
+        self.reply(req, result);
+    }
+
+    pub(crate) fn end_read(&mut self, req: ReqId, result: Result<(), StoreError>) {
+        if self.reads.remove(&req).is_some() {
+            self.reply(req, result);
+        }
+    }
+}
+
+/// What a read lacks.
+enum Lack {
+    Page(crate::pager::Missing),
+    /// An address names a chunk that no record tells of.
+    Chunk,
+}

@@ -1,0 +1,219 @@
+//! All trees of the store, and what changes them together.
+//!
+//! Job: the four tables, the catalog in memory, the numbers, the segments' counts, the mark: every change of one that
+//! another must follow is here. Invariants: a record that points somewhere and the count of that segment change together;
+//! a number that is put anywhere is marked if a mark runs. What it does not do: read, write, or wait (a page that is not
+//! in memory is an answer, [`Missing`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use zc_core::{Codec, Fingerprint};
+
+use crate::catalog::{self, Root};
+use crate::ids::{ChunkNo, PageNo, Place, Pointer, RootId};
+use crate::limits::BLOCK_BYTES;
+use crate::mark::Mark;
+use crate::media::batch::Stored;
+use crate::media::page::{PageKey, TableId};
+use crate::media::superblock::{Superblock, pointer_at, put_pointer};
+use crate::media::{put_u32, u32_at};
+use crate::numbers::Numbers;
+use crate::pager::{Missing, Pager};
+use crate::segments::{self, Segments};
+use crate::table::Table;
+
+/// Bytes of a record of the chunk table.
+const CHUNK_BYTES: usize = 56;
+/// Bytes of a record of the page table.
+const PAGE_BYTES: usize = 16;
+
+/// The trees.
+#[derive(Debug)]
+pub(crate) struct Trees {
+    pub(crate) pager: Pager,
+    pub(crate) chunks: Table,
+    pub(crate) pages: Table,
+    pub(crate) segment_table: Table,
+    pub(crate) catalog_table: Table,
+    pub(crate) roots: BTreeMap<RootId, Root>,
+    /// Differ from the catalog's pages.
+    pub(crate) changed_roots: BTreeSet<RootId>,
+    pub(crate) chunk_numbers: Numbers,
+    pub(crate) page_numbers: Numbers,
+    pub(crate) epoch: u64,
+    pub(crate) segments: Segments,
+    pub(crate) mark: Option<Mark>,
+    #[cfg(zc_canary)]
+    pub(crate) canary: Option<crate::config::Canary>,
+}
+
+/// The name of a map page.
+pub(crate) const fn map_key(number: PageNo) -> PageKey {
+    PageKey { table: TableId::Map, level: 0, index: number.0 }
+}
+
+impl Trees {
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let [chunks, pages, segment_table, catalog_table] = superblock.tables;
+        Self {
+            pager: Pager::default(),
+            chunks: Table::new(TableId::Chunks, CHUNK_BYTES, chunks),
+            pages: Table::new(TableId::Pages, PAGE_BYTES, pages),
+            segment_table: Table::new(TableId::Segments, segments::RECORD_BYTES, segment_table),
+            catalog_table: Table::new(TableId::Catalog, catalog::RECORD_BYTES, catalog_table),
+            roots: BTreeMap::new(),
+            changed_roots: BTreeSet::new(),
+            chunk_numbers: Numbers::new(superblock.chunks_end),
+            page_numbers: Numbers::new(superblock.pages_end),
+            epoch: superblock.epoch,
+            segments: Segments::new(superblock.segments, superblock.segment_bytes),
+            mark: None,
+            #[cfg(zc_canary)]
+            canary: None,
+        }
+    }
+
+    pub(crate) fn table(&mut self, id: TableId) -> Option<&mut Table> {
+        match id {
+            TableId::Map => None,
+            TableId::Chunks => Some(&mut self.chunks),
+            TableId::Pages => Some(&mut self.pages),
+            TableId::Segments => Some(&mut self.segment_table),
+            TableId::Catalog => Some(&mut self.catalog_table),
+        }
+    }
+
+    /// What the chunk table says of a chunk.
+    pub(crate) fn stored(&mut self, number: ChunkNo) -> Result<Option<Stored>, Missing> {
+        let record = self.chunks.read(&mut self.pager, number.0)?;
+        Ok(record.and_then(decode_chunk))
+    }
+
+    pub(crate) fn make_chunk_writable(&mut self, number: ChunkNo) -> Result<(), Missing> {
+        self.chunks.make_writable(&mut self.pager, number.0)
+    }
+
+    /// The chunk is stored there from now on, or not at all. Its record was made writable.
+    pub(crate) fn put_chunk(&mut self, number: ChunkNo, stored: Option<Stored>) {
+        let record = self.chunks.record_mut(&mut self.pager, number.0);
+        let old = decode_chunk(record);
+        record.fill(0);
+        if let Some(new) = stored {
+            encode_chunk(record, &new);
+        }
+        if let Some(old) = old {
+            self.segments.unrefer(old.place, old.stored_bytes);
+        }
+        if let Some(new) = stored {
+            self.segments.refer(new.place, new.stored_bytes);
+        }
+    }
+
+    /// What the page table says of a map page.
+    pub(crate) fn page_pointer(&mut self, number: PageNo) -> Result<Pointer, Missing> {
+        let record = self.pages.read(&mut self.pager, number.0)?;
+        Ok(record.map_or_else(Pointer::default, |record| pointer_at(record, 0)))
+    }
+
+    /// The map page is stored there from now on, or not at all. Its record was made writable.
+    pub(crate) fn put_page_pointer(&mut self, number: PageNo, pointer: Pointer) {
+        let record = self.pages.record_mut(&mut self.pager, number.0);
+        let old = pointer_at(record, 0);
+        put_pointer(record, 0, pointer);
+        if old.is_some() {
+            self.segments.unrefer(old.place, BLOCK_BYTES);
+        }
+        if pointer.is_some() {
+            self.segments.refer(pointer.place, BLOCK_BYTES);
+        }
+    }
+
+    /// Makes sure that a map page is in memory.
+    pub(crate) fn load_map_page(&mut self, number: PageNo) -> Result<(), Missing> {
+        let key = map_key(number);
+        if self.pager.get(key).is_some() {
+            return Ok(());
+        }
+        let pointer = self.page_pointer(number)?;
+        Err(Missing { key, pointer })
+    }
+
+    pub(crate) fn with_mark(&mut self, act: impl FnOnce(&mut Mark)) {
+        // S3: what was chosen to be freed is freed although a writer referred to it again meanwhile.
+        #[cfg(zc_canary)]
+        if self.canary == Some(crate::config::Canary::NoBarrier) {
+            return;
+        }
+        if let Some(mark) = &mut self.mark {
+            act(mark);
+        }
+    }
+
+    pub(crate) fn root(&self, id: RootId) -> Option<&Root> {
+        self.roots.get(&id)
+    }
+
+    /// A root to be changed.
+    ///
+    /// # Panics
+    /// When there is none: callers have looked.
+    pub(crate) fn root_mut(&mut self, id: RootId) -> &mut Root {
+        self.changed_roots.insert(id);
+        let Some(root) = self.roots.get_mut(&id) else { panic!("{id:?} was looked up and is gone") };
+        root
+    }
+
+    /// The tops of the tables, for a superblock.
+    pub(crate) fn table_roots(&self) -> [crate::media::superblock::TableRoot; 4] {
+        [self.chunks.root(), self.pages.root(), self.segment_table.root(), self.catalog_table.root()]
+    }
+
+    /// A page of a table gets a place.
+    pub(crate) fn place_table_page(&mut self, key: PageKey, pointer: Pointer) {
+        let Self { pager, chunks, pages, segment_table, catalog_table, segments, .. } = self;
+        let table = match key.table {
+            TableId::Chunks => chunks,
+            TableId::Pages => pages,
+            TableId::Catalog => catalog_table,
+            TableId::Segments | TableId::Map => segment_table,
+        };
+        let old = table.set_pointer(pager, key, pointer);
+        if key.table == TableId::Segments {
+            old.into_iter().for_each(|place| segments.unrefer_own(place));
+            segments.refer_own(pointer.place);
+        } else {
+            old.into_iter().for_each(|place| segments.unrefer(place, BLOCK_BYTES));
+            segments.refer(pointer.place, BLOCK_BYTES);
+        }
+    }
+}
+
+fn encode_chunk(out: &mut [u8], stored: &Stored) {
+    put_u32(out, 0, stored.place.segment.0);
+    put_u32(out, 4, stored.place.offset_bytes);
+    put_u32(out, 8, stored.stored_bytes);
+    put_u32(out, 12, stored.raw_bytes);
+    put_u32(out, 16, stored.crc);
+    out[20] = stored.codec.media_code();
+    if let Some(print) = stored.print {
+        out[21] = 1;
+        out[24..56].copy_from_slice(&print.0);
+    }
+}
+
+fn decode_chunk(bytes: &[u8]) -> Option<Stored> {
+    let pointer = pointer_at(bytes, 0);
+    if !pointer.is_some() {
+        return None;
+    }
+    let mut print = Fingerprint([0; 32]);
+    print.0.copy_from_slice(&bytes[24..56]);
+    Some(Stored {
+        place: Place { segment: pointer.place.segment, offset_bytes: pointer.place.offset_bytes },
+        stored_bytes: u32_at(bytes, 8),
+        raw_bytes: u32_at(bytes, 12),
+        crc: u32_at(bytes, 16),
+        codec: Codec::from_media_code(bytes[20]).unwrap_or(Codec::Raw),
+        print: (bytes[21] & 1 == 1).then_some(print),
+    })
+}
