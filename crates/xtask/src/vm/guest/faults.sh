@@ -109,7 +109,11 @@ ssd_fails() {
             ;;
     esac
     turn ssd well
-    if daemon_status --json | jq -e '.cache.healthy | not'; then zcctl reattach; fi
+    if daemon_status --json | jq -e '.cache.healthy | not'; then
+        zcctl reattach
+        # The kernel tells of the writes that failed, then the daemon of the acknowledged writes that are lost, once each.
+        sync "$D" || sync "$D" || sync "$D"
+    fi
     daemon_status --json | jq -e '.cache.healthy'
     whole "$1"
 }
