@@ -111,6 +111,8 @@ impl World {
             self.coverage.note("writes crowded out");
         } else if client.buffered && self.is_excused(client.volume) {
             self.coverage.note("requests failed: dirty data out of reach");
+        } else if error == ErrorKind::Io && self.trouble.timed_out {
+            self.coverage.note("requests failed: the cache did not answer");
         } else if !self.faults.origin_errors {
             self.violation.get_or_insert_with(|| format!("request {req:?} failed: {error} (G4)"));
         }

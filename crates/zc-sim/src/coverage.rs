@@ -93,6 +93,7 @@ pub const REQUIRED: &[&str] = &[
     "slow: origin writes",
     "slow: reduce",
     "cache devices that did not answer",
+    "requests failed: the cache did not answer",
     "abandoned: reads",
     "abandoned: writes",
     "abandoned: writes that reached the device",
