@@ -198,6 +198,7 @@ impl Open {
         self.cleaner.round_log_bytes = self.log.total_bytes();
         let mut mark = Mark::default();
         self.trees.roots.values().for_each(|root| mark.page(root.page));
+        self.survey.iter().flat_map(|survey| survey.pages()).for_each(|page| mark.page(page));
         self.trees.mark = Some(mark);
         self.cleaner.work = Work::Marking;
     }

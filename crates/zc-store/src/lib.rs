@@ -40,6 +40,7 @@ pub mod seam;
 mod segments;
 mod stats;
 mod store;
+mod survey;
 mod table;
 #[cfg(test)]
 mod table_tests;
@@ -56,3 +57,4 @@ pub use media::{BLOCK, Block, MediaError, payload_crc};
 pub use seam::{Action, Event};
 pub use stats::{Space, Stats};
 pub use store::Store;
+pub use survey::{Accounts, Damage, PoolAccount, RootAccount, ScrubPoint, ScrubReport, SurveyKind, Surveyed};

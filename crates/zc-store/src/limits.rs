@@ -33,6 +33,8 @@ pub const CACHE_PAGES_MIN: usize = 8;
 pub const MOVES_MAX: usize = 32;
 /// Longest name of a volume or snapshot.
 pub const NAME_BYTES_MAX: usize = zc_core::limits::VOLUME_NAME_BYTES_MAX;
+/// Damaged addresses after which a scrub answers: it goes on where it was when it is asked again.
+pub const DAMAGE_MAX: usize = 1024;
 /// Segments that are emptied before a checkpoint frees them.
 pub const EMPTIED_MAX: usize = 4;
 /// What cleaning a segment must give: a twentieth of it (moving more than 19 times what is gained is not worth it), and

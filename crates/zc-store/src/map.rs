@@ -37,7 +37,7 @@ fn slot_at(slot: u64) -> usize {
 }
 
 /// Addresses below one slot of a page of this level.
-fn span_of(level: u8) -> u64 {
+pub(crate) fn span_of(level: u8) -> u64 {
     FANOUT.saturating_pow(u32::from(level))
 }
 

@@ -416,6 +416,7 @@ impl Recovery {
             encoding: zc_core::Map::default(),
             checkpoint: None,
             cleaner: Cleaner::new(),
+            survey: None,
             failed: None,
             opened: false,
             stopping: false,

@@ -16,6 +16,7 @@ use crate::ids::{Place, RootId};
 use crate::media::Block;
 use crate::media::batch::{CatalogChange, Stored};
 use crate::media::superblock::Superblock;
+use crate::survey::{SurveyKind, Surveyed};
 
 /// A request. Addresses are in chunks of the volume.
 #[derive(Debug, Clone)]
@@ -62,6 +63,9 @@ pub enum RequestKind {
     Flush,
     /// Change volumes and snapshots.
     Catalog(CatalogChange),
+    /// Ask about the whole pool as it is now. It may take long, and goes on with every event, so a driver gives ticks
+    /// while [`crate::Store::is_busy`]. One runs at a time. Answered by [`Action::Surveyed`], or an error.
+    Survey(SurveyKind),
     /// Tell the fingerprints of chunks (Nitro's recipe), as far as they are known.
     Recipe {
         /// Volume or snapshot.
@@ -198,6 +202,13 @@ pub enum Action {
         req: ReqId,
         /// Fingerprints.
         prints: Vec<Option<Fingerprint>>,
+    },
+    /// Answer a [`RequestKind::Survey`].
+    Surveyed {
+        /// The request.
+        req: ReqId,
+        /// What was found.
+        surveyed: Box<Surveyed>,
     },
     /// Let go of a buffer.
     Free {

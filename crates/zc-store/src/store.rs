@@ -26,6 +26,7 @@ use crate::reads::{Fetching, Read};
 use crate::recovery::Recovery;
 use crate::seam::{Action, Event, Request, RequestKind, StoreError};
 use crate::stats::{Space, Stats};
+use crate::survey::Survey;
 use crate::trees::Trees;
 
 /// A store: opening, open, or neither.
@@ -61,6 +62,7 @@ pub(crate) struct Open {
     pub(crate) encoding: Map<OpId, (ReqId, Vec<(usize, BufSlice)>)>,
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) cleaner: Cleaner,
+    pub(crate) survey: Option<Survey>,
     pub(crate) failed: Option<StoreError>,
     /// The first checkpoint has ended.
     pub(crate) opened: bool,
@@ -145,7 +147,10 @@ impl Store {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.opened().is_none_or(|open| {
-            !open.changes.is_empty() || open.checkpoint.is_some() || !open.cleaner.is_idle()
+            !open.changes.is_empty()
+                || open.checkpoint.is_some()
+                || !open.cleaner.is_idle()
+                || open.survey.is_some()
         })
     }
 }
@@ -172,16 +177,20 @@ impl Open {
             Event::Fetched { op, results } => {
                 if self.cleaner.waits_for_contents(op) {
                     self.cleaner_fetched(results);
-                } else {
+                } else if !self.survey_fetched(op, &results) {
                     self.fetched(op, &results);
                 }
             }
             Event::Encoded { op, chunks } => self.encoded(op, &chunks),
             Event::Tick { now_ms } => self.cleaner.tick(now_ms, self.config.clean_bytes_per_s),
             Event::Clean => self.cleaner.ask(),
-            Event::Stop => self.stopping = true,
+            Event::Stop => {
+                self.stopping = true;
+                self.stop_survey();
+            }
         }
         self.pump();
+        self.pump_survey();
         self.shrink(began);
     }
 
@@ -191,6 +200,7 @@ impl Open {
             RequestKind::Read { root, first, count, dest } => {
                 self.submit_read(req, root, (first, count), Some(dest));
             }
+            RequestKind::Survey(kind) => self.submit_survey(req, kind),
             RequestKind::Recipe { root, first, count } => self.submit_read(req, root, (first, count), None),
             RequestKind::Flush => match self.failed {
                 Some(error) => self.reply(req, Err(error)),
@@ -275,6 +285,7 @@ impl Open {
         if let Err(error) = result {
             self.change_lacks(key, error);
             self.cleaner_lacks(key);
+            self.survey_lacks(key, error);
         }
     }
 
@@ -306,12 +317,13 @@ impl Open {
         let oldest = waiting.filter_map(|req| self.reads.get(req)).map(|read| read.tried_at).min();
         let front = self.changes.front().map(|change| change.tried_at).filter(|at| *at > 0);
         let cleaner = self.cleaner.tried_at().filter(|at| *at > 0);
-        let since = [oldest, front, cleaner].into_iter().flatten().min().unwrap_or(began).min(began);
+        let survey = self.survey.as_ref().and_then(Survey::tried_at).filter(|at| *at > 0);
+        let since = [oldest, front, cleaner, survey].into_iter().flatten().min().unwrap_or(began).min(began);
         let stays = |key: PageKey| matches!(key.table, TableId::Segments | TableId::Catalog);
         self.trees.pager.shrink(self.config.cache_pages, since, stays);
     }
 
-    fn space(&self) -> Space {
+    pub(crate) fn space(&self) -> Space {
         let segments = &self.trees.segments;
         let size = u64::from(self.superblock.segment_bytes);
         Space {

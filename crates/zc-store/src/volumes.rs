@@ -10,6 +10,7 @@ use crate::limits;
 use crate::media::batch::{CatalogChange, CatalogOp};
 use crate::pager::Missing;
 use crate::seam::StoreError;
+use crate::survey::Frozen;
 use crate::trees::Trees;
 
 impl Trees {
@@ -87,6 +88,27 @@ impl Trees {
             }
         }
         Ok(())
+    }
+
+    /// All roots as they are now: from now on every volume copies the pages that it has, as after a snapshot.
+    pub(crate) fn freeze(&mut self) -> Vec<Frozen> {
+        let epoch = self.next_epoch();
+        let frozen = |(id, root): (&RootId, &Root)| Frozen {
+            id: *id,
+            is_volume: root.kind == RootKind::Volume,
+            page: root.page,
+            height: root.height,
+            chunk_shift: root.chunk_shift,
+            size_chunks: root.size_chunks,
+        };
+        let roots: Vec<Frozen> = self.roots.iter().map(frozen).collect();
+        for root in &roots {
+            if root.is_volume {
+                self.root_mut(root.id).shared_at = epoch;
+            }
+            self.refer_root(root.page);
+        }
+        roots
     }
 
     fn share(&mut self, source: RootId, id: RootId, kind: RootKind, name: &str) {

@@ -21,6 +21,7 @@ mod exhaustive;
 mod model;
 mod perform;
 mod run;
+mod survey;
 mod world;
 
 pub use exhaustive::{StoreExhaustive, StoreExhaustiveReport, run_store_exhaustive};

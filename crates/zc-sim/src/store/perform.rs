@@ -32,6 +32,7 @@ impl World {
                 if self.happens(self.faults.write_errors) {
                     self.note("flush errors");
                     self.fenced = true;
+                    self.lost_unflushed = true;
                     self.disk.lose_unflushed(&mut self.rng, |_| true);
                     return Event::Done { op, result: Err(ErrorKind::Io) };
                 }
@@ -167,6 +168,7 @@ impl World {
         self.opened = None;
         self.stopped = false;
         self.fenced = false;
+        self.lost_unflushed = false;
         let mut out = Vec::new();
         self.store = Store::open(self.config.clone(), self.rng.random(), &mut out);
         self.restart(out);

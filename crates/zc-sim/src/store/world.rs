@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_core::{BufId, BufSlice, Codec, Fingerprint, Map, ReqId};
-use zc_store::seam::{NewChunk, Request, RequestKind, StoreError};
-use zc_store::{Action, CatalogChange, CatalogOp, Config, Event, RootId, Store, Superblock};
+use zc_store::seam::{FetchTo, NewChunk, Request, RequestKind, StoreError};
+use zc_store::{
+    Action, CatalogChange, CatalogOp, Config, Event, RootId, Store, Stored, Superblock, Surveyed,
+};
 
 use super::model::{History, ModelChange, State};
 use crate::disk::Disk;
@@ -72,6 +74,7 @@ pub(crate) enum Waits {
         first: u64,
         since: usize,
     },
+    Survey,
 }
 
 /// How often what goes wrong.
@@ -119,6 +122,8 @@ pub(crate) struct World {
     pub(crate) stopped: bool,
     /// The device failed an operation: the store takes no changes any more.
     pub(crate) fenced: bool,
+    /// It failed a flush, and what had not been durable is gone. After a failed write it is still in memory.
+    pub(crate) lost_unflushed: bool,
     pub(crate) violation: Option<String>,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
     pub(crate) canary: Option<StoreCanary>,
@@ -126,6 +131,8 @@ pub(crate) struct World {
     /// Values of chunks are drawn from so many; 0: each is new.
     pub(crate) values: u64,
     pub(crate) probe: Option<Probe>,
+    /// The answer to the last survey.
+    pub(crate) surveyed: Option<Result<Surveyed, StoreError>>,
 }
 
 /// A read outside the history.
@@ -135,6 +142,8 @@ pub(crate) struct Probe {
     pub(crate) dest: BufId,
     /// What it brought.
     pub(crate) brought: Option<Result<u64, StoreError>>,
+    /// What is stored at the address.
+    pub(crate) stored: Option<Stored>,
 }
 
 impl World {
@@ -165,12 +174,14 @@ impl World {
             opened: None,
             stopped: false,
             fenced: false,
+            lost_unflushed: false,
             violation: None,
             coverage: BTreeMap::new(),
             canary: None,
             trace: None,
             values: 20,
             probe: None,
+            surveyed: None,
         };
         world.take(out);
         world
@@ -214,6 +225,10 @@ impl World {
             match action {
                 Action::Reply { req, result } => self.replied(req, result),
                 Action::Recipe { req, prints } => self.recipe(req, &prints),
+                Action::Surveyed { req, surveyed } => {
+                    self.waiting.remove(&req);
+                    self.surveyed = Some(Ok(*surveyed));
+                }
                 Action::Free { buf } => {
                     if self.bufs.remove(&buf).is_none() {
                         self.violate(format!("{buf:?} was freed twice"));
@@ -229,7 +244,12 @@ impl World {
     fn begin(&mut self, action: Action) {
         let issued = if matches!(action, Action::FlushDevice { .. }) { self.disk.flush_issued() } else { 0 };
         let mut memory = Vec::new();
-        if let Action::Fetch { parts, .. } = &action {
+        if let Action::Fetch { parts, to, .. } = &action {
+            if let Some(probe) = &mut self.probe
+                && *to == FetchTo::Decoded(probe.dest)
+            {
+                probe.stored = parts.first().map(|part| part.stored);
+            }
             memory = parts.iter().map(|part| part.memory.map(|slice| self.bytes_of(slice))).collect();
         }
         self.pending.push(Pending { action, issued, memory });
@@ -334,6 +354,7 @@ impl World {
                     Err(error) => self.judge_read_error(root, first + u64::from(count), since, error),
                 }
             }
+            Waits::Survey => self.surveyed = result.err().map(Err),
             Waits::Recipe { root, since, .. } => {
                 if let Err(error) = result {
                     self.judge_read_error(root, 0, since, error);
@@ -356,7 +377,7 @@ impl World {
     fn judge_read_error(&mut self, root: RootId, end: u64, since: usize, error: StoreError) {
         let excused = match error {
             // A flush that failed may have lost what was not durable.
-            StoreError::Damaged(_) => self.faults.lies() || self.fenced,
+            StoreError::Damaged(_) => self.faults.lies() || self.lost_unflushed,
             StoreError::NoSuchRoot | StoreError::Invalid => self.history.lacked_since(since, root, end),
             _ => false,
         };
