@@ -21,6 +21,7 @@ mod exhaustive;
 mod model;
 mod perform;
 mod run;
+mod space;
 mod survey;
 mod world;
 

@@ -5,7 +5,7 @@ use zc_core::{BufId, Codec, ErrorKind, OpId};
 use zc_store::seam::{Encoded, FetchPart, FetchTo, PieceData};
 use zc_store::{Action, Event, Store, Superblock, payload_crc};
 
-use super::world::{Buf, CHUNK, Pending, SEGMENT, StoreCanary, World, stored_bytes};
+use super::world::{Buf, CHUNK, Pending, SEGMENT, StoreCanary, World, stored_bytes, stored_len};
 use crate::disk::PAGE;
 
 impl World {
@@ -51,7 +51,7 @@ impl World {
     /// Some chunks stay raw, the others get shorter, each to a length of its own.
     fn encode(&mut self, raw: zc_core::BufSlice, codec: Codec) -> Encoded {
         let Buf::Raw(value) = self.bufs[&raw.buf] else { unreachable!("a chunk was given raw") };
-        let len_bytes = if value % 4 == 0 { CHUNK } else { 200 + (value * 37 % 1800) as u32 };
+        let len_bytes = stored_len(value);
         let bytes = stored_bytes(value, len_bytes);
         let crc = payload_crc(&bytes);
         if len_bytes == CHUNK {

@@ -29,6 +29,7 @@ pub const STORE_REQUIRED: &[&str] = &[
     "writes misdirected",
     "bits rotted",
     "no space",
+    "no space judged",
     "contents from memory",
     "restarts judged",
     "chunks shared",

@@ -110,6 +110,8 @@ pub(crate) struct World {
     pub(crate) disk: Disk,
     pub(crate) store: Store,
     pub(crate) config: Config,
+    /// Segments of the device.
+    pub(crate) segments: u32,
     pub(crate) pending: Vec<Pending>,
     pub(crate) bufs: Map<BufId, Buf>,
     pub(crate) waiting: BTreeMap<ReqId, Waits>,
@@ -164,6 +166,7 @@ impl World {
             disk,
             store,
             config,
+            segments,
             pending: Vec::new(),
             bufs: Map::default(),
             waiting: BTreeMap::new(),
@@ -341,6 +344,7 @@ impl World {
         match waits {
             Waits::Change(change) => match result {
                 Ok(()) => self.history.push(&change),
+                Err(StoreError::NoSpace) => self.judge_no_space(&change),
                 Err(error) => self.refused(error),
             },
             Waits::Flush(index) => match result {
@@ -389,10 +393,6 @@ impl World {
 
     fn refused(&mut self, error: StoreError) {
         let excused = match error {
-            StoreError::NoSpace => {
-                self.note("no space");
-                true
-            }
             StoreError::Device(_) => self.fenced,
             StoreError::NoSuchRoot | StoreError::Invalid => true,
             _ => self.faults.lies(),
@@ -413,6 +413,11 @@ impl World {
             }
         }
     }
+}
+
+/// Length of the stored bytes of a value: some stay raw, the others get shorter.
+pub(crate) fn stored_len(value: u64) -> u32 {
+    if value.is_multiple_of(4) { CHUNK } else { 200 + (value * 37 % 1800) as u32 }
 }
 
 /// The stored bytes of a value; the first eight tell it.

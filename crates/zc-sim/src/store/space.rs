@@ -1,0 +1,72 @@
+//! The judgement of a full store: how much must be used before a change may be refused.
+
+use std::collections::BTreeSet;
+
+use zc_store::CatalogOp;
+
+use super::model::ModelChange;
+use super::world::{SEGMENT, Waits, World, stored_len};
+
+/// Bytes of a block.
+const BLOCK: u64 = 4096;
+/// Pages of tables: as many as may be left when all is deleted.
+const TABLE_PAGES: u64 = 40;
+/// Segments that are no victims though little of them is used: the log's two, and those emptied before a checkpoint.
+const EXCUSED_SEGMENTS: u64 = 2 + zc_store::limits::EMPTIED_MAX as u64;
+/// Changed pages from which on a checkpoint costs little beside the moves that it makes durable.
+const DIRTY_PAGES_ENOUGH: usize = 12;
+/// Numbers of a map page.
+const FANOUT: u64 = 504;
+
+impl World {
+    /// A store may be full only when what its volumes and snapshots hold, each for itself, fills all segments that the
+    /// change may use as far as the cleaner must fill them.
+    pub(crate) fn judge_no_space(&mut self, change: &ModelChange) {
+        self.note("no space");
+        // A survey keeps what was overwritten, and damaged segments are not cleaned.
+        let is_surveyed = self.waiting.values().any(|waits| matches!(waits, Waits::Survey));
+        if is_surveyed || self.faults.lies() || self.fenced {
+            return;
+        }
+        let kept = match change {
+            ModelChange::Write(..) => self.config.reserve_segments(SEGMENT),
+            ModelChange::Catalog(change) if change.op == CatalogOp::Delete => 1,
+            ModelChange::Clear(..) | ModelChange::Catalog(_) => self.config.floor_segments(SEGMENT) + 2,
+        };
+        let segments = u64::from(self.segments).saturating_sub(kept as u64 + EXCUSED_SEGMENTS);
+        let (held, needed) = (self.held_bytes_max(), segments * self.filled_bytes_min());
+        if held < needed {
+            self.violate(format!(
+                "no space for {change:?}: at most {held} bytes are held, and {needed} must be; {:?}",
+                self.store.space()
+            ));
+        }
+        self.note("no space judged");
+    }
+
+    /// What a segment that is not worth cleaning holds at least. In a full batch there is a header and, in front of the
+    /// chunk that did not fit, less than a chunk of nothing.
+    fn filled_bytes_min(&self) -> u64 {
+        let batch = u64::from(self.config.batch_bytes_max);
+        let payload = (batch - BLOCK).saturating_sub(BLOCK / 2).max(BLOCK / 4);
+        let packed = u64::from(SEGMENT) / batch * payload;
+        let gain = u64::from(zc_store::limits::victim_gain_bytes_min(SEGMENT));
+        let filled = packed.saturating_sub(gain).max(u64::from(SEGMENT) / 16);
+        // Every few moves cost a checkpoint when few pages may be changed.
+        if self.config.dirty_pages_max < DIRTY_PAGES_ENOUGH { filled / 4 } else { filled }
+    }
+
+    /// Contents, map pages and tables, if nothing at all were shared.
+    fn held_bytes_max(&self) -> u64 {
+        let mut bytes = TABLE_PAGES * BLOCK;
+        for held in self.history.now().roots.values() {
+            bytes += held.chunks.values().map(|value| u64::from(stored_len(*value))).sum::<u64>();
+            for level in 1..=4 {
+                let pages: BTreeSet<u64> =
+                    held.chunks.keys().map(|address| address / FANOUT.pow(level)).collect();
+                bytes += pages.len() as u64 * BLOCK;
+            }
+        }
+        bytes
+    }
+}
