@@ -202,10 +202,8 @@ impl Open {
 
     /// Segments that a checkpoint made now would free.
     pub(crate) fn would_free(&self) -> usize {
-        let place = self.log.place();
-        let pending = self.checkpoint.as_ref().map_or(&[][..], |checkpoint| &checkpoint.freed);
-        let unreferred = self.trees.segments.unreferred(place.seq);
-        unreferred.iter().filter(|segment| !pending.contains(segment)).count()
+        let pending = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.freed.len());
+        self.trees.segments.unreferred_count().saturating_sub(pending)
     }
 
     pub(crate) fn is_space_low(&self) -> bool {

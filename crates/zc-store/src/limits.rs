@@ -8,7 +8,7 @@ pub const SEGMENT_BYTES_MIN: u32 = 64 << 10;
 pub const SEGMENT_BYTES_MAX: u32 = 64 << 20;
 /// Default segment (Nitro's and LSVD's order of magnitude): some seeks cost little beside its transfer.
 pub const SEGMENT_BYTES_DEFAULT: u32 = 4 << 20;
-/// Most segments of one store: 4 TiB of the smallest, 64 TiB of the default ones. RAM: 40 bytes each.
+/// Most segments of one store: 4 TiB of the smallest, 64 TiB of the default ones. RAM: [`SEGMENT_RAM_BYTES`] each.
 pub const SEGMENTS_MAX: u32 = 1 << 24;
 /// Fewest segments: the log's two, the reserve and something to store.
 pub const SEGMENTS_MIN: u32 = 16;
@@ -42,5 +42,7 @@ pub const EMPTIED_MAX: usize = 4;
 pub const fn victim_gain_bytes_min(segment_bytes: u32) -> u32 {
     segment_bytes / 20 + 4 * BLOCK_BYTES
 }
+/// Memory of a segment: 40 bytes, and an entry of 16 in an ordered set that is two thirds full.
+pub const SEGMENT_RAM_BYTES: usize = 40 + 24;
 /// Memory of a cached page: the block, and its entries in the maps of the cache.
 pub const PAGE_RAM_BYTES: usize = 4096 + 120;

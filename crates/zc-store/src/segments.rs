@@ -10,6 +10,8 @@ use crate::ids::{BatchSeq, Place, SegmentNo};
 use crate::media::superblock::LogPlace;
 use crate::media::{put_u32, put_u64, u32_at, u64_at};
 
+/// Classes of segments by how much of them is referred to.
+const CLASSES: u32 = 64;
 /// Bytes of a record of the segment table.
 pub(crate) const RECORD_BYTES: usize = 24;
 
@@ -46,6 +48,21 @@ pub(crate) struct Segments {
     /// Differ from the segment table.
     changed: BTreeSet<SegmentNo>,
     segment_bytes: u32,
+    /// Sealed, and nothing refers to them.
+    unreferred: BTreeSet<SegmentNo>,
+    /// Other sealed ones by class, the oldest of each first.
+    by_class: Vec<BTreeSet<(BatchSeq, SegmentNo)>>,
+    /// All bytes that anything refers to.
+    live_bytes: u64,
+}
+
+/// Where a segment is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shelf {
+    /// Free, damaged, or the log is in it.
+    Nowhere,
+    Unreferred,
+    Class(usize, BatchSeq),
 }
 
 impl Segment {
@@ -80,7 +97,9 @@ impl Segments {
     pub(crate) fn new(count: u32, segment_bytes: u32) -> Self {
         let all = vec![Segment::default(); zc_core::usize_from_u32(count)];
         let (free, leaving, changed) = (VecDeque::new(), BTreeSet::new(), BTreeSet::new());
-        Self { all, free, leaving, changed, segment_bytes }
+        let by_class = vec![BTreeSet::new(); zc_core::usize_from_u32(CLASSES) + 1];
+        let unreferred = BTreeSet::new();
+        Self { all, free, leaving, changed, segment_bytes, unreferred, by_class, live_bytes: 0 }
     }
 
     pub(crate) fn segment_bytes(&self) -> u32 {
@@ -95,14 +114,48 @@ impl Segments {
         &self.all[zc_core::usize_from_u32(number.0)]
     }
 
-    fn edit(&mut self, number: SegmentNo) -> &mut Segment {
+    fn shelf_of(&self, segment: &Segment) -> Shelf {
+        if segment.state != State::Used || segment.end_bytes == 0 {
+            return Shelf::Nowhere;
+        }
+        if segment.live_bytes() == 0 {
+            return Shelf::Unreferred;
+        }
+        let class = u64::from(segment.live_bytes()) * u64::from(CLASSES) / u64::from(self.segment_bytes);
+        Shelf::Class(zc_core::usize_from_u64(class.min(u64::from(CLASSES))), segment.first_seq)
+    }
+
+    /// Changes a segment, and with it where it is found.
+    fn change(&mut self, number: SegmentNo, act: impl FnOnce(&mut Segment)) {
+        let mut segment = *self.get(number);
+        let (before, before_bytes) = (self.shelf_of(&segment), segment.live_bytes());
+        act(&mut segment);
+        let after = self.shelf_of(&segment);
+        self.live_bytes = self.live_bytes - u64::from(before_bytes) + u64::from(segment.live_bytes());
+        self.all[zc_core::usize_from_u32(number.0)] = segment;
+        if before == after {
+            return;
+        }
+        match before {
+            Shelf::Nowhere => {}
+            Shelf::Unreferred => drop(self.unreferred.remove(&number)),
+            Shelf::Class(class, seq) => drop(self.by_class[class].remove(&(seq, number))),
+        }
+        match after {
+            Shelf::Nowhere => {}
+            Shelf::Unreferred => drop(self.unreferred.insert(number)),
+            Shelf::Class(class, seq) => drop(self.by_class[class].insert((seq, number))),
+        }
+    }
+
+    fn edit(&mut self, number: SegmentNo, act: impl FnOnce(&mut Segment)) {
         self.changed.insert(number);
-        &mut self.all[zc_core::usize_from_u32(number.0)]
+        self.change(number, act);
     }
 
     /// What the segment table says, at the start.
-    pub(crate) fn load(&mut self, number: SegmentNo, segment: Segment) {
-        self.all[zc_core::usize_from_u32(number.0)] = segment;
+    pub(crate) fn load(&mut self, number: SegmentNo, loaded: Segment) {
+        self.change(number, |segment| *segment = loaded);
     }
 
     /// The log was followed from `log` on: what is free is known. Both superblocks name the state before it by now, so
@@ -126,37 +179,38 @@ impl Segments {
 
     /// The log enters a segment.
     pub(crate) fn open(&mut self, number: SegmentNo, first_seq: BatchSeq) {
-        let segment = self.edit(number);
-        let (referred_bytes, own_bytes) = (segment.referred_bytes, segment.own_bytes);
-        *segment = Segment { state: State::Used, first_seq, referred_bytes, own_bytes, ..Segment::default() };
+        self.edit(number, |segment| {
+            let (referred_bytes, own_bytes) = (segment.referred_bytes, segment.own_bytes);
+            *segment =
+                Segment { state: State::Used, first_seq, referred_bytes, own_bytes, ..Segment::default() };
+        });
     }
 
     /// The log leaves it.
     pub(crate) fn seal(&mut self, number: SegmentNo, end_bytes: u32, last_seq: BatchSeq) {
-        let segment = self.edit(number);
-        (segment.end_bytes, segment.last_seq) = (end_bytes, last_seq);
+        self.edit(number, |segment| (segment.end_bytes, segment.last_seq) = (end_bytes, last_seq));
     }
 
     pub(crate) fn refer(&mut self, place: Place, bytes: u32) {
-        self.edit(place.segment).referred_bytes += bytes;
+        self.edit(place.segment, |segment| segment.referred_bytes += bytes);
     }
 
     pub(crate) fn unrefer(&mut self, place: Place, bytes: u32) {
-        self.edit(place.segment).referred_bytes -= bytes;
+        self.edit(place.segment, |segment| segment.referred_bytes -= bytes);
     }
 
     /// A page of the segment table.
     pub(crate) fn refer_own(&mut self, place: Place) {
-        self.all[zc_core::usize_from_u32(place.segment.0)].own_bytes += crate::limits::BLOCK_BYTES;
+        self.change(place.segment, |segment| segment.own_bytes += crate::limits::BLOCK_BYTES);
     }
 
     pub(crate) fn unrefer_own(&mut self, place: Place) {
-        self.all[zc_core::usize_from_u32(place.segment.0)].own_bytes -= crate::limits::BLOCK_BYTES;
+        self.change(place.segment, |segment| segment.own_bytes -= crate::limits::BLOCK_BYTES);
     }
 
     /// Something in it cannot be read: it is not cleaned any more.
     pub(crate) fn damage(&mut self, number: SegmentNo) {
-        self.edit(number).state = State::Damaged;
+        self.edit(number, |segment| segment.state = State::Damaged);
     }
 
     /// Somebody reads there.
@@ -174,18 +228,19 @@ impl Segments {
 
     /// Sealed segments that nothing refers to and whose batches are all before `log`: free once a checkpoint is durable.
     pub(crate) fn unreferred(&self, log: BatchSeq) -> Vec<SegmentNo> {
-        let numbers = (0..self.count()).map(SegmentNo);
-        let is_done = |segment: &Segment| {
-            segment.state == State::Used && segment.end_bytes != 0 && segment.live_bytes() == 0
-        };
-        numbers.filter(|number| is_done(self.get(*number)) && self.get(*number).first_seq < log).collect()
+        self.unreferred.iter().copied().filter(|number| self.get(*number).first_seq < log).collect()
+    }
+
+    /// How many sealed segments nothing refers to.
+    pub(crate) fn unreferred_count(&self) -> usize {
+        self.unreferred.len()
     }
 
     /// They become free.
     pub(crate) fn release(&mut self, numbers: &[SegmentNo]) {
         for number in numbers {
             let readers = self.get(*number).readers;
-            *self.edit(*number) = Segment { readers, ..Segment::default() };
+            self.edit(*number, |segment| *segment = Segment { readers, ..Segment::default() });
             if readers == 0 {
                 self.free.push_back(*number);
             } else {
@@ -201,32 +256,49 @@ impl Segments {
 
     /// All bytes that anything refers to.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.all.iter().map(|segment| u64::from(segment.live_bytes())).sum()
+        self.live_bytes
     }
 
-    /// The segment that is cheapest to clean for what it gives: age times what is free in it, over what must be read and
-    /// written (Rosenblum and Ousterhout, 1992). `now` is the log's number. Segments that began before
-    /// the first limit count, whose last batch is not after the second, but none of `but`.
+    /// Age times what is free in it, over what must be read and written (Rosenblum and Ousterhout, 1992).
+    fn score(&self, number: SegmentNo, now: BatchSeq) -> u64 {
+        let segment = self.get(number);
+        let (size, live) = (u64::from(self.segment_bytes), u64::from(segment.live_bytes()));
+        let age = now.0.saturating_sub(segment.first_seq.0).min(1 << 24) + 1;
+        (size - live) * age * 256 / (size + live)
+    }
+
+    /// The oldest segment of each class that may be cleaned: it began before the first limit, its last batch is not
+    /// after the second, it gives enough, and is none of `but`.
+    fn candidates(
+        &self,
+        [began, durable]: [BatchSeq; 2],
+        but: &BTreeSet<SegmentNo>,
+    ) -> impl Iterator<Item = SegmentNo> {
+        let gain_min = crate::limits::victim_gain_bytes_min(self.segment_bytes);
+        let live_max = self.segment_bytes.saturating_sub(gain_min);
+        self.by_class.iter().filter_map(move |class| {
+            let old = class.range(..=(began, SegmentNo(u32::MAX))).map(|(_, number)| *number);
+            let mut fit = old.filter(|number| {
+                let segment = self.get(*number);
+                segment.last_seq <= durable && segment.live_bytes() <= live_max && !but.contains(number)
+            });
+            fit.next()
+        })
+    }
+
+    /// The segment that is cheapest to clean for what it gives, to a class's width. `now` is the log's number; limits and
+    /// `but` as above.
     pub(crate) fn victim(
         &self,
         now: BatchSeq,
-        [began, durable]: [BatchSeq; 2],
+        limits: [BatchSeq; 2],
         but: &BTreeSet<SegmentNo>,
     ) -> Option<SegmentNo> {
-        let size = u64::from(self.segment_bytes);
-        let score = |number: &SegmentNo| {
-            let segment = self.get(*number);
-            let live = u64::from(segment.live_bytes());
-            let is_old = segment.first_seq <= began && segment.last_seq <= durable;
-            let is_whole = segment.end_bytes != 0 && is_old;
-            let worth = segment.state == State::Used && is_whole && live > 0;
-            let age = now.0.saturating_sub(segment.first_seq.0).min(1 << 24) + 1;
-            let gain_min = u64::from(crate::limits::victim_gain_bytes_min(self.segment_bytes));
-            (worth && live + gain_min <= size)
-                .then(|| ((size - live) * age * 256 / (size + live), core::cmp::Reverse(*number)))
-        };
-        let numbers = (0..self.count()).map(SegmentNo);
-        let numbers = numbers.filter(|number| !but.contains(number));
-        numbers.filter_map(|number| score(&number)).max().map(|(_, number)| number.0)
+        self.candidates(limits, but)
+            .max_by_key(|number| (self.score(*number, now), core::cmp::Reverse(*number)))
     }
 }
+
+#[cfg(test)]
+#[path = "segments_tests.rs"]
+mod tests;

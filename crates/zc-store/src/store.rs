@@ -346,7 +346,7 @@ impl Open {
     /// Memory that grows with the pool, and the budgets as far as they are used.
     fn ram_bytes(&self) -> usize {
         let numbers = self.trees.chunk_numbers.bytes() + self.trees.page_numbers.bytes();
-        let segments = zc_core::usize_from_u32(self.trees.segments.count()) * 40;
+        let segments = zc_core::usize_from_u32(self.trees.segments.count()) * limits::SEGMENT_RAM_BYTES;
         self.trees.pager.pages() * limits::PAGE_RAM_BYTES
             + self.prints.len() * crate::fingerprints::ENTRY_BYTES
             + numbers
