@@ -270,7 +270,23 @@ impl Open {
         let stored = self.trees.stored(number)?;
         let is_same = |stored: &Stored| stored.print == Some(print) && stored.raw_bytes == raw_bytes;
         let is_going = self.trees.mark.as_ref().is_some_and(|mark| mark.dooms(number));
-        Ok(stored.filter(is_same).filter(|_| !is_going).map(|_| number))
+        if is_going || !stored.is_some_and(|stored| is_same(&stored)) {
+            return Ok(None);
+        }
+        self.list_neighbours(number);
+        Ok(Some(number))
+    }
+
+    /// The fingerprints of what was stored with this chunk are listed: what follows in the stream is often there. Pages
+    /// that are not in memory are read ahead; the change does not wait for them.
+    fn list_neighbours(&mut self, number: ChunkNo) {
+        for leaf in self.prints.found(number) {
+            match self.trees.prints_of_leaf(leaf) {
+                Ok(prints) => self.prints.load(leaf, &prints),
+                // Only a hint: whoever needs the page is told what is wrong with it.
+                Err(missing) => drop(self.want(missing)),
+            }
+        }
     }
 
     /// Everything that the change touches can be changed, or is asked for.

@@ -285,7 +285,7 @@ impl Open {
         for number in first.max(1)..end {
             let Some(stored) = trees.stored(ChunkNo(number))? else { continue };
             if trees.mark.as_ref().is_none_or(|mark| mark.chunks.has(number)) {
-                stored.print.iter().for_each(|print| self.prints.remember(print, ChunkNo(number)));
+                stored.print.iter().for_each(|print| self.prints.sample(print, ChunkNo(number)));
             } else {
                 gone.push(ChunkNo(number));
             }

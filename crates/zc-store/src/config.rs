@@ -13,7 +13,7 @@ pub struct Config {
     pub checkpoint_log_bytes: u64,
     /// Largest batch: one write of the device.
     pub batch_bytes_max: u32,
-    /// Fingerprints in memory.
+    /// Fingerprints in memory, 28 bytes each: a sample of all, and lists of those that streams are at.
     pub fingerprints_max: usize,
     /// Free segments, in per cent, below which the cleaner begins.
     pub clean_below_percent: u8,

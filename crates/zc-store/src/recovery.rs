@@ -404,7 +404,7 @@ impl Recovery {
         Ok(Box::new(Open {
             log: Log::new(superblock.uuid, at, self.config.batch_bytes_max),
             flushes: Flushes::new(BatchSeq(seq.0 - 1)),
-            prints: Fingerprints::new(self.config.fingerprints_max),
+            prints: Fingerprints::new(self.config.fingerprints_max, trees.chunks.per_leaf()),
             config: self.config.clone(),
             superblock,
             trees,

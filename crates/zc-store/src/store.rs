@@ -347,10 +347,7 @@ impl Open {
     fn ram_bytes(&self) -> usize {
         let numbers = self.trees.chunk_numbers.bytes() + self.trees.page_numbers.bytes();
         let segments = zc_core::usize_from_u32(self.trees.segments.count()) * limits::SEGMENT_RAM_BYTES;
-        self.trees.pager.pages() * limits::PAGE_RAM_BYTES
-            + self.prints.len() * crate::fingerprints::ENTRY_BYTES
-            + numbers
-            + segments
+        self.trees.pager.pages() * limits::PAGE_RAM_BYTES + self.prints.bytes() + numbers + segments
     }
 
     /// The number of the last batch that is durable.

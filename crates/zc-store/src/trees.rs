@@ -89,6 +89,18 @@ impl Trees {
         Ok(record.and_then(decode_chunk))
     }
 
+    /// The fingerprints in a leaf of the chunk table.
+    pub(crate) fn prints_of_leaf(&mut self, leaf: u64) -> Result<Vec<(Fingerprint, ChunkNo)>, Missing> {
+        let first = leaf * self.chunks.per_leaf();
+        let end = (first + self.chunks.per_leaf()).min(self.chunk_numbers.end());
+        let mut prints = Vec::new();
+        for number in (first.max(1)..end).map(ChunkNo) {
+            let print = self.stored(number)?.and_then(|stored| stored.print);
+            prints.extend(print.map(|print| (print, number)));
+        }
+        Ok(prints)
+    }
+
     pub(crate) fn make_chunk_writable(&mut self, number: ChunkNo) -> Result<(), Missing> {
         self.chunks.make_writable(&mut self.pager, number.0)
     }
