@@ -8,6 +8,7 @@ use zc_core::Mode;
 use zc_core::units::ByteSize;
 
 use crate::record::Record;
+use crate::store::StoreCommand;
 
 /// Where a daemon with the default configuration listens.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
@@ -44,6 +45,9 @@ pub(crate) enum Command {
     /// Look after ublk devices, also without a daemon.
     #[command(subcommand)]
     Ublk(Ublk),
+    /// Look after a store that no daemon has open.
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Print a completion script for a shell.
     Completions {
         /// The shell.

@@ -1,7 +1,8 @@
 //! Operate and inspect zcached.
 //!
-//! Job: the command line of an operator. `check`, `repair`, `dump` and `format` work on a cache file or device while no
-//! daemon has it; `ublk` asks the kernel; the other commands talk to a running daemon over its control socket.
+//! Job: the command line of an operator. `check`, `repair`, `dump` and `format` work on a cache file or device, and
+//! `store` on a store, while no daemon has it; `ublk` asks the kernel; the other commands talk to a running daemon over
+//! its control socket.
 //!
 //! Invariants: `check` and `dump` never write; what is read from a device or a daemon is shown escaped; results go to
 //! the standard output, complaints to the standard error. Exit status: 0 done and nothing wrong, 1 something is wrong,
@@ -17,6 +18,7 @@ mod offline;
 mod online;
 mod prometheus;
 mod record;
+mod store;
 mod text;
 mod ublk;
 mod units;
@@ -62,6 +64,7 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Dump(args) => offline::dump::run(args, out),
         Command::Format(args) => offline::format::run(args, out),
         Command::Online(command) => online::run(command, out),
+        Command::Store(command) => store::run(command, out),
         Command::Ublk(command) => ublk::run(command, out),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -85,6 +85,11 @@ impl Recovery {
         Self { config, nonce, stage, next_op: 1, op, loader: Loader::default(), found: None }
     }
 
+    /// The superblock, once it was read.
+    pub(crate) fn superblock(&self) -> Option<&Superblock> {
+        self.found.as_ref().map(|found| &found.superblock)
+    }
+
     /// Handles an event; the open store, or why there is none.
     pub(crate) fn handle(&mut self, event: Event, out: &mut Vec<Action>) -> Ended {
         let outcome = match event {

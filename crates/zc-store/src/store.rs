@@ -131,6 +131,16 @@ impl Store {
         self.opened().into_iter().flat_map(|open| open.trees.roots.iter().map(|(id, root)| (*id, root)))
     }
 
+    /// Size of its segments, once the superblock was read.
+    #[must_use]
+    pub fn segment_bytes(&self) -> Option<u32> {
+        match &self.state {
+            State::Opening(recovery) => recovery.superblock().map(|superblock| superblock.segment_bytes),
+            State::Open(open) => Some(open.superblock.segment_bytes),
+            State::Closed(_) => None,
+        }
+    }
+
     /// What was counted since the store was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -1,0 +1,209 @@
+//! `zcctl store` on a file: what goes in comes out, sharing is accounted for, space returns, damage is found.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::fs::File;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use zc_tests::program;
+
+const MIB: u64 = 1 << 20;
+const CHUNK: usize = 8192;
+
+struct Store {
+    dir: tempfile::TempDir,
+}
+
+impl Store {
+    fn new(mib: u64) -> Self {
+        let store = Self { dir: tempfile::tempdir().expect("it works") };
+        store.done(&["create"], &["--size", &format!("{mib} MiB")]);
+        store
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs `zcctl store COMMAND POOL ARGUMENTS`: its exit status, and what it said.
+    fn run(&self, command: &[&str], arguments: &[&str]) -> (Option<i32>, String) {
+        let mut zcctl = Command::new(program("zcctl"));
+        zcctl.arg("store").args(command).arg(self.path("pool")).args(arguments);
+        let output = zcctl.output().expect("it works");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    }
+
+    fn done(&self, command: &[&str], arguments: &[&str]) -> String {
+        let (code, said) = self.run(command, arguments);
+        assert_eq!(code, Some(0), "{command:?} {arguments:?}: {said}");
+        said
+    }
+
+    fn json(&self, command: &str) -> Value {
+        serde_json::from_str(&self.done(&[command], &["--json"])).expect("it is JSON")
+    }
+
+    fn account(&self, command: &str, name: &str, field: &str) -> u64 {
+        let rows = self.json(command);
+        let row = rows.as_array().into_iter().flatten().find(|row| row["name"] == name).cloned();
+        row.expect("it is listed")[field].as_u64().expect("it is a number")
+    }
+
+    fn image(&self, name: &str, bytes: &[u8]) -> String {
+        std::fs::write(self.path(name), bytes).expect("it works");
+        self.path(name).display().to_string()
+    }
+
+    fn exported(&self, name: &str) -> Vec<u8> {
+        let image = self.path("exported");
+        self.done(&["export"], &[name, &image.display().to_string()]);
+        let bytes = std::fs::read(&image).expect("it works");
+        std::fs::remove_file(image).expect("it works");
+        bytes
+    }
+}
+
+/// Contents that compress to a half, and differ from chunk to chunk.
+fn contents(seed: u64, chunks: usize) -> Vec<u8> {
+    let mut word = seed;
+    let mut bytes = Vec::with_capacity(chunks * CHUNK);
+    for _ in 0..chunks {
+        for _ in 0..CHUNK / 16 {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.extend_from_slice(&word.to_le_bytes());
+            bytes.extend_from_slice(&[7; 8]);
+        }
+    }
+    bytes
+}
+
+fn sparse(path: &Path, data: &[u8], at: u64, len: u64) {
+    let file = File::create(path).expect("it works");
+    file.set_len(len).expect("it works");
+    file.write_all_at(data, at).expect("it works");
+}
+
+#[test]
+fn what_goes_in_comes_out_and_space_returns() {
+    let store = Store::new(256);
+    let empty = store.json("status")["free_bytes"].as_u64().expect("it is a number");
+    let base = contents(1, 800);
+    store.done(&["import"], &["disk", &store.image("base", &base)]);
+    store.done(&["snapshot"], &["disk", "monday"]);
+    store.done(&["clone"], &["monday", "copy"]);
+    let mut changed = base.clone();
+    changed[100 * CHUNK..120 * CHUNK].copy_from_slice(&contents(2, 20));
+    store.done(&["import"], &["other", &store.image("changed", &changed)]);
+
+    assert!(store.exported("disk") == base && store.exported("copy") == base);
+    assert!(store.exported("monday") == base && store.exported("other") == changed);
+    assert_eq!(store.account("volumes", "disk", "unique_bytes"), 0, "the clone has the same");
+    let unique = store.account("volumes", "other", "unique_bytes");
+    assert!((80_000..200_000).contains(&unique), "{unique} bytes of the 20 chunks that differ");
+    let told = store.done(&["delete-volume"], &["other", "--dry-run"]);
+    assert!(told.contains("would become free"), "{told}");
+    assert_eq!(store.account("volumes", "other", "used_bytes"), 820 * 8192 - 20 * 8192);
+
+    store.done(&["rollback"], &["disk", "monday"]);
+    store.done(&["delete-snapshot"], &["monday"]);
+    store.done(&["delete-volume"], &["disk"]);
+    assert!(store.exported("copy") == base, "the last that refers to it keeps it");
+    store.done(&["delete-volume"], &["copy"]);
+    store.done(&["delete-volume"], &["other"]);
+    store.done(&["clean"], &[]);
+    let free = store.json("status")["free_bytes"].as_u64().expect("it is a number");
+    assert!(free + 12 * MIB >= empty, "{free} free of {empty}");
+}
+
+#[test]
+fn holes_take_no_space_on_the_way_in_and_out() {
+    let store = Store::new(128);
+    let data = contents(3, 4);
+    sparse(&store.path("image"), &data, 40 * MIB, 64 * MIB);
+    store.done(&["import"], &["disk", &store.path("image").display().to_string()]);
+    assert_eq!(store.account("volumes", "disk", "used_bytes"), 4 * 8192);
+    let out = store.path("out");
+    store.done(&["export"], &["disk", &out.display().to_string()]);
+    let allocated = std::fs::metadata(&out).expect("it works").blocks() * 512;
+    assert!(allocated < MIB, "{allocated} bytes are allocated");
+    assert!(std::fs::read(out).expect("it works") == std::fs::read(store.path("image")).expect("it works"));
+}
+
+#[test]
+fn a_damaged_byte_is_found_with_volume_and_address() {
+    let store = Store::new(128);
+    let data = contents(4, 50);
+    store.done(&["import"], &["disk", &store.image("image", &data)]);
+    store.done(&["snapshot"], &["disk", "kept"]);
+    assert!(store.done(&["scrub"], &[]).contains("50 chunks"));
+    // LZ4 leaves the first eight bytes of a chunk as they are.
+    let needle = &data[30 * CHUNK..30 * CHUNK + 8];
+    let pool = std::fs::read(store.path("pool")).expect("it works");
+    let at = pool.windows(8).position(|window| window == needle).expect("the chunk is stored");
+    let file = File::options().write(true).open(store.path("pool")).expect("it works");
+    file.write_all_at(&[!pool[at]], u64::try_from(at).expect("it is short")).expect("it works");
+    let (code, said) = store.run(&["scrub"], &[]);
+    assert_eq!(code, Some(1), "{said}");
+    for name in ["disk", "kept"] {
+        let told = format!("{name}: 8192 bytes at byte {} cannot be read", 30 * CHUNK);
+        assert!(said.contains(&told), "{said}");
+    }
+    let (code, said) = store.run(&["export"], &["disk", &store.path("out").display().to_string()]);
+    assert!(code == Some(2) && said.contains("damaged"), "{said}");
+}
+
+#[test]
+fn an_import_that_is_killed_leaves_a_sound_store() {
+    let store = Store::new(256);
+    let kept = contents(5, 100);
+    store.done(&["import"], &["kept", &store.image("small", &kept)]);
+    let image = store.image("large", &contents(6, 8000));
+    let mut zcctl = Command::new(program("zcctl"));
+    zcctl.args(["store", "import"]).arg(store.path("pool")).args(["disk", &image]).stderr(Stdio::null());
+    let before = std::fs::metadata(store.path("pool")).expect("it works").blocks();
+    let mut child = zcctl.spawn().expect("it works");
+    // It is at work: the pool has grown.
+    while std::fs::metadata(store.path("pool")).expect("it works").blocks() < before + 8192 {
+        assert!(child.try_wait().expect("it works").is_none(), "the import ended before it was killed");
+        std::thread::yield_now();
+    }
+    child.kill().expect("it works");
+    child.wait().expect("it works");
+    assert!(store.done(&["scrub"], &[]).contains(" 0 places damaged"));
+    assert!(store.exported("kept") == kept);
+}
+
+#[test]
+fn what_is_there_is_not_lost_by_mistake() {
+    let store = Store::new(128);
+    let (code, said) = store.run(&["create"], &[]);
+    assert!(code == Some(2) && said.contains("--force"), "{said}");
+    store.done(&["create-volume"], &["disk", "1 TiB"]);
+    assert_eq!(store.account("volumes", "disk", "nominal_bytes"), 1 << 40);
+    for (command, arguments) in [
+        ("create-volume", ["disk", "1 GiB"]),
+        ("snapshot", ["none", "name"]),
+        ("rollback", ["disk", "none"]),
+        ("grow", ["disk", "1 GiB"]),
+    ] {
+        let (code, said) = store.run(&[command], &arguments);
+        assert!(code == Some(2) && said.starts_with("zcctl: "), "{command}: {said}");
+    }
+    store.done(&["grow"], &["disk", "2 TiB"]);
+    assert_eq!(store.account("volumes", "disk", "nominal_bytes"), 2 << 40);
+    let locked = lock(&store.path("pool"));
+    let (code, said) = store.run(&["volumes"], &[]);
+    assert!(code == Some(2), "{said}");
+    drop(locked);
+}
+
+/// As a daemon has it.
+fn lock(path: &Path) -> File {
+    let file = File::options().write(true).open(path).expect("it works");
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("it works");
+    file
+}
