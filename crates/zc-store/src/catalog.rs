@@ -119,3 +119,40 @@ pub(crate) fn levels(size_chunks: u64) -> u8 {
     }
     levels
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_as_high_as_their_size_needs() {
+        let sizes = [1, 504, 505, 254_016, 254_017, crate::limits::VOLUME_CHUNKS_MAX];
+        assert_eq!(sizes.map(levels), [1, 1, 2, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_root_is_what_was_put_and_an_impossible_one_is_refused() {
+        let root = Root {
+            kind: RootKind::Snapshot,
+            codec: Codec::Lz4,
+            chunk_shift: 13,
+            height: 3,
+            source: RootId(7),
+            size_chunks: 300_000,
+            page: PageNo(11),
+            shared_at: 12,
+            flags: FLAG_DEDUP,
+            name: "monday".to_owned(),
+        };
+        let mut bytes = [0xff; RECORD_BYTES];
+        root.encode(&mut bytes);
+        assert_eq!(Root::decode(&bytes), Ok(Some(root)));
+        let mut wrong = bytes;
+        wrong[0] = 3;
+        assert_eq!(Root::decode(&wrong), Err(MediaError::Field("root kind")));
+        let mut wrong = bytes;
+        wrong[64] = 0xff;
+        assert_eq!(Root::decode(&wrong), Err(MediaError::Field("name")));
+        assert_eq!(Root::decode(&[0; RECORD_BYTES]), Ok(None));
+    }
+}

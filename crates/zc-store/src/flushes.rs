@@ -73,3 +73,45 @@ impl Flushes {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was asked of the device, and answered.
+    fn told(out: &mut Vec<Action>) -> Vec<String> {
+        let told = |action: Action| match action {
+            Action::FlushDevice { op } => format!("flush {}", op.0),
+            Action::Reply { req, result } => format!("reply {} {}", req.0, result.is_ok()),
+            other => format!("{other:?}"),
+        };
+        out.drain(..).map(told).collect()
+    }
+
+    #[test]
+    fn a_flush_answers_those_alone_whose_batches_were_written_when_it_was_issued() {
+        let (mut flushes, mut next_op, mut out) = (Flushes::new(BatchSeq(4)), 0, Vec::new());
+        flushes.want(BatchSeq(4), Some(ReqId(1)));
+        flushes.want(BatchSeq(6), Some(ReqId(2)));
+        flushes.want(BatchSeq(7), Some(ReqId(3)));
+        flushes.pump(BatchSeq(5), &mut next_op, &mut out);
+        assert_eq!(told(&mut out), ["reply 1 true"], "batch 6 is not written yet");
+        flushes.pump(BatchSeq(6), &mut next_op, &mut out);
+        assert_eq!(told(&mut out), ["flush 1"]);
+        flushes.pump(BatchSeq(7), &mut next_op, &mut out);
+        assert_eq!(told(&mut out), [""; 0], "one at a time");
+        assert!(!flushes.ended(OpId(9)) && flushes.ended(OpId(1)));
+        flushes.pump(BatchSeq(7), &mut next_op, &mut out);
+        assert_eq!(told(&mut out), ["reply 2 true", "flush 2"], "batch 7 was written behind that flush");
+        assert_eq!(flushes.durable(), BatchSeq(6));
+    }
+
+    #[test]
+    fn a_failed_device_answers_all_who_wait() {
+        let (mut flushes, mut out) = (Flushes::new(BatchSeq(1)), Vec::new());
+        flushes.want(BatchSeq(2), Some(ReqId(1)));
+        flushes.want(BatchSeq(2), None);
+        flushes.fail(StoreError::NoSpace, &mut out);
+        assert_eq!(told(&mut out), ["reply 1 false"]);
+    }
+}

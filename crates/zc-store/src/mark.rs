@@ -42,3 +42,24 @@ impl Mark {
         self.sweeping && !self.chunks.has(number.0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_marked_is_visited_once_and_the_rest_is_doomed() {
+        let mut mark = Mark::default();
+        mark.page(PageNo(0));
+        mark.page(PageNo(3));
+        mark.page(PageNo(3));
+        mark.new_page(PageNo(4));
+        mark.page(PageNo(4));
+        assert_eq!(mark.to_visit, [PageNo(3)], "0 is none, 3 was marked, 4 is marked by who fills it");
+        mark.chunk(ChunkNo(0));
+        mark.chunk(ChunkNo(9));
+        assert!(!mark.chunks.has(0) && !mark.dooms(ChunkNo(8)), "nothing is going before all was visited");
+        mark.sweeping = true;
+        assert!(mark.dooms(ChunkNo(8)) && !mark.dooms(ChunkNo(9)));
+    }
+}

@@ -181,3 +181,67 @@ impl Pager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::media::BLOCK;
+    use crate::media::page::TableId;
+
+    fn key(index: u64) -> PageKey {
+        PageKey { table: TableId::Chunks, level: 0, index }
+    }
+
+    fn read(pager: &mut Pager, index: u64) {
+        pager.insert_read(key(index), Box::new([0; BLOCK]));
+    }
+
+    fn shrink(pager: &mut Pager, pages: usize) {
+        let now = pager.now() + 1;
+        pager.shrink(pages, now, |_| false);
+    }
+
+    #[test]
+    fn only_clean_pages_leave_the_longest_unused_first() {
+        let mut pager = Pager::default();
+        (1..=4).for_each(|index| read(&mut pager, index));
+        pager.get(key(1));
+        pager.mark_dirty(key(2));
+        shrink(&mut pager, 2);
+        let held: Vec<bool> = (1..=4).map(|index| pager.has(key(index))).collect();
+        assert_eq!(held, [true, true, false, false]);
+        shrink(&mut pager, 0);
+        assert!(!pager.has(key(1)) && pager.has(key(2)), "a changed page stays");
+    }
+
+    #[test]
+    fn a_page_that_changes_while_it_is_written_stays() {
+        let mut pager = Pager::default();
+        pager.insert_new(key(1), Box::new([0; BLOCK]));
+        pager.insert_new(key(2), Box::new([0; BLOCK]));
+        pager.begin_write(key(1));
+        pager.begin_write(key(2));
+        shrink(&mut pager, 0);
+        assert_eq!((pager.pages(), pager.dirty_pages()), (2, 0), "its write has not ended");
+        pager.edit(key(2));
+        pager.end_writes();
+        shrink(&mut pager, 0);
+        assert!(!pager.has(key(1)) && pager.has(key(2)));
+        assert_eq!(pager.dirty_of(key(0)), [key(2)]);
+    }
+
+    #[test]
+    fn what_is_here_is_newer_than_what_is_read_and_used_pages_stay() {
+        let mut pager = Pager::default();
+        pager.insert_new(key(1), Box::new([7; BLOCK]));
+        read(&mut pager, 1);
+        assert_eq!(pager.page(key(1))[0], 7);
+        read(&mut pager, 2);
+        let since = pager.now();
+        read(&mut pager, 3);
+        pager.shrink(0, since, |_| false);
+        assert!(pager.has(key(2)) && pager.has(key(3)), "used since then");
+        pager.forget(key(1));
+        assert_eq!((pager.has(key(1)), pager.dirty_pages()), (false, 0));
+    }
+}
