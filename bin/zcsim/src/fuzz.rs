@@ -2,8 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -197,8 +197,10 @@ fn run_canaries(args: &Args) -> ExitCode {
     }
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let lost = find_each(args, CANARIES).into_iter().filter(|(name, found)| !tell(name, *found)).count();
-    for (name, found) in if args.elusive { find_each(args, ELUSIVE) } else { Vec::new() } {
+    let fails = |seed, bug: &Canary| attempt(seed, &options(args, Some(*bug)), None).is_err();
+    let lost =
+        find_each(args, CANARIES, fails).into_iter().filter(|(name, found)| !tell(name, *found)).count();
+    for (name, found) in if args.elusive { find_each(args, ELUSIVE, fails) } else { Vec::new() } {
         tell(name, found);
     }
     std::panic::set_hook(quiet);
@@ -207,7 +209,7 @@ fn run_canaries(args: &Args) -> ExitCode {
 }
 
 /// Says which seed found a bug, and whether one did.
-fn tell(name: &str, found: Option<u64>) -> bool {
+pub(crate) fn tell(name: &str, found: Option<u64>) -> bool {
     match found {
         Some(seed) => say!("canary {name}: found by seed {seed}"),
         None => say!("canary {name}: not found in {CANARY_SEEDS} seeds"),
@@ -216,7 +218,11 @@ fn tell(name: &str, found: Option<u64>) -> bool {
 }
 
 /// For each bug the first seed that finds it; several bugs at the same time.
-fn find_each(args: &Args, bugs: &'static [(&'static str, Canary)]) -> Vec<(&'static str, Option<u64>)> {
+pub(crate) fn find_each<B: Sync>(
+    args: &Args,
+    bugs: &[(&'static str, B)],
+    fails: impl Fn(u64, &B) -> bool + Sync,
+) -> Vec<(&'static str, Option<u64>)> {
     let next = AtomicUsize::new(0);
     let found = Mutex::new(vec![None; bugs.len()]);
     std::thread::scope(|scope| {
@@ -225,8 +231,7 @@ fn find_each(args: &Args, bugs: &'static [(&'static str, Canary)]) -> Vec<(&'sta
                 while let index = next.fetch_add(1, Ordering::Relaxed)
                     && let Some((_, bug)) = bugs.get(index)
                 {
-                    let fails = |seed: &u64| attempt(*seed, &options(args, Some(*bug)), None).is_err();
-                    let seed = (1..=CANARY_SEEDS).find(fails);
+                    let seed = (1..=CANARY_SEEDS).find(|seed| fails(*seed, bug));
                     if let Ok(mut found) = found.lock() {
                         found[index] = seed;
                     }
@@ -238,17 +243,43 @@ fn find_each(args: &Args, bugs: &'static [(&'static str, Canary)]) -> Vec<(&'sta
     bugs.iter().map(|(name, _)| *name).zip(found).collect()
 }
 
-pub(crate) fn jobs(args: &Args) -> usize {
+fn jobs(args: &Args) -> usize {
     args.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from)).max(1)
 }
 
 fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
     let began = now();
-    let until = args.minutes.map(|minutes| began + Duration::from_secs(60 * minutes));
+    let (mut coverage, mut ops) = (Coverage::default(), 0);
+    let swept = sweep(
+        args,
+        |seed| attempt(seed, &options(args, canary), None),
+        |report: SeedReport| {
+            ops += report.ops;
+            coverage.merge(&report.coverage);
+        },
+    );
+    let totals = Totals { coverage, seeds: swept.seeds, ops, failures: swept.failures };
+    report(args, &totals, began.elapsed())
+}
+
+/// What came of many seeds.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    pub(crate) seeds: u64,
+    pub(crate) failures: Vec<(u64, String)>,
+}
+
+/// Runs all seeds that were asked for over threads, until ten have failed. What each clean one reports is added up.
+pub(crate) fn sweep<R>(
+    args: &Args,
+    attempt: impl Fn(u64) -> Result<R, String> + Sync,
+    add: impl FnMut(R) + Send,
+) -> Swept {
+    let until = args.minutes.map(|minutes| now() + Duration::from_secs(60 * minutes));
     let last = if until.is_some() { u64::MAX } else { args.start.saturating_add(args.seeds) };
     let next = AtomicU64::new(args.start);
     let stop = AtomicBool::new(false);
-    let totals = Mutex::new(Totals { coverage: Coverage::default(), seeds: 0, ops: 0, failures: Vec::new() });
+    let totals = Mutex::new((Swept::default(), add));
     let bar = progress(args);
     std::thread::scope(|scope| {
         for _ in 0..jobs(args) {
@@ -258,18 +289,16 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
                     if seed >= last {
                         return;
                     }
-                    let outcome = attempt(seed, &options(args, canary), None);
-                    let Ok(mut totals) = totals.lock() else { return };
-                    totals.seeds += 1;
+                    let outcome = attempt(seed);
+                    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (swept, add) = &mut *totals;
+                    swept.seeds += 1;
                     bar.inc(1);
                     match outcome {
-                        Ok(report) => {
-                            totals.ops += report.ops;
-                            totals.coverage.merge(&report.coverage);
-                        }
+                        Ok(report) => add(report),
                         Err(text) => {
-                            totals.failures.push((seed, text));
-                            stop.store(totals.failures.len() >= 10, Ordering::Relaxed);
+                            swept.failures.push((seed, text));
+                            stop.store(swept.failures.len() >= 10, Ordering::Relaxed);
                         }
                     }
                 }
@@ -277,10 +306,7 @@ fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
         }
     });
     bar.finish_and_clear();
-    match totals.into_inner() {
-        Ok(totals) => report(args, &totals, began.elapsed()),
-        Err(_) => ExitCode::FAILURE,
-    }
+    totals.into_inner().unwrap_or_else(PoisonError::into_inner).0
 }
 
 fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
@@ -335,7 +361,7 @@ fn count<T>(list: &[T]) -> u64 {
     u64::try_from(list.len()).unwrap_or(u64::MAX)
 }
 
-pub(crate) fn progress(args: &Args) -> ProgressBar {
+fn progress(args: &Args) -> ProgressBar {
     let bar = if args.minutes.is_some() { ProgressBar::no_length() } else { ProgressBar::new(args.seeds) };
     match ProgressStyle::with_template("{bar:40} {pos}/{len} seeds, {elapsed}, {per_sec}") {
         Ok(style) => bar.with_style(style),

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use zc_sim::store::{STORE_CANARIES, STORE_REQUIRED, StoreCanary, StoreOptions, StoreReport, run_store_seed};
 
-use crate::fuzz::{Args, CANARY_SEEDS, COVERAGE_MISSING, jobs, now, progress};
+use crate::fuzz::{Args, COVERAGE_MISSING, find_each, now, sweep, tell};
 use crate::say::say;
 
 /// What all threads together have found.
-#[derive(Default)]
 struct Totals {
     coverage: BTreeMap<&'static str, u64>,
     seeds: u64,
@@ -73,16 +70,9 @@ fn run_one(seed: u64, args: &Args, canary: Option<StoreCanary>) -> ExitCode {
 fn run_canaries(args: &Args) -> ExitCode {
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let mut lost = 0;
-    for (name, canary) in STORE_CANARIES {
-        match (1..=CANARY_SEEDS).find(|seed| attempt(*seed, args, Some(*canary)).is_err()) {
-            Some(seed) => say!("canary {name}: found by seed {seed}"),
-            None => {
-                say!("canary {name}: not found in {CANARY_SEEDS} seeds");
-                lost += 1;
-            }
-        }
-    }
+    let fails = |seed, bug: &StoreCanary| attempt(seed, args, Some(*bug)).is_err();
+    let found = find_each(args, STORE_CANARIES, fails);
+    let lost = found.into_iter().filter(|(name, found)| !tell(name, *found)).count();
     std::panic::set_hook(quiet);
     say!("{} passed, {lost} failed", STORE_CANARIES.len() - lost);
     if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -90,49 +80,19 @@ fn run_canaries(args: &Args) -> ExitCode {
 
 fn run_many(args: &Args, canary: Option<StoreCanary>) -> ExitCode {
     let began = now();
-    let until = args.minutes.map(|minutes| began + Duration::from_secs(60 * minutes));
-    let last = if until.is_some() { u64::MAX } else { args.start.saturating_add(args.seeds) };
-    let next = AtomicU64::new(args.start);
-    let stop = AtomicBool::new(false);
-    let totals = Mutex::new(Totals::default());
-    let bar = progress(args);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs(args) {
-            scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| now() < until) {
-                    let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= last {
-                        return;
-                    }
-                    let outcome = attempt(seed, args, canary);
-                    let Ok(mut totals) = totals.lock() else { return };
-                    bar.inc(1);
-                    totals.add(seed, outcome);
-                    stop.store(totals.failures.len() >= 10, Ordering::Relaxed);
-                }
-            });
-        }
-    });
-    bar.finish_and_clear();
-    match totals.into_inner() {
-        Ok(totals) => report(args, &totals, began.elapsed()),
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-impl Totals {
-    fn add(&mut self, seed: u64, outcome: Result<StoreReport, String>) {
-        self.seeds += 1;
-        match outcome {
-            Ok(report) => {
-                self.ops += report.ops;
-                for (what, count) in report.coverage {
-                    *self.coverage.entry(what).or_default() += count;
-                }
+    let (mut coverage, mut ops) = (BTreeMap::new(), 0);
+    let swept = sweep(
+        args,
+        |seed| attempt(seed, args, canary),
+        |report: StoreReport| {
+            ops += report.ops;
+            for (what, count) in report.coverage {
+                *coverage.entry(what).or_default() += count;
             }
-            Err(text) => self.failures.push((seed, text)),
-        }
-    }
+        },
+    );
+    let totals = Totals { coverage, seeds: swept.seeds, ops, failures: swept.failures };
+    report(args, &totals, began.elapsed())
 }
 
 fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
