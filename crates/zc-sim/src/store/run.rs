@@ -174,6 +174,10 @@ impl World {
         } else if self.fenced && self.rng.random_bool(0.02) {
             self.crash();
         }
+        if !self.serves() {
+            // It refused to open what a device that lies had left: no client gets as far as a request.
+            return false;
+        }
         match self.rng.random_range(0..100) {
             0..45 if self.waiting.len() < width => {
                 self.request();
