@@ -29,7 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["zc-core"],
     &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
     &["zc-cache", "zc-store", "zc-flash"],
-    &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox"],
+    &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox", "zc-pool"],
     &["zc-setup"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-figures"],
@@ -52,6 +52,7 @@ const SANS_IO: &[&str] = &[
     "crates/zc-format/src/",
     "crates/zc-cache/src/",
     "crates/zc-store/src/",
+    "crates/zc-pool/src/",
     "crates/zc-nbd/src/",
 ];
 

@@ -131,6 +131,12 @@ impl Store {
         self.opened().into_iter().flat_map(|open| open.trees.roots.iter().map(|(id, root)| (*id, root)))
     }
 
+    /// A volume or snapshot.
+    #[must_use]
+    pub fn root(&self, root: RootId) -> Option<&Root> {
+        self.opened().and_then(|open| open.trees.roots.get(&root))
+    }
+
     /// Size of its segments, once the superblock was read.
     #[must_use]
     pub fn segment_bytes(&self) -> Option<u32> {
