@@ -7,7 +7,7 @@
 //! is bounded by the capacity (ghost entries by a small multiple of it), except for Belady's, which knows the future
 //! and holds four bytes per access of it. The same accesses give the same answers.
 //!
-//! What it does not do: read traces, tell reads from writes, or remove keys.
+//! What it does not do: read traces, or tell reads from writes. Only [`Lru`] drops a key that its user knows to be dead.
 #![forbid(unsafe_code)]
 
 mod arc;
@@ -15,6 +15,7 @@ mod arena;
 mod belady;
 mod kind;
 mod lirs;
+mod lru;
 mod queues;
 mod s3_fifo;
 mod sieve;
@@ -24,6 +25,7 @@ mod two_q;
 
 pub use belady::Belady;
 pub use kind::{Kind, NoSuchPolicy};
+pub use lru::Lru;
 
 /// Largest capacity in extents: with ghosts, nodes stay well within 32 bits.
 pub const CAPACITY_MAX: usize = 1 << 29;

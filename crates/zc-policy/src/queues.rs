@@ -29,6 +29,14 @@ impl Queue {
         Self { capacity, touch, keys: Keys::new(), arena: Arena::new(), list: List::new() }
     }
 
+    /// Drops a key before its turn: whether it was there.
+    pub(crate) fn remove(&mut self, key: u64) -> bool {
+        let Some(id) = self.keys.get(key) else { return false };
+        self.arena.unlink(&mut self.list, id);
+        self.keys.remove(self.arena.drop_node(id));
+        true
+    }
+
     fn evict(&mut self) {
         while let Some(id) = self.arena.pop_back(&mut self.list) {
             if self.arena.mark(id) {

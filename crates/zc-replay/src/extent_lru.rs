@@ -4,10 +4,11 @@
 //! Extents are stored as they are, without compression and without metadata on the device; each is written in its own
 //! place. Writes are written through and cached when they cover a whole extent or the extent is cached. With
 //! deduplication equal extents are stored once, and evicted when no use of any of them is recent; with recipes a read
-//! finds the content under whatever address it came in.
+//! finds the content under whatever address it came in. Content that no address holds any more is freed at once, as an
+//! extent without deduplication is that is overwritten in its place.
 
 use zc_core::{Map, u64_from_usize, usize_from_u64};
-use zc_policy::{Kind, Policy};
+use zc_policy::Lru;
 use zc_trace::Op;
 
 use crate::content::BLOCK_BYTES;
@@ -51,9 +52,11 @@ impl ExtentOutcome {
 struct Cache<'a> {
     settings: ExtentLru,
     held: Held<'a>,
-    policy: Box<dyn Policy>,
-    /// What an extent was last cached as.
+    stored: Lru,
+    /// The content that an extent was last cached as.
     mapped: Map<u64, u64>,
+    /// Extents that were last cached as a content. Content without any is not there.
+    references: Map<u64, u64>,
     outcome: ExtentOutcome,
 }
 
@@ -68,8 +71,9 @@ pub fn run(trace: &Trace, settings: ExtentLru) -> ExtentOutcome {
     let mut cache = Cache {
         settings,
         held: Held::new(trace),
-        policy: Kind::Lru.build(capacity, Vec::new),
+        stored: Lru::new(capacity),
         mapped: Map::default(),
+        references: Map::default(),
         outcome: ExtentOutcome::default(),
     };
     for (number, step) in trace.steps.iter().enumerate() {
@@ -94,7 +98,7 @@ impl Cache<'_> {
             let start = block_key(step.volume, extent * per_extent);
             match step.op {
                 Op::Write => self.write(start, whole),
-                Op::Discard => drop(self.mapped.remove(&start)),
+                Op::Discard => self.unmap(start),
                 _ => self.read(start),
             }
         }
@@ -109,34 +113,53 @@ impl Cache<'_> {
     }
 
     fn store(&mut self, key: u64) -> bool {
-        let there = self.policy.access(key);
+        let there = self.stored.access(key);
         if !there {
             self.outcome.written_bytes += u64::from(self.settings.extent_bytes);
         }
         there
     }
 
+    /// Maps an extent to its content, and frees the content it had if no other extent has that.
+    fn map(&mut self, start: u64, key: u64) {
+        if self.mapped.get(&start) == Some(&key) {
+            return;
+        }
+        self.unmap(start);
+        *self.references.entry(key).or_default() += 1;
+        self.mapped.insert(start, key);
+    }
+
+    /// Ends an extent's mapping. Content that no extent is mapped to any more is freed.
+    fn unmap(&mut self, start: u64) {
+        let Some(key) = self.mapped.remove(&start) else { return };
+        let references = self.references.entry(key).and_modify(|count| *count -= 1).or_default();
+        if *references == 0 {
+            self.references.remove(&key);
+            self.stored.remove(key);
+        }
+    }
+
     fn read(&mut self, start: u64) {
         let key = self.key(start);
         let known = self.settings.recipes && self.settings.dedup || self.mapped.get(&start) == Some(&key);
+        self.map(start, key);
         let there = self.store(key);
-        self.mapped.insert(start, key);
         self.outcome.reads += 1;
         self.outcome.read_hits += u64::from(there && known);
     }
 
     fn write(&mut self, start: u64, whole: bool) {
-        let before = self.mapped.remove(&start);
-        if !whole && before.is_none() {
+        if !whole && !self.mapped.contains_key(&start) {
             return;
         }
         let key = self.key(start);
+        self.map(start, key);
         let there = self.store(key);
         if there && !self.settings.dedup {
             // New content in the same place.
             self.outcome.written_bytes += u64::from(self.settings.extent_bytes);
         }
-        self.mapped.insert(start, key);
     }
 }
 
@@ -145,6 +168,7 @@ mod tests {
     use super::*;
     use crate::Ratios;
     use crate::plain;
+    use zc_policy::Kind;
     use zc_trace::workload::{Kind as Shape, Mix, Workload};
 
     fn workload() -> Workload {
@@ -174,6 +198,24 @@ mod tests {
         assert_eq!((outcome.reads, outcome.read_hits), (plain.read_accesses, plain.read_hits));
         let stored = plain.write_accesses + plain.read_accesses - plain.read_hits;
         assert_eq!(outcome.written_bytes, stored * 8192);
+    }
+
+    #[test]
+    fn without_equal_contents_dedup_changes_no_hit() {
+        let unique = Workload { shared: 0.0, reads: 0.2, ..workload() };
+        let trace = Trace::load(unique.generate().map(Ok), Ratios::default()).unwrap();
+        let hits = |dedup| {
+            let settings = ExtentLru {
+                extent_bytes: 8192,
+                capacity_bytes: 200 * 8192,
+                dedup,
+                recipes: false,
+                warm_requests: 0,
+            };
+            run(&trace, settings).read_hits
+        };
+        assert!(hits(false) > 0);
+        assert_eq!(hits(true), hits(false), "overwritten content takes no room from live content");
     }
 
     #[test]
