@@ -203,6 +203,9 @@ impl Open {
             Event::Stop => {
                 self.stopping = true;
                 self.stop_survey();
+                if self.failed.is_some() {
+                    self.tell_stopped();
+                }
             }
         }
         self.pump();
@@ -261,6 +264,10 @@ impl Open {
             self.flushes.pump(written, &mut self.next_op, &mut self.out);
             return;
         }
+        self.tell_stopped();
+    }
+
+    fn tell_stopped(&mut self) {
         self.stopped = true;
         self.out.push(Action::Stopped);
     }
@@ -286,8 +293,7 @@ impl Open {
             self.out.push(Action::Opened { result: Err(error) });
         }
         if self.stopping {
-            self.stopped = true;
-            self.out.push(Action::Stopped);
+            self.tell_stopped();
         }
     }
 

@@ -67,25 +67,6 @@ pub struct PoolAccount {
     pub total_bytes: u64,
 }
 
-impl PoolAccount {
-    /// How many times over contents are referred to: snapshots, clones and duplicates.
-    #[must_use]
-    pub fn dedup_ratio(&self) -> Option<f64> {
-        ratio(self.used_bytes, self.raw_bytes)
-    }
-
-    /// What compression makes of each chunk.
-    #[must_use]
-    pub fn compression_ratio(&self) -> Option<f64> {
-        ratio(self.raw_bytes, self.stored_bytes)
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
-fn ratio(of: u64, to: u64) -> Option<f64> {
-    (to > 0).then(|| of as f64 / to as f64)
-}
-
 /// The pool, and each volume and snapshot in it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Accounts {
