@@ -34,6 +34,15 @@ pub(crate) struct Span {
     parts: Vec<(usize, u32)>,
 }
 
+impl Span {
+    /// A read for each of its parts, whose lengths are told by index.
+    fn each(self, stored_bytes: impl Fn(usize) -> u32) -> impl Iterator<Item = Self> {
+        let from = self.offset_bytes;
+        let place = move |(index, start): (usize, u32)| (index, from + u64::from(start), stored_bytes(index));
+        self.parts.into_iter().map(place).flat_map(|place| spans(vec![place]))
+    }
+}
+
 impl Pool {
     pub(crate) fn fetch(&mut self, op: OpId, parts: &[FetchPart], to: FetchTo, urgent: bool) {
         let segment_bytes = self.segment_bytes();
@@ -49,18 +58,20 @@ impl Pool {
         });
         let fetch = Fetch { parts: fetched.collect(), reads_left: spans.len(), to, urgent };
         self.fetches.insert(op, fetch);
-        for span in spans {
-            let (offset_bytes, len_bytes) = (span.offset_bytes, span.len_bytes);
-            let read = self.begin(InFlight::Fetch { fetch: op, span });
-            let operation = DeviceOperation::Read { offset_bytes, len_bytes };
-            self.out.push(Work::Device { op: read, operation });
-        }
+        spans.into_iter().for_each(|span| self.read_span(op, span));
         self.check_fetched(op);
     }
 
-    pub(crate) fn span_read(&mut self, op: OpId, span: &Span, result: &Result<Bytes, ErrorKind>) {
+    pub(crate) fn span_read(&mut self, op: OpId, span: Span, result: &Result<Bytes, ErrorKind>) {
         let Some(fetch) = self.fetches.get_mut(&op) else { return };
         fetch.reads_left -= 1;
+        if result.is_err() && span.parts.len() > 1 {
+            // A place that cannot be read takes no neighbour along: each part is read by itself.
+            let alone: Vec<Span> = span.each(|index| fetch.parts[index].stored.stored_bytes).collect();
+            fetch.reads_left += alone.len();
+            alone.into_iter().for_each(|span| self.read_span(op, span));
+            return;
+        }
         for (index, start) in &span.parts {
             let part = &mut fetch.parts[*index];
             let start = usize_from_u32(*start);
@@ -72,6 +83,13 @@ impl Pool {
             };
         }
         self.check_fetched(op);
+    }
+
+    fn read_span(&mut self, fetch: OpId, span: Span) {
+        let (offset_bytes, len_bytes) = (span.offset_bytes, span.len_bytes);
+        let read = self.begin(InFlight::Fetch { fetch, span });
+        let operation = DeviceOperation::Read { offset_bytes, len_bytes };
+        self.out.push(Work::Device { op: read, operation });
     }
 
     /// All bytes are there: they are checked.

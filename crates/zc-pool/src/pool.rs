@@ -175,7 +175,7 @@ impl Pool {
                 self.events.push_back(Event::Done { op, result });
             }
             (Some(InFlight::Fetch { fetch, span }), Ended::Read(result)) => {
-                self.span_read(fetch, &span, &result);
+                self.span_read(fetch, span, &result);
             }
             (Some(InFlight::Encode { op, codec, chunks }), Ended::Job(outcome)) => {
                 let Found::Encoded(encoded) = outcome.0 else { panic!("{op:?} was to encode") };

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
-use zc_core::{Codec, OpId, ReqId};
+use zc_core::{Codec, ErrorKind, OpId, ReqId};
 use zc_reduce::Reducer;
 use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId, Superblock};
 
@@ -24,6 +24,9 @@ enum Busy {
 struct World {
     rng: Pcg64Mcg,
     device: Vec<u8>,
+    /// A block that cannot be read.
+    bad_block: Option<u64>,
+    writes_fail: bool,
     pool: Pool,
     busy: Vec<Busy>,
     answers: VecDeque<(ReqId, Result<Answer, PoolError>)>,
@@ -52,6 +55,8 @@ impl World {
         let mut world = Self {
             rng: Pcg64Mcg::seed_from_u64(seed),
             device,
+            bad_block: None,
+            writes_fail: false,
             pool,
             busy: Vec::new(),
             answers: VecDeque::new(),
@@ -88,7 +93,13 @@ impl World {
                 Busy::Device(op, DeviceOperation::Read { offset_bytes, len_bytes }) => {
                     let at = zc_core::usize_from_u64(offset_bytes);
                     let bytes = &self.device[at..at + zc_core::usize_from_u32(len_bytes)];
-                    (op, Ended::Read(Ok(Bytes::copy_from_slice(bytes))))
+                    let range = offset_bytes..offset_bytes + u64::from(len_bytes);
+                    let is_bad = self.bad_block.is_some_and(|block| range.contains(&block));
+                    let bytes = if is_bad { Err(ErrorKind::Io) } else { Ok(Bytes::copy_from_slice(bytes)) };
+                    (op, Ended::Read(bytes))
+                }
+                Busy::Device(op, DeviceOperation::Write { .. }) if self.writes_fail => {
+                    (op, Ended::Device(Err(ErrorKind::Io)))
                 }
                 Busy::Device(op, DeviceOperation::Write { offset_bytes, bytes }) => {
                     let at = zc_core::usize_from_u64(offset_bytes);
@@ -209,8 +220,59 @@ fn requests_outside_are_refused() {
     world.catalog(CatalogOp::Create, VOLUME, "disk");
     for (root, offset_bytes) in [(VOLUME, SIZE), (VOLUME, u64::MAX), (RootId(9), 0)] {
         let error = world.ask(RequestKind::Read { root, offset_bytes, len_bytes: 512 }).unwrap_err();
-        assert_eq!(error.kind(), zc_core::ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
         let zero = RequestKind::Zero { root, offset_bytes, len_bytes: 512 };
-        assert_eq!(world.ask(zero).unwrap_err().kind(), zc_core::ErrorKind::Invalid);
+        assert_eq!(world.ask(zero).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn a_block_that_cannot_be_read_takes_no_neighbour_along() {
+    let mut world = World::new(1);
+    world.catalog(CatalogOp::Create, VOLUME, "disk");
+    let mut noise = vec![0; 32 << 10];
+    world.rng.fill(&mut noise[..]);
+    let write =
+        RequestKind::Write { root: VOLUME, offset_bytes: 0, data: noise.clone().into(), prints: Vec::new() };
+    assert_eq!(world.ask(write), Ok(Answer::Done));
+    assert_eq!(world.ask(RequestKind::Flush), Ok(Answer::Done));
+    // Opened anew, so that nothing comes from memory.
+    let mut world = World::on(world.device, 2);
+    let third = &noise[16 << 10..(16 << 10) + 64];
+    let at = world.device.windows(64).position(|window| window == third).unwrap();
+    world.bad_block = Some(zc_core::u64_from_usize(at.next_multiple_of(4096)));
+    let scrub = zc_store::SurveyKind::Scrub { from: None, addresses_max: u64::MAX };
+    let mut now_ms = 0;
+    world.submit(RequestKind::Survey(scrub));
+    while world.answers.is_empty() {
+        let mut out = Vec::new();
+        now_ms += 1000;
+        world.pool.tick(now_ms, &mut out);
+        world.take(out);
+        world.settle();
+    }
+    let Some((_, Ok(Answer::Surveyed(surveyed)))) = world.answers.pop_front() else { panic!("a report") };
+    let zc_store::Surveyed::Scrub(report) = *surveyed else { panic!("a scrub") };
+    let places: Vec<u64> = report.damage.iter().map(|damage| damage.first).collect();
+    assert_eq!((places, report.chunks), (vec![2], 4));
+}
+
+#[test]
+fn a_device_that_fails_is_told_by_the_flush_and_stops() {
+    for fails_before_the_stop in [true, false] {
+        let mut world = World::new(1);
+        world.catalog(CatalogOp::Create, VOLUME, "disk");
+        let (data, prints) = (vec![5; 8 << 10].into(), Vec::new());
+        let write = RequestKind::Write { root: VOLUME, offset_bytes: 0, data, prints };
+        assert_eq!(world.ask(write), Ok(Answer::Done));
+        world.writes_fail = true;
+        if fails_before_the_stop {
+            assert_eq!(world.ask(RequestKind::Flush).unwrap_err().kind(), ErrorKind::Io);
+        }
+        let mut out = Vec::new();
+        world.pool.stop(&mut out);
+        world.take(out);
+        world.settle();
+        assert!(world.stopped);
     }
 }
