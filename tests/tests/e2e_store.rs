@@ -4,6 +4,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -131,6 +132,11 @@ fn holes_take_no_space_on_the_way_in_and_out() {
     let allocated = std::fs::metadata(&out).expect("it works").blocks() * 512;
     assert!(allocated < MIB, "{allocated} bytes are allocated");
     assert!(std::fs::read(out).expect("it works") == std::fs::read(store.path("image")).expect("it works"));
+
+    store.done(&["import"], &["odd", &store.image("odd", &data[..3 * CHUNK + 100])]);
+    let odd = store.exported("odd");
+    assert!(odd.len() == 4 * CHUNK && odd[..3 * CHUNK + 100] == data[..3 * CHUNK + 100]);
+    assert!(odd[3 * CHUNK + 100..].iter().all(|byte| *byte == 0));
 }
 
 #[test]
@@ -161,7 +167,7 @@ fn an_import_that_is_killed_leaves_a_sound_store() {
     let store = Store::new(256);
     let kept = contents(5, 100);
     store.done(&["import"], &["kept", &store.image("small", &kept)]);
-    let image = store.image("large", &contents(6, 8000));
+    let image = store.image("large", &contents(6, 20_000));
     let mut zcctl = Command::new(program("zcctl"));
     zcctl.args(["store", "import"]).arg(store.path("pool")).args(["disk", &image]).stderr(Stdio::null());
     let before = std::fs::metadata(store.path("pool")).expect("it works").blocks();
@@ -172,7 +178,7 @@ fn an_import_that_is_killed_leaves_a_sound_store() {
         std::thread::yield_now();
     }
     child.kill().expect("it works");
-    child.wait().expect("it works");
+    assert_eq!(child.wait().expect("it works").signal(), Some(9), "it was killed before it ended");
     assert!(store.done(&["scrub"], &[]).contains(" 0 places damaged"));
     assert!(store.exported("kept") == kept);
 }
@@ -189,6 +195,7 @@ fn what_is_there_is_not_lost_by_mistake() {
         ("snapshot", ["none", "name"]),
         ("rollback", ["disk", "none"]),
         ("grow", ["disk", "1 GiB"]),
+        ("create-volume", ["a/b", "1 GiB"]),
     ] {
         let (code, said) = store.run(&[command], &arguments);
         assert!(code == Some(2) && said.starts_with("zcctl: "), "{command}: {said}");

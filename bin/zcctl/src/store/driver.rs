@@ -1,18 +1,20 @@
-//! A blocking driver of a store: every action is carried out at once, on this thread.
+//! A blocking driver of a pool: every piece of work is carried out at once, on this thread.
 //!
-//! Job: give [`zc_store::Store`] its device, buffers, hashing and compression until a request is answered.
+//! Job: give [`zc_pool::Pool`] its device and its processor until a request is answered.
 //! Invariants: the file or device is locked against a daemon and other commands for as long as the driver lives; what
-//! was written is durable when [`Driver::close`] returns. What it does not do: more than one request at a time.
+//! was changed is durable when [`Driver::close`] succeeds. What it does not do: more than one request at a time.
 
 use std::collections::VecDeque;
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use zc_core::{BufId, BufSlice, Codec, DedupDomain, ErrorKind, FingerprintKind, Map, ReqId};
-use zc_io::{AlignedBuf, BlockFile, OpenOptions};
+use bytes::Bytes;
+use zc_core::{OpId, ReqId, usize_from_u32};
+use zc_io::{BlockFile, OpenOptions};
+use zc_pool::{Answer, DeviceOperation, Ended, Pool, PoolError, Request, RequestKind, Work};
 use zc_reduce::Reducer;
-use zc_store::seam::{Encoded, FetchPart, FetchTo, NewChunk, PieceData, Request, RequestKind, StoreError};
-use zc_store::{Action, BLOCK, Config, Event, Store, Superblock, Surveyed, payload_crc};
+use zc_store::seam::StoreError;
+use zc_store::{Config, RootId, Store, SurveyKind, Surveyed};
 
 /// Ticks without work after which a request that is not answered is held to be forgotten.
 const IDLE_TICKS_MAX: u32 = 100_000;
@@ -22,14 +24,12 @@ const TICK_MS: u64 = 1000;
 /// An open store.
 pub(super) struct Driver {
     file: BlockFile,
-    pub(super) store: Store,
-    queue: VecDeque<Action>,
-    bufs: Map<BufId, Vec<u8>>,
-    reply: Option<Result<(), StoreError>>,
-    surveyed: Option<Surveyed>,
+    pool: Pool,
+    queue: VecDeque<Work>,
+    answer: Option<Result<Answer, PoolError>>,
     opened: Option<Result<(), StoreError>>,
     is_stopped: bool,
-    next: u64,
+    last_req: u64,
     now_ms: u64,
     reducer: Reducer,
 }
@@ -49,18 +49,16 @@ impl Driver {
     /// Opens the store: recovery, and a first checkpoint.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let file = lock(path, None)?;
-        let mut actions = Vec::new();
-        let store = Store::open(Config::default(), nonce(), &mut actions);
+        let mut work = Vec::new();
+        let pool = Pool::open(Config::default(), nonce(), &mut work);
         let mut driver = Self {
             file,
-            store,
-            queue: actions.into(),
-            bufs: Map::default(),
-            reply: None,
-            surveyed: None,
+            pool,
+            queue: work.into(),
+            answer: None,
             opened: None,
             is_stopped: false,
-            next: 0,
+            last_req: 0,
             now_ms: 0,
             reducer: Reducer::new(),
         };
@@ -71,72 +69,75 @@ impl Driver {
         Ok(driver)
     }
 
+    /// Volumes, counters and space.
+    pub(super) const fn store(&self) -> &Store {
+        self.pool.store()
+    }
+
     /// Makes everything durable and lets go of the device.
     pub(super) fn close(mut self) -> anyhow::Result<()> {
-        self.give(Event::Stop);
+        // A stop says that it ended, not how: whether all changes are durable is the answer to a flush.
+        self.ask(RequestKind::Flush).context("the last changes may be lost")?;
+        self.go_on(|pool, work| pool.stop(work));
         self.work_until(|driver| driver.is_stopped)
     }
 
     /// Carries out one request.
-    pub(super) fn ask(&mut self, kind: RequestKind) -> anyhow::Result<Result<(), StoreError>> {
-        self.next += 1;
-        self.reply = None;
-        self.give(Event::Submit(Request { req: ReqId(self.next), kind }));
-        self.work_until(|driver| driver.reply.is_some() || driver.surveyed.is_some())?;
-        Ok(self.reply.take().unwrap_or(Ok(())))
+    pub(super) fn ask(&mut self, kind: RequestKind) -> anyhow::Result<Answer> {
+        self.last_req += 1;
+        let request = Request { req: ReqId(self.last_req), kind };
+        self.answer = None;
+        self.go_on(|pool, work| pool.submit(request, work));
+        self.work_until(|driver| driver.answer.is_some())?;
+        let answer = self.answer.take().context("a request that was waited for is answered")?;
+        answer.map_err(|error| error.error.into())
     }
 
     /// Asks about the whole pool.
-    pub(super) fn survey(&mut self, kind: zc_store::SurveyKind) -> anyhow::Result<Surveyed> {
-        self.surveyed = None;
-        self.ask(RequestKind::Survey(kind))??;
-        self.surveyed.take().context("the store gave no answer")
+    pub(super) fn survey(&mut self, kind: SurveyKind) -> anyhow::Result<Surveyed> {
+        match self.ask(RequestKind::Survey(kind))? {
+            Answer::Surveyed(surveyed) => Ok(*surveyed),
+            _ => bail!("the store answered another question"),
+        }
     }
 
     /// Frees what can be freed.
     pub(super) fn clean(&mut self) -> anyhow::Result<()> {
-        self.give(Event::Clean);
-        self.work_until(|driver| !driver.store.is_busy())
+        self.go_on(|pool, work| pool.clean(work));
+        self.work_until(|driver| !driver.store().is_busy())
     }
 
-    /// Reads chunks of a volume or snapshot.
-    pub(super) fn read(&mut self, at: (zc_store::RootId, u64, u32), bytes: usize) -> anyhow::Result<Vec<u8>> {
-        let dest = self.buf(vec![0; bytes]);
-        let (root, first, count) = at;
-        self.ask(RequestKind::Read { root, first, count, dest })??;
-        self.bufs.remove(&dest).context("the destination of a read is kept")
+    /// Reads bytes of a volume or snapshot, in pieces that follow each other.
+    pub(super) fn read(
+        &mut self,
+        root: RootId,
+        offset_bytes: u64,
+        len_bytes: u32,
+    ) -> anyhow::Result<Vec<Bytes>> {
+        match self.ask(RequestKind::Read { root, offset_bytes, len_bytes })? {
+            Answer::Bytes(pieces) => Ok(pieces),
+            _ => bail!("the store answered another question"),
+        }
     }
 
-    /// Stores one chunk.
-    pub(super) fn write(&mut self, at: (zc_store::RootId, u64), bytes: Vec<u8>) -> anyhow::Result<()> {
-        let print = zc_reduce::fingerprint(FingerprintKind::Blake3, &DedupDomain::COMMON, &bytes);
-        let len_bytes = u32::try_from(bytes.len()).context("a chunk is short")?;
-        let raw = BufSlice { buf: self.buf(bytes), start_bytes: 0, len_bytes };
-        let chunks = vec![NewChunk::Data { print: Some(print), raw }];
-        self.ask(RequestKind::Write { root: at.0, first: at.1, chunks })??;
+    /// Stores bytes of a volume.
+    pub(super) fn write(&mut self, root: RootId, offset_bytes: u64, data: Bytes) -> anyhow::Result<()> {
+        self.ask(RequestKind::Write { root, offset_bytes, data, prints: Vec::new() })?;
         Ok(())
     }
 
-    fn buf(&mut self, bytes: Vec<u8>) -> BufId {
-        self.next += 1;
-        self.bufs.insert(BufId(self.next), bytes);
-        BufId(self.next)
-    }
-
-    fn give(&mut self, event: Event) {
-        let mut actions = Vec::new();
-        self.store.handle(event, &mut actions);
-        self.queue.extend(actions);
+    fn go_on(&mut self, input: impl FnOnce(&mut Pool, &mut Vec<Work>)) {
+        let mut work = Vec::new();
+        input(&mut self.pool, &mut work);
+        self.queue.extend(work);
     }
 
     fn work_until(&mut self, is_done: impl Fn(&Self) -> bool) -> anyhow::Result<()> {
         let mut idle = 0;
         while !is_done(self) {
-            if let Some(action) = self.queue.pop_front() {
+            if let Some(work) = self.queue.pop_front() {
                 idle = 0;
-                if let Some(event) = self.perform(action) {
-                    self.give(event);
-                }
+                self.perform(work);
                 continue;
             }
             idle += 1;
@@ -144,112 +145,42 @@ impl Driver {
                 bail!("the store does not go on; please report this");
             }
             self.now_ms += TICK_MS;
-            self.give(Event::Tick { now_ms: self.now_ms });
+            let now_ms = self.now_ms;
+            self.go_on(|pool, work| pool.tick(now_ms, work));
         }
         Ok(())
     }
 
-    fn perform(&mut self, action: Action) -> Option<Event> {
-        match action {
-            Action::Reply { result, .. } => self.reply = Some(result),
-            Action::Surveyed { surveyed, .. } => self.surveyed = Some(*surveyed),
-            Action::Recipe { .. } => {}
-            Action::Free { buf } => drop(self.bufs.remove(&buf)),
-            Action::Opened { result } => self.opened = Some(result),
-            Action::Stopped => self.is_stopped = true,
-            Action::ReadBlock { op, offset_bytes } => {
-                let block = self.file.read_blocking(offset_bytes, BLOCK).map_err(|error| error.kind());
-                let block = block.map(|bytes| bytes.first_chunk().map(|block| Box::new(*block)));
-                let result = block.and_then(|block| block.ok_or(ErrorKind::Io));
-                return Some(Event::BlockRead { op, result });
+    fn perform(&mut self, work: Work) {
+        match work {
+            Work::Device { op, operation } => {
+                let ended = self.operate(&operation);
+                self.ended(op, ended);
             }
-            Action::Fetch { op, parts, to, .. } => {
-                let results = (0..).zip(parts).map(|(number, part)| self.fetch(&part, to, number)).collect();
-                return Some(Event::Fetched { op, results });
+            Work::Job { op, job, .. } => {
+                let outcome = job.run(&mut self.reducer);
+                self.ended(op, Ended::Job(outcome));
             }
-            Action::Encode { op, codec, chunks } => {
-                let chunks = chunks.into_iter().map(|raw| self.encode(raw, codec)).collect();
-                return Some(Event::Encoded { op, chunks });
-            }
-            Action::WriteBatch { op, offset_bytes, len_bytes, header, pieces } => {
-                let mut bytes = AlignedBuf::new(zc_core::usize_from_u32(len_bytes));
-                bytes[..BLOCK].copy_from_slice(&header[..]);
-                for piece in pieces {
-                    let at = zc_core::usize_from_u32(piece.offset_bytes);
-                    let data = match &piece.data {
-                        PieceData::Payload(slice) => self.bytes(*slice),
-                        PieceData::Page(page) => &page[..],
-                    };
-                    bytes[at..at + data.len()].copy_from_slice(data);
-                }
-                let result = self.file.write_blocking(offset_bytes, &bytes).map_err(|error| error.kind());
-                return Some(Event::Done { op, result });
-            }
-            Action::WriteSuperblock { op, copy, superblock } => {
-                let bytes = AlignedBuf::from(&superblock.encode(copy)[..]);
-                let result = self
-                    .file
-                    .write_blocking(Superblock::offset_bytes(copy), &bytes)
-                    .map_err(|error| error.kind());
-                return Some(Event::Done { op, result });
-            }
-            Action::FlushDevice { op } => {
-                let result = self.file.sync_blocking().map_err(|error| error.kind());
-                return Some(Event::Done { op, result });
-            }
+            Work::Answer { result, .. } => self.answer = Some(result),
+            Work::Opened { result } => self.opened = Some(result),
+            Work::Stopped => self.is_stopped = true,
         }
-        None
     }
 
-    fn bytes(&self, slice: BufSlice) -> &[u8] {
-        let start = zc_core::usize_from_u32(slice.start_bytes);
-        let range = start..start + zc_core::usize_from_u32(slice.len_bytes);
-        self.bufs.get(&slice.buf).and_then(|bytes| bytes.get(range)).unwrap_or_default()
+    fn ended(&mut self, op: OpId, ended: Ended) {
+        self.go_on(|pool, work| pool.ended(op, ended, work));
     }
 
-    fn fetch(&mut self, part: &FetchPart, to: FetchTo, number: u64) -> Result<(), ErrorKind> {
-        let stored = part.stored;
-        let len = zc_core::usize_from_u32(stored.stored_bytes);
-        let bytes = match part.memory {
-            Some(slice) => self.bytes(slice).to_vec(),
-            None => {
-                // A superblock's size of segments is the store's; it is the same until the store is closed.
-                let segment_bytes = self.store.segment_bytes().ok_or(ErrorKind::Io)?;
-                let offset = Superblock::device_offset(stored.place, segment_bytes);
-                let block = zc_core::u64_from_usize(BLOCK);
-                let start = offset / block * block;
-                let skip = zc_core::usize_from_u64(offset - start);
-                let whole = (skip + len).next_multiple_of(BLOCK);
-                let read = self.file.read_blocking(start, whole).map_err(|error| error.kind())?;
-                read[skip..skip + len].to_vec()
+    fn operate(&self, operation: &DeviceOperation) -> Ended {
+        match operation {
+            DeviceOperation::Read { offset_bytes, len_bytes } => {
+                let read = self.file.read_blocking(*offset_bytes, usize_from_u32(*len_bytes));
+                Ended::Read(read.map(|bytes| Bytes::copy_from_slice(&bytes)).map_err(|error| error.kind()))
             }
-        };
-        let is_good = payload_crc(&bytes) == stored.crc;
-        match to {
-            FetchTo::Stored(first) => drop(self.bufs.insert(BufId(first.0 + number), bytes)),
-            FetchTo::Decoded(dest) if is_good => {
-                let at = zc_core::usize_from_u32(part.dest_offset_bytes);
-                let range = at..at + zc_core::usize_from_u32(stored.raw_bytes);
-                let dest = self.bufs.get_mut(&dest).and_then(|dest| dest.get_mut(range));
-                let dest = dest.ok_or(ErrorKind::Invalid)?;
-                self.reducer.decompress(stored.codec, &bytes, dest).map_err(|_| ErrorKind::Corrupt)?;
+            DeviceOperation::Write { offset_bytes, bytes } => {
+                Ended::Device(self.file.write_blocking(*offset_bytes, bytes).map_err(|error| error.kind()))
             }
-            FetchTo::Decoded(_) | FetchTo::Nowhere => {}
-        }
-        if is_good { Ok(()) } else { Err(ErrorKind::Corrupt) }
-    }
-
-    fn encode(&mut self, raw: BufSlice, codec: Codec) -> Encoded {
-        let bytes = self.bytes(raw).to_vec();
-        let mut out = vec![0; bytes.len() - bytes.len() / 16];
-        match self.reducer.compress(codec, &bytes, &mut out) {
-            Some(len) => {
-                out.truncate(len);
-                let crc = payload_crc(&out);
-                let len_bytes = u32::try_from(len).unwrap_or(u32::MAX);
-                Encoded { bytes: BufSlice { buf: self.buf(out), start_bytes: 0, len_bytes }, codec, crc }
-            }
-            None => Encoded { bytes: raw, codec: Codec::Raw, crc: payload_crc(&bytes) },
+            DeviceOperation::Flush => Ended::Device(self.file.sync_blocking().map_err(|error| error.kind())),
         }
     }
 }

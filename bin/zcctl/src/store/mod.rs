@@ -13,12 +13,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
+use bytes::Bytes;
 use serde_json::{Value, json};
 use zc_core::Codec;
 use zc_io::AlignedBuf;
-use zc_store::seam::RequestKind;
+use zc_pool::{RequestKind, VolumeName};
 use zc_store::{
-    Accounts, CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootAccount, RootId, RootKind, ScrubReport,
+    Accounts, BLOCK, CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootAccount, RootId, RootKind, ScrubReport,
     Superblock, SurveyKind, Surveyed, limits,
 };
 
@@ -31,6 +32,8 @@ use crate::units::{ratio, size};
 
 /// Chunk of new volumes: the extent of the cache.
 const CHUNK_SHIFT: u8 = 13;
+/// Bytes that an import or export moves at a time: a multiple of every chunk.
+const COPY_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
@@ -52,9 +55,9 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::Scrub(shown) => return scrub(shown, out),
         StoreCommand::Clean(pool) => {
             let mut driver = Driver::open(&pool.pool)?;
-            let before = driver.store.space().free_bytes;
+            let before = driver.store().space().free_bytes;
             driver.clean()?;
-            let free = driver.store.space().free_bytes;
+            let free = driver.store().space().free_bytes;
             driver.close()?;
             writeln!(out, "{} became free, {} are", size(free.saturating_sub(before)), size(free))?;
         }
@@ -85,7 +88,7 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
 
 /// A volume or snapshot by its name.
 fn find(driver: &Driver, name: &str, kind: Option<RootKind>) -> anyhow::Result<(RootId, Root)> {
-    let found = driver.store.roots().find(|(_, root)| root.name == name);
+    let found = driver.store().roots().find(|(_, root)| root.name == name);
     let what = match kind {
         None => "volume or snapshot",
         Some(RootKind::Volume) => "volume",
@@ -97,17 +100,18 @@ fn find(driver: &Driver, name: &str, kind: Option<RootKind>) -> anyhow::Result<(
 }
 
 fn free_id(driver: &Driver) -> anyhow::Result<RootId> {
-    let is_free = |id: &RootId| driver.store.roots().all(|(taken, _)| taken != *id);
+    let is_free = |id: &RootId| driver.store().roots().all(|(taken, _)| taken != *id);
     (0..limits::ROOTS_MAX).map(RootId).find(is_free).context("the store has as many volumes as it can")
 }
 
 fn change(driver: &mut Driver, change: CatalogChange) -> anyhow::Result<()> {
-    if matches!(change.op, CatalogOp::Create | CatalogOp::Snapshot | CatalogOp::Clone)
-        && driver.store.roots().any(|(_, root)| root.name == change.name)
-    {
-        bail!("the store has \"{}\" already; choose another name", text::clean(&change.name));
+    if matches!(change.op, CatalogOp::Create | CatalogOp::Snapshot | CatalogOp::Clone) {
+        let name = VolumeName::parse(&change.name)?;
+        if name.find(driver.store()).is_some() {
+            bail!("the store has \"{name}\" already; choose another name");
+        }
     }
-    driver.ask(RequestKind::Catalog(change))??;
+    driver.ask(RequestKind::Catalog(change))?;
     Ok(())
 }
 
@@ -223,7 +227,7 @@ fn list(shown: &Shown, kind: RootKind, out: &mut dyn Write) -> anyhow::Result<()
     let mut rows = Vec::new();
     let mut values = Vec::new();
     for account in &accounts.roots {
-        let Some(root) = driver.store.roots().find(|(id, _)| *id == account.root).map(|(_, root)| root)
+        let Some(root) = driver.store().roots().find(|(id, _)| *id == account.root).map(|(_, root)| root)
         else {
             continue;
         };
@@ -274,7 +278,7 @@ fn scrub(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         total.chunks += report.chunks;
         total.stored_bytes += report.stored_bytes;
         for found in report.damage {
-            let root = driver.store.roots().find(|(id, _)| *id == found.root).map(|(_, root)| root);
+            let root = driver.store().roots().find(|(id, _)| *id == found.root).map(|(_, root)| root);
             let root = root.context("a volume that was scrubbed is there")?;
             damage.push(json!({
                 "name": root.name,
@@ -316,23 +320,30 @@ fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
     driver.clean()?;
     let root = create_volume(&mut driver, &volume.name, len)?;
+    let copied = copy_in(&mut driver, root, &source, len).and_then(|()| driver.close());
+    copied.with_context(|| {
+        let name = text::clean(&volume.name);
+        format!("the volume \"{name}\" is incomplete; delete it before you import again")
+    })
+}
+
+/// Stores what the image has that is no hole.
+fn copy_in(driver: &mut Driver, root: RootId, source: &File, len: u64) -> anyhow::Result<()> {
     let chunk = 1_u64 << CHUNK_SHIFT;
     let mut at = 0;
-    while let Some(data) = next_data(&source, at)? {
-        let first = data.start / chunk;
-        let end = data.end.min(len).div_ceil(chunk);
-        for address in first..end {
-            let start = address * chunk;
-            let mut bytes = vec![0; zc_core::usize_from_u64(chunk)];
-            let have = zc_core::usize_from_u64(chunk.min(len - start));
-            source.read_exact_at(&mut bytes[..have], start)?;
-            if !zc_reduce::is_zero(&bytes) {
-                driver.write((root, address), bytes)?;
-            }
+    while let Some(data) = next_data(source, at)? {
+        let mut start = data.start / chunk * chunk;
+        let end = data.end.next_multiple_of(chunk).min(len);
+        while start < end {
+            let piece = (end - start).min(COPY_BYTES);
+            let mut bytes = vec![0; zc_core::usize_from_u64(piece)];
+            source.read_exact_at(&mut bytes, start)?;
+            driver.write(root, start, Bytes::from(bytes))?;
+            start += piece;
         }
-        at = end * chunk;
+        at = end;
     }
-    driver.close()
+    Ok(())
 }
 
 /// The next range from `at` on that is no hole.
@@ -350,18 +361,52 @@ fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
     let (id, root) = find(&driver, &volume.name, None)?;
     let file = File::create_new(image).with_context(|| format!("cannot make {}", image.display()))?;
     file.set_len(root.size_chunks << root.chunk_shift)?;
-    let mut first = 0;
-    while first < root.size_chunks {
-        let count = (root.size_chunks - first).min(u64::from(limits::REQUEST_CHUNKS_MAX));
-        let bytes = zc_core::usize_from_u64(count << root.chunk_shift);
-        let data = driver.read((id, first, u32::try_from(count)?), bytes)?;
-        for (address, chunk) in (first..).zip(data.chunks_exact(1 << root.chunk_shift)) {
-            if !zc_reduce::is_zero(chunk) {
-                file.write_all_at(chunk, address << root.chunk_shift)?;
-            }
+    let (mut at, len) = (0, root.size_chunks << root.chunk_shift);
+    while at < len {
+        let pieces = driver.read(id, at, u32::try_from((len - at).min(COPY_BYTES))?)?;
+        for piece in pieces {
+            write_sparse(&file, &piece, at)?;
+            at += zc_core::u64_from_usize(piece.len());
         }
-        first += count;
     }
     file.sync_all()?;
     driver.close()
+}
+
+/// Writes bytes; blocks of zeros stay holes.
+fn write_sparse(file: &File, bytes: &[u8], at: u64) -> std::io::Result<()> {
+    for (offset, block) in (at..).step_by(BLOCK).zip(bytes.chunks(BLOCK)) {
+        if !zc_reduce::is_zero(block) {
+            file.write_all_at(block, offset)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::path::PathBuf;
+
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+
+    use super::*;
+
+    #[test]
+    fn a_device_that_fails_at_the_end_is_no_success() {
+        let pool = memfd_create("pool", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&pool, 128 << 20).unwrap();
+        let path = PathBuf::from(format!("/proc/self/fd/{}", pool.as_raw_fd()));
+        create(&path, None, false).unwrap();
+        let mut driver = Driver::open(&path).unwrap();
+        create_volume(&mut driver, "kept", 1 << 30).unwrap();
+        driver.close().unwrap();
+
+        let mut driver = Driver::open(&path).unwrap();
+        create_volume(&mut driver, "lost", 1 << 30).unwrap();
+        // From now on every write fails.
+        fcntl_add_seals(&pool, SealFlags::WRITE).unwrap();
+        let error = format!("{:#}", driver.close().unwrap_err());
+        assert!(error.contains("may be lost") && error.contains("device"), "{error}");
+    }
 }
