@@ -1,12 +1,14 @@
 //! Reads of pages: each page once, whoever wants it.
 //!
-//! Invariant: what is put into the page cache was checked against the pointer that led to it.
+//! Invariant: what is put into the page cache was checked against the pointer that led to it, and a map page in it names
+//! only numbers that were given: sets of numbers are as large as the largest.
 
 use zc_core::{ErrorKind, Map, OpId};
 
 use crate::ids::Place;
+use crate::map::numbers_of;
 use crate::media::Block;
-use crate::media::page::{self, PageKey};
+use crate::media::page::{self, PageKey, TableId};
 use crate::media::superblock::Superblock;
 use crate::pager::Missing;
 use crate::seam::{Action, StoreError};
@@ -62,7 +64,10 @@ impl Loader {
         self.by_key.remove(&key);
         let result = match result {
             Err(kind) => Err(StoreError::Device(kind)),
-            Ok(block) if trusts(trees) || page::verify(&block, uuid, key, pointer).is_ok() => {
+            Ok(block)
+                if (trusts(trees) || page::verify(&block, uuid, key, pointer).is_ok())
+                    && names_given(trees, key, &block) =>
+            {
                 trees.pager.insert_read(key, block);
                 Ok(())
             }
@@ -77,6 +82,15 @@ impl Loader {
     }
 }
 
+/// Whether a map page names only chunks or pages whose numbers were given.
+fn names_given(trees: &Trees, key: PageKey, block: &Block) -> bool {
+    if key.table != TableId::Map {
+        return true;
+    }
+    let numbers = if page::level_of(block) == 0 { &trees.chunk_numbers } else { &trees.page_numbers };
+    numbers_of(block).all(|number| number < numbers.end())
+}
+
 /// S2: whether a deliberate bug takes pages as they are.
 fn trusts(trees: &Trees) -> bool {
     #[cfg(zc_canary)]
@@ -85,5 +99,34 @@ fn trusts(trees: &Trees) -> bool {
     {
         let _ = trees;
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{PageNo, SegmentNo};
+    use crate::media::put_u64;
+    use crate::trees::map_key;
+
+    #[test]
+    fn a_page_that_names_what_was_never_given_is_damaged() {
+        let uuid = [7; 16];
+        let superblock = Superblock::format(uuid, 64 << 20, 64 << 10, 1).unwrap();
+        let place = Place { segment: SegmentNo(3), offset_bytes: 4096 };
+        for (level, number, is_sound) in [(0, 1, true), (0, 2, false), (1, 4, true), (1, 1 << 50, false)] {
+            let mut trees = Trees::new(&superblock);
+            trees.chunk_numbers.given(1);
+            trees.page_numbers.given(4);
+            let key = map_key(PageNo(2));
+            let mut block = page::new_page(key, level, 1);
+            put_u64(&mut block[..], page::HEADER + 8, number);
+            let pointer = page::seal(&mut block, uuid, place);
+            let (mut loader, mut next_op, mut out) = (Loader::default(), 0, Vec::new());
+            loader.want(Missing { key, pointer }, 64 << 10, &mut next_op, &mut out).unwrap();
+            let loaded = loader.read(OpId(1), Ok(block), uuid, &mut trees).unwrap();
+            let expected = if is_sound { Ok(()) } else { Err(StoreError::Damaged(place)) };
+            assert_eq!((loaded.result, trees.pager.has(key)), (expected, is_sound), "{level} {number}");
+        }
     }
 }
