@@ -366,3 +366,25 @@ fn threads_run_where_the_configuration_says() {
     assert_eq!(cpus_of(daemon.pid(), "reduce-0"), Some(first));
     assert_eq!(cpus_of(daemon.pid(), "control"), cpus_of(daemon.pid(), "zcached"), "and no other thread");
 }
+
+/// A daemon that ends between the connection and the question, as one that waits for its cache did: whatever moment it
+/// is, that is no success.
+#[test]
+fn a_connection_that_is_closed_at_once_is_a_failure() {
+    const TRIES: usize = 40;
+    let dir = tempfile::tempdir().expect("cannot make a directory");
+    let socket = dir.path().join("control.sock");
+    let listener = std::os::unix::net::UnixListener::bind(&socket).expect("cannot listen");
+    let status = || {
+        let mut command = Command::new(program("zcctl"));
+        command.arg("status").arg("--socket").arg(&socket).output().expect("cannot start zcctl")
+    };
+    let outputs: Vec<Output> = std::thread::scope(|scope| {
+        scope.spawn(|| (0..TRIES).for_each(|_| drop(listener.accept().expect("cannot accept"))));
+        (0..TRIES).map(|_| status()).collect()
+    });
+    for output in outputs {
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(!output.stderr.is_empty(), "{output:?}");
+    }
+}

@@ -37,14 +37,15 @@ const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let mut out = std::io::stdout().lock();
+    let mut out = Output { to: std::io::stdout().lock(), is_closed: false };
     let result = run(&cli.command, &mut out).and_then(|code| {
         out.flush()?;
         Ok(code)
     });
     match result {
         Ok(code) => code,
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        // The reader of our output had enough, as `head` does.
+        Err(_) if out.is_closed => ExitCode::SUCCESS,
         Err(error) => {
             let complaint = writeln!(std::io::stderr(), "zcctl: {error:#}");
             complaint.map_or(ExitCode::FAILURE, |()| ExitCode::from(EXIT_FAILED))
@@ -52,9 +53,29 @@ fn main() -> ExitCode {
     }
 }
 
-/// The reader of our output had enough, as `head` does.
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+/// Where a command prints. It remembers a closed pipe of its own: that of a socket is a failure, and looks the same.
+struct Output<W> {
+    to: W,
+    is_closed: bool,
+}
+
+impl<W: Write> Output<W> {
+    fn note<T>(&mut self, result: std::io::Result<T>) -> std::io::Result<T> {
+        self.is_closed |= result.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe);
+        result
+    }
+}
+
+impl<W: Write> Write for Output<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let result = self.to.write(bytes);
+        self.note(result)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        let result = self.to.flush();
+        self.note(result)
+    }
 }
 
 fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {

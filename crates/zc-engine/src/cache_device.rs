@@ -149,15 +149,23 @@ impl CacheDevice {
         }
     }
 
-    /// Opens the cache of a configuration; `volumes_bytes` is what a size in per cent is a share of. No cache is made
-    /// where one is missing that has what volumes lack.
-    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &[Debt]) -> Result<Self, EngineError> {
-        let path = &config.cache.path;
-        if !path.exists() && check_debts(config, debts, None).is_err() {
+    /// That the cache of a configuration is there, or that one may be made: its size is given, and none that is
+    /// missing has what volumes lack.
+    ///
+    /// # Errors
+    /// [`EngineError::CacheMissing`].
+    pub(crate) fn check_place(config: &Config, debts: &[Debt]) -> Result<(), EngineError> {
+        let cache = &config.cache;
+        if !cache.path.exists() && (cache.size.is_none() || check_debts(config, debts, None).is_err()) {
             return Err(EngineError::CacheMissing {
-                why: format!("the cache {} does not exist", path.display()),
+                why: format!("the cache {} does not exist", cache.path.display()),
             });
         }
+        Ok(())
+    }
+
+    /// Opens the cache of a configuration, or makes it; `volumes_bytes` is what a size in per cent is a share of.
+    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &[Debt]) -> Result<Self, EngineError> {
         let new_files = NewFiles::default();
         let file = open_cache(config, volumes_bytes)?;
         new_files.add(&file);
@@ -229,11 +237,6 @@ fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineEr
         SizeOrShare::Bytes(bytes) => bytes,
         SizeOrShare::Percent(percent) => volumes_bytes / 100 * percent,
     });
-    if create_len.is_none() && !cache.path.exists() {
-        return Err(EngineError::CacheMissing {
-            why: format!("the cache {} does not exist", cache.path.display()),
-        });
-    }
     let options = OpenOptions { direct: cache.direct, write: true, create_len };
     let file = BlockFile::open(&cache.path, options).map_err(EngineError::of_cache_device)?;
     reserve(&file)?;

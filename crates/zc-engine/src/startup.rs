@@ -127,6 +127,8 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
     let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
     let debts = debts(config, options, &origins)?;
+    // Before sockets are bound: nothing listens while a start waits for its cache.
+    CacheDevice::check_place(config, &debts)?;
     // Before a cache is made: a socket that is in use is a refusal.
     let sockets = bind(config)?;
     let device = CacheDevice::open(config, sizes.iter().sum(), &debts)?;
