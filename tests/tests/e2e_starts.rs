@@ -106,6 +106,81 @@ fn a_damaged_cache_that_may_have_dirty_data_is_refused() {
     }
 }
 
+fn away(world: &World, volume: &str) {
+    let origin = world.origin(volume);
+    std::fs::rename(&origin, origin.with_extension("away")).expect("the origin goes");
+    std::fs::create_dir(&origin).expect("nothing that can be opened is in its place");
+}
+
+fn back(world: &World, volume: &str) {
+    let origin = world.origin(volume);
+    std::fs::remove_dir(&origin).expect("it was ours");
+    std::fs::rename(origin.with_extension("away"), &origin).expect("the origin is back");
+}
+
+#[test]
+fn an_origin_that_cannot_be_opened_takes_only_its_volume_out_of_service() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
+    world.volumes.push((
+        "back".to_owned(),
+        MIB,
+        "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned(),
+    ));
+    let daemon = world.start();
+    let mut client = world.connect("back");
+    client.write(0, &[8; 65536]).expect("write");
+    client.flush().expect("flush");
+    drop(client);
+    daemon.kill9();
+    away(&world, "back");
+
+    let said = world.refused(&["--drop-dirty", "back"]);
+    assert!(said.contains("back"), "an answer needs its origin: {said}");
+    // Three times half of the cache: what is dirty of a volume that is away makes no room.
+    for round in 0..3 {
+        let daemon = world.start();
+        let status = world.status();
+        assert_eq!(status["verdict"]["state"], "FAILED", "{status}");
+        assert_eq!(status["absent"][0]["name"], "back", "{status}");
+        let reason = &status["verdict"]["reasons"][0];
+        assert!(
+            reason["volume"] == "back" && reason["what"].as_str().is_some_and(|what| what.contains("origin"))
+        );
+        assert!(world.zcctl_output(&["status"]).status.code() == Some(3), "zcctl tells by its exit status");
+        let log = std::fs::read_to_string(daemon.log_path()).expect("there is a log");
+        let is_told = log.contains("volume \"back\" is not served") && log.contains("serving disk at");
+        assert!(is_told, "{log}");
+        let expected = image(round);
+        let mut client = world.connect("disk");
+        client.write(0, &expected).expect("write");
+        client.flush().expect("flush");
+        same(&client.read(0, expected.len()).expect("read"), &expected, "the volume that is served");
+        drop(client);
+        assert_eq!(daemon.terminate().code(), Some(0));
+    }
+
+    back(&world, "back");
+    let daemon = world.start();
+    assert_eq!(world.status()["absent"].as_array().map(Vec::len), Some(0));
+    same(&world.connect("back").read(0, 65536).expect("read"), &[8; 65536], "dirty data of the volume");
+    assert!(world.zcctl_output(&["flush", "back"]).status.success());
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert!(read_file(&world.origin("back"))[..65536] == [8; 65536], "the origin has it");
+}
+
+#[test]
+fn a_start_without_any_origin_is_refused() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    world.volumes.push(("back".to_owned(), MIB, String::new()));
+    for volume in ["disk", "back"] {
+        std::fs::create_dir(world.origin(volume)).expect("nothing that can be opened");
+    }
+    let said = world.refused(&[]);
+    assert!(said.contains("no origin can be opened"), "{said}");
+    assert!(!world.cache_file().exists(), "a refused start makes no cache");
+}
+
 #[test]
 fn something_that_never_was_the_cache_is_not_served_without() {
     let world = World::new(CACHE_MIB, VOLUME_MIB);

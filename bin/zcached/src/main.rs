@@ -240,7 +240,7 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Ok(engine) => engine,
         Err(error) => return fail(code_of(&error), &error.to_string()),
     };
-    tracing::info!("zcached: ready, serving {} at {}", names(&config), engine.addresses().join(" "));
+    tracing::info!("zcached: ready, serving {} at {}", names(&config, &engine), engine.addresses().join(" "));
     match engine.wait() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
@@ -255,8 +255,10 @@ fn code_of(error: &EngineError) -> u8 {
     if error.is_refusal() { MISTAKE } else { FAILURE }
 }
 
-fn names(config: &Config) -> String {
-    config.volumes.iter().map(|volume| volume.name.as_str()).collect::<Vec<_>>().join(", ")
+/// Those of the configuration that are served.
+fn names(config: &Config, engine: &Engine) -> String {
+    let names = config.volumes.iter().map(|volume| volume.name.as_str());
+    names.filter(|name| engine.registry().volumes.contains_key(*name)).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

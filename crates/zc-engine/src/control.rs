@@ -24,6 +24,7 @@ use zc_cache::config::VolumeConfig;
 use zc_config::{Config, diff_live};
 use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 
+use crate::absent::Absent;
 use crate::audit;
 use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
@@ -51,6 +52,8 @@ const AUDIT_CHARS_MAX: usize = 400;
 /// What the control plane works on.
 pub(crate) struct Control {
     pub(crate) config: Config,
+    /// Volumes that the start left out.
+    pub(crate) absent: Vec<Absent>,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) custody: Arc<Custody>,
     /// The daemon was started without its cache device.
@@ -88,6 +91,8 @@ pub(crate) struct Shared {
     in_force: Mutex<InForce>,
     /// The volumes that are served, in the order in which they came.
     names: RwLock<Vec<(String, VolumeId)>>,
+    /// Volumes that the start left out, whether a reload took them up since or not.
+    absent: Vec<Absent>,
     cache_path: PathBuf,
     /// Connections that the ring has places for.
     connections_most: u32,
@@ -162,6 +167,7 @@ impl ControlHandle {
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
             custody: control.custody,
+            absent: control.absent,
             without_cache: control.without_cache,
             mailbox: control.mailbox,
             registry: control.registry,
@@ -418,7 +424,19 @@ impl Shared {
         }
     }
 
-    fn verdict(&self, stats: &ShardStats, infos: &[(String, VolumeInfo)], unserved: &[Unserved]) -> Verdict {
+    /// Volumes that the start left out, and that no reload took up since.
+    fn still_absent(&self, infos: &[(String, VolumeInfo)]) -> Vec<Absent> {
+        let is_served = |absent: &&Absent| infos.iter().any(|(name, _)| *name == absent.name);
+        self.absent.iter().filter(|absent| !is_served(absent)).cloned().collect()
+    }
+
+    fn verdict(
+        &self,
+        stats: &ShardStats,
+        infos: &[(String, VolumeInfo)],
+        unserved: &[Unserved],
+        absent: &[Absent],
+    ) -> Verdict {
         let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
         incidents.observe(stats, infos);
         let look = Look {
@@ -427,6 +445,7 @@ impl Shared {
             without_cache: self.without_cache,
             volumes: infos,
             unserved,
+            absent,
         };
         Verdict::of(&look, &incidents)
     }
@@ -441,12 +460,13 @@ impl Shared {
         let volumes: Vec<Value> = infos.iter().map(volume).collect();
         let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
         let unserved = self.custody.unserved(&served);
+        let absent = self.still_absent(&infos);
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "uptime_ms": stats.uptime_ms,
             "stopping": stats.stopping,
-            "verdict": self.verdict(&stats, &infos, &unserved),
+            "verdict": self.verdict(&stats, &infos, &unserved, &absent),
             "cache": {
                 "path": self.cache_path,
                 "healthy": stats.cache_healthy,
@@ -456,6 +476,7 @@ impl Shared {
             },
             "volumes": volumes,
             "unserved_dirty": unserved,
+            "absent": absent,
             "listening": self.addresses,
             "sandbox": self.hooks.confined,
             "connections": self.registry.connections.len(),

@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 use zc_config::Config;
 
+use crate::absent;
 use crate::commands::{Command, Mailbox};
 use crate::control::{Control, ControlHandle};
 use crate::error::EngineError;
@@ -144,8 +145,9 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max))?;
         let tls = crate::tls::load(&config.nbd)?;
+        let (config, absent) = absent::leave_out(config, options)?;
         let Opened { mut parts, closer, control_socket, volumes, custody, ublk, without_cache } =
-            startup::open(&passed.without_sockets(config), options)?;
+            startup::open(&passed.without_sockets(&config), options)?;
         let connection = passed.take_up(&mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
@@ -154,7 +156,7 @@ impl Engine {
         let (clock, extent_bytes) = (parts.clock, parts.device.geometry.extent_bytes);
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
-        let front = FrontSettings::new(config, &volumes, tls);
+        let front = FrontSettings::new(&config, &volumes, tls);
         let shard = std::thread::Builder::new()
             .name("shard-0".to_owned())
             .spawn(move || {
@@ -172,7 +174,8 @@ impl Engine {
             .map_err(|source| EngineError::thread("the data plane", source))?;
         let ublk = UblkHandle::start(ublk, Arc::clone(&mailbox), Arc::clone(&registry))?;
         let control = Control {
-            config: config.clone(),
+            config,
+            absent,
             volumes,
             custody,
             without_cache,

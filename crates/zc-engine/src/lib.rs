@@ -23,6 +23,7 @@
 //! socket.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod access;
 mod added;
 mod admission;

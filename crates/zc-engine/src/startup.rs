@@ -383,14 +383,16 @@ fn origin_options(volume: &zc_config::VolumeConfig, create_len: Option<u64>) -> 
 }
 
 /// `None` for an origin that is to be created.
+pub(crate) fn open_existing_origin(volume: &zc_config::VolumeConfig) -> Result<Option<Origin>, EngineError> {
+    if volume.create_bytes.is_some() && !volume.origin.exists() {
+        return Ok(None);
+    }
+    Ok(Some(Origin::open(&volume.origin, origin_options(volume, None))?))
+}
+
+/// Those of all volumes, in their order.
 pub(crate) fn open_existing_origins(config: &Config) -> Result<Vec<Option<Origin>>, EngineError> {
-    let open = |volume: &zc_config::VolumeConfig| {
-        if volume.create_bytes.is_some() && !volume.origin.exists() {
-            return Ok(None);
-        }
-        Ok(Some(Origin::open(&volume.origin, origin_options(volume, None))?))
-    };
-    config.volumes.iter().map(open).collect()
+    config.volumes.iter().map(open_existing_origin).collect()
 }
 
 pub(crate) fn create_origins(config: &Config, origins: &mut [Option<Origin>]) -> Result<(), EngineError> {
@@ -404,18 +406,22 @@ pub(crate) fn create_origins(config: &Config, origins: &mut [Option<Origin>]) ->
 }
 
 pub(crate) fn volume_sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>, EngineError> {
-    let sector = u64::from(zc_core::SECTOR_BYTES);
-    let size = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
-        let bytes = origin.as_ref().map_or_else(|| volume.create_bytes.unwrap_or(0), Origin::len_bytes)
-            / sector
-            * sector;
-        if bytes > 0 {
-            return Ok(bytes);
-        }
-        let text = format!("the origin of volume \"{}\" ({}) is empty", volume.name, volume.origin.display());
-        Err(EngineError::Refused(text))
-    };
+    let size = |(volume, origin): (_, &Option<Origin>)| volume_size(volume, origin.as_ref());
     config.volumes.iter().zip(origins).map(size).collect()
+}
+
+/// Whole sectors of an origin, or of what is to be created.
+pub(crate) fn volume_size(
+    volume: &zc_config::VolumeConfig,
+    origin: Option<&Origin>,
+) -> Result<u64, EngineError> {
+    let sector = u64::from(zc_core::SECTOR_BYTES);
+    let bytes = origin.map_or_else(|| volume.create_bytes.unwrap_or(0), Origin::len_bytes) / sector * sector;
+    if bytes > 0 {
+        return Ok(bytes);
+    }
+    let text = format!("the origin of volume \"{}\" ({}) is empty", volume.name, volume.origin.display());
+    Err(EngineError::Refused(text))
 }
 
 /// The newest volume table; an empty one if both copies are damaged (opening the cache will say so).

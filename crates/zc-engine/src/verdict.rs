@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::absent::Absent;
 use crate::custody::Unserved;
 use crate::registry::VolumeInfo;
 use crate::stats::{Dirty, ShardStats};
@@ -86,6 +87,8 @@ pub(crate) struct Look<'a> {
     pub(crate) without_cache: bool,
     pub(crate) volumes: &'a [(String, VolumeInfo)],
     pub(crate) unserved: &'a [Unserved],
+    /// Volumes whose origins could not be opened.
+    pub(crate) absent: &'a [Absent],
 }
 
 impl Incidents {
@@ -133,7 +136,10 @@ impl Verdict {
             reasons.extend(of_gap(name, &dirty));
             reasons.extend(of_incidents(name, info, incidents, look.stats.uptime_ms));
         }
-        reasons.extend(look.unserved.iter().map(of_unserved));
+        // Of an absent volume its own reason says more.
+        let is_absent = |name: &str| look.absent.iter().any(|absent| absent.name == name);
+        reasons.extend(look.unserved.iter().filter(|unserved| !is_absent(&unserved.name)).map(of_unserved));
+        reasons.extend(look.absent.iter().map(of_absent));
         reasons.sort_by_key(|reason| std::cmp::Reverse(reason.level));
         let state = reasons.first().map_or(Level::Healthy, |reason| reason.level);
         Self { state, reasons }
@@ -175,6 +181,16 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
         ));
     }
     reasons
+}
+
+fn of_absent(absent: &Absent) -> Reason {
+    Reason {
+        level: Level::Failed,
+        volume: Some(absent.name.clone()),
+        what: format!("its origin could not be opened at the start: {}", absent.why),
+        follows: "it is not served; the other volumes are, and its dirty data, if any, is kept".to_owned(),
+        command: "when the origin is back: systemctl restart zcached".to_owned(),
+    }
 }
 
 /// States that last.
@@ -302,6 +318,7 @@ mod tests {
             without_cache: false,
             volumes: &volumes,
             unserved: &[],
+            absent: &[],
         };
         Verdict::of(&look, incidents)
     }

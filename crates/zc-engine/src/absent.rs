@@ -1,0 +1,73 @@
+//! Volumes whose origins a start cannot open.
+//!
+//! Job: take such volumes out of the configuration that is served, and remember why, for log and status.
+//!
+//! # Why this is sound
+//! To the cache, such a volume is one that the configuration does not name. Its dirty data stays where it is, and its
+//! clean contents are not believed when it returns, because its origin may have been written meanwhile.
+//!
+//! Invariants: an origin that is in use is not absent; the start waits for it. A volume whose dirty data the operator
+//! answered for is never left out: the answer needs its origin. If no origin can be opened, the start is refused.
+//!
+//! What it does not do: look for the origin again. A restart does; so does a reload for a volume that the cache has
+//! never known.
+
+use zc_config::{Config, VolumeConfig};
+
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+use crate::places::check_distinct;
+use crate::startup;
+
+/// A volume that is not served.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Absent {
+    pub(crate) name: String,
+    /// Why its origin cannot be opened.
+    pub(crate) why: String,
+}
+
+/// The configuration without the volumes whose origins cannot be opened, and those volumes.
+pub(crate) fn leave_out(
+    config: &Config,
+    options: &EngineOptions,
+) -> Result<(Config, Vec<Absent>), EngineError> {
+    // Of all volumes: two names for one file are a mistake, whether the others are there or not.
+    check_distinct(config)?;
+    let is_answered_for = |volume: &VolumeConfig| {
+        [&options.trust_dirty, &options.drop_dirty].iter().any(|names| names.contains(&volume.name))
+    };
+    let mut served = config.clone();
+    served.volumes.clear();
+    let mut absent = Vec::new();
+    for volume in &config.volumes {
+        let opened = startup::open_existing_origin(volume);
+        match opened.and_then(|origin| startup::volume_size(volume, origin.as_ref())) {
+            Err(error) if !error.is_in_use() => {
+                if is_answered_for(volume) {
+                    return Err(EngineError::Refused(format!(
+                        "{error}; --trust-dirty and --drop-dirty need the origin of volume \"{0}\": bring it back, or \
+                         start without the option, and the other volumes are served",
+                        volume.name
+                    )));
+                }
+                if config.volumes.len() == 1 {
+                    return Err(error);
+                }
+                absent.push(Absent { name: volume.name.clone(), why: error.to_string() });
+            }
+            Ok(_) | Err(_) => served.volumes.push(volume.clone()),
+        }
+    }
+    if served.volumes.is_empty() {
+        let whys: Vec<&str> = absent.iter().map(|volume| volume.why.as_str()).collect();
+        return Err(EngineError::Refused(format!("no origin can be opened: {}", whys.join("; "))));
+    }
+    for Absent { name, why } in &absent {
+        tracing::error!(
+            "volume \"{name}\" is not served: {why}; the other volumes are, and its dirty data, if any, is kept. When \
+             the origin is back, restart the daemon"
+        );
+    }
+    Ok((served, absent))
+}
