@@ -1,9 +1,11 @@
 //! A running engine: the shard's thread, the control thread, and the handles to them.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use rustix::net::AddressFamily;
 use tokio::sync::oneshot;
 use zc_config::Config;
 
@@ -56,6 +58,21 @@ impl Passed {
             config.nbd.unix.clear();
         }
         config
+    }
+
+    /// Whether clients may be on other machines, and so outlive a power cut of this one. Of passed sockets their own
+    /// addresses say so; one whose address cannot be told counts as remote.
+    fn is_remote(&self, config: &Config) -> bool {
+        let is_remote = |address: SocketAddr| !address.ip().is_loopback();
+        let mut passed = self.listeners.iter().chain(&self.connection).peekable();
+        if passed.peek().is_none() {
+            return config.nbd.listen.iter().any(|address| is_remote(*address));
+        }
+        passed.any(|fd| match rustix::net::getsockname(fd) {
+            Ok(address) if address.address_family() == AddressFamily::UNIX => false,
+            Ok(address) => SocketAddr::try_from(address).map_or(true, is_remote),
+            Err(_) => true,
+        })
     }
 
     /// Adds the passed listeners; returns the passed connection.
@@ -147,7 +164,7 @@ impl Engine {
         let tls = crate::tls::load(&config.nbd)?;
         let (config, absent) = absent::leave_out(config, options)?;
         let Opened { mut parts, closer, control_socket, volumes, custody, ublk, without_cache } =
-            startup::open(&passed.without_sockets(&config), options)?;
+            startup::open(&passed.without_sockets(&config), options, passed.is_remote(&config))?;
         let connection = passed.take_up(&mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
@@ -259,4 +276,35 @@ impl Drop for Engine {
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn clients_of_passed_sockets_outlive_a_power_cut_if_they_may_be_elsewhere() {
+        let config = |listen: &str| {
+            let text = format!(
+                "[cache]\npath = \"/srv/c\"\n[nbd]\nlisten = [{listen}]\n[[volume]]\nname = \"v\"\norigin = \"/srv/v\"\n"
+            );
+            Config::parse(&text, "test.toml").unwrap()
+        };
+        let local = config("\"127.0.0.1:10809\"");
+        assert!(!Passed::default().is_remote(&local));
+        let passed = |fd: OwnedFd| Passed { listeners: vec![fd], connection: None };
+        let dir = tempfile::tempdir().unwrap();
+        let unix = UnixListener::bind(dir.path().join("s")).unwrap();
+        assert!(!passed(unix.into()).is_remote(&local));
+        for (address, is_remote) in [("127.0.0.1:0", false), ("0.0.0.0:0", true)] {
+            let listener = TcpListener::bind(address).unwrap();
+            assert_eq!(passed(listener.into()).is_remote(&local), is_remote, "{address}");
+        }
+        let (connection, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let passed = Passed { listeners: Vec::new(), connection: Some(connection.into()) };
+        assert!(!passed.is_remote(&local));
+    }
 }

@@ -82,12 +82,16 @@ struct Prepared {
 /// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
 /// last operations of its ring have ended, a moment after the process is gone. So it is with a cache device that was
 /// here before and is not found yet.
-fn prepare_patiently(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
+fn prepare_patiently(
+    config: &Config,
+    options: &EngineOptions,
+    remote: bool,
+) -> Result<Prepared, EngineError> {
     let mut attempts = IN_USE_ATTEMPTS;
     let mut waits = u128::from(config.cache.wait_max_ms) / PAUSE.as_millis();
     let mut is_told = false;
     loop {
-        match prepare(config, options) {
+        match prepare(config, options, remote) {
             Err(error) if error.is_in_use() && attempts > 0 => {
                 if attempts == IN_USE_ATTEMPTS - IN_USE_SILENT {
                     tracing::warn!("{error}; waiting for it");
@@ -120,7 +124,7 @@ fn pause() {
     std::thread::sleep(PAUSE);
 }
 
-fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineError> {
+fn prepare(config: &Config, options: &EngineOptions, remote: bool) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
     check_answers(config, options)?;
     settings::ring_ops(config)?;
@@ -143,7 +147,6 @@ fn prepare(config: &Config, options: &EngineOptions) -> Result<Prepared, EngineE
     let owner = IntentOwner { uuid: superblock.uuid, boot_id, session: superblock.session };
     let risks = risk::read(&state.risk_path(), &owner);
     // Those of another boot are gone, unless they are on other machines.
-    let remote = config.nbd.listen.iter().any(|address| !address.ip().is_loopback());
     let clients_may_live = remote || superblock.boot_id == boot_id;
     let known = Known {
         cache_path: &config.cache.path,
@@ -209,15 +212,15 @@ pub(crate) fn debts(
     Ok(debts)
 }
 
-/// Opens everything.
-pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, EngineError> {
+/// Opens everything. `remote`: clients may be on other machines.
+pub(crate) fn open(config: &Config, options: &EngineOptions, remote: bool) -> Result<Opened, EngineError> {
     // Without io_uring nothing works: better said now than by the data plane's thread.
     zc_io::probe()?;
-    match open_with(config, options, None) {
-        Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, why),
+    match open_with(config, options, remote, None) {
+        Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, remote, why),
         Err(EngineError::CacheUnusable { why }) => {
             let why = format!("{why}; nothing of it is changed");
-            open_without_cache(config, options, why)
+            open_without_cache(config, options, remote, why)
         }
         result => result,
     }
@@ -225,7 +228,12 @@ pub(crate) fn open(config: &Config, options: &EngineOptions) -> Result<Opened, E
 
 /// Opens everything but the cache device, if it was seen before and owes nothing. One that cannot be used is no
 /// different: what it owes stands in the state directory.
-fn open_without_cache(config: &Config, options: &EngineOptions, why: String) -> Result<Opened, EngineError> {
+fn open_without_cache(
+    config: &Config,
+    options: &EngineOptions,
+    remote: bool,
+    why: String,
+) -> Result<Opened, EngineError> {
     let Some(last) = last_cache(config)? else {
         let cache = &config.cache;
         let hint = if cache.size.is_none() && !cache.path.exists() {
@@ -250,18 +258,19 @@ fn open_without_cache(config: &Config, options: &EngineOptions, why: String) -> 
     drop(origins);
     let with_stand_in = stand_in::make(config, &last)?;
     tracing::error!("{why}; volumes are served from their origins alone until a restart finds the cache");
-    open_with(&with_stand_in, options, Some(why))
+    open_with(&with_stand_in, options, remote, Some(why))
 }
 
 /// Opens everything. `missing`: why the cache of the configuration stands in for another.
 fn open_with(
     config: &Config,
     options: &EngineOptions,
+    remote: bool,
     missing: Option<String>,
 ) -> Result<Opened, EngineError> {
     let clock = Clock::new();
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
-        prepare_patiently(config, options)?;
+        prepare_patiently(config, options, remote)?;
     device.warn_of_settings(config, &manager_config);
     create_origins(config, &mut origins)?;
     if missing.is_none() {
