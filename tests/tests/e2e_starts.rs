@@ -162,11 +162,87 @@ fn an_origin_that_cannot_be_opened_takes_only_its_volume_out_of_service() {
 
     back(&world, "back");
     let daemon = world.start();
-    assert_eq!(world.status()["absent"].as_array().map(Vec::len), Some(0));
+    let status = world.status();
+    assert_eq!(status["absent"].as_array().map(Vec::len), Some(0));
+    let volumes = status["volumes"].as_array().expect("a list");
+    let returned = volumes.iter().find(|volume| volume["name"] == "back").expect("it is served");
+    assert!(returned["info"]["cold_reason"].is_string(), "its clean contents are not believed: {returned}");
     same(&world.connect("back").read(0, 65536).expect("read"), &[8; 65536], "dirty data of the volume");
     assert!(world.zcctl_output(&["flush", "back"]).status.success());
     assert_eq!(daemon.terminate().code(), Some(0));
     assert!(read_file(&world.origin("back"))[..65536] == [8; 65536], "the origin has it");
+}
+
+#[test]
+fn no_cache_takes_the_place_of_one_that_has_dirty_data_of_a_volume_without_origin() {
+    let remove = |world: &World| std::fs::remove_file(world.cache_file()).expect("the cache goes");
+    for (number, lose) in [remove, truncate_to_nothing as fn(&World)].into_iter().enumerate() {
+        let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+        world.cache.push_str("wait_max = \"0 s\"\n");
+        world.volumes.push((
+            "back".to_owned(),
+            MIB,
+            "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned(),
+        ));
+        let daemon = world.start();
+        let mut client = world.connect("back");
+        client.write(0, &[8; 65536]).expect("write");
+        client.flush().expect("flush");
+        drop(client);
+        daemon.kill9();
+        let cache = read_file(&world.cache_file());
+        lose(&world);
+        away(&world, "back");
+        let daemon = world.start();
+        let status = world.status();
+        assert_eq!(status["absent"][0]["name"], "back", "case {number}: {status}");
+        assert_eq!(status["cache"]["healthy"], false, "case {number}: {status}");
+        let expected = image(1);
+        let mut client = world.connect("disk");
+        client.write(0, &expected).expect("write");
+        client.flush().expect("flush");
+        drop(client);
+        assert_eq!(daemon.terminate().code(), Some(0));
+        let is_made = std::fs::metadata(world.cache_file()).is_ok_and(|found| found.len() > 0)
+            && read_file(&world.cache_file()).iter().any(|byte| *byte != 0);
+        assert!(!is_made, "case {number}: a cache was made");
+
+        std::fs::write(world.cache_file(), &cache).expect("the cache is back");
+        back(&world, "back");
+        let daemon = world.start();
+        same(&world.connect("back").read(0, 65536).expect("read"), &[8; 65536], "dirty data of the volume");
+        same(
+            &world.connect("disk").read(0, expected.len()).expect("read"),
+            &expected,
+            "what was written meanwhile",
+        );
+        assert_eq!(daemon.terminate().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_reload_goes_on_without_a_missing_origin_and_takes_it_up_when_it_is_back() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    world.volumes.push(("late".to_owned(), MIB, String::new()));
+    std::fs::create_dir(world.origin("late")).expect("nothing that can be opened");
+    let daemon = world.start();
+    assert_eq!(world.status()["absent"][0]["name"], "late");
+
+    world.volumes.push(("more".to_owned(), MIB, String::new()));
+    let _config = world.configure();
+    let reload = || world.control(&serde_json::json!({ "cmd": "reload" }));
+    let answer = reload();
+    assert_eq!(answer["applied"], serde_json::json!(["volume \"more\""]), "{answer}");
+    let later = answer["needs_restart"][0].as_str().unwrap_or_default();
+    assert!(later.contains("late") && later.contains("origin"), "{answer}");
+    assert_eq!(world.status()["absent"][0]["name"], "late");
+
+    std::fs::remove_dir(world.origin("late")).expect("it was ours");
+    let answer = reload();
+    assert_eq!(answer["applied"], serde_json::json!(["volume \"late\""]), "{answer}");
+    assert_eq!(world.status()["absent"].as_array().map(Vec::len), Some(0));
+    world.connect("late").write(0, &[7; 4096]).expect("write");
+    assert_eq!(daemon.terminate().code(), Some(0));
 }
 
 #[test]

@@ -7,17 +7,21 @@
 //! clean contents are not believed when it returns, because its origin may have been written meanwhile.
 //!
 //! Invariants: an origin that is in use is not absent; the start waits for it. A volume whose dirty data the operator
-//! answered for is never left out: the answer needs its origin. If no origin can be opened, the start is refused.
+//! answered for is never left out: the answer needs its origin. If no origin can be opened, the start is refused. No new
+//! cache is made in place of one that has dirty data of a volume that is left out.
 //!
 //! What it does not do: look for the origin again. A restart does; so does a reload for a volume that the cache has
 //! never known.
 
+use std::path::PathBuf;
+
 use zc_config::{Config, VolumeConfig};
 
+use crate::cache_device::Debt;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::places::check_distinct;
-use crate::startup;
+use crate::{startup, state_dir};
 
 /// A volume that is not served.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -25,6 +29,31 @@ pub(crate) struct Absent {
     pub(crate) name: String,
     /// Why its origin cannot be opened.
     pub(crate) why: String,
+    /// Its origin, as the configuration has it.
+    #[serde(skip)]
+    pub(crate) origin: PathBuf,
+}
+
+/// Why the origin of a volume cannot be opened; `None` if it can, or if it is in use.
+pub(crate) fn reason(volume: &VolumeConfig) -> Option<EngineError> {
+    let opened = startup::open_existing_origin(volume);
+    let size = opened.and_then(|origin| startup::volume_size(volume, origin.as_ref()));
+    size.err().filter(|error| !error.is_in_use())
+}
+
+/// What caches have of such volumes, as far as their paths tell.
+pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
+    let mut debts = Vec::new();
+    for owed in state_dir::owed(&config.cache.state_dir)? {
+        let is_owner = |volume: &&Absent| owed.is_of(&state_dir::absolute(&volume.origin), None);
+        let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
+        debts.extend(owners.map(|volume| Debt {
+            volume,
+            cache: owed.cache.clone(),
+            known_as: owed.volume.clone(),
+        }));
+    }
+    Ok(debts)
 }
 
 /// The configuration without the volumes whose origins cannot be opened, and those volumes.
@@ -41,29 +70,28 @@ pub(crate) fn leave_out(
     served.volumes.clear();
     let mut absent = Vec::new();
     for volume in &config.volumes {
-        let opened = startup::open_existing_origin(volume);
-        match opened.and_then(|origin| startup::volume_size(volume, origin.as_ref())) {
-            Err(error) if !error.is_in_use() => {
-                if is_answered_for(volume) {
-                    return Err(EngineError::Refused(format!(
-                        "{error}; --trust-dirty and --drop-dirty need the origin of volume \"{0}\": bring it back, or \
-                         start without the option, and the other volumes are served",
-                        volume.name
-                    )));
-                }
-                if config.volumes.len() == 1 {
-                    return Err(error);
-                }
-                absent.push(Absent { name: volume.name.clone(), why: error.to_string() });
-            }
-            Ok(_) | Err(_) => served.volumes.push(volume.clone()),
+        let Some(error) = reason(volume) else {
+            served.volumes.push(volume.clone());
+            continue;
+        };
+        if is_answered_for(volume) {
+            return Err(EngineError::Refused(format!(
+                "{error}; --trust-dirty and --drop-dirty need the origin of volume \"{0}\": bring it back, or start \
+                 without the option, and the other volumes are served",
+                volume.name
+            )));
         }
+        if config.volumes.len() == 1 {
+            return Err(error);
+        }
+        let (name, origin) = (volume.name.clone(), volume.origin.clone());
+        absent.push(Absent { name, why: error.to_string(), origin });
     }
     if served.volumes.is_empty() {
         let whys: Vec<&str> = absent.iter().map(|volume| volume.why.as_str()).collect();
         return Err(EngineError::Refused(format!("no origin can be opened: {}", whys.join("; "))));
     }
-    for Absent { name, why } in &absent {
+    for Absent { name, why, .. } in &absent {
         tracing::error!(
             "volume \"{name}\" is not served: {why}; the other volumes are, and its dirty data, if any, is kept. When \
              the origin is back, restart the daemon"

@@ -23,6 +23,7 @@ use zc_cache::seam::Event;
 use zc_config::Config;
 use zc_core::VolumeId;
 
+use crate::absent;
 use crate::cache_device::check_debts;
 use crate::commands::Command;
 use crate::control::{InForce, Shared};
@@ -78,12 +79,12 @@ impl Shared {
             return Ok(added);
         }
         let hindrance = self.hindrance().await?;
+        let missing = self.still_missing(&wanted).await?;
         wanted.retain(|volume| {
-            let reason = hindrance.or_else(|| {
-                self.custody
-                    .knows(&volume.name)
-                    .then_some("the cache knows a volume of that name from before")
-            });
+            let is_known = self.custody.knows(&volume.name);
+            let reason = hindrance
+                .or_else(|| is_known.then_some("the cache knows a volume of that name from before"))
+                .or_else(|| missing.contains(&volume.name).then_some("its origin still cannot be opened"));
             if let Some(reason) = reason {
                 added.refused.push((volume_key(&volume.name), reason));
             }
@@ -125,6 +126,17 @@ impl Shared {
             }
         }
         Ok(added)
+    }
+
+    /// Those that the start left out and whose origins still cannot be opened: they are no reason to refuse the others.
+    async fn still_missing(&self, wanted: &[zc_config::VolumeConfig]) -> Result<Vec<String>, String> {
+        let was_absent = |volume: &&zc_config::VolumeConfig| self.was_absent(&volume.name);
+        let asked: Vec<_> = wanted.iter().filter(was_absent).cloned().collect();
+        let look = move || {
+            let missing = asked.into_iter().filter(|volume| absent::reason(volume).is_some());
+            missing.map(|volume| volume.name).collect()
+        };
+        tokio::task::spawn_blocking(look).await.map_err(|_| "the look at origins was cut off".to_owned())
     }
 
     /// Why no volume can be added.

@@ -85,6 +85,15 @@ pub(crate) struct Debt {
     pub(crate) known_as: String,
 }
 
+/// All that caches have and origins lack.
+#[derive(Debug, Default)]
+pub(crate) struct Debts {
+    /// To volumes that are to be served: none of them is without its cache.
+    pub(crate) served: Vec<Debt>,
+    /// To volumes whose origins cannot be opened: others are served, but no new cache is made in place of theirs.
+    pub(crate) absent: Vec<Debt>,
+}
+
 /// Refuses to go on without the caches that have what volumes lack. `found`: the identity of the cache that is there.
 pub(crate) fn check_debts(
     config: &Config,
@@ -154,9 +163,10 @@ impl CacheDevice {
     ///
     /// # Errors
     /// [`EngineError::CacheMissing`].
-    pub(crate) fn check_place(config: &Config, debts: &[Debt]) -> Result<(), EngineError> {
+    pub(crate) fn check_place(config: &Config, debts: &Debts) -> Result<(), EngineError> {
         let cache = &config.cache;
-        if !cache.path.exists() && (cache.size.is_none() || check_debts(config, debts, None).is_err()) {
+        let is_owed = !(debts.served.is_empty() && debts.absent.is_empty());
+        if !cache.path.exists() && (cache.size.is_none() || is_owed) {
             return Err(EngineError::CacheMissing {
                 why: format!("the cache {} does not exist", cache.path.display()),
             });
@@ -164,15 +174,16 @@ impl CacheDevice {
         Ok(())
     }
 
-    /// Opens the cache of a configuration, or makes it; `volumes_bytes` is what a size in per cent is a share of.
-    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &[Debt]) -> Result<Self, EngineError> {
+    /// Opens the cache of a configuration, or makes it where [`Self::check_place`] allows that; `volumes_bytes` is what a
+    /// size in per cent is a share of.
+    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &Debts) -> Result<Self, EngineError> {
         let new_files = NewFiles::default();
         let file = open_cache(config, volumes_bytes)?;
         new_files.add(&file);
         let journal = open_journal(config, file.len_bytes())?;
         journal.iter().for_each(|journal| new_files.add(journal));
         let superblock = find_or_format(config, &file, journal.as_ref(), debts)?;
-        check_debts(config, debts, Some(&superblock.uuid))?;
+        check_debts(config, &debts.served, Some(&superblock.uuid))?;
         check_fixed(config, &superblock)?;
         let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
         let (file, journal) = (Arc::new(file), journal.map(Arc::new));
@@ -280,13 +291,20 @@ fn find_or_format(
     config: &Config,
     file: &BlockFile,
     journal: Option<&BlockFile>,
-    debts: &[Debt],
+    debts: &Debts,
 ) -> Result<Superblock, EngineError> {
     let place = file.path().display();
     match cache_startup::read_superblock(&mut FileMedia { cache: file, journal }) {
         Ok(superblock) => Ok(superblock),
         Err(cache_startup::StartError::NotACache) if is_blank(file)? => {
-            check_debts(config, debts, None)?;
+            check_debts(config, &debts.served, None)?;
+            if let Some(debt) = debts.absent.first() {
+                let why = format!(
+                    "{place} is empty, and the cache {} has dirty data of volume \"{}\", whose origin is missing",
+                    debt.cache, debt.volume
+                );
+                return Err(EngineError::CacheUnusable { why });
+            }
             let bytes = file.len_bytes();
             check_new(config, &planned(config, file, journal)?)?;
             tracing::info!("formatting {place} as a cache of {bytes} bytes");

@@ -424,6 +424,11 @@ impl Shared {
         }
     }
 
+    /// Whether the start left this volume out.
+    pub(crate) fn was_absent(&self, name: &str) -> bool {
+        self.absent.iter().any(|absent| absent.name == name)
+    }
+
     /// Volumes that the start left out, and that no reload took up since.
     fn still_absent(&self, infos: &[(String, VolumeInfo)]) -> Vec<Absent> {
         let is_served = |absent: &&Absent| infos.iter().any(|(name, _)| *name == absent.name);

@@ -17,7 +17,7 @@ use crate::front_settings::FrontSettings;
 use crate::listen::{Listener, raise_descriptor_limit};
 use crate::registry::Registry;
 use crate::shard::Shard;
-use crate::startup::{self, Opened};
+use crate::startup::{self, Opened, Surroundings};
 use crate::stats::ShardStats;
 use crate::ublk_control::UblkHandle;
 
@@ -163,8 +163,9 @@ impl Engine {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max))?;
         let tls = crate::tls::load(&config.nbd)?;
         let (config, absent) = absent::leave_out(config, options)?;
+        let around = Surroundings { remote: passed.is_remote(&config), absent: &absent };
         let Opened { mut parts, closer, control_socket, volumes, custody, ublk, without_cache } =
-            startup::open(&passed.without_sockets(&config), options, passed.is_remote(&config))?;
+            startup::open(&passed.without_sockets(&config), options, around)?;
         let connection = passed.take_up(&mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);

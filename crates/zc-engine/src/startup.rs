@@ -21,7 +21,8 @@ use zc_format::{Features, Geometry, Record, Superblock, VOLUME_TABLE_BYTES, Volu
 use zc_io::{BlockFile, EventFd, Identity};
 use zc_origin::{Origin, OriginOptions};
 
-use crate::cache_device::{CacheDevice, Debt, check_debts};
+use crate::absent::{self, Absent};
+use crate::cache_device::{CacheDevice, Debt, Debts, check_debts};
 use crate::clock::Clock;
 use crate::close::Closer;
 use crate::commands::Mailbox;
@@ -79,19 +80,28 @@ struct Prepared {
     sockets: Sockets,
 }
 
+/// What a start knows beside its configuration.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    /// Clients may be on other machines.
+    pub(crate) remote: bool,
+    /// Volumes that the configuration does not name because their origins cannot be opened.
+    pub(crate) absent: &'a [Absent],
+}
+
 /// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
 /// last operations of its ring have ended, a moment after the process is gone. So it is with a cache device that was
 /// here before and is not found yet.
 fn prepare_patiently(
     config: &Config,
     options: &EngineOptions,
-    remote: bool,
+    around: Surroundings<'_>,
 ) -> Result<Prepared, EngineError> {
     let mut attempts = IN_USE_ATTEMPTS;
     let mut waits = u128::from(config.cache.wait_max_ms) / PAUSE.as_millis();
     let mut is_told = false;
     loop {
-        match prepare(config, options, remote) {
+        match prepare(config, options, around) {
             Err(error) if error.is_in_use() && attempts > 0 => {
                 if attempts == IN_USE_ATTEMPTS - IN_USE_SILENT {
                     tracing::warn!("{error}; waiting for it");
@@ -124,13 +134,18 @@ fn pause() {
     std::thread::sleep(PAUSE);
 }
 
-fn prepare(config: &Config, options: &EngineOptions, remote: bool) -> Result<Prepared, EngineError> {
+fn prepare(
+    config: &Config,
+    options: &EngineOptions,
+    around: Surroundings<'_>,
+) -> Result<Prepared, EngineError> {
     check_distinct(config)?;
     check_answers(config, options)?;
     settings::ring_ops(config)?;
     let origins = open_existing_origins(config)?;
     let sizes = volume_sizes(config, &origins)?;
-    let debts = debts(config, options, &origins)?;
+    let debts =
+        Debts { served: debts(config, options, &origins)?, absent: absent::debts(config, around.absent)? };
     // Before sockets are bound: nothing listens while a start waits for its cache.
     CacheDevice::check_place(config, &debts)?;
     // Before a cache is made: a socket that is in use is a refusal.
@@ -147,7 +162,7 @@ fn prepare(config: &Config, options: &EngineOptions, remote: bool) -> Result<Pre
     let owner = IntentOwner { uuid: superblock.uuid, boot_id, session: superblock.session };
     let risks = risk::read(&state.risk_path(), &owner);
     // Those of another boot are gone, unless they are on other machines.
-    let clients_may_live = remote || superblock.boot_id == boot_id;
+    let clients_may_live = around.remote || superblock.boot_id == boot_id;
     let known = Known {
         cache_path: &config.cache.path,
         table: &table,
@@ -212,15 +227,19 @@ pub(crate) fn debts(
     Ok(debts)
 }
 
-/// Opens everything. `remote`: clients may be on other machines.
-pub(crate) fn open(config: &Config, options: &EngineOptions, remote: bool) -> Result<Opened, EngineError> {
+/// Opens everything.
+pub(crate) fn open(
+    config: &Config,
+    options: &EngineOptions,
+    around: Surroundings<'_>,
+) -> Result<Opened, EngineError> {
     // Without io_uring nothing works: better said now than by the data plane's thread.
     zc_io::probe()?;
-    match open_with(config, options, remote, None) {
-        Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, remote, why),
+    match open_with(config, options, around, None) {
+        Err(EngineError::CacheMissing { why }) => open_without_cache(config, options, around, why),
         Err(EngineError::CacheUnusable { why }) => {
             let why = format!("{why}; nothing of it is changed");
-            open_without_cache(config, options, remote, why)
+            open_without_cache(config, options, around, why)
         }
         result => result,
     }
@@ -231,7 +250,7 @@ pub(crate) fn open(config: &Config, options: &EngineOptions, remote: bool) -> Re
 fn open_without_cache(
     config: &Config,
     options: &EngineOptions,
-    remote: bool,
+    around: Surroundings<'_>,
     why: String,
 ) -> Result<Opened, EngineError> {
     let Some(last) = last_cache(config)? else {
@@ -258,19 +277,19 @@ fn open_without_cache(
     drop(origins);
     let with_stand_in = stand_in::make(config, &last)?;
     tracing::error!("{why}; volumes are served from their origins alone until a restart finds the cache");
-    open_with(&with_stand_in, options, remote, Some(why))
+    open_with(&with_stand_in, options, around, Some(why))
 }
 
 /// Opens everything. `missing`: why the cache of the configuration stands in for another.
 fn open_with(
     config: &Config,
     options: &EngineOptions,
-    remote: bool,
+    around: Surroundings<'_>,
     missing: Option<String>,
 ) -> Result<Opened, EngineError> {
     let clock = Clock::new();
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
-        prepare_patiently(config, options, remote)?;
+        prepare_patiently(config, options, around)?;
     device.warn_of_settings(config, &manager_config);
     create_origins(config, &mut origins)?;
     if missing.is_none() {
