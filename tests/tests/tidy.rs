@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["zc-format", "zc-reduce", "zc-conformance", "zc-trace", "zc-policy"],
     &["zc-cache", "zc-store", "zc-flash"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox", "zc-pool"],
-    &["zc-setup"],
+    &["zc-setup", "zc-pool-io"],
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-figures"],
     &["zcached", "zcctl", "zcsim"],

@@ -5,8 +5,6 @@
 
 use std::fmt;
 
-use zc_store::{Root, RootId, Store};
-
 /// The name of a volume, or of a snapshot of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName {
@@ -54,13 +52,6 @@ impl VolumeName {
     #[must_use]
     pub fn snapshot(&self) -> Option<&str> {
         self.snapshot.as_deref()
-    }
-
-    /// The root of this name.
-    #[must_use]
-    pub fn find<'a>(&self, store: &'a Store) -> Option<(RootId, &'a Root)> {
-        let name = self.to_string();
-        store.roots().find(|(_, root)| root.name == name)
     }
 }
 

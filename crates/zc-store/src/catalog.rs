@@ -44,6 +44,8 @@ pub struct Root {
     pub(crate) shared_at: u64,
     /// Bit 0: [`FLAG_DEDUP`].
     pub flags: u64,
+    /// Counts changes of its contents and size: equal numbers of a store that was closed in order mean equal contents.
+    pub changes: u64,
     /// Its name.
     pub name: String,
 }
@@ -61,6 +63,7 @@ impl Root {
             page: PageNo(0),
             shared_at: 0,
             flags: change.flags,
+            changes: 0,
             name: change.name.clone(),
         }
     }
@@ -85,6 +88,7 @@ impl Root {
         put_u64(out, 16, self.page.0);
         put_u64(out, 24, self.shared_at);
         put_u64(out, 32, self.flags);
+        put_u64(out, 40, self.changes);
         put_name(out, 64, &self.name);
     }
 
@@ -105,6 +109,7 @@ impl Root {
             page: PageNo(u64_at(bytes, 16)),
             shared_at: u64_at(bytes, 24),
             flags: u64_at(bytes, 32),
+            changes: u64_at(bytes, 40),
             name: name_at(bytes, 64)?,
         }))
     }
@@ -142,6 +147,7 @@ mod tests {
             page: PageNo(11),
             shared_at: 12,
             flags: FLAG_DEDUP,
+            changes: 13,
             name: "monday".to_owned(),
         };
         let mut bytes = [0xff; RECORD_BYTES];

@@ -90,6 +90,7 @@ impl Trees {
         }
         put_u64(self.pager.edit(map_key(page)), slot_at(slot_of(address, 0)), number.0);
         self.with_mark(|mark| mark.chunk(number));
+        self.count_change(id);
     }
 
     /// Makes the borders of a range changeable, or, after that, clears the range.
@@ -104,7 +105,11 @@ impl Trees {
             self.root_mut(id).page = page;
         }
         let range = Range { first, end: first.saturating_add(count) };
-        self.clear_below(shared_at, Node { page, level, base: 0 }, range, apply)
+        self.clear_below(shared_at, Node { page, level, base: 0 }, range, apply)?;
+        if apply {
+            self.count_change(id);
+        }
+        Ok(())
     }
 
     fn clear_below(&mut self, shared_at: u64, node: Node, range: Range, apply: bool) -> Result<(), Missing> {

@@ -175,6 +175,12 @@ impl Trees {
         root
     }
 
+    /// The contents or the size of a volume change.
+    pub(crate) fn count_change(&mut self, id: RootId) {
+        let root = self.root_mut(id);
+        root.changes = root.changes.wrapping_add(1);
+    }
+
     /// The tops of the tables, for a superblock.
     pub(crate) fn table_roots(&self) -> [crate::media::superblock::TableRoot; 4] {
         [self.chunks.root(), self.pages.root(), self.segment_table.root(), self.catalog_table.root()]

@@ -77,10 +77,12 @@ impl Trees {
                 (root.page, root.height, root.size_chunks) = (source.page, source.height, source.size_chunks);
                 root.shared_at = epoch;
                 self.refer_root(source.page);
+                self.count_change(change.id);
             }
             CatalogOp::Grow => {
                 self.fit_height(change.id, change.size_chunks)?;
                 self.root_mut(change.id).size_chunks = change.size_chunks;
+                self.count_change(change.id);
             }
             CatalogOp::Delete => {
                 self.roots.remove(&change.id);

@@ -42,8 +42,8 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::Volumes(shown) => list(shown, RootKind::Volume, out)?,
         StoreCommand::Snapshots(shown) => list(shown, RootKind::Snapshot, out)?,
         StoreCommand::CreateVolume { new, size } => {
-            let mut driver = Driver::open(&new.pool)?;
-            create_volume(&mut driver, &new.name, size.0)?;
+            let driver = Driver::open(&new.pool)?;
+            create_volume(&driver, &new.name, size.0)?;
             driver.close()?;
         }
         StoreCommand::Snapshot { from, snapshot } => derive(from, CatalogOp::Snapshot, snapshot)?,
@@ -54,12 +54,10 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::DeleteSnapshot(deleted) => delete(deleted, RootKind::Snapshot, out)?,
         StoreCommand::Scrub(shown) => return scrub(shown, out),
         StoreCommand::Clean(pool) => {
-            let mut driver = Driver::open(&pool.pool)?;
-            let before = driver.store().space().free_bytes;
-            driver.clean()?;
-            let free = driver.store().space().free_bytes;
+            let driver = Driver::open(&pool.pool)?;
+            let (freed, free) = driver.client().clean();
             driver.close()?;
-            writeln!(out, "{} became free, {} are", size(free.saturating_sub(before)), size(free))?;
+            writeln!(out, "{} became free, {} are", size(freed), size(free))?;
         }
         StoreCommand::Import { volume, image } => import(volume, image)?,
         StoreCommand::Export { volume, image } => export(volume, image)?,
@@ -88,26 +86,26 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
 
 /// A volume or snapshot by its name.
 fn find(driver: &Driver, name: &str, kind: Option<RootKind>) -> anyhow::Result<(RootId, Root)> {
-    let found = driver.store().roots().find(|(_, root)| root.name == name);
+    let found = driver.client().find(name);
     let what = match kind {
         None => "volume or snapshot",
         Some(RootKind::Volume) => "volume",
         Some(RootKind::Snapshot) => "snapshot",
     };
     let found = found.filter(|(_, root)| kind.is_none_or(|kind| root.kind == kind));
-    let (id, root) = found.with_context(|| format!("the store has no {what} \"{}\"", text::clean(name)))?;
-    Ok((id, root.clone()))
+    found.with_context(|| format!("the store has no {what} \"{}\"", text::clean(name)))
 }
 
 fn free_id(driver: &Driver) -> anyhow::Result<RootId> {
-    let is_free = |id: &RootId| driver.store().roots().all(|(taken, _)| taken != *id);
+    let roots = driver.roots();
+    let is_free = |id: &RootId| roots.iter().all(|(taken, _)| taken != id);
     (0..limits::ROOTS_MAX).map(RootId).find(is_free).context("the store has as many volumes as it can")
 }
 
-fn change(driver: &mut Driver, change: CatalogChange) -> anyhow::Result<()> {
+fn change(driver: &Driver, change: CatalogChange) -> anyhow::Result<()> {
     if matches!(change.op, CatalogOp::Create | CatalogOp::Snapshot | CatalogOp::Clone) {
         let name = VolumeName::parse(&change.name)?;
-        if name.find(driver.store()).is_some() {
+        if driver.client().find(&name.to_string()).is_some() {
             bail!("the store has \"{name}\" already; choose another name");
         }
     }
@@ -128,7 +126,7 @@ fn blank(op: CatalogOp, id: RootId) -> CatalogChange {
     }
 }
 
-fn create_volume(driver: &mut Driver, name: &str, bytes: u64) -> anyhow::Result<RootId> {
+fn create_volume(driver: &Driver, name: &str, bytes: u64) -> anyhow::Result<RootId> {
     let id = free_id(driver)?;
     let size_chunks = bytes.div_ceil(1 << CHUNK_SHIFT);
     change(driver, CatalogChange { size_chunks, name: name.to_owned(), ..blank(CatalogOp::Create, id) })?;
@@ -136,52 +134,52 @@ fn create_volume(driver: &mut Driver, name: &str, bytes: u64) -> anyhow::Result<
 }
 
 fn derive(from: &Named, op: CatalogOp, name: &str) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&from.pool)?;
+    let driver = Driver::open(&from.pool)?;
     let kind = (op == CatalogOp::Snapshot).then_some(RootKind::Volume);
     let (source, _) = find(&driver, &from.name, kind)?;
     let id = free_id(&driver)?;
-    change(&mut driver, CatalogChange { source, name: name.to_owned(), ..blank(op, id) })?;
+    change(&driver, CatalogChange { source, name: name.to_owned(), ..blank(op, id) })?;
     driver.close()
 }
 
 fn rollback(volume: &Named, snapshot: &str, dry_run: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&volume.pool)?;
+    let driver = Driver::open(&volume.pool)?;
     let (id, _) = find(&driver, &volume.name, Some(RootKind::Volume))?;
     let (source, _) = find(&driver, snapshot, Some(RootKind::Snapshot))?;
     if dry_run {
         writeln!(out, "\"{}\" would become what \"{}\" is", volume.name, text::clean(snapshot))?;
     } else {
-        change(&mut driver, CatalogChange { source, ..blank(CatalogOp::Rollback, id) })?;
+        change(&driver, CatalogChange { source, ..blank(CatalogOp::Rollback, id) })?;
     }
     driver.close()
 }
 
 fn grow(volume: &Named, bytes: u64) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&volume.pool)?;
+    let driver = Driver::open(&volume.pool)?;
     let (id, root) = find(&driver, &volume.name, Some(RootKind::Volume))?;
     let size_chunks = bytes.div_ceil(1 << root.chunk_shift);
     if size_chunks < root.size_chunks {
         bail!("\"{}\" has {} already", volume.name, size(root.size_chunks << root.chunk_shift));
     }
-    change(&mut driver, CatalogChange { size_chunks, ..blank(CatalogOp::Grow, id) })?;
+    change(&driver, CatalogChange { size_chunks, ..blank(CatalogOp::Grow, id) })?;
     driver.close()
 }
 
 fn delete(deleted: &Deleted, kind: RootKind, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&deleted.at.pool)?;
+    let driver = Driver::open(&deleted.at.pool)?;
     let (id, _) = find(&driver, &deleted.at.name, Some(kind))?;
     if deleted.dry_run {
-        let accounts = accounts(&mut driver)?;
+        let accounts = accounts(&driver)?;
         let account = accounts.roots.iter().find(|account| account.root == id);
         let frees = account.map_or(0, RootAccount::delete_frees_bytes);
         writeln!(out, "{} would become free", size(frees))?;
     } else {
-        change(&mut driver, blank(CatalogOp::Delete, id))?;
+        change(&driver, blank(CatalogOp::Delete, id))?;
     }
     driver.close()
 }
 
-fn accounts(driver: &mut Driver) -> anyhow::Result<Accounts> {
+fn accounts(driver: &Driver) -> anyhow::Result<Accounts> {
     match driver.survey(SurveyKind::Account)? {
         Surveyed::Accounts(accounts) => Ok(accounts),
         Surveyed::Scrub(_) => bail!("the store answered another question"),
@@ -189,8 +187,8 @@ fn accounts(driver: &mut Driver) -> anyhow::Result<Accounts> {
 }
 
 fn status(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&shown.pool)?;
-    let pool = accounts(&mut driver)?.pool;
+    let driver = Driver::open(&shown.pool)?;
+    let pool = accounts(&driver)?.pool;
     driver.close()?;
     if shown.json {
         let value = json!({
@@ -222,15 +220,13 @@ fn status(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<()> {
 }
 
 fn list(shown: &Shown, kind: RootKind, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&shown.pool)?;
-    let accounts = accounts(&mut driver)?;
+    let driver = Driver::open(&shown.pool)?;
+    let accounts = accounts(&driver)?;
+    let roots = driver.roots();
     let mut rows = Vec::new();
     let mut values = Vec::new();
     for account in &accounts.roots {
-        let Some(root) = driver.store().roots().find(|(id, _)| *id == account.root).map(|(_, root)| root)
-        else {
-            continue;
-        };
+        let Some((_, root)) = roots.iter().find(|(id, _)| *id == account.root) else { continue };
         if root.kind != kind {
             continue;
         }
@@ -267,7 +263,7 @@ fn account_json(name: &str, account: &RootAccount) -> Value {
 }
 
 fn scrub(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let mut driver = Driver::open(&shown.pool)?;
+    let driver = Driver::open(&shown.pool)?;
     let (mut from, mut damage) = (None, Vec::new());
     let mut total = ScrubReport::default();
     loop {
@@ -278,8 +274,7 @@ fn scrub(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         total.chunks += report.chunks;
         total.stored_bytes += report.stored_bytes;
         for found in report.damage {
-            let root = driver.store().roots().find(|(id, _)| *id == found.root).map(|(_, root)| root);
-            let root = root.context("a volume that was scrubbed is there")?;
+            let root = driver.client().root(found.root).context("a volume that was scrubbed is there")?;
             damage.push(json!({
                 "name": root.name,
                 "offset_bytes": found.first << root.chunk_shift,
@@ -316,11 +311,11 @@ fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     if len == 0 {
         bail!("{} is empty or no image file", image.display());
     }
-    let mut driver = Driver::open(&volume.pool)?;
+    let driver = Driver::open(&volume.pool)?;
     // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
-    driver.clean()?;
-    let root = create_volume(&mut driver, &volume.name, len)?;
-    let copied = copy_in(&mut driver, root, &source, len).and_then(|()| driver.close());
+    let _freed = driver.client().clean();
+    let root = create_volume(&driver, &volume.name, len)?;
+    let copied = copy_in(&driver, root, &source, len).and_then(|()| driver.close());
     copied.with_context(|| {
         let name = text::clean(&volume.name);
         format!("the volume \"{name}\" is incomplete; delete it before you import again")
@@ -328,7 +323,7 @@ fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
 }
 
 /// Stores what the image has that is no hole.
-fn copy_in(driver: &mut Driver, root: RootId, source: &File, len: u64) -> anyhow::Result<()> {
+fn copy_in(driver: &Driver, root: RootId, source: &File, len: u64) -> anyhow::Result<()> {
     let chunk = 1_u64 << CHUNK_SHIFT;
     let mut at = 0;
     while let Some(data) = next_data(source, at)? {
@@ -357,7 +352,7 @@ fn next_data(file: &File, at: u64) -> anyhow::Result<Option<core::ops::Range<u64
 }
 
 fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
-    let mut driver = Driver::open(&volume.pool)?;
+    let driver = Driver::open(&volume.pool)?;
     let (id, root) = find(&driver, &volume.name, None)?;
     let file = File::create_new(image).with_context(|| format!("cannot make {}", image.display()))?;
     file.set_len(root.size_chunks << root.chunk_shift)?;
@@ -398,12 +393,12 @@ mod tests {
         rustix::fs::ftruncate(&pool, 128 << 20).unwrap();
         let path = PathBuf::from(format!("/proc/self/fd/{}", pool.as_raw_fd()));
         create(&path, None, false).unwrap();
-        let mut driver = Driver::open(&path).unwrap();
-        create_volume(&mut driver, "kept", 1 << 30).unwrap();
+        let driver = Driver::open(&path).unwrap();
+        create_volume(&driver, "kept", 1 << 30).unwrap();
         driver.close().unwrap();
 
-        let mut driver = Driver::open(&path).unwrap();
-        create_volume(&mut driver, "lost", 1 << 30).unwrap();
+        let driver = Driver::open(&path).unwrap();
+        create_volume(&driver, "lost", 1 << 30).unwrap();
         // From now on every write fails.
         fcntl_add_seals(&pool, SealFlags::WRITE).unwrap();
         let error = format!("{:#}", driver.close().unwrap_err());

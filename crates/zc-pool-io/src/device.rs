@@ -1,0 +1,146 @@
+//! The pool's device on a ring.
+//!
+//! Job: turn operations of the pool into operations of the ring and their results back, in memory that direct I/O takes.
+//! Invariants: operations start in the order given; each ends once. What it does not do: retry.
+
+use std::collections::VecDeque;
+use std::io;
+
+use bytes::Bytes;
+use zc_core::{ErrorKind, OpId, usize_from_u32};
+use zc_io::{
+    AlignedBuf, BlockFile, BufPool, Completion, EventFd, Memory, Operation, Ring, RingOptions, SharedFd,
+    Target, kind_of,
+};
+use zc_pool::{DeviceOperation, Ended};
+
+use crate::error::OpenError;
+use crate::limits::{BUFFERS_BYTES, RING_ENTRIES, RING_OPS_MAX};
+
+/// What the ring names the wake-up: no operation of a pool has this number.
+const WAKE: u64 = 0;
+
+/// A device and what it is at.
+#[derive(Debug)]
+pub(crate) struct Device {
+    file: BlockFile,
+    ring: Ring,
+    event: EventFd,
+    buffers: BufPool,
+    /// Operations that the ring had no room for.
+    backlog: VecDeque<(Operation, u64)>,
+    errors: u64,
+}
+
+/// Memory of the device as bytes.
+struct Read(AlignedBuf);
+
+impl AsRef<[u8]> for Read {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Device {
+    /// To be made on the thread that uses it.
+    pub(crate) fn new(file: BlockFile, event: EventFd) -> Result<Self, OpenError> {
+        let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS_MAX, poll_max_us: 0 })?;
+        let buffers = BufPool::new(BUFFERS_BYTES);
+        let mut device = Self { file, ring, event, buffers, backlog: VecDeque::new(), errors: 0 };
+        device.watch();
+        Ok(device)
+    }
+
+    /// Begins an operation.
+    pub(crate) fn begin(&mut self, op: OpId, operation: DeviceOperation) {
+        let fd = self.file.fd();
+        let operation = match operation {
+            DeviceOperation::Read { offset_bytes, len_bytes } => {
+                Operation::read(fd, offset_bytes, self.memory(usize_from_u32(len_bytes)))
+            }
+            DeviceOperation::Write { offset_bytes, bytes } => {
+                let mut memory = self.memory(bytes.len());
+                memory.copy_from_slice(&bytes);
+                Operation::write(fd, offset_bytes, memory)
+            }
+            DeviceOperation::Flush => Operation::Fsync { fd: SharedFd::clone(fd), datasync: true },
+        };
+        self.submit(operation, op.0);
+    }
+
+    /// Waits for something to happen, at most for `timeout`; what ended.
+    pub(crate) fn wait(
+        &mut self,
+        timeout: std::time::Duration,
+        ended: &mut Vec<(OpId, Ended)>,
+    ) -> Result<(), OpenError> {
+        let mut completions: Vec<Completion> = Vec::new();
+        self.ring.submit_and_wait(1, Some(timeout), &mut completions)?;
+        for Completion { user, result, operation, .. } in completions {
+            if user == WAKE {
+                self.watch();
+                continue;
+            }
+            let op = OpId(user);
+            ended.push((op, self.ended(result, operation)));
+        }
+        while self.ring.room() > 0 {
+            let Some((operation, user)) = self.backlog.pop_front() else { break };
+            self.submit_now(operation, user);
+        }
+        Ok(())
+    }
+
+    /// Operations that did not end yet.
+    pub(crate) fn is_busy(&self) -> bool {
+        // One is the wait for a wake-up.
+        self.ring.in_flight() > 1 || !self.backlog.is_empty()
+    }
+
+    fn ended(&mut self, result: io::Result<usize>, operation: Operation) -> Ended {
+        let result = result.map_err(|error| {
+            self.errors += 1;
+            // The first, then ever fewer: a device that fails for hours fills no disk with its log.
+            if self.errors.is_power_of_two() {
+                let (count, place) = (self.errors, self.file.path().display());
+                tracing::error!(count, "store {place}: {error}");
+            }
+            kind_of(&error)
+        });
+        match operation {
+            Operation::Read { target, .. } => Ended::Read(result.and_then(|_| bytes_of(target))),
+            _ => Ended::Device(result.map(|_| ())),
+        }
+    }
+
+    /// Memory whose contents are arbitrary.
+    fn memory(&self, len_bytes: usize) -> AlignedBuf {
+        self.buffers.get(len_bytes).unwrap_or_else(|| AlignedBuf::new(len_bytes))
+    }
+
+    fn watch(&mut self) {
+        let event = self.event.clone();
+        self.submit(Operation::Wait { event }, WAKE);
+    }
+
+    fn submit(&mut self, operation: Operation, user: u64) {
+        if self.backlog.is_empty() {
+            self.submit_now(operation, user);
+        } else {
+            self.backlog.push_back((operation, user));
+        }
+    }
+
+    fn submit_now(&mut self, operation: Operation, user: u64) {
+        if let Err(full) = self.ring.submit(operation, user) {
+            self.backlog.push_front((*full.operation, user));
+        }
+    }
+}
+
+fn bytes_of(target: Target) -> Result<Bytes, ErrorKind> {
+    match target.into_memory() {
+        Memory::Buf(buf) => Ok(Bytes::from_owner(Read(buf))),
+        Memory::Lease(_) => Err(ErrorKind::Io),
+    }
+}

@@ -1,0 +1,26 @@
+//! Pools on real devices.
+//!
+//! Job: run a [`zc_pool::Pool`] on a thread of its own, with a ring for its device and workers for its processor work,
+//! and let any thread ask it ([`PoolClient`]). The daemon and the offline commands share it.
+//!
+//! Invariants: one pool has one thread, and that thread alone touches it. Each request is answered once, on that thread.
+//! The device is locked for as long as the pool is open. An orderly [`OpenPool::close`] leaves a checkpoint.
+//!
+//! What it does not do: decide anything about volumes (`zc-pool` and `zc-store` do), or cache.
+//!
+//! Where to begin reading: [`OpenPool`], then the thread in `server`.
+#![forbid(unsafe_code)]
+
+mod client;
+mod device;
+mod error;
+pub mod limits;
+mod open;
+mod server;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+pub use client::{Done, PoolClient};
+pub use error::OpenError;
+pub use open::{OpenPool, Settings};

@@ -1,0 +1,18 @@
+//! Every bound of a pool's thread, with its arithmetic.
+
+use std::time::Duration;
+
+/// Entries of the submission queue of a pool's ring.
+pub const RING_ENTRIES: u32 = 128;
+/// Operations that the ring holds; more wait. The store has at most a few hundred reads and writes in progress.
+pub const RING_OPS_MAX: usize = 1024;
+/// Idle memory for device operations that is kept: 16 reads of the largest size.
+pub const BUFFERS_BYTES: usize = 16 << 20;
+/// Most threads that hash, compress and decode for one pool.
+pub const WORKERS_MAX: u32 = 16;
+/// Bytes of a job that a client waits for, and that the pool's own thread does at once: two wake-ups take longer.
+pub const INLINE_BYTES_MAX: u64 = 32 << 10;
+/// Time between two ticks while the pool has work of its own.
+pub const TICK_BUSY: Duration = Duration::from_millis(20);
+/// Time between two ticks otherwise.
+pub const TICK_IDLE: Duration = Duration::from_millis(500);

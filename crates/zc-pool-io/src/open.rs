@@ -1,0 +1,109 @@
+//! An open pool: its thread, and how it is opened and closed.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use zc_io::{BlockFile, EventFd, OpenOptions};
+use zc_pool::RequestKind;
+use zc_store::Config;
+
+use crate::client::{Input, PoolClient};
+use crate::error::OpenError;
+use crate::server::{self, Server};
+use crate::workers::Workers;
+
+/// How a pool is run.
+#[derive(Debug, Clone, Default)]
+pub struct Settings {
+    /// The store's own.
+    pub store: Config,
+    /// Threads that hash, compress and decode; 0 = the pool's own thread does it.
+    pub workers: u32,
+    /// Past the page cache. `None`: block devices yes, files no.
+    pub direct: Option<bool>,
+}
+
+/// A pool that is open. Dropping it closes it, and says in the log what did not work.
+#[derive(Debug)]
+pub struct OpenPool {
+    path: PathBuf,
+    client: PoolClient,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OpenPool {
+    /// Locks the file or device, recovers the pool, and makes a first checkpoint. Blocks.
+    ///
+    /// # Errors
+    /// When it is in use, is no pool, or cannot be recovered.
+    pub fn open(path: &Path, settings: Settings) -> Result<Self, OpenError> {
+        let is_block = std::fs::metadata(path)
+            .is_ok_and(|metadata| std::os::unix::fs::FileTypeExt::is_block_device(&metadata.file_type()));
+        let direct = settings.direct.unwrap_or(is_block);
+        let file = BlockFile::open(path, OpenOptions { direct, write: true, create_len: None })?;
+        let event = EventFd::new()?;
+        let client = PoolClient { inbox: Arc::new(Mutex::new(Some(Vec::new()))), waker: event.waker() };
+        let workers = Workers::start(settings.workers, &event.waker())?;
+        let (sender, opened) = sync_channel(1);
+        let inbox = Arc::clone(&client.inbox);
+        let store = settings.store;
+        let run = move || {
+            let _closed_at_the_end = server::Closing(Arc::clone(&inbox));
+            match Server::new(file, store, workers, event, inbox, sender.clone()) {
+                Ok(server) => server.run(),
+                Err(error) => {
+                    let _opener_left = sender.send(Err(error));
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("store".to_owned()).spawn(run);
+        let thread = Some(thread.map_err(OpenError::Thread)?);
+        let pool = Self { path: path.to_owned(), client, thread };
+        match opened.recv() {
+            Ok(Ok(())) => Ok(pool),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(OpenError::Gone { path: path.to_owned() }),
+        }
+    }
+
+    /// For asking it.
+    #[must_use]
+    pub const fn client(&self) -> &PoolClient {
+        &self.client
+    }
+
+    /// The file or device.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Answers what was asked, makes everything durable, and lets go of the device. Blocks.
+    ///
+    /// # Errors
+    /// When the last changes cannot be made durable.
+    pub fn close(mut self) -> Result<(), OpenError> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), OpenError> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // A stop says that it ended, not how: whether all changes are durable is the answer to a flush.
+        let flushed = self.client.ask(RequestKind::Flush);
+        self.client.send(Input::Stop);
+        if thread.join().is_err() {
+            return Err(OpenError::Gone { path: self.path.clone() });
+        }
+        flushed.map(|_| ()).map_err(|error| OpenError::Flush { path: self.path.clone(), error })
+    }
+}
+
+impl Drop for OpenPool {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!("{error}");
+        }
+    }
+}

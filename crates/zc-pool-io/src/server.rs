@@ -1,0 +1,194 @@
+//! The pool's thread: one loop that owns the pool.
+//!
+//! Job: give the pool what was asked and what ended, and carry out what it wants. Invariants: one input is handled to its
+//! end before the next; the thread waits for the ring alone, which other threads wake. It ends when the pool has stopped,
+//! or when the ring fails.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use zc_core::{Map, OpId, ReqId};
+use zc_io::{BlockFile, EventFd};
+use zc_pool::{Ended, Pool, Request, Work};
+use zc_store::Config;
+
+use crate::client::{Done, Inbox, Input, Look, ended, lock};
+use crate::device::Device;
+use crate::error::OpenError;
+use crate::limits::{TICK_BUSY, TICK_IDLE};
+use crate::workers::Workers;
+
+/// Closes the inbox when the thread ends, however it ends: what is in it is answered.
+pub(crate) struct Closing(pub(crate) Inbox);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        for input in lock(&self.0).take().unwrap_or_default() {
+            if let Input::Request(_, done) = input {
+                done(Err(ended()));
+            }
+        }
+    }
+}
+
+/// The loop's state.
+pub(crate) struct Server {
+    pool: Pool,
+    device: Device,
+    workers: Workers,
+    inbox: Inbox,
+    work: VecDeque<Work>,
+    asked: Map<ReqId, Done>,
+    last_req: u64,
+    /// Who waits for the end of the pool's own work.
+    cleaned: Vec<Look>,
+    /// Who waits for the opening.
+    opener: Option<SyncSender<Result<(), OpenError>>>,
+    path: std::path::PathBuf,
+    has_stopped: bool,
+    began: Instant,
+    last_tick: Instant,
+}
+
+impl Server {
+    pub(crate) fn new(
+        file: BlockFile,
+        config: Config,
+        workers: Workers,
+        event: EventFd,
+        inbox: Inbox,
+        opener: SyncSender<Result<(), OpenError>>,
+    ) -> Result<Self, OpenError> {
+        let path = file.path().to_owned();
+        let device = Device::new(file, event)?;
+        let mut work = Vec::new();
+        let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
+        let pool = Pool::open(config, nonce, &mut work);
+        let began = now();
+        Ok(Self {
+            pool,
+            device,
+            workers,
+            inbox,
+            work: work.into(),
+            asked: Map::default(),
+            last_req: 0,
+            cleaned: Vec::new(),
+            opener: Some(opener),
+            path,
+            has_stopped: false,
+            began,
+            last_tick: began,
+        })
+    }
+
+    /// Runs until the pool has stopped, or cannot be opened.
+    pub(crate) fn run(mut self) {
+        let mut ended = Vec::new();
+        loop {
+            self.perform();
+            if self.has_stopped {
+                return;
+            }
+            let is_busy = self.pool.store().is_busy();
+            if !is_busy {
+                self.cleaned.drain(..).for_each(|done| done(self.pool.store()));
+            }
+            let is_busy = is_busy || self.device.is_busy();
+            let timeout = if is_busy { TICK_BUSY } else { TICK_IDLE };
+            if let Err(error) = self.device.wait(timeout, &mut ended) {
+                tracing::error!("store {}: {error}; it is not served any more", self.path.display());
+                return;
+            }
+            for (op, ended) in ended.drain(..) {
+                self.with_pool(|pool, work| pool.ended(op, ended, work));
+            }
+            for (op, outcome) in self.workers.done() {
+                self.with_pool(|pool, work| pool.ended(op, Ended::Job(outcome), work));
+            }
+            self.take_inputs();
+            self.tick(timeout);
+        }
+    }
+
+    fn with_pool(&mut self, input: impl FnOnce(&mut Pool, &mut Vec<Work>)) {
+        let mut work = Vec::new();
+        input(&mut self.pool, &mut work);
+        self.work.extend(work);
+    }
+
+    fn take_inputs(&mut self) {
+        let inputs = lock(&self.inbox).as_mut().map(std::mem::take).unwrap_or_default();
+        for input in inputs {
+            match input {
+                Input::Request(kind, done) => {
+                    self.last_req += 1;
+                    let req = ReqId(self.last_req);
+                    self.asked.insert(req, done);
+                    self.with_pool(|pool, work| pool.submit(Request { req, kind }, work));
+                }
+                Input::Look(look) => look(self.pool.store()),
+                Input::Clean(done) => {
+                    self.with_pool(Pool::clean);
+                    self.cleaned.push(done);
+                }
+                Input::Stop => self.with_pool(Pool::stop),
+            }
+        }
+    }
+
+    fn tick(&mut self, every: std::time::Duration) {
+        let now = now();
+        if now.saturating_duration_since(self.last_tick) < every {
+            return;
+        }
+        self.last_tick = now;
+        let since_ms = u64::try_from(now.saturating_duration_since(self.began).as_millis());
+        let now_ms = since_ms.unwrap_or(u64::MAX);
+        self.with_pool(|pool, work| pool.tick(now_ms, work));
+    }
+
+    /// Carries out what the pool wants, and what follows from that at once.
+    fn perform(&mut self) {
+        while let Some(work) = self.work.pop_front() {
+            match work {
+                Work::Device { op, operation } => self.device.begin(op, operation),
+                Work::Job { op, job, urgent } => self.run_job(op, job, urgent),
+                Work::Answer { req, result } => {
+                    if let Some(done) = self.asked.remove(&req) {
+                        done(result);
+                    }
+                }
+                Work::Opened { result } => {
+                    self.has_stopped |= result.is_err();
+                    let path = &self.path;
+                    let result = result.map_err(|error| OpenError::Refused { path: path.clone(), error });
+                    if let Some(opener) = self.opener.take() {
+                        let _opener_left = opener.send(result);
+                    }
+                }
+                Work::Stopped => self.has_stopped = true,
+            }
+        }
+    }
+
+    fn run_job(&mut self, op: OpId, job: zc_pool::Job, urgent: bool) {
+        if let Some(outcome) = self.workers.take(op, job, urgent) {
+            self.with_pool(|pool, work| pool.ended(op, Ended::Job(outcome), work));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        for (_, done) in self.asked.drain() {
+            done(Err(ended()));
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one clock of a pool; the store is told the time")]
+fn now() -> Instant {
+    Instant::now()
+}

@@ -1,0 +1,138 @@
+//! Pools on files: what was written is there after a close and a new opening.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+
+use bytes::Bytes;
+use zc_core::{Codec, ErrorKind};
+use zc_io::{AlignedBuf, BlockFile, OpenOptions};
+use zc_pool::{Answer, RequestKind};
+use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, RootId, Superblock, limits};
+
+use crate::{OpenError, OpenPool, Settings};
+
+const VOLUME: RootId = RootId(3);
+const CHUNK: usize = 8192;
+
+fn make(dir: &Path) -> PathBuf {
+    let path = dir.join("pool");
+    let len = u64::from(limits::SEGMENTS_MIN + 8) * u64::from(limits::SEGMENT_BYTES_DEFAULT) + (1 << 20);
+    let options = OpenOptions { direct: false, write: true, create_len: Some(len) };
+    let file = BlockFile::open(&path, options).unwrap();
+    let superblock = Superblock::format([7; 16], len, limits::SEGMENT_BYTES_DEFAULT, 1).unwrap();
+    for copy in 0..2 {
+        let block = AlignedBuf::from(&superblock.encode(copy)[..]);
+        file.write_blocking(Superblock::offset_bytes(copy), &block).unwrap();
+    }
+    path
+}
+
+fn create() -> RequestKind {
+    RequestKind::Catalog(CatalogChange {
+        op: CatalogOp::Create,
+        id: VOLUME,
+        source: VOLUME,
+        codec: Codec::Lz4,
+        chunk_shift: 13,
+        size_chunks: 1 << 20,
+        flags: FLAG_DEDUP,
+        name: "disk".to_owned(),
+    })
+}
+
+fn write(at: u64, byte: u8) -> RequestKind {
+    let data = Bytes::from(vec![byte; CHUNK]);
+    RequestKind::Write { root: VOLUME, offset_bytes: at, data, prints: Vec::new() }
+}
+
+fn first_byte(pool: &OpenPool, at: u64) -> u8 {
+    let read = RequestKind::Read { root: VOLUME, offset_bytes: at, len_bytes: 512 };
+    match pool.client().ask(read).unwrap() {
+        Answer::Bytes(pieces) => pieces[0][0],
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_a_close_with_and_without_workers() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = make(dir.path());
+    let settings = |workers| Settings { workers, ..Settings::default() };
+    let pool = OpenPool::open(&path, settings(0)).unwrap();
+    pool.client().ask(create()).unwrap();
+    for chunk in 0..100_u8 {
+        pool.client().ask(write(u64::from(chunk) << 20, chunk + 1)).unwrap();
+    }
+    pool.close().unwrap();
+    let pool = OpenPool::open(&path, settings(2)).unwrap();
+    let (sender, answers) = channel();
+    for chunk in 100..200_u8 {
+        let sender = sender.clone();
+        pool.client().submit(write(u64::from(chunk) << 20, chunk + 1), move |answer| {
+            sender.send(answer.map(|_| ())).unwrap();
+        });
+    }
+    assert!(answers.iter().take(100).all(|answer| answer.is_ok()));
+    for chunk in 0..200_u8 {
+        assert_eq!(first_byte(&pool, u64::from(chunk) << 20), chunk + 1);
+    }
+    pool.close().unwrap();
+}
+
+#[test]
+fn the_count_of_changes_is_the_same_after_a_close_unless_something_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = make(dir.path());
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    pool.client().ask(create()).unwrap();
+    pool.client().ask(write(0, 1)).unwrap();
+    let changes = |pool: &OpenPool| pool.client().find("disk").unwrap().1.changes;
+    let before = changes(&pool);
+    assert!(before > 0);
+    let snapshot = CatalogChange {
+        op: CatalogOp::Snapshot,
+        id: RootId(4),
+        source: VOLUME,
+        codec: Codec::Raw,
+        chunk_shift: 0,
+        size_chunks: 0,
+        flags: 0,
+        name: "disk@one".to_owned(),
+    };
+    pool.client().ask(RequestKind::Catalog(snapshot.clone())).unwrap();
+    pool.close().unwrap();
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    assert_eq!(changes(&pool), before, "a snapshot is no change");
+    let back = CatalogChange { op: CatalogOp::Rollback, id: VOLUME, source: RootId(4), ..snapshot };
+    pool.client().ask(RequestKind::Catalog(back)).unwrap();
+    let rolled_back = changes(&pool);
+    assert!(rolled_back > before);
+    pool.client().ask(RequestKind::Zero { root: VOLUME, offset_bytes: 0, len_bytes: 1 << 20 }).unwrap();
+    assert!(changes(&pool) > rolled_back);
+    let after = changes(&pool);
+    drop(pool);
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    assert_eq!(changes(&pool), after);
+}
+
+#[test]
+fn a_pool_has_one_opener_and_answers_nothing_after_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = make(dir.path());
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    assert!(OpenPool::open(&path, Settings::default()).unwrap_err().is_in_use());
+    let client = pool.client().clone();
+    pool.close().unwrap();
+    assert_eq!(client.ask(RequestKind::Flush).unwrap_err().kind(), ErrorKind::Shutdown);
+    assert_eq!(client.root(VOLUME), None);
+}
+
+#[test]
+fn what_is_no_pool_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("other");
+    std::fs::write(&path, vec![9; 1 << 20]).unwrap();
+    let error = OpenPool::open(&path, Settings::default()).unwrap_err();
+    assert!(matches!(error, OpenError::Refused { .. }), "{error}");
+    assert!(matches!(OpenPool::open(&dir.path().join("none"), Settings::default()), Err(OpenError::Io(_))));
+}

@@ -1,0 +1,117 @@
+//! Threads for a pool's processor work.
+//!
+//! Job: run jobs, those first that a client waits for, and wake the pool's thread for each result. Invariants: each job
+//! yields one outcome; the number of jobs is bounded by what the store has in progress. What it does not do: order.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use zc_core::OpId;
+use zc_io::Waker;
+use zc_pool::{Job, Outcome};
+use zc_reduce::Reducer;
+
+use crate::client::lock;
+use crate::error::OpenError;
+use crate::limits::{INLINE_BYTES_MAX, WORKERS_MAX};
+
+#[derive(Default)]
+struct Queues {
+    urgent: VecDeque<(OpId, Job)>,
+    other: VecDeque<(OpId, Job)>,
+    stop: bool,
+}
+
+struct Shared {
+    queues: Mutex<Queues>,
+    ready: Condvar,
+    done: Mutex<Vec<(OpId, Outcome)>>,
+    waker: Waker,
+}
+
+/// The threads; dropping it ends them after the jobs they are at.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    reducer: Reducer,
+}
+
+impl Workers {
+    pub(crate) fn start(threads: u32, waker: &Waker) -> Result<Self, OpenError> {
+        let shared = Arc::new(Shared {
+            queues: Mutex::default(),
+            ready: Condvar::new(),
+            done: Mutex::default(),
+            waker: waker.clone(),
+        });
+        let mut workers = Self { shared, threads: Vec::new(), reducer: Reducer::new() };
+        for number in 0..threads.min(WORKERS_MAX) {
+            let shared = Arc::clone(&workers.shared);
+            let thread = std::thread::Builder::new().name(format!("store-{number}"));
+            let thread = thread.spawn(move || work(&shared)).map_err(OpenError::Thread)?;
+            workers.threads.push(thread);
+        }
+        Ok(workers)
+    }
+
+    /// Takes a job; its outcome if the thread that brings it did it at once.
+    pub(crate) fn take(&mut self, op: OpId, job: Job, urgent: bool) -> Option<Outcome> {
+        if self.threads.is_empty() || (urgent && job.bytes() <= INLINE_BYTES_MAX) {
+            return Some(job.run(&mut self.reducer));
+        }
+        let mut queues = lock(&self.shared.queues);
+        let queue = if urgent { &mut queues.urgent } else { &mut queues.other };
+        queue.push_back((op, job));
+        drop(queues);
+        self.shared.ready.notify_one();
+        None
+    }
+
+    /// Outcomes that are there.
+    pub(crate) fn done(&self) -> Vec<(OpId, Outcome)> {
+        std::mem::take(&mut lock(&self.shared.done))
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Workers").field("threads", &self.threads.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        lock(&self.shared.queues).stop = true;
+        self.shared.ready.notify_all();
+        for thread in self.threads.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a worker of a store had panicked");
+            }
+        }
+    }
+}
+
+fn work(shared: &Shared) {
+    let mut reducer = Reducer::new();
+    while let Some((op, job)) = next_job(shared) {
+        let outcome = job.run(&mut reducer);
+        lock(&shared.done).push((op, outcome));
+        shared.waker.wake();
+    }
+}
+
+/// The next job; `None` at the end.
+fn next_job(shared: &Shared) -> Option<(OpId, Job)> {
+    let mut queues = lock(&shared.queues);
+    loop {
+        if let Some(job) = queues.urgent.pop_front().or_else(|| queues.other.pop_front()) {
+            return Some(job);
+        }
+        if queues.stop {
+            return None;
+        }
+        queues = shared.ready.wait(queues).unwrap_or_else(PoisonError::into_inner);
+    }
+}
