@@ -282,37 +282,6 @@ fn what_clients_ask_is_counted_for_each_volume() {
 }
 
 #[test]
-fn every_counter_is_a_sample_for_prometheus() {
-    let world = World::new(16, 16);
-    let daemon = world.start();
-    world.connect("disk").write(0, &[1; 8192]).expect("write");
-    let output = world.zcctl_output(&["stats", "--prometheus"]);
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let text = String::from_utf8(output.stdout).expect("text");
-    let mut family = "";
-    for line in text.lines() {
-        if let Some(declared) = line.strip_prefix("# TYPE ") {
-            family = declared.split(' ').next().expect("a name");
-            continue;
-        }
-        let (name, value) = line.rsplit_once(' ').expect("a sample");
-        assert!(name.starts_with(family) && value.parse::<f64>().is_ok(), "{line} below {family}");
-    }
-    assert!(text.contains("\nzcached_volume_writes_total{volume=\"disk\"} 1\n"), "{text}");
-    let stats = world.stats();
-    for section in ["manager", "driver"] {
-        for name in stats[section].as_object().expect("counters").keys() {
-            let is_told = |line: &str| {
-                let (found, _) = line.split_once(' ').expect("a sample");
-                found.strip_suffix("_total").unwrap_or(found) == format!("zcached_{section}_{name}")
-            };
-            assert!(text.lines().any(is_told), "{section}: {name}");
-        }
-    }
-    assert_eq!(daemon.terminate().code(), Some(0));
-}
-
-#[test]
 fn zcctl_shows_a_running_daemon_and_a_stopped_cache() {
     let world = World::new(16, 16);
     let daemon = world.start();

@@ -206,7 +206,7 @@ pub(crate) enum Online {
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
               value_parser = clap::value_parser!(u16).range(1..))]
         watch: Option<u16>,
-        /// In the text format of Prometheus, as the textfile collector of its node exporter reads it.
+        /// In the text format of Prometheus, as `metrics.listen` serves it.
         #[arg(long, conflicts_with_all = ["json", "watch"])]
         prometheus: bool,
     },

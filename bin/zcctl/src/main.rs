@@ -16,7 +16,6 @@ mod dirty;
 mod nbd;
 mod offline;
 mod online;
-mod prometheus;
 mod record;
 mod store;
 mod text;

@@ -17,7 +17,6 @@ use zc_core::Mode;
 use crate::cli::{Daemon, Online};
 use crate::dirty;
 use crate::nbd;
-use crate::prometheus;
 use crate::record;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
@@ -93,7 +92,8 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         }
         Online::Record(command) => return record::run(command, out),
         Online::Stats { daemon, prometheus: true, .. } => {
-            one(daemon, &json!({"cmd": "stats"}), prometheus::write, out)?;
+            let answer = ask(&daemon.socket, &json!({"cmd": "metrics"}))?;
+            out.write_all(answer["text"].as_str().context("the daemon tells no numbers")?.as_bytes())?;
         }
         Online::Stats { daemon, watch: None, .. } => one(daemon, &json!({"cmd": "stats"}), stats, out)?,
         Online::Stats { daemon, watch: Some(seconds), .. } => {
@@ -276,6 +276,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
                 loaded.map_or_else(|| "loading".to_owned(), |ms| format!("complete after {}", duration(ms))),
             ),
             ("listening", listening.join(", ")),
+            ("metrics", string(&answer["metrics"])),
             ("connections", string(&answer["connections"])),
             ("sandbox", sandbox(&answer["sandbox"])),
         ],

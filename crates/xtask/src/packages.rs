@@ -51,6 +51,7 @@ const PACKAGES: &[Package] = &[
     Package { name: "mount", proofs: &[Proof::Program("mount"), Proof::Program("umount")] },
     Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
+    Package { name: "prometheus", proofs: &[Proof::Program("promtool")] },
     Package { name: "systemd", proofs: &[Proof::Program("systemd-analyze")] },
 ];
 

@@ -43,5 +43,5 @@ mod write_back;
 
 pub use manager::CacheManager;
 pub use residency::{Owed, RESIDENCY_EXTENTS_MAX, Residency, ResidencyRun};
-pub use stats::Stats;
+pub use stats::{Figure, Stats};
 pub use write_back::dirty::DirtyState;

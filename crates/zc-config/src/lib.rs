@@ -30,9 +30,9 @@ pub use conflicts::{Conflict, canonical_conflicts};
 pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
-    Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig, NbdConfig,
-    OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, Tls, UblkCopy, VolumeConfig, VolumeNbd,
-    VolumeUblk,
+    Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig,
+    MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, Tls, UblkCopy,
+    VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
 

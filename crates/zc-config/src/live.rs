@@ -82,6 +82,7 @@ pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     }
     compare(&mut changes, "nbd", |key| format!("nbd.{key}"), old.nbd_rows(), &new.nbd_rows());
     compare(&mut changes, "control", |key| format!("control.{key}"), old.control_rows(), &new.control_rows());
+    compare(&mut changes, "metrics", |key| format!("metrics.{key}"), old.metrics_rows(), &new.metrics_rows());
     compare(&mut changes, "sandbox", |key| format!("sandbox.{key}"), old.sandbox_rows(), &new.sandbox_rows());
     compare(&mut changes, "log", |key| format!("log.{key}"), old.log_rows(), &new.log_rows());
     changes

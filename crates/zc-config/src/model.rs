@@ -152,6 +152,8 @@ pub struct Config {
     pub nbd: NbdConfig,
     /// The control socket.
     pub control: ControlConfig,
+    /// Numbers for Prometheus.
+    pub metrics: MetricsConfig,
     /// What the daemon gives up.
     pub sandbox: SandboxConfig,
     /// Logging.
@@ -375,6 +377,13 @@ impl NbdConfig {
 pub struct ControlConfig {
     /// The control socket.
     pub socket: PathBuf,
+}
+
+/// `[metrics]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MetricsConfig {
+    /// Where they are served over HTTP; `None`: nowhere.
+    pub listen: Option<SocketAddr>,
 }
 
 /// `[sandbox]`.

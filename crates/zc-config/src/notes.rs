@@ -45,6 +45,12 @@ impl Config {
                 volume.name
             )
         });
-        unused.into_iter().chain(in_memory).chain(unordered).collect()
+        let open = self.metrics.listen.filter(|address| !address.ip().is_loopback()).map(|address| {
+            format!(
+                "metrics.listen: whoever reaches {address} reads the names, sizes and counters of all volumes, without TLS \
+                 and without a password; let a firewall keep others out"
+            )
+        });
+        unused.into_iter().chain(in_memory).chain(unordered).chain(open).collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::places::{Places, volume_key};
 use crate::section::{Section, Sheet, brief, nearest};
 use crate::{cache, service, volume};
 
-const SECTIONS: [&str; 6] = ["cache", "volume", "nbd", "control", "sandbox", "log"];
+const SECTIONS: [&str; 7] = ["cache", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
 /// Resolves the file. The configuration is good only if the sheet has no mistakes; its places are still empty.
 pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
@@ -34,13 +34,14 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
     let volumes = volumes(&mut sheet, file.get("volume"), &cache);
     let nbd = service::nbd(Section::new(&mut sheet, "nbd", file.get("nbd")));
     let control = service::control(Section::new(&mut sheet, "control", file.get("control")));
+    let metrics = service::metrics(Section::new(&mut sheet, "metrics", file.get("metrics")));
     let sandbox = service::sandbox(Section::new(&mut sheet, "sandbox", file.get("sandbox")));
     let log = service::log(Section::new(&mut sheet, "log", file.get("log")));
     let by_default =
         [("cache.state_dir", cache.state_dir.as_path()), ("control.socket", control.socket.as_path())];
     one_key_per_path(&mut sheet, by_default);
     rules_that_need_tls(&mut sheet, &volumes, &nbd);
-    (Config { cache, volumes, nbd, control, sandbox, log, places: Places::default() }, sheet)
+    (Config { cache, volumes, nbd, control, metrics, sandbox, log, places: Places::default() }, sheet)
 }
 
 fn volumes(

@@ -1,10 +1,10 @@
-//! The sections `[nbd]`, `[control]` and `[log]`.
+//! The sections `[nbd]`, `[control]`, `[metrics]`, `[sandbox]` and `[log]`.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use crate::limits;
-use crate::model::{Confine, ControlConfig, LogConfig, NbdConfig, SandboxConfig, Tls};
+use crate::model::{Confine, ControlConfig, LogConfig, MetricsConfig, NbdConfig, SandboxConfig, Tls};
 use crate::section::{At, Section, brief};
 
 const DEFAULT_CONTROL: &str = "/run/zcached/control.sock";
@@ -100,6 +100,22 @@ pub(crate) fn control(mut section: Section<'_, '_>) -> ControlConfig {
     let socket = section.socket("socket").unwrap_or_else(|| PathBuf::from(DEFAULT_CONTROL));
     section.finish();
     ControlConfig { socket }
+}
+
+/// Reads `[metrics]`.
+pub(crate) fn metrics(mut section: Section<'_, '_>) -> MetricsConfig {
+    let listen = section.text("listen").and_then(|text| {
+        let address = text.value.parse().ok();
+        if address.is_none() {
+            let text_brief = brief(&text.value);
+            let what =
+                format_args!("\"{text_brief}\" is not an IP address and port such as \"127.0.0.1:10810\"");
+            section.mistake(text.at, "listen", what);
+        }
+        address
+    });
+    section.finish();
+    MetricsConfig { listen }
 }
 
 /// Reads `[sandbox]`.

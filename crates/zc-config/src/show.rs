@@ -23,6 +23,7 @@ impl Config {
         }
         section(&mut out, "\n[nbd]", self.nbd_rows());
         section(&mut out, "\n[control]", self.control_rows());
+        section(&mut out, "\n[metrics]", self.metrics_rows());
         section(&mut out, "\n[sandbox]", self.sandbox_rows());
         section(&mut out, "\n[log]", self.log_rows());
         out
@@ -116,6 +117,10 @@ impl Config {
 
     pub(crate) fn control_rows(&self) -> Vec<Row> {
         vec![("socket", path(&self.control.socket))]
+    }
+
+    pub(crate) fn metrics_rows(&self) -> Vec<Row> {
+        self.metrics.listen.iter().map(|address| ("listen", text(&address.to_string()))).collect()
     }
 
     pub(crate) fn sandbox_rows(&self) -> Vec<Row> {

@@ -129,6 +129,13 @@ fn the_effective_file_reads_back() {
 }
 
 #[test]
+fn the_address_of_the_numbers_reads_back() {
+    let config = parse(&format!("{LEAST}[metrics]\nlisten = \"[::1]:10810\"\n"));
+    assert_eq!(config.metrics.listen, Some("[::1]:10810".parse().unwrap()));
+    assert_eq!(parse(&config.effective_toml()), config);
+}
+
+#[test]
 fn what_may_surprise_is_noted() {
     let with = |cache: &str, volume: &str| {
         let text =
@@ -144,6 +151,9 @@ fn what_may_surprise_is_noted() {
     assert!(noted("journal_path = \"/j\"\n", "").contains("persistent memory"));
     let coalesce = "ack = \"durable\"\ndestage = \"coalesce\"\n";
     assert!(with("", coalesce).is_empty() && noted("", coalesce).contains("must not be lost"));
+    let metrics = |ip: &str| format!("[metrics]\nlisten = \"{ip}:9\"\n");
+    assert!(with("", &metrics("127.0.0.1")).is_empty() && with("", &metrics("[::1]")).is_empty());
+    assert!(with("", &metrics("0.0.0.0")).concat().contains("without TLS"));
     let learned = "learned_recipes = \"4 MiB\"\n";
     assert!(with(learned, "").is_empty());
     let weak = with(&format!("fingerprint = \"sha1\"\n{learned}"), "").concat();

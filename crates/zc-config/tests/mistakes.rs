@@ -239,6 +239,10 @@ fn mistakes_in_the_other_sections() {
         ),
         ("[control]\nsocket = \"/o\"", "7: control.socket: /o is used already, as volume \"v\": origin"),
         (&long, "7: control.socket: 108 bytes are too long for a Unix socket, 107 fit"),
+        (
+            "[metrics]\nlisten = \"localhost\"",
+            "7: metrics.listen: \"localhost\" is not an IP address and port such as \"127.0.0.1:10810\"",
+        ),
         ("[sandbox]\nlandlock = true", "7: sandbox.landlock: true is not one of off, auto, required"),
         ("[sandbox]\npaths = [\"etc\"]", "7: sandbox.paths: \"etc\" does not begin with a slash"),
         (
@@ -248,8 +252,8 @@ fn mistakes_in_the_other_sections() {
         ),
         ("[volumes]\n", "6: volumes: there is no such section; did you mean \"volume\"?"),
         (
-            "[metrics]\n",
-            "6: metrics: there is no such section; there are cache, volume, nbd, control, sandbox, log",
+            "[telemetry]\n",
+            "6: telemetry: there is no such section; there are cache, volume, nbd, control, metrics, sandbox, log",
         ),
     ];
     for (lines, expected) in cases {

@@ -9,6 +9,7 @@
 //! What it does not do: authenticate; the socket's file mode (0600) is who may command.
 
 use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex as BlockingMutex, PoisonError, RwLock};
@@ -17,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use zc_cache::config::VolumeConfig;
@@ -33,9 +34,11 @@ use crate::control_record::{Recordings, Wanted};
 use crate::custody::{Custody, Unserved};
 use crate::engine::Hooks;
 use crate::error::EngineError;
+use crate::exposition::{Format, Scrape};
 use crate::front_settings::FrontSettings;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
+use crate::metrics_http;
 use crate::registry::{Registry, VolumeInfo};
 use crate::request::Request;
 use crate::settings::{
@@ -94,6 +97,9 @@ pub(crate) struct Shared {
     /// Volumes that the start left out, whether a reload took them up since or not.
     absent: Vec<Absent>,
     cache_path: PathBuf,
+    ram_max_bytes: u64,
+    /// Where the numbers are served.
+    metrics_at: Option<SocketAddr>,
     /// Connections that the ring has places for.
     connections_most: u32,
     pub(crate) custody: Arc<Custody>,
@@ -148,6 +154,7 @@ impl ControlHandle {
     pub(crate) fn start(
         control: Control,
         socket: (StdListener, SocketPath),
+        metrics: Option<StdTcpListener>,
         end: oneshot::Receiver<()>,
         signals: bool,
     ) -> Result<Self, EngineError> {
@@ -157,6 +164,7 @@ impl ControlHandle {
         listener.set_nonblocking(true).map_err(fail)?;
         let guard = runtime.enter();
         let listener = UnixListener::from_std(listener).map_err(fail)?;
+        let metrics = metrics.map(TcpListener::from_std).transpose().map_err(fail)?;
         // Taken before the caller goes on: a signal from now on is an orderly one.
         let taken = if signals { Some(Signals::new().map_err(fail)?) } else { None };
         drop(guard);
@@ -164,6 +172,8 @@ impl ControlHandle {
         let shared = Arc::new(Shared {
             names: RwLock::new(names),
             cache_path: control.config.cache.path.clone(),
+            ram_max_bytes: control.config.cache.max_ram_bytes,
+            metrics_at: metrics.as_ref().and_then(|listener| listener.local_addr().ok()),
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
             custody: control.custody,
@@ -183,6 +193,10 @@ impl ControlHandle {
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
+                if let Some(listener) = metrics {
+                    // It ends with the runtime.
+                    drop(runtime.spawn(metrics_http::serve(Arc::clone(&shared), listener)));
+                }
                 runtime.block_on(serve(&shared, &listener, end, taken));
                 runtime.block_on(shared.end_recordings());
                 drop(listener);
@@ -308,6 +322,7 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
             let stats = shared.stats().await?;
             serde_json::to_value(stats).map_err(|error| error.to_string())
         }
+        Request::Metrics {} => Ok(json!({ "text": shared.metrics(Format::Classic).await? })),
         Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
         Request::Disconnect { id, client, volume } => {
             shared.disconnect(id, client.as_deref(), volume.as_deref()).await
@@ -455,6 +470,17 @@ impl Shared {
         Verdict::of(&look, &incidents)
     }
 
+    /// The numbers as Prometheus reads them.
+    pub(crate) async fn metrics(&self, format: Format) -> Result<String, String> {
+        let stats = self.stats().await?;
+        let volumes = self.infos();
+        let served: Vec<&str> = volumes.iter().map(|(name, _)| name.as_str()).collect();
+        let (unserved, absent) = (self.custody.unserved(&served), self.still_absent(&volumes));
+        let state = self.verdict(&stats, &volumes, &unserved, &absent).state;
+        let absent = absent.into_iter().map(|absent| absent.name).collect();
+        Ok(Scrape { stats, volumes, absent, state, ram_max_bytes: self.ram_max_bytes }.render(format))
+    }
+
     async fn status(&self) -> Result<Value, String> {
         let stats = self.stats().await?;
         let infos = self.infos();
@@ -483,6 +509,7 @@ impl Shared {
             "unserved_dirty": unserved,
             "absent": absent,
             "listening": self.addresses,
+            "metrics": self.metrics_at.map(|address| format!("http://{address}/metrics")),
             "sandbox": self.hooks.confined,
             "connections": self.registry.connections.len(),
         }))

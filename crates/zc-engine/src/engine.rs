@@ -164,8 +164,16 @@ impl Engine {
         let tls = crate::tls::load(&config.nbd)?;
         let (config, absent) = absent::leave_out(config, options)?;
         let around = Surroundings { remote: passed.is_remote(&config), absent: &absent };
-        let Opened { mut parts, closer, control_socket, volumes, custody, ublk, without_cache } =
-            startup::open(&passed.without_sockets(&config), options, around)?;
+        let Opened {
+            mut parts,
+            closer,
+            control_socket,
+            metrics_socket,
+            volumes,
+            custody,
+            ublk,
+            without_cache,
+        } = startup::open(&passed.without_sockets(&config), options, around)?;
         let connection = passed.take_up(&mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
@@ -207,7 +215,7 @@ impl Engine {
         };
         // Before the service manager is told that everything is there. Devices that cannot be are no reason to stop.
         ublk.bring_up();
-        let started = ControlHandle::start(control, control_socket, end, options.signals);
+        let started = ControlHandle::start(control, control_socket, metrics_socket, end, options.signals);
         let mut engine = Self { mailbox, registry, addresses, ublk, shard: Some(shard), control: None };
         match started {
             Ok(control) => engine.control = Some(control),

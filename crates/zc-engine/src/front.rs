@@ -514,7 +514,9 @@ impl Shard {
             let Asked { command, length, .. } = client.asked;
             let nanoseconds = self.clock.now_ns().saturating_sub(started_ns);
             self.metrics.record(path, nanoseconds);
-            self.volume_mut(volume).traffic.count(command, path, length, failed);
+            let volume = self.volume_mut(volume);
+            volume.traffic.count(command, path, length, failed);
+            volume.durations.count(path, nanoseconds);
         }
         self.answer(id);
     }

@@ -177,3 +177,11 @@ pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
 pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
 /// Milliseconds for which requests are held back until what is under way has ended.
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
+/// Scrapes of the numbers at a time; further ones wait.
+pub(crate) const SCRAPES_MAX: usize = 8;
+/// Milliseconds that one may take, from its connection to its end.
+pub(crate) const SCRAPE_MS_MAX: u64 = 10_000;
+/// Milliseconds that its request may take to come: a silent client does not keep a place for longer.
+pub(crate) const SCRAPE_HEAD_MS_MAX: u64 = 2_000;
+/// Bytes of a request for the numbers: its line and its headers.
+pub(crate) const SCRAPE_REQUEST_BYTES_MAX: usize = 16 << 10;

@@ -1,4 +1,7 @@
 //! What the driver measures itself: latencies per path, traffic of volumes, connections, errors.
+//!
+//! Latencies are counted twice: of all volumes together in fine steps, for quantiles, and of each volume in the few steps
+//! of [`BOUNDS_NS`], which may be added up over time, volumes and machines.
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
@@ -6,6 +9,29 @@ use zc_nbd::server::Command;
 
 /// Longest latency told apart: 100 s.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
+
+/// Upper bounds of the steps in which a volume's latencies are counted, in nanoseconds: 10 us to 10 s, three in a decade.
+pub(crate) const BOUNDS_NS: [u64; 19] = [
+    10_000,
+    25_000,
+    50_000,
+    100_000,
+    250_000,
+    500_000,
+    1_000_000,
+    2_500_000,
+    5_000_000,
+    10_000_000,
+    25_000_000,
+    50_000_000,
+    100_000_000,
+    250_000_000,
+    500_000_000,
+    1_000_000_000,
+    2_500_000_000,
+    5_000_000_000,
+    10_000_000_000,
+];
 
 /// The ways of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +46,45 @@ pub(crate) enum Path {
     Write,
     /// Flush.
     Flush,
+}
+
+impl Path {
+    /// All of them, by their words.
+    pub(crate) const WORDS: [(&'static str, Self); 5] = [
+        ("hit", Self::Hit),
+        ("miss", Self::Miss),
+        ("mixed", Self::Mixed),
+        ("write", Self::Write),
+        ("flush", Self::Flush),
+    ];
+}
+
+/// How many requests of one path took how long.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Steps {
+    /// Those that took no longer than the bound of the same number, and longer than the one before; at the end those that
+    /// took longer than all.
+    pub(crate) counts: [u64; BOUNDS_NS.len() + 1],
+    /// All of them together.
+    pub(crate) sum_ns: u64,
+}
+
+/// How long a volume's requests took, by path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Durations([Steps; Path::WORDS.len()]);
+
+impl Durations {
+    /// Counts a request that has ended.
+    pub(crate) fn count(&mut self, path: Path, nanoseconds: u64) {
+        let steps = &mut self.0[path as usize];
+        steps.counts[BOUNDS_NS.partition_point(|bound| *bound < nanoseconds)] += 1;
+        steps.sum_ns = steps.sum_ns.saturating_add(nanoseconds);
+    }
+
+    /// Those of one path.
+    pub(crate) const fn of(&self, path: Path) -> &Steps {
+        &self.0[path as usize]
+    }
 }
 
 /// What clients asked of a volume since the start, in the requests that they made.
@@ -220,6 +285,19 @@ mod tests {
             ..Traffic::default()
         };
         assert_eq!(traffic, expected);
+    }
+
+    #[test]
+    fn a_bound_counts_what_took_as_long() {
+        let mut durations = Durations::default();
+        for nanoseconds in [1, 10_000, 10_001, u64::MAX] {
+            durations.count(Path::Miss, nanoseconds);
+        }
+        let steps = durations.of(Path::Miss);
+        assert_eq!((steps.counts[0], steps.counts[1], steps.counts[BOUNDS_NS.len()]), (2, 1, 1));
+        assert_eq!((steps.counts.iter().sum::<u64>(), steps.sum_ns), (4, u64::MAX));
+        assert_eq!(*durations.of(Path::Hit), Steps::default());
+        assert!(Path::WORDS.iter().enumerate().all(|(number, (_, path))| *path as usize == number));
     }
 
     #[test]

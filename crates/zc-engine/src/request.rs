@@ -17,6 +17,8 @@ pub(crate) enum Request {
     // Braces: fields of a unit variant would be ignored rather than refused.
     Status {},
     Stats {},
+    /// The numbers as Prometheus reads them.
+    Metrics {},
     Connections {},
     /// Closes connections; one of the three says which.
     Disconnect {
@@ -82,7 +84,14 @@ pub(crate) enum Request {
 impl Request {
     /// Whether it changes nothing.
     pub(crate) const fn only_looks(&self) -> bool {
-        matches!(self, Self::Status {} | Self::Stats {} | Self::Connections {} | Self::RecordStatus {})
+        matches!(
+            self,
+            Self::Status {}
+                | Self::Stats {}
+                | Self::Metrics {}
+                | Self::Connections {}
+                | Self::RecordStatus {}
+        )
     }
 
     /// The command on a line; or what is wrong with it, for the answer.

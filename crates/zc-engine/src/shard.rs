@@ -37,7 +37,7 @@ use crate::limits::{
 };
 use crate::listen::Listener;
 use crate::locks::RangeLocks;
-use crate::metrics::{Metrics, Path, Traffic};
+use crate::metrics::{Durations, Metrics, Path, Traffic};
 use crate::nbd_front::NbdFront;
 use crate::origin_map::{Answers, OriginMap, punches_holes};
 use crate::pause::Pause;
@@ -67,6 +67,8 @@ pub(crate) struct Volume {
     pub(crate) owed_loss: bool,
     /// What clients asked of it.
     pub(crate) traffic: Traffic,
+    /// How long that took. In a box: volumes are moved.
+    pub(crate) durations: Box<Durations>,
     /// Where its requests are noted, if it is recorded.
     pub(crate) tap: Option<Box<Tap>>,
     /// What the manager was told last.
@@ -87,6 +89,7 @@ impl Volume {
             refused: 0,
             owed_loss: false,
             traffic: Traffic::default(),
+            durations: Box::default(),
             tap: None,
             config,
         }

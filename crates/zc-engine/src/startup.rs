@@ -8,6 +8,7 @@
 //! What it does not do: read WEU headers or compare a sample of cached extents with the origin (the manager does both
 //! while clients are served).
 
+use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +31,7 @@ use crate::custody::{Custody, OnMedia};
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
-use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id};
+use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id, listen_for_scrapes};
 use crate::pairing::{self, Candidate, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
 use crate::registry::Registry;
@@ -55,6 +56,8 @@ pub(crate) struct Opened {
     pub(crate) parts: ShardParts,
     pub(crate) closer: Closer,
     pub(crate) control_socket: (UnixListener, SocketPath),
+    /// Where the numbers are served, if they are to be.
+    pub(crate) metrics_socket: Option<TcpListener>,
     /// Settings of the volumes by name, as the manager has them.
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) custody: Arc<Custody>,
@@ -67,6 +70,7 @@ pub(crate) struct Opened {
 struct Sockets {
     listeners: Vec<Listener>,
     control: (UnixListener, SocketPath),
+    metrics: Option<TcpListener>,
 }
 
 /// What was opened and judged without beginning a session.
@@ -344,8 +348,8 @@ fn open_with(
     };
     let without_cache = parts.cache_missing.is_some();
     let closer = Closer { custody: Arc::clone(&custody) };
-    let control_socket = sockets.control;
-    Ok(Opened { parts, closer, control_socket, volumes: named, custody, ublk, without_cache })
+    let (control_socket, metrics_socket) = (sockets.control, sockets.metrics);
+    Ok(Opened { parts, closer, control_socket, metrics_socket, volumes: named, custody, ublk, without_cache })
 }
 
 /// What other caches hold of these origins is stale from now on.
@@ -587,7 +591,8 @@ fn bind(config: &Config) -> Result<Sockets, EngineError> {
     for address in &config.nbd.listen {
         listeners.push(Listener::tcp(*address)?);
     }
-    Ok(Sockets { listeners, control })
+    let metrics = config.metrics.listen.map(listen_for_scrapes).transpose()?;
+    Ok(Sockets { listeners, control, metrics })
 }
 
 /// A session that has begun on the cache device.

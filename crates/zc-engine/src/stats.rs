@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use zc_core::VolumeId;
 
-use crate::metrics::{Latencies, Traffic};
+use crate::metrics::{Durations, Latencies, Traffic};
 use crate::shard::{Shard, Volume};
 
 /// Counters and gauges of a shard. Sizes are in bytes.
@@ -38,6 +38,9 @@ pub struct ShardStats {
     pub regions_active: [u64; 2],
     /// Latencies per path.
     pub latency: Latencies,
+    /// Latencies by volume and path, for Prometheus alone.
+    #[serde(skip)]
+    pub durations: BTreeMap<String, Durations>,
     /// What the driver itself counts.
     pub driver: Driver,
 }
@@ -164,6 +167,7 @@ impl Shard {
             dirty: self.dirty_by_volume(),
             regions_active: [count(regions), count(regions_max)],
             latency: self.metrics.latencies(),
+            durations: self.volumes.values().map(|volume| (volume.name.clone(), *volume.durations)).collect(),
             driver: Driver {
                 connections_accepted: self.metrics.accepted,
                 connections_refused: self.metrics.refused,

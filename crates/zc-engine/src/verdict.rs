@@ -38,6 +38,17 @@ pub(crate) enum Level {
     Failed,
 }
 
+impl Level {
+    /// In lower case, as metrics and events have it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Healthy => "healthy",
+            Self::Degraded => "degraded",
+            Self::Failed => "failed",
+        }
+    }
+}
+
 /// Why it is not healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason {
