@@ -292,6 +292,11 @@ fn zcctl_shows_a_running_daemon_and_a_stopped_cache() {
     let mut text = Command::new(program("zcctl"));
     let shown = run_ok(text.args(["stats", "--socket"]).arg(world.path("control.sock")));
     assert!(!shown.stdout.is_empty());
+    // The same by the options before the command, and by the variable.
+    let mut before = Command::new(program("zcctl"));
+    run_ok(before.arg("--socket").arg(world.path("control.sock")).args(["--json", "status"]));
+    let mut named = Command::new(program("zcctl"));
+    run_ok(named.env("ZCACHED_SOCKET", world.path("control.sock")).arg("status"));
     assert_eq!(daemon.terminate().code(), Some(0));
     let zcctl = |arguments: &[&str]| {
         let mut command = Command::new(program("zcctl"));

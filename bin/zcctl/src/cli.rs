@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use zc_core::Mode;
 use zc_core::units::ByteSize;
 
@@ -13,15 +15,60 @@ use crate::store::StoreCommand;
 /// Where a daemon with the default configuration listens.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
 
+/// Names another control socket than [`SOCKET_DEFAULT`] for every command.
+const SOCKET_VARIABLE: &str = "ZCACHED_SOCKET";
+
 /// Where a daemon with the default configuration keeps its state.
 const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
 
 /// Operate and inspect zcached.
+///
+/// --socket and --json may stand before or after the command.
 #[derive(Debug, Parser)]
 #[command(name = "zcctl", version, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+fn socket_default() -> PathBuf {
+    std::env::var_os(SOCKET_VARIABLE).map_or_else(|| SOCKET_DEFAULT.into(), PathBuf::from)
+}
+
+/// The command line, with the options of [`Daemon`] before commands, too.
+pub(crate) fn command() -> clap::Command {
+    let shared = Daemon::augment_args(clap::Command::new("shared"));
+    Cli::command().args(shared.get_arguments().map(|option| option.clone().global(true)))
+}
+
+impl Cli {
+    /// Reads a command line.
+    ///
+    /// # Errors
+    /// It is none; also if a command gets an option of [`Daemon`] that it has no use for.
+    pub(crate) fn read<I>(arguments: I) -> Result<Self, clap::Error>
+    where
+        I: IntoIterator<Item: Into<std::ffi::OsString> + Clone>,
+    {
+        let mut command = command();
+        let matches = command.try_get_matches_from_mut(arguments)?;
+        useless(&Self::command(), &matches).map_or(Ok(()), |(verb, option)| {
+            let text = format!("{verb} has no --{option}");
+            Err(command.error(ErrorKind::UnknownArgument, text))
+        })?;
+        Self::from_arg_matches(&matches)
+    }
+}
+
+/// A shared option on the command line that the command itself, as `defined` has it, does not know.
+fn useless(defined: &clap::Command, matches: &ArgMatches) -> Option<(String, &'static str)> {
+    if let Some((verb, matches)) = matches.subcommand() {
+        return useless(defined.find_subcommand(verb)?, matches);
+    }
+    let is_known = |option: &str| defined.get_arguments().any(|argument| argument.get_id() == option);
+    let is_given = |option: &str| matches.value_source(option) == Some(ValueSource::CommandLine);
+    let option = ["socket", "json"].into_iter().find(|option| is_given(option) && !is_known(option))?;
+    Some((defined.get_name().to_owned(), option))
 }
 
 #[derive(Debug, Subcommand)]
@@ -178,8 +225,8 @@ pub(crate) struct FormatArgs {
 /// Where the daemon is and how to show its answer.
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// The daemon's control socket.
-    #[arg(long, default_value = SOCKET_DEFAULT)]
+    /// The daemon's control socket; default also by ZCACHED_SOCKET.
+    #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
     pub(crate) socket: PathBuf,
     /// Print the daemon's answer as JSON.
     #[arg(long)]
@@ -356,11 +403,35 @@ pub(crate) enum Ublk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
+    }
+
+    #[test]
+    fn options_of_the_daemon_stand_before_or_after_the_command() {
+        let given = |arguments: &[&str]| {
+            let arguments = [&["zcctl"], arguments].concat();
+            match Cli::read(arguments).unwrap().command {
+                Command::Online(Online::Status(daemon)) => (daemon.socket, daemon.json),
+                other => panic!("{other:?}"),
+            }
+        };
+        let expected = (PathBuf::from("/s"), true);
+        assert_eq!(given(&["--socket", "/s", "--json", "status"]), expected);
+        assert_eq!(given(&["status", "--socket", "/s", "--json"]), expected);
+        assert_eq!(given(&["--json", "status", "--socket=/s"]), expected);
+        assert_eq!(given(&["--socket", "/other", "status", "--socket", "/s", "--json"]), expected);
+        assert_eq!(given(&["status"]), (socket_default(), false));
+        // Offline commands with a use for one take it, others say that they do not.
+        let check = Cli::read(["zcctl", "--json", "check", "x"]).unwrap().command;
+        assert!(matches!(check, Command::Check(CheckArgs { json: true, .. })));
+        for arguments in [&["zcctl", "--json", "ublk", "gc"][..], &["zcctl", "check", "x", "--socket", "/s"]]
+        {
+            let refusal = Cli::read(arguments.iter().copied()).unwrap_err().to_string();
+            assert!(refusal.contains("has no --"), "{refusal}");
+        }
     }
 
     #[test]

@@ -27,7 +27,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 
@@ -35,7 +34,7 @@ use cli::{Cli, Command};
 const EXIT_FAILED: u8 = 2;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit());
     let mut out = Output { to: std::io::stdout().lock(), is_closed: false };
     let result = run(&cli.command, &mut out).and_then(|code| {
         out.flush()?;
@@ -88,7 +87,7 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Ublk(command) => ublk::run(command, out),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "zcctl", &mut script);
+            clap_complete::generate(*shell, &mut cli::command(), "zcctl", &mut script);
             out.write_all(&script)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -98,9 +97,9 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
 
 fn manual(dir: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match dir {
-        Some(dir) => clap_mangen::generate_to(Cli::command(), dir)
+        Some(dir) => clap_mangen::generate_to(cli::command(), dir)
             .with_context(|| format!("cannot write the manual into {}", dir.display()))?,
-        None => clap_mangen::Man::new(Cli::command()).render(&mut &mut *out)?,
+        None => clap_mangen::Man::new(cli::command()).render(&mut &mut *out)?,
     }
     Ok(ExitCode::SUCCESS)
 }
