@@ -129,7 +129,8 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     folders
         .written
         .extend(config.nbd.unix.iter().chain([&config.control.socket]).map(|socket| parent(socket)));
-    let origins = config.volumes.iter().map(|volume| &volume.origin);
+    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none());
+    let origins = raw.map(|volume| &volume.origin).chain(config.stores.iter().map(|store| &store.path));
     for path in origins.chain([&config.cache.path]).chain(&config.cache.journal_path) {
         add_storage(&mut folders, path);
     }

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::Config;
-use crate::places::volume_key;
+use crate::places::{store_key, volume_key};
 
 /// Two keys that name the same thing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,7 +55,9 @@ fn named_files(config: &Config) -> Vec<(String, &Path)> {
         ("cache.state_dir".to_owned(), config.cache.state_dir.as_path()),
     ];
     files.extend(config.cache.journal_path.as_deref().map(|path| ("cache.journal_path".to_owned(), path)));
-    files.extend(config.volumes.iter().map(|v| (volume_key(&v.name, "origin"), v.origin.as_path())));
+    files.extend(config.stores.iter().map(|s| (store_key(&s.name, "path"), s.path.as_path())));
+    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none());
+    files.extend(raw.map(|v| (volume_key(&v.name, "origin"), v.origin.as_path())));
     files.extend(config.nbd.unix.iter().map(|socket| ("nbd.unix".to_owned(), socket.as_path())));
     files.push(("control.socket".to_owned(), config.control.socket.as_path()));
     files

@@ -23,6 +23,7 @@ mod resolve;
 mod section;
 mod service;
 mod show;
+mod store;
 mod volume;
 
 pub use address::{AddressRange, NotARange};
@@ -31,8 +32,8 @@ pub use limits::SOCKET_PATH_BYTES_MAX;
 pub use live::{Change, LIVE, diff_live};
 pub use model::{
     Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig,
-    MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, Tls, UblkCopy,
-    VolumeConfig, VolumeNbd, VolumeUblk,
+    MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
+    StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
 
@@ -152,8 +153,12 @@ mod tests {
     fn the_shipped_file_documents_every_key_and_no_other() {
         const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
         let table = DeTable::parse(SHIPPED).unwrap();
-        let (_, sheet) = resolve::resolve(table.get_ref());
+        let (_, mut sheet) = resolve::resolve(table.get_ref());
         assert_eq!(sheet.found, []);
+        let store = DeTable::parse("[[store]]\nname = \"s\"\npath = \"/s\"\n").unwrap();
+        sheet
+            .asked
+            .extend(resolve::resolve(store.get_ref()).1.asked.into_iter().filter(|key| key.0 == "store"));
         assert!(sheet.asked.len() > 40, "the reader asks for {} keys", sheet.asked.len());
         for (section, key) in sheet.asked {
             let (heading, key) = match section {
@@ -161,6 +166,7 @@ mod tests {
                 "volume" => ("[[volume]]".to_owned(), key.to_owned()),
                 "volume.nbd" => ("[[volume]]".to_owned(), format!("nbd.{key}")),
                 "volume.ublk" => ("[[volume]]".to_owned(), format!("ublk.{key}")),
+                "store" => ("# [[store]]".to_owned(), key.to_owned()),
                 _ => (format!("[{section}]"), key.to_owned()),
             };
             let (_, body) = SHIPPED.split_once(&format!("\n{heading}\n")).expect("the section is there");

@@ -68,6 +68,19 @@ pub(crate) const DESTAGE_RATE: RangeInclusive<u64> = 0..=1 << 40;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 
+/// Stores of one daemon.
+pub(crate) const STORES_MAX: usize = 64;
+/// Length of a store's name.
+pub(crate) const STORE_NAME_BYTES_MAX: usize = 64;
+/// Memory for pages of a store's tables and maps: a few hundred at least, or a change waits for each of them.
+pub(crate) const PAGE_CACHE_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// Memory for a store's fingerprints.
+pub(crate) const FINGERPRINT_INDEX_BYTES: RangeInclusive<u64> = 1 << 20..=1 << 40;
+/// Free space of a store, in per cent, at which its cleaner begins and ends.
+pub(crate) const CLEAN_PERCENT: RangeInclusive<u8> = 1..=90;
+/// Bytes a second that a store's cleaner reads and writes while space is not short.
+pub(crate) const CLEAN_RATE: RangeInclusive<u64> = 1 << 20..=1 << 40;
+
 /// Queues of a ublk device.
 pub(crate) const UBLK_QUEUES: RangeInclusive<u32> = 1..=UBLK_QUEUES_MAX as u32;
 /// Requests of a queue.

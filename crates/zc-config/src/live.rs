@@ -4,9 +4,9 @@
 //! engine really applies; everything else is reported as waiting for a restart. (Two exceptions are the engine's to make:
 //! a volume cannot become read-only, or stop being so, under its clients; and it takes up volumes that are new.)
 
-use crate::Config;
-use crate::places::volume_key;
-use crate::show::{Row, volume_rows};
+use crate::places::{store_key, volume_key};
+use crate::show::{Row, store_rows, volume_rows};
+use crate::{Config, StoreConfig};
 
 /// The keys that take effect while the daemon runs, by section. The codec and dedup settings of `[cache]` are here
 /// because they are no more than defaults of the volumes, whose own keys are listed too.
@@ -67,6 +67,7 @@ pub struct Change {
 pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     let mut changes = Vec::new();
     compare(&mut changes, "cache", |key| format!("cache.{key}"), old.cache_rows(), &new.cache_rows());
+    compare_stores(&mut changes, old, new);
     for volume in &new.volumes {
         let name = &volume.name;
         match old.volumes.iter().find(|before| before.name == *name) {
@@ -86,6 +87,18 @@ pub fn diff_live(old: &Config, new: &Config) -> Vec<Change> {
     compare(&mut changes, "sandbox", |key| format!("sandbox.{key}"), old.sandbox_rows(), &new.sandbox_rows());
     compare(&mut changes, "log", |key| format!("log.{key}"), old.log_rows(), &new.log_rows());
     changes
+}
+
+/// Stores are known by their names, as volumes are.
+fn compare_stores(changes: &mut Vec<Change>, old: &Config, new: &Config) {
+    let find = |config: &Config, name: &str| {
+        config.stores.iter().find(|store| store.name == name).map(store_rows).unwrap_or_default()
+    };
+    let gone = old.stores.iter().filter(|old| new.stores.iter().all(|new| new.name != old.name));
+    for StoreConfig { name, .. } in new.stores.iter().chain(gone) {
+        let label = |key: &str| store_key(name, key);
+        compare(changes, "store", label, find(old, name), &find(new, name));
+    }
 }
 
 fn volume_change(name: &str, before: Option<&str>, after: Option<&str>) -> Change {

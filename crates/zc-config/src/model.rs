@@ -146,6 +146,8 @@ pub enum RegionSize {
 pub struct Config {
     /// The cache.
     pub cache: CacheConfig,
+    /// The stores.
+    pub stores: Vec<StoreConfig>,
     /// The volumes.
     pub volumes: Vec<VolumeConfig>,
     /// The NBD server.
@@ -252,8 +254,10 @@ pub struct CacheConfig {
 pub struct VolumeConfig {
     /// Its name, also the name of its export.
     pub name: String,
-    /// File or block device.
+    /// File or block device; for a volume of a store the text that names it.
     pub origin: PathBuf,
+    /// The volume of a store that it is.
+    pub in_store: Option<StoreOrigin>,
     /// Size of a file origin that does not exist yet; it is created.
     pub create_bytes: Option<u64>,
     /// Mode.
@@ -284,6 +288,38 @@ pub struct VolumeConfig {
     pub nbd: VolumeNbd,
     /// Its block device.
     pub ublk: VolumeUblk,
+}
+
+/// An origin that is a volume or snapshot of a store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreOrigin {
+    /// The name of the store.
+    pub store: String,
+    /// The name of the volume there, or `VOLUME@SNAPSHOT`.
+    pub volume: String,
+}
+
+/// `[[store]]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Its name.
+    pub name: String,
+    /// File or block device.
+    pub path: PathBuf,
+    /// Past the page cache; `None` = devices yes, files no.
+    pub direct: Option<bool>,
+    /// Memory for pages of its tables and maps.
+    pub page_cache_bytes: u64,
+    /// Memory for its fingerprints.
+    pub fingerprint_index_bytes: u64,
+    /// Threads that hash, compress and decode; 0 = automatic.
+    pub workers: u32,
+    /// Free space below which the cleaner begins, in per cent.
+    pub clean_below_percent: u8,
+    /// Free space at which it ends, in per cent.
+    pub clean_until_percent: u8,
+    /// Bytes a second that it reads and writes while space is not short.
+    pub clean_bytes_per_s: u64,
 }
 
 /// `[volume.ublk]`.

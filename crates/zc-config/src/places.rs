@@ -37,6 +37,11 @@ impl PartialEq for Places {
 
 impl Eq for Places {}
 
+/// How messages name a key of a store.
+pub(crate) fn store_key(name: &str, key: &str) -> String {
+    format!("store \"{name}\": {key}")
+}
+
 /// How messages name a key of a volume.
 pub(crate) fn volume_key(name: &str, key: &str) -> String {
     format!("volume \"{name}\": {key}")

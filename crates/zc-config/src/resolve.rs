@@ -9,9 +9,9 @@ use zc_core::limits::VOLUMES_MAX;
 use crate::model::{Config, NbdConfig, Tls, VolumeConfig};
 use crate::places::{Places, volume_key};
 use crate::section::{Section, Sheet, brief, nearest};
-use crate::{cache, service, volume};
+use crate::{cache, service, store, volume};
 
-const SECTIONS: [&str; 7] = ["cache", "volume", "nbd", "control", "metrics", "sandbox", "log"];
+const SECTIONS: [&str; 8] = ["cache", "store", "volume", "nbd", "control", "metrics", "sandbox", "log"];
 
 /// Resolves the file. The configuration is good only if the sheet has no mistakes; its places are still empty.
 pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
@@ -31,6 +31,7 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
         sheet.mistake(0, "cache: the section [cache] is missing".to_owned());
     }
     let cache = cache::read(Section::new(&mut sheet, "cache", file.get("cache")));
+    let stores = store::stores(&mut sheet, file.get("store"));
     let volumes = volumes(&mut sheet, file.get("volume"), &cache);
     let nbd = service::nbd(Section::new(&mut sheet, "nbd", file.get("nbd")));
     let control = service::control(Section::new(&mut sheet, "control", file.get("control")));
@@ -41,7 +42,8 @@ pub(crate) fn resolve(file: &DeTable<'_>) -> (Config, Sheet) {
         [("cache.state_dir", cache.state_dir.as_path()), ("control.socket", control.socket.as_path())];
     one_key_per_path(&mut sheet, by_default);
     rules_that_need_tls(&mut sheet, &volumes, &nbd);
-    (Config { cache, volumes, nbd, control, metrics, sandbox, log, places: Places::default() }, sheet)
+    store::known_stores(&mut sheet, &volumes, &stores);
+    (Config { cache, stores, volumes, nbd, control, metrics, sandbox, log, places: Places::default() }, sheet)
 }
 
 fn volumes(

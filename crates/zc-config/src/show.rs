@@ -6,7 +6,7 @@ use std::path::Path;
 
 use zc_core::units::{ByteSize, Micros, Millis, Percent};
 
-use crate::{Compression, Config, RegionSize, VolumeConfig};
+use crate::{Compression, Config, RegionSize, StoreConfig, VolumeConfig};
 
 /// A key and its value in TOML.
 pub(crate) type Row = (&'static str, String);
@@ -18,6 +18,9 @@ impl Config {
     pub fn effective_toml(&self) -> String {
         let mut out = String::new();
         section(&mut out, "[cache]", self.cache_rows());
+        for store in &self.stores {
+            section(&mut out, "\n[[store]]", store_rows(store));
+        }
         for volume in &self.volumes {
             section(&mut out, "\n[[volume]]", volume_rows(volume));
         }
@@ -140,6 +143,20 @@ impl Config {
     pub(crate) fn log_rows(&self) -> Vec<Row> {
         vec![("level", text(&self.log.level))]
     }
+}
+
+pub(crate) fn store_rows(store: &StoreConfig) -> Vec<Row> {
+    let mut rows = vec![("name", text(&store.name)), ("path", path(&store.path))];
+    rows.extend(store.direct.map(|direct| ("direct", direct.to_string())));
+    rows.extend([
+        ("page_cache", size(store.page_cache_bytes)),
+        ("fingerprint_index", size(store.fingerprint_index_bytes)),
+        ("workers", store.workers.to_string()),
+        ("clean_below", percent(store.clean_below_percent)),
+        ("clean_until", percent(store.clean_until_percent)),
+        ("clean_rate", size(store.clean_bytes_per_s)),
+    ]);
+    rows
 }
 
 pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {

@@ -1,12 +1,15 @@
 //! The sections `[[volume]]`.
 
+use std::path::PathBuf;
+
 use zc_core::limits::VOLUME_NAME_BYTES_MAX;
 use zc_core::{Ack, Destage, Mode};
 
 use crate::cache::level;
 use crate::limits;
 use crate::model::{
-    Admission, CacheConfig, Compression, OnCacheLoss, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
+    Admission, CacheConfig, Compression, OnCacheLoss, StoreOrigin, UblkCopy, VolumeConfig, VolumeNbd,
+    VolumeUblk,
 };
 use crate::places::volume_key;
 use crate::section::{At, Section, Sheet, brief};
@@ -17,9 +20,11 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
     section.prefix = volume_key(&name.value, "");
     let compression = section.word("compression", Compression::WORDS, cache.compression);
     let inherited = (compression == cache.compression).then_some(cache.compression_level);
+    let (origin, in_store) = origin(&mut section);
     let config = VolumeConfig {
         name: name.value,
-        origin: section.required_path("origin", "it names the file or block device behind the volume"),
+        origin,
+        in_store,
         create_bytes: create_bytes(&mut section),
         mode: section.word("mode", Mode::WORDS, Mode::WriteThrough),
         ack: section.optional_word("ack", Ack::WORDS),
@@ -52,6 +57,21 @@ fn name(section: &mut Section<'_, '_>) -> At<String> {
         return At { at: name.at, value: String::new() };
     }
     name
+}
+
+/// A path, or a volume of a store.
+fn origin(section: &mut Section<'_, '_>) -> (PathBuf, Option<StoreOrigin>) {
+    let path = section.required_path("origin", "it names the file or block device behind the volume");
+    let in_store = match StoreOrigin::parse(&path) {
+        None => None,
+        Some(Ok(in_store)) => Some(in_store),
+        Some(Err(what)) => {
+            let at = section.get("origin").map_or(section.at, |value| value.span().start);
+            section.mistake(at, "origin", what);
+            None
+        }
+    };
+    (path, in_store)
 }
 
 fn domain(section: &mut Section<'_, '_>) -> String {

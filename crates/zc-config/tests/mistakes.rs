@@ -253,7 +253,7 @@ fn mistakes_in_the_other_sections() {
         ("[volumes]\n", "6: volumes: there is no such section; did you mean \"volume\"?"),
         (
             "[telemetry]\n",
-            "6: telemetry: there is no such section; there are cache, volume, nbd, control, metrics, sandbox, log",
+            "6: telemetry: there is no such section; there are cache, store, volume, nbd, control, metrics, sandbox, log",
         ),
     ];
     for (lines, expected) in cases {
@@ -345,4 +345,43 @@ fn a_file_that_cannot_be_read_is_named() {
     );
     assert!(matches!(Config::load(dir.path()), Err(ConfigError::Read { .. })));
     assert!(matches!(Config::load("/dev/zero".as_ref()), Err(ConfigError::TooLarge { .. })));
+}
+
+#[test]
+fn mistakes_in_stores_and_in_origins_that_name_them() {
+    let cases = [
+        ("[store]\nname = \"s\"", "6: store: write [[store]], in double brackets, once for each store"),
+        (
+            "[[store]]\nname = \"s\"",
+            "6: store.path: it is missing; it names the file or block device of the store",
+        ),
+        (
+            "[[store]]\nname = \"a/b\"\npath = \"/s\"",
+            "7: store.name: a name has 1 to 64 bytes of letters, digits, '.', '_' and '-'",
+        ),
+        (
+            "[[store]]\nname = \"s\"\npath = \"/s\"\n[[store]]\nname = \"s\"\npath = \"/t\"",
+            "10: store.name: there is a store named \"s\" already",
+        ),
+        (
+            "[[store]]\nname = \"s\"\npath = \"/s\"\nclean_below = \"30 %\"\nclean_until = \"20 %\"",
+            "10: store.clean_until: is below clean_below; the cleaner would end before it begins",
+        ),
+        (
+            "[[store]]\nname = \"s\"\npath = \"/o\"",
+            "volume \"v\": origin: /o is used already, as store \"s\": path",
+        ),
+        (
+            "[[volume]]\nname = \"w\"\norigin = \"store:tank\"",
+            "8: volume.origin: \"store:tank\" is not store:STORE/VOLUME",
+        ),
+        (
+            "[[volume]]\nname = \"w\"\norigin = \"store:tank/disk\"",
+            "8: volume.origin: there is no store \"tank\"; add a [[store]] with that name",
+        ),
+    ];
+    for (lines, expected) in cases {
+        let said = refusal(&in_volume(lines));
+        assert!(said.contains(expected), "{lines}\n{said}");
+    }
 }

@@ -20,7 +20,9 @@ use zc_config::{Config, VolumeConfig};
 use crate::cache_device::Debt;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
+use crate::origin::Origin;
 use crate::places::check_distinct;
+use crate::stores::Stores;
 use crate::{startup, state_dir};
 
 /// A volume that is not served.
@@ -29,14 +31,14 @@ pub(crate) struct Absent {
     pub(crate) name: String,
     /// Why its origin cannot be opened.
     pub(crate) why: String,
-    /// Its origin, as the configuration has it.
+    /// Where its origin is.
     #[serde(skip)]
     pub(crate) origin: PathBuf,
 }
 
 /// Why the origin of a volume cannot be opened; `None` if it can, or if it is in use.
-pub(crate) fn reason(volume: &VolumeConfig) -> Option<EngineError> {
-    let opened = startup::open_existing_origin(volume);
+pub(crate) fn reason(volume: &VolumeConfig, stores: &Stores) -> Option<EngineError> {
+    let opened = Origin::open_existing(volume, stores);
     let size = opened.and_then(|origin| startup::volume_size(volume, origin.as_ref()));
     size.err().filter(|error| !error.is_in_use())
 }
@@ -45,7 +47,7 @@ pub(crate) fn reason(volume: &VolumeConfig) -> Option<EngineError> {
 pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
     let mut debts = Vec::new();
     for owed in state_dir::owed(&config.cache.state_dir)? {
-        let is_owner = |volume: &&Absent| owed.is_of(&state_dir::absolute(&volume.origin), None);
+        let is_owner = |volume: &&Absent| owed.is_of(&volume.origin, None);
         let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
         debts.extend(owners.map(|volume| Debt {
             volume,
@@ -60,6 +62,7 @@ pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, Eng
 pub(crate) fn leave_out(
     config: &Config,
     options: &EngineOptions,
+    stores: &Stores,
 ) -> Result<(Config, Vec<Absent>), EngineError> {
     // Of all volumes: two names for one file are a mistake, whether the others are there or not.
     check_distinct(config)?;
@@ -70,7 +73,7 @@ pub(crate) fn leave_out(
     served.volumes.clear();
     let mut absent = Vec::new();
     for volume in &config.volumes {
-        let Some(error) = reason(volume) else {
+        let Some(error) = reason(volume, stores) else {
             served.volumes.push(volume.clone());
             continue;
         };
@@ -84,7 +87,7 @@ pub(crate) fn leave_out(
         if config.volumes.len() == 1 {
             return Err(error);
         }
-        let (name, origin) = (volume.name.clone(), volume.origin.clone());
+        let (name, origin) = (volume.name.clone(), state_dir::place_of(volume));
         absent.push(Absent { name, why: error.to_string(), origin });
     }
     if served.volumes.is_empty() {

@@ -30,6 +30,7 @@ use crate::control::{InForce, Shared};
 use crate::custody::Custody;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
+use crate::origin::Origin;
 use crate::pairing::{Answers, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
 use crate::serving::{self, Served};
@@ -37,6 +38,7 @@ use crate::settings;
 use crate::shard::{Shard, Volume};
 use crate::stand_in;
 use crate::startup::{self, Facing, Found};
+use crate::stores::Stores;
 
 /// What came of the volumes that are new in a configuration.
 #[derive(Debug, Default)]
@@ -61,7 +63,7 @@ impl Added {
 /// Volumes whose origins are open and which may be served.
 struct Prepared {
     config: Config,
-    origins: Vec<zc_origin::Origin>,
+    origins: Vec<Origin>,
     facing: Vec<Facing>,
     sizes: Vec<u64>,
     paired: Vec<Paired>,
@@ -97,8 +99,9 @@ impl Shared {
         all.volumes.extend(wanted.iter().cloned());
         let only = Config { volumes: wanted, ..in_force.config.clone() };
         let (custody, registry) = (Arc::clone(&self.custody), Arc::clone(&self.registry));
+        let stores = Arc::clone(&self.stores);
         let work = move || {
-            let prepared = prepare(&all, only, &custody)?;
+            let prepared = prepare(&all, only, &custody, &stores)?;
             record(&prepared, &custody)?;
             let Prepared { config, origins, sizes, paired, .. } = prepared;
             let served = serving::served(&config, &registry, origins, &paired, &sizes, &custody.superblock());
@@ -132,8 +135,9 @@ impl Shared {
     async fn still_missing(&self, wanted: &[zc_config::VolumeConfig]) -> Result<Vec<String>, String> {
         let was_absent = |volume: &&zc_config::VolumeConfig| self.was_absent(&volume.name);
         let asked: Vec<_> = wanted.iter().filter(was_absent).cloned().collect();
+        let stores = Arc::clone(&self.stores);
         let look = move || {
-            let missing = asked.into_iter().filter(|volume| absent::reason(volume).is_some());
+            let missing = asked.into_iter().filter(|volume| absent::reason(volume, &stores).is_some());
             missing.map(|volume| volume.name).collect()
         };
         tokio::task::spawn_blocking(look).await.map_err(|_| "the look at origins was cut off".to_owned())
@@ -152,10 +156,15 @@ fn volume_key(name: &str) -> String {
 }
 
 /// Everything that can be refused; then origins that are to be made.
-fn prepare(all: &Config, config: Config, custody: &Custody) -> Result<Prepared, EngineError> {
+fn prepare(
+    all: &Config,
+    config: Config,
+    custody: &Custody,
+    stores: &Stores,
+) -> Result<Prepared, EngineError> {
     check_distinct(all)?;
     settings::ring_ops(all)?;
-    let mut origins = startup::open_existing_origins(&config)?;
+    let mut origins = startup::open_existing_origins(&config, stores)?;
     let sizes = startup::volume_sizes(&config, &origins)?;
     let superblock = custody.superblock();
     let debts = startup::debts(&config, &EngineOptions::default(), &origins)?;
@@ -173,7 +182,7 @@ fn prepare(all: &Config, config: Config, custody: &Custody) -> Result<Prepared, 
         risks: RisksBefore::default(),
     };
     let paired = startup::judge(&config, &known, &vec![Found::default(); origins.len()], &sizes)?;
-    startup::create_origins(&config, &mut origins)?;
+    startup::create_origins(&config, &mut origins, stores)?;
     startup::disown_others(&config, &superblock.uuid, &stand_in::places(&config, &origins, true)?)?;
     let origins: Vec<_> = origins.into_iter().flatten().collect();
     let facing = origins.iter().map(Facing::of).collect::<Result<_, _>>()?;

@@ -46,6 +46,7 @@ use crate::settings::{
     volume_config,
 };
 use crate::stats::ShardStats;
+use crate::stores::Stores;
 use crate::ublk_control::UblkHandle;
 use crate::verdict::{Incidents, LOOK_MS, Look, Verdict};
 
@@ -57,6 +58,7 @@ pub(crate) struct Control {
     pub(crate) config: Config,
     /// Volumes that the start left out.
     pub(crate) absent: Vec<Absent>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) custody: Arc<Custody>,
     /// The daemon was started without its cache device.
@@ -96,6 +98,7 @@ pub(crate) struct Shared {
     names: RwLock<Vec<(String, VolumeId)>>,
     /// Volumes that the start left out, whether a reload took them up since or not.
     absent: Vec<Absent>,
+    pub(crate) stores: Arc<Stores>,
     cache_path: PathBuf,
     ram_max_bytes: u64,
     /// Where the numbers are served.
@@ -178,6 +181,7 @@ impl ControlHandle {
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
             custody: control.custody,
             absent: control.absent,
+            stores: control.stores,
             without_cache: control.without_cache,
             mailbox: control.mailbox,
             registry: control.registry,

@@ -19,6 +19,7 @@ use crate::registry::Registry;
 use crate::shard::Shard;
 use crate::startup::{self, Opened, Surroundings};
 use crate::stats::ShardStats;
+use crate::stores::Stores;
 use crate::ublk_control::UblkHandle;
 
 /// How to start.
@@ -162,8 +163,9 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max))?;
         let tls = crate::tls::load(&config.nbd)?;
-        let (config, absent) = absent::leave_out(config, options)?;
-        let around = Surroundings { remote: passed.is_remote(&config), absent: &absent };
+        let stores = Arc::new(Stores::new(&config.stores));
+        let (config, absent) = absent::leave_out(config, options, &stores)?;
+        let around = Surroundings { remote: passed.is_remote(&config), absent: &absent, stores: &stores };
         let Opened {
             mut parts,
             closer,
@@ -202,6 +204,7 @@ impl Engine {
         let control = Control {
             config,
             absent,
+            stores,
             volumes,
             custody,
             without_cache,

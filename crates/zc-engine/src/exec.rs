@@ -9,16 +9,18 @@
 
 use zc_cache::seam::{Action, Event, Note};
 use zc_core::limits::BLOCK_BYTES;
-use zc_core::{BufSlice, ErrorKind, ExtentNo, OpId, VolumeId};
+use zc_core::{BufSlice, DedupDomain, ErrorKind, ExtentNo, FingerprintKind, OpId, VolumeId};
 use zc_io::{Completion, Segment, Target};
 use zc_origin::{OriginRequest, Step};
 
 use crate::metrics::Path;
+use crate::origin::Origin;
 use crate::pending::Pending;
 use crate::reduce::Facts;
 use crate::reduce_pool::Job;
 use crate::shard::Shard;
 use crate::stop::Stopping;
+use crate::store_volume::{Asker, StoreAnswer, StoreOutcome};
 
 /// Counts of reads by how they were served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,9 +73,8 @@ impl Shard {
                 Action::Hash { .. } | Action::Compress { .. } | Action::Compare { .. } => {
                     self.reduce_action(action);
                 }
-                // No origin of this version has recipes.
-                Action::WantRecipe { op, .. } => {
-                    self.events.push_back(Event::RecipeArrived { op, prints: Vec::new() });
+                Action::WantRecipe { op, volume, first, count, domain } => {
+                    self.want_recipe(op, volume, first, count, &domain);
                 }
                 Action::Intent { record } => self.intent.append(record),
                 Action::IntentTrim { records } => self.intent.trim(records, self.journal_written),
@@ -128,8 +129,54 @@ impl Shard {
             ),
             other => unreachable!("{other:?} is not for an origin"),
         };
-        let step = self.volume_mut(volume).origin.start(request);
-        self.origin_step(op, volume, step);
+        let answers = self.store_answers.clone();
+        match &mut self.volume_mut(volume).origin {
+            Origin::Raw(raw) => {
+                let step = raw.start(request);
+                self.origin_step(op, volume, step);
+            }
+            Origin::Store(store) => store.begin(request, Asker { op, volume, answers }),
+        }
+    }
+
+    /// The fingerprints of a store have no key.
+    fn want_recipe(&mut self, op: OpId, volume: VolumeId, first: ExtentNo, count: u32, domain: &DedupDomain) {
+        let is_strong = self.device.fingerprint == FingerprintKind::Blake3 && *domain == DedupDomain::COMMON;
+        let extent_bytes = self.device.geometry.extent_bytes;
+        let asker = Asker { op, volume, answers: self.store_answers.clone() };
+        match &self.volume_mut(volume).origin {
+            Origin::Store(store) if is_strong => store.recipe(first.0, count, extent_bytes, asker),
+            _ => self.events.push_back(Event::RecipeArrived { op, prints: Vec::new() }),
+        }
+    }
+
+    /// A store answered.
+    pub(crate) fn store_answered(&mut self, answer: StoreAnswer) {
+        let StoreAnswer { op, volume, outcome } = answer;
+        match outcome {
+            StoreOutcome::Recipe(prints) => self.events.push_back(Event::RecipeArrived { op, prints }),
+            StoreOutcome::Done(result) => {
+                let result = result.map_err(|error| {
+                    let place = match &self.volume_mut(volume).origin {
+                        Origin::Store(store) => store.name().to_owned(),
+                        Origin::Raw(_) => String::new(),
+                    };
+                    self.origin_failed(volume, &format_args!("cannot use origin {place}: {error}"));
+                    error.kind()
+                });
+                self.events.push_back(Event::OriginDone { op, result });
+            }
+        }
+    }
+
+    /// The first failure is logged, then ever fewer: an origin that fails for hours fills no disk with its log.
+    fn origin_failed(&mut self, volume: VolumeId, error: &dyn std::fmt::Display) {
+        self.metrics.origin_errors += 1;
+        self.volume_mut(volume).traffic.origin_errors += 1;
+        if self.metrics.origin_errors.is_power_of_two() {
+            let count = self.metrics.origin_errors;
+            tracing::error!(count, "{error}");
+        }
     }
 
     fn origin_step(&mut self, op: OpId, volume: VolumeId, step: Step) {
@@ -139,13 +186,7 @@ impl Shard {
                 // The lease ends before the manager hears of it.
                 drop(finished.target);
                 let result = finished.result.map_err(|error| {
-                    self.metrics.origin_errors += 1;
-                    self.volume_mut(volume).traffic.origin_errors += 1;
-                    // The first, then ever fewer: an origin that fails for hours fills no disk with its log.
-                    if self.metrics.origin_errors.is_power_of_two() {
-                        let count = self.metrics.origin_errors;
-                        tracing::error!(count, "{error}");
-                    }
+                    self.origin_failed(volume, &error);
                     error.kind()
                 });
                 self.events.push_back(Event::OriginDone { op, result });
@@ -330,7 +371,10 @@ impl Shard {
             }
             Pending::Ublk(tag) => self.ublk_ended(tag, result, operation),
             Pending::Origin { op, volume, job } => {
-                let step = self.volume_mut(volume).origin.advance(job, result, operation);
+                let Origin::Raw(raw) = &mut self.volume_mut(volume).origin else {
+                    unreachable!("a store's volume has no operations of this ring")
+                };
+                let step = raw.advance(job, result, operation);
                 self.origin_step(op, volume, step);
             }
             Pending::Device { op } => {

@@ -315,7 +315,7 @@ impl Shard {
     /// Whether the origin makes zeros without writing them. Space that must stay allocated may have to be written.
     fn zeroes_fast(&mut self, volume: VolumeId, asked: Asked) -> bool {
         let volume = self.volume_mut(volume);
-        volume.zeroes_fast && volume.origin.caps().can_punch && !asked.no_hole
+        volume.zeroes_fast && volume.origin.can_punch() && !asked.no_hole
     }
 
     /// A block status, whose answer is put together from what the origin and the cache say.

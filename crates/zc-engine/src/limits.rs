@@ -120,6 +120,10 @@ pub(crate) const TICK_JOBS_MS: u64 = 1;
 pub(crate) const REDUCE_RESULTS_MAX: usize = 32;
 /// ... so long at most after the last.
 pub(crate) const REDUCE_LINGER: std::time::Duration = std::time::Duration::from_micros(500);
+/// Threads of a store if their number is left to the daemon.
+pub(crate) const STORE_WORKERS_AUTO_MAX: u32 = 4;
+/// Memory of a fingerprint that a store knows (zc-store's `fingerprints_max`).
+pub(crate) const FINGERPRINT_RAM_BYTES: u64 = 28;
 /// Buffer memory kept for reuse.
 pub(crate) const POOL_BYTES: usize = 128 << 20;
 /// Bytes between a WEU's data and its header that are written along rather than skipped: one large write is cheaper

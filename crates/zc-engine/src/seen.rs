@@ -17,9 +17,10 @@
 
 use serde::{Deserialize, Serialize};
 use zc_io::FileKind;
-use zc_origin::{Landmark, Origin};
+use zc_origin::Landmark;
 
 use crate::error::EngineError;
+use crate::origin::Origin;
 use crate::state_dir::hex;
 
 /// What stood at the landmarks of an origin, and how much was written to it.
@@ -65,7 +66,7 @@ impl Written {
 impl Seen {
     /// Looks at an origin that is not written any more. Flushes it first. Blocks.
     pub(crate) fn of(origin: &Origin, boot_id: &[u8; 16]) -> Result<Self, EngineError> {
-        if origin.caps().writable {
+        if origin.is_writable() {
             origin.sync_blocking()?;
         }
         let keep = |Landmark { name, offset, len_bytes, digest }| Kept {

@@ -10,9 +10,9 @@ use zc_config::Config;
 use zc_core::VolumeId;
 use zc_format::{Superblock, VolumeRecord};
 use zc_io::Identity;
-use zc_origin::Origin;
 
 use crate::access::Export;
+use crate::origin::Origin;
 use crate::pairing::{self, Paired};
 use crate::registry::{Registry, VolumeInfo};
 use crate::settings;
@@ -114,7 +114,7 @@ pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paire
     VolumeState {
         // Unequal until the next clean stop if the volume starts cold: see `pairing`.
         stamp: if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp },
-        path: state_dir::absolute(&volume.origin),
+        path: state_dir::place_of(volume),
         origin: pairing::mark(identity),
         dedup_domain: volume.dedup_domain.clone(),
         dirty: paired.may_be_dirty,

@@ -20,7 +20,6 @@ use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
 use zc_core::{FingerprintKind, JournalSeq, Map, ReqId, VolumeId};
 use zc_io::{BlockFile, BufPool, Completion, EventFd, Gather, Operation, Ring, RingOptions};
-use zc_origin::Origin;
 
 use crate::access::Export;
 use crate::buffers::Buffers;
@@ -39,6 +38,7 @@ use crate::listen::Listener;
 use crate::locks::RangeLocks;
 use crate::metrics::{Durations, Metrics, Path, Traffic};
 use crate::nbd_front::NbdFront;
+use crate::origin::Origin;
 use crate::origin_map::{Answers, OriginMap, punches_holes};
 use crate::pause::Pause;
 use crate::pending::{Joins, Pending, Tokens};
@@ -50,6 +50,7 @@ use crate::risk::RiskFile;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
 use crate::stop::Stopping;
+use crate::store_volume::StoreAnswers;
 use crate::ublk::UblkDevice;
 
 /// A volume as the data plane sees it.
@@ -79,7 +80,8 @@ impl Volume {
     /// A volume that nobody has asked anything of yet. Finds out whether its origin makes zeros without writing them:
     /// blocks.
     pub(crate) fn new(name: String, origin: Origin, config: zc_cache::config::VolumeConfig) -> Self {
-        let zeroes_fast = punches_holes(&**origin.fd(), origin.caps().writable);
+        let is_writable = origin.is_writable();
+        let zeroes_fast = origin.fd().is_none_or(|fd| punches_holes(&**fd, is_writable));
         Self {
             name,
             origin,
@@ -164,6 +166,8 @@ pub(crate) struct Shard {
     /// Threads that know the holes of origins, and what they found.
     pub(crate) origin_maps: Map<VolumeId, OriginMap>,
     pub(crate) mapped: Answers,
+    /// What stores answered.
+    pub(crate) store_answers: StoreAnswers,
     pub(crate) parts: Map<ReqId, u64>,
     pub(crate) next_number: u64,
     pub(crate) limits: FrontLimits,
@@ -224,6 +228,7 @@ impl Shard {
             ublk: Map::default(),
             origin_maps: Map::default(),
             mapped: Answers::default(),
+            store_answers: StoreAnswers::new(parts.event.waker()),
             parts: Map::default(),
             next_number: 0,
             limits: parts.limits,
@@ -438,6 +443,9 @@ impl Shard {
         self.take_handshakes();
         for mapped in self.mapped.take() {
             self.origin_mapped(mapped);
+        }
+        for answer in self.store_answers.take() {
+            self.store_answered(answer);
         }
         self.take_commands();
     }

@@ -18,10 +18,10 @@ use std::path::PathBuf;
 use zc_config::Config;
 use zc_core::Mode;
 use zc_io::{BlockFile, OpenOptions};
-use zc_origin::Origin;
 
 use crate::cache_device;
 use crate::error::EngineError;
+use crate::origin::Origin;
 use crate::pairing;
 use crate::state_dir::{self, Place, hex};
 
@@ -41,7 +41,7 @@ pub(crate) fn places(
             continue;
         }
         let identity = origin.as_ref().map(Origin::identity).transpose()?;
-        places.push((state_dir::absolute(&volume.origin), identity.as_ref().map(pairing::mark)));
+        places.push((state_dir::place_of(volume), identity.as_ref().map(pairing::mark)));
     }
     Ok(places)
 }

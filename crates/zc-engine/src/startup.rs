@@ -20,7 +20,6 @@ use zc_config::Config;
 use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
 use zc_format::{Features, Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeTable};
 use zc_io::{BlockFile, EventFd, Identity};
-use zc_origin::{Origin, OriginOptions};
 
 use crate::absent::{self, Absent};
 use crate::cache_device::{CacheDevice, Debt, Debts, check_debts};
@@ -32,6 +31,7 @@ use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::intent::{self, IntentLog, IntentOwner};
 use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id, listen_for_scrapes};
+use crate::origin::Origin;
 use crate::pairing::{self, Candidate, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
 use crate::registry::Registry;
@@ -42,6 +42,7 @@ use crate::settings;
 use crate::shard::{Device, ShardParts};
 use crate::stand_in;
 use crate::state_dir::{self, State, StateDir, VolumeState};
+use crate::stores::Stores;
 use crate::ublk_control::Plan;
 
 /// How often, and after which pause, something that is in use is tried again: 5 s together. A missing cache is looked for
@@ -91,6 +92,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) remote: bool,
     /// Volumes that the configuration does not name because their origins cannot be opened.
     pub(crate) absent: &'a [Absent],
+    /// The stores of the daemon.
+    pub(crate) stores: &'a Stores,
 }
 
 /// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
@@ -112,7 +115,9 @@ fn prepare_patiently(
                 }
                 attempts -= 1;
             }
-            Err(EngineError::CacheMissing { why }) if waits > 0 && last_cache(config)?.is_some() => {
+            Err(EngineError::CacheMissing { why })
+                if waits > 0 && last_cache(config, around.stores)?.is_some() =>
+            {
                 waits -= 1;
                 if !std::mem::replace(&mut is_told, true) {
                     tracing::warn!("{why}; waiting up to {} ms for it", config.cache.wait_max_ms);
@@ -125,8 +130,8 @@ fn prepare_patiently(
 }
 
 /// The cache that served the origins last, as the state directory knows it.
-fn last_cache(config: &Config) -> Result<Option<[u8; 16]>, EngineError> {
-    let places = stand_in::places(config, &open_existing_origins(config)?, false)?;
+fn last_cache(config: &Config, stores: &Stores) -> Result<Option<[u8; 16]>, EngineError> {
+    let places = stand_in::places(config, &open_existing_origins(config, stores)?, false)?;
     state_dir::last_of(&config.cache.state_dir, &places)
 }
 
@@ -146,7 +151,7 @@ fn prepare(
     check_distinct(config)?;
     check_answers(config, options)?;
     settings::ring_ops(config)?;
-    let origins = open_existing_origins(config)?;
+    let origins = open_existing_origins(config, around.stores)?;
     let sizes = volume_sizes(config, &origins)?;
     let debts =
         Debts { served: debts(config, options, &origins)?, absent: absent::debts(config, around.absent)? };
@@ -212,7 +217,7 @@ pub(crate) fn debts(
     for owed in state_dir::owed(&config.cache.state_dir)? {
         for (volume, origin) in config.volumes.iter().zip(origins) {
             let mark = origin.as_ref().map(Origin::identity).transpose()?.map(|found| pairing::mark(&found));
-            if !owed.is_of(&state_dir::absolute(&volume.origin), mark.as_ref()) {
+            if !owed.is_of(&state_dir::place_of(volume), mark.as_ref()) {
                 continue;
             }
             if options.drop_dirty.contains(&volume.name) {
@@ -257,7 +262,7 @@ fn open_without_cache(
     around: Surroundings<'_>,
     why: String,
 ) -> Result<Opened, EngineError> {
-    let Some(last) = last_cache(config)? else {
+    let Some(last) = last_cache(config, around.stores)? else {
         let cache = &config.cache;
         let hint = if cache.size.is_none() && !cache.path.exists() {
             ", and cache.size does not say how large a new one is to be"
@@ -270,7 +275,7 @@ fn open_without_cache(
             cache.state_dir.display()
         )));
     };
-    let origins = open_existing_origins(config)?;
+    let origins = open_existing_origins(config, around.stores)?;
     check_debts(config, &debts(config, options, &origins)?, None)
         .map_err(|error| EngineError::Refused(format!("{why}; {error}")))?;
     if config.cache.required {
@@ -295,7 +300,7 @@ fn open_with(
     let Prepared { mut origins, sizes, device, manager_config, state, paired, sockets } =
         prepare_patiently(config, options, around)?;
     device.warn_of_settings(config, &manager_config);
-    create_origins(config, &mut origins)?;
+    create_origins(config, &mut origins, around.stores)?;
     if missing.is_none() {
         // Before the own record, which is to be the newest: it tells the cache that had the origins last.
         disown_others(config, &device.superblock.uuid, &stand_in::places(config, &origins, true)?)?;
@@ -410,28 +415,22 @@ fn facing(origins: &[Option<Origin>]) -> Result<Vec<Facing>, EngineError> {
     origins.iter().map(of).collect()
 }
 
-fn origin_options(volume: &zc_config::VolumeConfig, create_len: Option<u64>) -> OriginOptions {
-    OriginOptions { write: volume.mode != zc_core::Mode::ReadOnly, direct: volume.direct, create_len }
+/// Origins of all volumes, in their order; `None` for those that are to be created.
+pub(crate) fn open_existing_origins(
+    config: &Config,
+    stores: &Stores,
+) -> Result<Vec<Option<Origin>>, EngineError> {
+    config.volumes.iter().map(|volume| Origin::open_existing(volume, stores)).collect()
 }
 
-/// `None` for an origin that is to be created.
-pub(crate) fn open_existing_origin(volume: &zc_config::VolumeConfig) -> Result<Option<Origin>, EngineError> {
-    if volume.create_bytes.is_some() && !volume.origin.exists() {
-        return Ok(None);
-    }
-    Ok(Some(Origin::open(&volume.origin, origin_options(volume, None))?))
-}
-
-/// Those of all volumes, in their order.
-pub(crate) fn open_existing_origins(config: &Config) -> Result<Vec<Option<Origin>>, EngineError> {
-    config.volumes.iter().map(open_existing_origin).collect()
-}
-
-pub(crate) fn create_origins(config: &Config, origins: &mut [Option<Origin>]) -> Result<(), EngineError> {
+pub(crate) fn create_origins(
+    config: &Config,
+    origins: &mut [Option<Origin>],
+    stores: &Stores,
+) -> Result<(), EngineError> {
     for (volume, origin) in config.volumes.iter().zip(origins) {
         if origin.is_none() {
-            let options = OriginOptions { write: true, ..origin_options(volume, volume.create_bytes) };
-            *origin = Some(Origin::open(&volume.origin, options)?);
+            *origin = Some(Origin::create(volume, stores)?);
         }
     }
     Ok(())

@@ -372,8 +372,13 @@ fn distrust_all(state: &mut State) {
 }
 
 /// A path as the state directory keeps it.
-pub(crate) fn absolute(path: &Path) -> PathBuf {
+fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Where the origin of a volume is: an absolute path, or the name of a volume of a store.
+pub(crate) fn place_of(volume: &zc_config::VolumeConfig) -> PathBuf {
+    if volume.in_store.is_some() { volume.origin.clone() } else { absolute(&volume.origin) }
 }
 
 fn parse(bytes: &[u8]) -> Result<State, String> {

@@ -113,12 +113,10 @@ impl Shard {
 
     fn ask_origin(&mut self, volume: VolumeId, client: u64, start: u64, end: u64) -> bool {
         if !self.origin_maps.contains_key(&volume) {
-            let origin = &self.volume_mut(volume).origin;
-            if !has_holes(origin.fd()) {
-                return false;
-            }
             let (answers, waker) = (self.mapped.clone(), self.event.waker());
-            let started = reopen(self.volume_mut(volume).origin.fd())
+            let origin = &self.volume_mut(volume).origin;
+            let Some(fd) = origin.fd().filter(|fd| has_holes(*fd)) else { return false };
+            let started = reopen(fd)
                 .map_err(|error| error.to_string())
                 .and_then(|fd| OriginMap::start(fd, answers, waker).map_err(|error| error.to_string()));
             match started {

@@ -63,7 +63,8 @@ impl OriginRequest {
     }
 
     /// First byte and length; 0, 0 for a flush.
-    pub(crate) fn extent(&self) -> (u64, u64) {
+    #[must_use]
+    pub fn extent(&self) -> (u64, u64) {
         match self {
             Self::Read { offset, target } => (*offset, zc_core::u64_from_usize(target.len_bytes())),
             Self::Write { offset, segments, .. } => {

@@ -82,6 +82,12 @@ impl PoolClient {
         }
     }
 
+    /// The identity of the store. `None`: it has ended.
+    #[must_use]
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        self.look(Store::uuid).flatten()
+    }
+
     /// A volume or snapshot, as it is now.
     #[must_use]
     pub fn root(&self, root: RootId) -> Option<Root> {

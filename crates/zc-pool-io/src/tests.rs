@@ -103,7 +103,7 @@ fn the_count_of_changes_is_the_same_after_a_close_unless_something_changed() {
     pool.close().unwrap();
     let pool = OpenPool::open(&path, Settings::default()).unwrap();
     assert_eq!(changes(&pool), before, "a snapshot is no change");
-    let back = CatalogChange { op: CatalogOp::Rollback, id: VOLUME, source: RootId(4), ..snapshot };
+    let back = CatalogChange { op: CatalogOp::Rollback, id: VOLUME, source: RootId(4), ..snapshot.clone() };
     pool.client().ask(RequestKind::Catalog(back)).unwrap();
     let rolled_back = changes(&pool);
     assert!(rolled_back > before);
@@ -113,6 +113,11 @@ fn the_count_of_changes_is_the_same_after_a_close_unless_something_changed() {
     drop(pool);
     let pool = OpenPool::open(&path, Settings::default()).unwrap();
     assert_eq!(changes(&pool), after);
+    let delete = CatalogChange { op: CatalogOp::Delete, id: VOLUME, source: VOLUME, ..snapshot };
+    pool.client().ask(RequestKind::Catalog(delete)).unwrap();
+    pool.client().ask(create()).unwrap();
+    pool.client().ask(write(0, 1)).unwrap();
+    assert_ne!(changes(&pool), before, "another volume with the number of one that is gone");
 }
 
 #[test]

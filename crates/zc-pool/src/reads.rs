@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 use zc_core::{BufId, Map, ReqId, u64_from_usize, usize_from_u64};
-use zc_store::limits::REQUEST_CHUNKS_MAX;
+use zc_store::limits::RECIPE_CHUNKS_MAX;
 use zc_store::seam::{RequestKind as StoreKind, StoreError};
 use zc_store::{Event, RootId};
 
@@ -135,7 +135,7 @@ impl Pool {
     }
 
     pub(crate) fn submit_recipe(&mut self, req: ReqId, root: RootId, first: u64, count: u32) {
-        if count > REQUEST_CHUNKS_MAX || self.reads.in_store >= STORE_READS_MAX {
+        if count > RECIPE_CHUNKS_MAX || self.reads.in_store >= STORE_READS_MAX {
             // A recipe is a hint: one that comes too late helps nobody.
             self.answer(req, Ok(Answer::Recipe(Vec::new())));
             return;

@@ -75,7 +75,7 @@ pub enum RequestKind {
         root: RootId,
         /// First chunk.
         first: u64,
-        /// How many; at most [`zc_store::limits::REQUEST_CHUNKS_MAX`].
+        /// How many; at most [`zc_store::limits::RECIPE_CHUNKS_MAX`].
         count: u32,
     },
 }

@@ -144,6 +144,8 @@ pub fn volume_config(volume: &VolumeConfig, found: Found) -> cache::VolumeConfig
         domain: found.domain,
         codec: codec(volume.compression, volume.compression_level),
         index_share_percent: volume.index_share_percent,
+        // A store tells fingerprints that have no key.
+        recipes: volume.in_store.is_some() && volume.dedup_domain.is_empty(),
         trusted: found.trusted,
         write_back: write_back(volume, found.durable_journal),
         may_be_dirty: found.may_be_dirty,

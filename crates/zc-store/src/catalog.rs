@@ -44,7 +44,8 @@ pub struct Root {
     pub(crate) shared_at: u64,
     /// Bit 0: [`FLAG_DEDUP`].
     pub flags: u64,
-    /// Counts changes of its contents and size: equal numbers of a store that was closed in order mean equal contents.
+    /// Counts changes of its contents and size, from another number for each root: an equal count in a store that was
+    /// closed in order means equal contents.
     pub changes: u64,
     /// Its name.
     pub name: String,

@@ -20,6 +20,8 @@ pub const CHUNK_BYTES_MAX: u32 = zc_core::limits::EXTENT_BYTES_MAX;
 pub const ROOTS_MAX: u16 = 4096;
 /// Most chunks of one request: their records, 88 bytes each at most, fit one batch header (4032 bytes).
 pub const REQUEST_CHUNKS_MAX: u32 = 32;
+/// Most chunks whose fingerprints are asked for at once: those of a leaf of a map.
+pub const RECIPE_CHUNKS_MAX: u32 = 504;
 /// Most chunks of one volume: four levels of 504 in a map.
 pub const VOLUME_CHUNKS_MAX: u64 = 504 * 504 * 504 * 504;
 /// Changes that may wait in line; a driver that sends more is told so.

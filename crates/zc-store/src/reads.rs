@@ -40,7 +40,8 @@ impl Open {
         dest: Option<BufId>,
     ) {
         let read = Read { root, first, count: u64::from(count), dest, tried_at: 0 };
-        if self.reads.len() >= limits::READS_MAX || count > limits::REQUEST_CHUNKS_MAX {
+        let most = if dest.is_some() { limits::REQUEST_CHUNKS_MAX } else { limits::RECIPE_CHUNKS_MAX };
+        if self.reads.len() >= limits::READS_MAX || count > most {
             self.reply(req, Err(StoreError::Limit));
             return;
         }

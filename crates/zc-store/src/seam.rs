@@ -72,7 +72,7 @@ pub enum RequestKind {
         root: RootId,
         /// First chunk.
         first: u64,
-        /// How many.
+        /// How many; at most [`crate::limits::RECIPE_CHUNKS_MAX`].
         count: u32,
     },
 }

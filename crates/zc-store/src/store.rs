@@ -137,6 +137,12 @@ impl Store {
         self.opened().and_then(|open| open.trees.roots.get(&root))
     }
 
+    /// Its identity, once it is open.
+    #[must_use]
+    pub fn uuid(&self) -> Option<[u8; 16]> {
+        self.opened().map(|open| open.superblock.uuid)
+    }
+
     /// Size of its segments, once the superblock was read.
     #[must_use]
     pub fn segment_bytes(&self) -> Option<u32> {

@@ -67,7 +67,10 @@ impl Trees {
     /// Carries out a change that was checked.
     pub(crate) fn change_catalog(&mut self, change: &CatalogChange) -> Result<(), Missing> {
         match change.op {
-            CatalogOp::Create => self.put_root(change.id, Root::create(change)),
+            CatalogOp::Create => {
+                let changes = first_count(self.next_epoch());
+                self.put_root(change.id, Root { changes, ..Root::create(change) });
+            }
             CatalogOp::Snapshot => self.share(change.source, change.id, RootKind::Snapshot, &change.name),
             CatalogOp::Clone => self.share(change.source, change.id, RootKind::Volume, &change.name),
             CatalogOp::Rollback => {
@@ -120,6 +123,7 @@ impl Trees {
         root.kind = kind;
         root.source = source;
         root.shared_at = epoch;
+        root.changes = first_count(epoch);
         name.clone_into(&mut root.name);
         self.put_root(id, root);
     }
@@ -140,4 +144,10 @@ impl Trees {
         self.epoch += 1;
         self.epoch - 1
     }
+}
+
+/// Where the count of a new root begins: never where that of another root is, which may have had its number. Multiples
+/// of an odd number are far apart (Fibonacci hashing).
+const fn first_count(epoch: u64) -> u64 {
+    epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

@@ -74,7 +74,10 @@ impl CacheManager {
         let mut start = extents.start;
         for extent in extents.start..=extents.end {
             let key = ExtentKey { volume, extent: ExtentNo(extent) };
-            let wanted = extent < extents.end && self.is_absent(key) && self.admits_read_ahead(key);
+            let wanted = extent < extents.end
+                && self.is_absent(key)
+                && self.admits_read_ahead(key)
+                && !self.is_hit_by_recipe(key);
             let run = (extent - start) * u64::from(self.extent_bytes);
             if wanted && run < FILL_BYTES_MAX {
                 continue;

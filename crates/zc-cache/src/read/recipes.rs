@@ -242,6 +242,15 @@ impl CacheManager {
         Some((mapping, place))
     }
 
+    /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
+    pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey) -> bool {
+        if !self.uses_recipes(key.volume) || self.is_mapped(key) || self.tracks.is_written(&key) {
+            return false;
+        }
+        let Some((print, _)) = self.recipes.print(key) else { return false };
+        self.find_content(&print).is_some()
+    }
+
     /// Has a miss wait for the headers that may tell where its content is, if its fingerprint was learned. Whether it
     /// does.
     pub(crate) fn wait_for_headers(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
@@ -274,8 +283,8 @@ impl CacheManager {
         self.stats.recipe_waits_hit += u64::from(hit);
     }
 
-    /// Asks for the fingerprints around a miss of the cache, and for the next ones if the miss before was in the run
-    /// before.
+    /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
+    /// run, or if the miss before was in the run before.
     pub(crate) fn want_recipe(&mut self, key: ExtentKey) {
         if !self.uses_recipes(key.volume) || self.stop.wanted {
             return;
@@ -289,8 +298,9 @@ impl CacheManager {
             self.ask_for(run);
         }
         let next = Run { number: run.number + 1, ..run };
+        // Who begins at the start of a run goes on to the next, as who reads a whole volume does.
         let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
-        if follows && !self.recipes.runs.contains_key(&next) {
+        if (follows || index_in_run(key) == 0) && !self.recipes.runs.contains_key(&next) {
             self.ask_for(next);
         }
     }

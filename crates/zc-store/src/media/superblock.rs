@@ -56,7 +56,7 @@ pub struct Superblock {
     pub chunks_end: u64,
     /// Map page numbers from here on were never given.
     pub pages_end: u64,
-    /// Counts snapshots, clones and rollbacks.
+    /// Counts new volumes, snapshots, clones and rollbacks.
     pub epoch: u64,
     /// Roots of chunk table, page table, segment table and catalog.
     pub tables: [TableRoot; TABLES],

@@ -1,0 +1,214 @@
+//! Volumes of a store behind the cache: served, restarted, killed, rolled back, and restored from what is cached.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::path::PathBuf;
+
+use zc_engine::NbdClient;
+use zc_tests::{MIB, World, run_ok, same};
+
+const CHUNK: usize = 8192;
+
+/// A daemon's folder with a store beside it.
+struct Rig {
+    world: World,
+}
+
+impl Rig {
+    /// Volumes by name, size in MiB and further lines.
+    fn new(volumes: &[(&str, u64, &str)]) -> Self {
+        let mut rig = Self { world: World::new(64, 1) };
+        let pool = rig.pool();
+        rig.zcctl(&["create"], &["--size", "512 MiB"]);
+        rig.world.cache.push_str(&format!("[[store]]\nname = \"tank\"\npath = \"{}\"\n", pool.display()));
+        rig.world.volumes.clear();
+        for (name, mib, lines) in volumes {
+            let lines = format!("origin = \"store:tank/{name}\"\ncreate_size = \"{mib} MiB\"\n{lines}");
+            rig.world.volumes.push(((*name).to_owned(), mib * MIB, lines));
+        }
+        rig
+    }
+
+    fn pool(&self) -> PathBuf {
+        self.world.path("pool")
+    }
+
+    /// `zcctl store COMMAND POOL ARGUMENTS`, while no daemon has it.
+    fn zcctl(&self, command: &[&str], arguments: &[&str]) -> String {
+        let mut zcctl = std::process::Command::new(zc_tests::program("zcctl"));
+        zcctl.arg("store").args(command).arg(self.pool()).args(arguments);
+        String::from_utf8_lossy(&run_ok(&mut zcctl).stdout).into_owned()
+    }
+
+    fn cold_reason(&self, volume: &str) -> serde_json::Value {
+        let status = self.world.status();
+        let volumes = status["volumes"].as_array().expect("there are volumes").clone();
+        let found = volumes.into_iter().find(|found| found["name"] == volume);
+        found.expect("it is served")["info"]["cold_reason"].clone()
+    }
+}
+
+/// Contents that differ from chunk to chunk and seed to seed, and compress to a half.
+fn contents(seed: u64, chunks: usize) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(chunks * CHUNK);
+    for chunk in 0..chunks {
+        let mut word = seed.wrapping_mul(0x9e37_79b9) ^ u64::try_from(chunk).expect("small") << 32 | 1;
+        for _ in 0..CHUNK / 16 {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.extend_from_slice(&word.to_le_bytes());
+            bytes.extend_from_slice(&[9; 8]);
+        }
+    }
+    bytes
+}
+
+fn write(client: &mut NbdClient, at: u64, bytes: &[u8]) {
+    client.write(at, bytes).expect("write");
+    client.flush().expect("flush");
+}
+
+fn is(client: &mut NbdClient, at: u64, bytes: &[u8], what: &str) {
+    same(&client.read(at, bytes.len()).expect("read"), bytes, what);
+}
+
+#[test]
+fn what_was_written_is_there_after_a_stop_and_after_a_kill() {
+    let rig = Rig::new(&[("thru", 64, ""), ("back", 64, "mode = \"write-back\"\n")]);
+    let daemon = rig.world.start();
+    let (one, two) = (contents(1, 300), contents(2, 300));
+    for name in ["thru", "back"] {
+        let mut client = rig.world.connect(name);
+        write(&mut client, MIB, &one);
+        client.write_zeroes(2 * MIB, 65536).expect("zeroes");
+        client.trim(3 * MIB, 65536).expect("trim");
+        // Neither begins nor ends where a chunk does.
+        write(&mut client, MIB + 512, &two[..CHUNK * 3 + 1024]);
+    }
+    let mut expected = one;
+    expected[512..512 + CHUNK * 3 + 1024].copy_from_slice(&two[..CHUNK * 3 + 1024]);
+    let zeros = usize::try_from(MIB).expect("small");
+    expected[zeros..zeros + 65536].fill(0);
+    let whole = |client: &mut NbdClient| is(client, MIB, &expected[..2 * zeros], "the volume");
+    for name in ["thru", "back"] {
+        whole(&mut rig.world.connect(name));
+    }
+    daemon.kill9();
+    let daemon = rig.world.start();
+    for name in ["thru", "back"] {
+        whole(&mut rig.world.connect(name));
+    }
+    assert!(rig.world.zcctl_output(&["stop", "--flush"]).status.success());
+    assert_eq!(daemon.wait().code(), Some(0));
+    assert!(rig.zcctl(&["scrub"], &[]).contains(" 0 places damaged"));
+    let daemon = rig.world.start();
+    for name in ["thru", "back"] {
+        assert_eq!(rig.cold_reason(name), serde_json::Value::Null, "{name} starts warm");
+        whole(&mut rig.world.connect(name));
+    }
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_volume_that_was_rolled_back_meanwhile_starts_cold_and_with_dirty_data_not_at_all() {
+    let rig = Rig::new(&[("thru", 16, ""), ("back", 16, "mode = \"write-back\"\nmax_dirty_age = \"1 h\"\n")]);
+    let daemon = rig.world.start();
+    let (old, new) = (contents(1, 100), contents(2, 100));
+    for name in ["thru", "back"] {
+        write(&mut rig.world.connect(name), 0, &old);
+    }
+    assert!(rig.world.zcctl_output(&["stop", "--flush"]).status.success());
+    assert_eq!(daemon.wait().code(), Some(0));
+    rig.zcctl(&["snapshot"], &["thru", "thru@old"]);
+    rig.zcctl(&["snapshot"], &["back", "back@old"]);
+
+    let daemon = rig.world.start();
+    assert_eq!(rig.cold_reason("thru"), serde_json::Value::Null, "a snapshot changes nothing");
+    write(&mut rig.world.connect("thru"), 0, &new);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    rig.zcctl(&["rollback"], &["thru", "thru@old"]);
+
+    let daemon = rig.world.start();
+    let reason = rig.cold_reason("thru");
+    assert!(reason.as_str().is_some_and(|reason| reason.contains("was written")), "{reason}");
+    is(&mut rig.world.connect("thru"), 0, &old, "the volume that was rolled back");
+    write(&mut rig.world.connect("back"), 0, &new);
+    assert!(rig.world.zcctl_output(&["stop", "--keep-dirty"]).status.success());
+    assert_eq!(daemon.wait().code(), Some(0));
+    rig.zcctl(&["rollback"], &["back", "back@old"]);
+    let said = rig.world.refused(&[]);
+    assert!(said.contains("volume \"back\"") && said.contains("was written since"), "{said}");
+}
+
+#[test]
+fn a_snapshot_is_served_read_only_by_its_name() {
+    let mut rig = Rig::new(&[("disk", 16, "")]);
+    let daemon = rig.world.start();
+    let (old, new) = (contents(1, 100), contents(2, 100));
+    write(&mut rig.world.connect("disk"), 0, &old);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    rig.zcctl(&["snapshot"], &["disk", "disk@monday"]);
+    let origin = "origin = \"store:tank/disk@monday\"\n";
+    rig.world.volumes.push(("monday".to_owned(), 0, origin.to_owned()));
+    let daemon = rig.world.start();
+    let absent = rig.world.status()["absent"].to_string();
+    assert!(absent.contains("is a snapshot") && absent.contains("read-only"), "{absent}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    rig.world.volumes[1].2 = format!("{origin}mode = \"read-only\"\n");
+    let daemon = rig.world.start();
+    write(&mut rig.world.connect("disk"), 0, &new);
+    let mut monday = rig.world.connect("monday");
+    is(&mut monday, 0, &old, "the snapshot");
+    assert!(monday.write(0, &new).is_err());
+    is(&mut rig.world.connect("disk"), 0, &new, "the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_restored_snapshot_comes_from_the_cache_as_far_as_it_is_equal_to_what_is_cached() {
+    let chunks = 2000;
+    let mut rig = Rig::new(&[("disk", 32, "")]);
+    let daemon = rig.world.start();
+    let old = contents(1, chunks);
+    write(&mut rig.world.connect("disk"), 0, &old);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    rig.zcctl(&["snapshot"], &["disk", "disk@old"]);
+    // A fifth changes, in runs of 16 chunks.
+    let daemon = rig.world.start();
+    let mut client = rig.world.connect("disk");
+    let other = contents(2, chunks);
+    let mut new = old.clone();
+    for run in (0..chunks).step_by(80) {
+        let range = run * CHUNK..(run + 16) * CHUNK;
+        new[range.clone()].copy_from_slice(&other[range]);
+    }
+    write(&mut client, 0, &new);
+    drop(client);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    // A cache that knows the volume as it is now, and nothing of the snapshot.
+    std::fs::remove_file(rig.world.cache_file()).expect("it was there");
+    std::fs::remove_dir_all(rig.world.path("state")).expect("it was there");
+    let lines = "origin = \"store:tank/disk@old\"\nmode = \"read-only\"\n".to_owned();
+    rig.world.volumes.push(("old".to_owned(), 0, lines));
+    let daemon = rig.world.start();
+    let mut client = rig.world.connect("disk");
+    // What was read ahead and used once is not cached.
+    for _ in 0..2 {
+        for (at, piece) in (0..).step_by(512 << 10).zip(new.chunks(512 << 10)) {
+            is(&mut client, at, piece, "the volume");
+        }
+        rig.world.inserted();
+    }
+    let before = rig.world.settled();
+    let mut client = rig.world.connect("old");
+    for (at, piece) in (0..).step_by(512 << 10).zip(old.chunks(512 << 10)) {
+        is(&mut client, at, piece, "the snapshot");
+    }
+    let after = rig.world.settled();
+    let grew = |name: &str| {
+        let of = |stats: &serde_json::Value| stats["manager"][name].as_u64().expect("it is a number");
+        of(&after) - of(&before)
+    };
+    let hits = grew("recipe_hits");
+    assert!(hits * 100 >= 75 * u64::try_from(chunks).expect("small"), "{hits} of {chunks} from the cache");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
