@@ -419,6 +419,8 @@ impl World {
         if self.faults.lies() || self.violation.is_some() || !self.serves() {
             return;
         }
+        // What is still being made is there before it is looked for.
+        self.drain();
         let roots: Vec<RootId> = self.store.roots().map(|(id, _)| id).collect();
         for root in roots {
             self.catalog(CatalogOp::Delete, root, root);
