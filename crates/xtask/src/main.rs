@@ -6,9 +6,10 @@
 //! another kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
-//! an error and never a skipped check (clients of a newer Debian than this one, and the virtual machine, excepted: the
-//! summary says if they were not to be had); nothing outside the target directory is changed except by `apt-get
-//! install`, the lock files of the fuzz packages, which git ignores, and by `vm` in the user's cache directory.
+//! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
+//! advisories excepted: the summary says if they were not to be had); nothing outside the target directory is changed
+//! except by `apt-get install`, the lock files of the fuzz packages, which git ignores, by `vm` in the user's cache
+//! directory, and by cargo-deny in cargo's home, where it keeps the database.
 //!
 //! What it does not do: anything cargo does well alone, and anything the programs need at run time.
 #![forbid(unsafe_code)]

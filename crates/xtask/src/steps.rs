@@ -32,6 +32,8 @@ pub(crate) enum Step {
     Doc,
     /// Licences and sources of every dependency.
     Licences,
+    /// Known weaknesses and yanked versions of dependencies (RustSec), if the database can be had.
+    Advisories,
     /// Unit, property and documentation tests of every crate.
     Unit,
     /// The programs as they ship, built alone: they contain no deliberate bug.
@@ -80,6 +82,11 @@ impl Step {
                 let deny = ensure_cargo_deny(install)?;
                 run(Command::new(deny).args(["--locked", "check", "licenses", "bans", "sources"]))
             }
+            Self::Advisories => {
+                let deny = ensure_cargo_deny(install)?;
+                run(cargo().args(["fetch", "--locked"]))?;
+                return advisories(|args| run(Command::new(&deny).arg("--locked").args(args)));
+            }
             Self::Unit => run(cargo().args(["test", "--workspace", "--exclude", "zc-tests", "--locked"])),
             Self::Tidy => {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--lib", "--test", "tidy"]))
@@ -101,6 +108,17 @@ impl Step {
         };
         checked.map(|()| Done::Whole)
     }
+}
+
+/// Looks the dependencies up in a fresh copy of the database; `deny` runs cargo-deny with arguments. A database that
+/// cannot be fetched leaves them unchecked: an older copy would tell of no weakness found since.
+fn advisories(deny: impl Fn(&[&str]) -> anyhow::Result<()>) -> anyhow::Result<Done> {
+    if let Err(error) = deny(&["fetch", "db", "index"]) {
+        return Ok(Done::Without(format!("the advisory database cannot be fetched: {error:#}")));
+    }
+    // Offline: this failure can only mean a weakness.
+    deny(&["--offline", "check", "advisories"])?;
+    Ok(Done::Whole)
 }
 
 /// The simulator in the profile of the tests: optimised, with overflow checks and assertions.
@@ -233,6 +251,19 @@ mod tests {
     fn names_are_those_of_the_command_line() {
         assert_eq!(Step::EndToEnd.name(), "end-to-end");
         assert_eq!(Step::from_str("licences", false), Ok(Step::Licences));
+    }
+
+    #[test]
+    fn advisories_fail_the_step_and_a_missing_database_leaves_it_unchecked() {
+        let refuses = |verb: &'static str| {
+            move |args: &[&str]| {
+                if args.contains(&verb) { Err(anyhow::anyhow!("no {verb}")) } else { Ok(()) }
+            }
+        };
+        assert_eq!(advisories(|_| Ok(())).unwrap(), Done::Whole);
+        let unchecked = "the advisory database cannot be fetched: no fetch".to_owned();
+        assert_eq!(advisories(refuses("fetch")).unwrap(), Done::Without(unchecked));
+        assert_eq!(advisories(refuses("check")).unwrap_err().to_string(), "no check");
     }
 
     #[test]
