@@ -1,9 +1,9 @@
 //! `cargo xtask`: the development tasks that are more than one cargo command.
 //!
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
-//! `soak` lets the simulator look for failing seeds for as long as you like; `fuzz` feeds bytes to every decoder;
-//! `canaries` shows that the simulator finds deliberate bugs; `nbd-conformance` judges NBD servers; `vm` runs what needs
-//! another kernel.
+//! `soak` lets the simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to
+//! every decoder; `canaries` shows that the simulator finds deliberate bugs; `nbd-conformance` judges NBD servers; `vm`
+//! runs what needs another kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
 //! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
@@ -22,6 +22,7 @@ mod newer;
 mod packages;
 mod run;
 mod servers;
+mod soak;
 mod steps;
 mod vm;
 
@@ -50,15 +51,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
-    /// Let the simulator try seeds until the time is over or one fails.
-    Soak {
-        /// How long to go on.
-        #[arg(long, value_name = "MINUTES", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
-        minutes: u32,
-        /// Seeds tried at the same time; one per core by default.
-        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-        jobs: Option<u32>,
-    },
+    /// Let the simulator try ranges of seeds, of cache and store, until the time is over or one fails.
+    Soak(soak::Args),
     /// Feed arbitrary and changed bytes to every decoder; a crash fails and its input is kept.
     Fuzz(fuzz::Args),
     /// Build the simulator with deliberate bugs, and let it find each of them.
@@ -95,7 +89,7 @@ fn main() -> ExitCode {
     let result = match Cli::parse().task {
         Task::Test(args) => steps::test(&args),
         Task::Bench { args } => steps::bench(&args),
-        Task::Soak { minutes, jobs } => steps::soak(minutes, jobs),
+        Task::Soak(args) => soak::soak(&args),
         Task::Canaries { args } => canaries::canaries(&args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),

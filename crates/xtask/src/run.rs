@@ -74,13 +74,13 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, start.elapsed())
 }
 
-#[expect(clippy::disallowed_methods, reason = "this tool's one clock, for reporting only")]
-fn now() -> Instant {
+#[expect(clippy::disallowed_methods, reason = "this tool's one clock, for reports and limits only")]
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
 /// The command as one would type it, environment first.
-fn show(command: &Command) -> String {
+pub(crate) fn show(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
     let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     let mut words: Vec<String> =

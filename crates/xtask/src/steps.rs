@@ -1,4 +1,4 @@
-//! The steps of `cargo xtask test`, in order, with headings, times and a summary; and the two smaller tasks.
+//! The steps of `cargo xtask test`, in order, with headings, times and a summary; and the benchmarks.
 //!
 //! Invariants: the order is that of [`Step`]; the first failure ends the run unless asked otherwise; a run in which
 //! any step failed ends with an error.
@@ -8,7 +8,6 @@ use crate::packages::{ensure_cargo_deny, ensure_debian};
 use crate::run::{cargo, run, timed};
 use anyhow::bail;
 use clap::ValueEnum;
-use std::num::NonZero;
 use std::process::Command;
 use std::time::Duration;
 
@@ -219,21 +218,6 @@ pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
             run(cargo().args(["bench", "--package", "zc-bench", "--locked", "--bench", "*", "--"]).args(args))
         }
     }
-}
-
-/// `cargo xtask soak`: the release simulator, which prints its rate and stops at the first failing seed.
-///
-/// # Errors
-/// The simulator cannot be built, or a seed failed.
-pub(crate) fn soak(minutes: u32, jobs: Option<u32>) -> anyhow::Result<()> {
-    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let jobs = jobs.map_or_else(|| cores.to_string(), |jobs| jobs.to_string());
-    run(cargo().args(["run", "--locked", "--release", "--package", "zcsim", "--", "fuzz"]).args([
-        "--minutes",
-        &minutes.to_string(),
-        "--jobs",
-        &jobs,
-    ]))
 }
 
 #[cfg(test)]
