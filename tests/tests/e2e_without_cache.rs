@@ -230,3 +230,28 @@ fn a_cache_that_is_late_is_waited_for() {
     reads(&world, &expected, "with the cache");
     drop(daemon);
 }
+
+#[test]
+fn a_start_waits_for_an_origin_among_the_devices() {
+    let mut world = World::new(32, VOLUME_MIB);
+    world.cache.push_str("wait_max = \"1 min\"\n");
+    // Devices alone come late; this is a folder among them where tests may write.
+    let place = tempfile::tempdir_in("/dev/shm").expect("there is shared memory");
+    let origin = place.path().join("late.img");
+    world.volumes[0].2 = format!("origin = \"{}\"\n", origin.display());
+    let (log, writer) = std::io::pipe().expect("cannot make a pipe");
+    let mut late = Command::new(program("zcached"));
+    late.arg("--config").arg(world.configure()).stderr(writer);
+    let daemon = Companion::start(&mut late);
+    drop(late);
+    let mut lines = BufReader::new(log).lines().map(|line| line.expect("the log is text"));
+    let mut said = |words: &str| lines.any(|line| line.contains(words));
+    assert!(said("waiting up to"), "the daemon ended instead of waiting");
+    let bytes = image(4);
+    let unfinished = place.path().join("unfinished");
+    std::fs::write(&unfinished, &bytes).expect("cannot write the origin");
+    std::fs::rename(&unfinished, &origin).expect("cannot name the origin");
+    assert!(said("serving"), "the daemon did not find the origin");
+    reads(&world, &bytes, "of the late origin");
+    drop(daemon);
+}

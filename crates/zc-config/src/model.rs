@@ -177,7 +177,7 @@ pub struct CacheConfig {
     pub journal_bytes: Option<u64>,
     /// Where pairing stamps and the intent log are kept.
     pub state_dir: PathBuf,
-    /// Longest time that a start waits for a cache device that is missing.
+    /// Longest time that a start waits for a missing cache device, and for missing origins and stores in `/dev`.
     pub wait_max_ms: u64,
     /// Do not start without the cache device.
     pub required: bool,

@@ -6,6 +6,8 @@
 //! To the cache, such a volume is one that the configuration does not name. Its dirty data stays where it is, and its
 //! clean contents are not believed when it returns, because its origin may have been written meanwhile.
 //!
+//! A device that is not found is waited for first: early in a boot the kernel and udev are still finding them.
+//!
 //! Invariants: an origin that is in use is not absent; the start waits for it. A volume whose dirty data the operator
 //! answered for is never left out: the answer needs its origin. If no origin can be opened, the start is refused. No new
 //! cache is made in place of one that has dirty data of a volume that is left out.
@@ -13,7 +15,7 @@
 //! What it does not do: look for the origin again. A restart does; so does a reload for a volume that the cache has
 //! never known.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zc_config::{Config, VolumeConfig};
 
@@ -34,6 +36,35 @@ pub(crate) struct Absent {
     /// Where its origin is.
     #[serde(skip)]
     pub(crate) origin: PathBuf,
+}
+
+/// Where device nodes are. What is missing elsewhere does not come by itself.
+const DEVICES: &str = "/dev";
+
+/// Waits until the devices of all origins and stores are there, or for [`zc_config::CacheConfig::wait_max_ms`]. Blocks.
+pub(crate) fn wait_for_devices(config: &Config) {
+    let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none()).map(|volume| &volume.origin);
+    let places = raw.chain(config.stores.iter().map(|store| &store.path));
+    let mut missing: Vec<&Path> =
+        places.map(PathBuf::as_path).filter(|path| is_missing_device(path)).collect();
+    let mut waits = startup::pauses(config.cache.wait_max_ms);
+    if let Some(first) = missing.first().filter(|_| waits > 0) {
+        tracing::warn!(
+            "{} is not there ({} such devices); waiting up to {} ms",
+            first.display(),
+            missing.len(),
+            config.cache.wait_max_ms
+        );
+    }
+    while !missing.is_empty() && waits > 0 {
+        startup::pause();
+        waits -= 1;
+        missing.retain(|path| is_missing_device(path));
+    }
+}
+
+fn is_missing_device(path: &Path) -> bool {
+    path.starts_with(DEVICES) && path.try_exists().is_ok_and(|is_there| !is_there)
 }
 
 /// Why the origin of a volume cannot be opened; `None` if it can, or if it is in use.

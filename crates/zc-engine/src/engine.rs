@@ -164,6 +164,7 @@ impl Engine {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max))?;
         let tls = crate::tls::load(&config.nbd)?;
         let stores = Arc::new(Stores::new(&config.stores));
+        absent::wait_for_devices(config);
         let (config, absent) = absent::leave_out(config, options, &stores)?;
         let around = Surroundings { remote: passed.is_remote(&config), absent: &absent, stores: &stores };
         let Opened {

@@ -105,7 +105,7 @@ fn prepare_patiently(
     around: Surroundings<'_>,
 ) -> Result<Prepared, EngineError> {
     let mut attempts = IN_USE_ATTEMPTS;
-    let mut waits = u128::from(config.cache.wait_max_ms) / PAUSE.as_millis();
+    let mut waits = pauses(config.cache.wait_max_ms);
     let mut is_told = false;
     loop {
         match prepare(config, options, around) {
@@ -139,8 +139,13 @@ fn last_cache(config: &Config, stores: &Stores) -> Result<Option<[u8; 16]>, Engi
     clippy::disallowed_methods,
     reason = "the kernel tells nobody when it has closed the files of a killed process, or found a device"
 )]
-fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(PAUSE);
+}
+
+/// How many times [`pause`] waits in so long.
+pub(crate) fn pauses(time_ms: u64) -> u128 {
+    u128::from(time_ms) / PAUSE.as_millis()
 }
 
 fn prepare(
