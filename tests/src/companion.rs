@@ -6,7 +6,7 @@ use crate::daemon::DEADLINE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{PipeReader, PipeWriter, Read as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -28,6 +28,23 @@ impl Companion {
     pub fn start(command: &mut Command) -> Self {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         Self(command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
+    }
+
+    /// Starts a program whose input and output are pipes that the test holds the other ends of: what it reads, and what
+    /// it writes to both outputs.
+    ///
+    /// # Panics
+    /// It cannot be started, or there are no pipes.
+    #[must_use]
+    pub fn converse(command: &mut Command) -> (Self, PipeWriter, PipeReader) {
+        let (input, to) = std::io::pipe().expect("cannot make a pipe");
+        let (from, output) = std::io::pipe().expect("cannot make a pipe");
+        let both = output.try_clone().expect("cannot share a pipe");
+        command.stdin(input).stdout(output).stderr(both);
+        let child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
+        // Ours of the ends that the program has: its output ends with it.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        (Self(child), to, from)
     }
 
     /// Starts a server that takes its listening socket from a service manager. The socket exists when this returns,

@@ -42,6 +42,7 @@ const PACKAGES: &[Package] = &[
         name: "qemu-utils",
         proofs: &[Proof::Program("qemu-img"), Proof::Program("qemu-io"), Proof::Program("qemu-nbd")],
     },
+    Package { name: "qemu-system-x86", proofs: &[Proof::Program("qemu-system-x86_64")] },
     Package { name: "openssl", proofs: &[Proof::Program("openssl")] },
     Package { name: "nbd-server", proofs: &[Proof::Program("nbd-server")] },
     Package { name: "fio", proofs: &[Proof::Program("fio")] },
