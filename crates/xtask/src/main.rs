@@ -2,8 +2,8 @@
 //!
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
 //! `soak` lets the simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to
-//! every decoder; `canaries` shows that the simulator finds deliberate bugs; `nbd-conformance` judges NBD servers; `vm`
-//! runs what needs another kernel.
+//! every decoder; `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small
+//! changes; `nbd-conformance` judges NBD servers; `vm` runs what needs another kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
 //! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
@@ -18,6 +18,7 @@
 mod canaries;
 mod conformance;
 mod fuzz;
+mod mutants;
 mod newer;
 mod packages;
 mod run;
@@ -61,6 +62,8 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Change the cache manager in small ways, and let unit tests and seeds notice each change.
+    Mutants(mutants::Args),
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the
     /// table.
     NbdConformance(conformance::Args),
@@ -91,6 +94,7 @@ fn main() -> ExitCode {
         Task::Bench { args } => steps::bench(&args),
         Task::Soak(args) => soak::soak(&args),
         Task::Canaries { args } => canaries::canaries(&args),
+        Task::Mutants(args) => mutants::mutants(&args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
         Task::Vm(args) => vm::run(&args, true),

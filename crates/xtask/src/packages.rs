@@ -74,6 +74,9 @@ const PYTHON: &str = "/usr/bin/python3";
 /// The version of cargo-deny that `deny.toml` is written for.
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
+/// The version of cargo-mutants whose names of changes `crates/zc-cache/MUTANTS.md` has.
+const CARGO_MUTANTS_VERSION: &str = "27.1.0";
+
 /// Makes sure that every Debian package is there.
 ///
 /// # Errors
@@ -126,23 +129,35 @@ fn install_all(apt: &Path, packages: &[&str]) -> anyhow::Result<()> {
     run(as_root(apt)?.args(["install", "-q", "-y", "--no-install-recommends"]).args(packages))
 }
 
-/// Makes sure that cargo-deny is there and returns its path. It is built into the target directory, not into your
-/// home: about two and a half minutes on two cores, once.
+/// Makes sure that cargo-deny is there and returns its path: about two and a half minutes on two cores, once.
 ///
 /// # Errors
 /// It is missing and may not, or cannot, be built.
 pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
-    if let Some(found) = find("cargo-deny") {
+    ensure_cargo_tool("cargo-deny", CARGO_DENY_VERSION, install)
+}
+
+/// The same for cargo-mutants.
+///
+/// # Errors
+/// As there.
+pub(crate) fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
+    ensure_cargo_tool("cargo-mutants", CARGO_MUTANTS_VERSION, install)
+}
+
+/// A tool that is missing is built into the target directory, not into your home.
+fn ensure_cargo_tool(name: &str, version: &str, install: bool) -> anyhow::Result<PathBuf> {
+    if let Some(found) = find(name) {
         return Ok(found);
     }
     let root = build_dir()?.join("xtask-tools");
-    let program = root.join("bin/cargo-deny");
+    let program = root.join("bin").join(name);
     if !program.is_file() {
         if !install {
-            bail!("missing tool; install it with: cargo install cargo-deny --locked");
+            bail!("missing tool; install it with: cargo install {name} --locked");
         }
-        let exact = format!("={CARGO_DENY_VERSION}");
-        run(cargo().args(["install", "cargo-deny", "--locked", "--version", &exact, "--root"]).arg(&root))?;
+        let exact = format!("={version}");
+        run(cargo().args(["install", name, "--locked", "--version", &exact, "--root"]).arg(&root))?;
     }
     Ok(program)
 }

@@ -1,0 +1,262 @@
+//! `cargo xtask mutants`: small changes to the cache manager, each of which the tests must notice.
+//!
+//! Job: have cargo-mutants change the modules that guarantees hang on, one place at a time, and judge each change by
+//! the unit tests of zc-cache and by seeds of the simulator. A change that nothing notices is a survivor; the document
+//! [`SURVIVORS`] lists those that are known, each with the reason why it is harmless or what would find it.
+//!
+//! Invariants: the changes are made to a copy of the tree below the target directory, never to the tree itself. A
+//! survivor that is not listed is a failure.
+//!
+//! What it does not do: change what the simulator's canaries stand for. Those are faults of design, which no change of
+//! one operator makes.
+
+use crate::packages::ensure_cargo_mutants;
+use crate::run::{build_dir, run, show, workspace};
+use anyhow::{Context, bail};
+use clap::ValueEnum;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Known survivors, in the workspace.
+const SURVIVORS: &str = "crates/zc-cache/MUTANTS.md";
+/// Folders of the changed modules.
+const SOURCES: &str = "crates/zc-cache/src";
+/// Tells the simulator's test how many seeds to try; as in `crates/zc-sim/tests/seeds.rs`.
+const SEEDS_VARIABLE: &str = "ZC_SIM_SEEDS";
+/// What cargo-mutants says with its exit status if it could do its work: nothing survived, something did, and some
+/// tests did not end, which counts as noticed.
+const GOOD: [i32; 3] = [0, 2, 3];
+
+/// A part of the cache manager that guarantees hang on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Module {
+    /// Journal, checkpoints, region map.
+    Persist,
+    /// Dirty data: commits, summaries, destaging.
+    WriteBack,
+    /// What a start finds and decides.
+    Startup,
+    /// How a start reads the device.
+    Load,
+    /// Units: headers, slots, eviction.
+    Weu,
+}
+
+impl Module {
+    const fn folder(self) -> &'static str {
+        match self {
+            Self::Persist => "persist",
+            Self::WriteBack => "write_back",
+            Self::Startup => "startup",
+            Self::Load => "load",
+            Self::Weu => "weu",
+        }
+    }
+}
+
+/// Which changes to try, and how hard to look.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Change this module only (repeatable); by default all.
+    #[arg(long, value_name = "MODULE")]
+    module: Vec<Module>,
+    /// Seeds of the simulator that judge each change.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    seeds: u32,
+    /// Try one part of the changes: `0/20` is the first of twenty.
+    #[arg(long, value_name = "K/N")]
+    shard: Option<String>,
+    /// Only list the changes.
+    #[arg(long)]
+    list: bool,
+    /// Passed on to cargo-mutants: `--re destage`, `--iterate`, ...
+    #[arg(last = true)]
+    args: Vec<String>,
+}
+
+/// `cargo xtask mutants`.
+///
+/// # Errors
+/// cargo-mutants cannot be had or run, the tests fail without a change, or a change survived that is not listed.
+pub(crate) fn mutants(args: &Args) -> anyhow::Result<()> {
+    let program = ensure_cargo_mutants(true)?;
+    let place = build_dir()?.join("mutants");
+    let tree = place.join("tree");
+    copy(&tree)?;
+    let mut command = Command::new(program);
+    command.args(["mutants", "--in-place", "--no-config", "--cap-lints=true", "--package", "zc-cache"]);
+    command.args(["--test-package", "zc-cache", "--test-package", "zc-sim"]);
+    command.arg("--output").arg(&place).env(SEEDS_VARIABLE, args.seeds.to_string());
+    let modules = if args.module.is_empty() { Module::value_variants() } else { &args.module };
+    for module in modules {
+        command.args(["--file", &format!("{SOURCES}/{}/**", module.folder())]);
+    }
+    if let Some(shard) = &args.shard {
+        command.args(["--shard", shard]);
+    }
+    // What its own build scripts were told about this package is not for the packages that it builds.
+    command.env_remove("CARGO_MANIFEST_DIR").env_remove("CARGO_TARGET_DIR").arg("--dir").arg(&tree);
+    if args.list {
+        return run(command.arg("--list").args(&args.args));
+    }
+    command.args(&args.args).args(["--", "--locked", "--lib", "--tests"]);
+    println!("    $ {}", show(&command));
+    let status = command.current_dir(&tree).status().context("cannot start cargo-mutants")?;
+    if !status.code().is_some_and(|code| GOOD.contains(&code)) {
+        bail!("cargo-mutants failed: {status}; output in {}", place.join("mutants.out").display());
+    }
+    judge(&place.join("mutants.out"))
+}
+
+/// Copies what git tracks, or would track. A file that is the same already keeps its time, so that cargo builds anew
+/// only what changed, or what a run that was cut off left changed.
+fn copy(tree: &Path) -> anyhow::Result<()> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(workspace());
+    let output = git.output().context("cannot start git")?;
+    if !output.status.success() {
+        bail!("`git ls-files` failed: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let listed = String::from_utf8_lossy(&output.stdout);
+    let mut wanted = BTreeSet::new();
+    for path in listed.split('\0').filter(|path| !path.is_empty()) {
+        // A file that was deleted and not yet committed is listed.
+        let Ok(bytes) = std::fs::read(workspace().join(path)) else { continue };
+        let to = tree.join(path);
+        wanted.insert(to.clone());
+        if std::fs::read(&to).is_ok_and(|old| old == bytes) {
+            continue;
+        }
+        let folder = to.parent().unwrap_or(tree);
+        std::fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        std::fs::write(&to, bytes).with_context(|| format!("cannot write {}", to.display()))?;
+    }
+    // A source file that is no longer there could still be a test or a program to cargo.
+    for folder in ["crates", "bin", "tests", "benches"] {
+        remove_others(&tree.join(folder), &wanted)?;
+    }
+    Ok(())
+}
+
+/// Removes the files below `folder` that are not `wanted`.
+fn remove_others(folder: &Path, wanted: &BTreeSet<PathBuf>) -> anyhow::Result<()> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let path = entry.context("cannot read a folder")?.path();
+        if path.is_dir() {
+            remove_others(&path, wanted)?;
+        } else if !wanted.contains(&path) {
+            std::fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells what became of the changes.
+fn judge(out: &Path) -> anyhow::Result<()> {
+    let lines = |name: &str| -> anyhow::Result<Vec<String>> {
+        let path = out.join(name);
+        let text =
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        Ok(text.lines().map(str::to_owned).collect())
+    };
+    let (missed, caught) = (lines("missed.txt")?, lines("caught.txt")?);
+    let (endless, unviable) = (lines("timeout.txt")?, lines("unviable.txt")?);
+    let document = workspace().join(SURVIVORS);
+    let text =
+        std::fs::read_to_string(&document).with_context(|| format!("cannot read {}", document.display()))?;
+    let known = known(&text);
+    let new: Vec<&String> = missed.iter().filter(|line| !known.contains(&key(line))).collect();
+    println!(
+        "{} changes noticed, {} by a test that did not end; {} survived; {} do not compile",
+        caught.len() + endless.len(),
+        endless.len(),
+        missed.len(),
+        unviable.len()
+    );
+    for line in &new {
+        println!("    survived, and is not in {SURVIVORS}: {line}");
+    }
+    if !new.is_empty() {
+        bail!("{} changes survived that are not listed in {SURVIVORS}", new.len());
+    }
+    Ok(())
+}
+
+/// A change without its line and column, and without the folder that all of them are in.
+fn key(line: &str) -> String {
+    let line = line.strip_prefix(SOURCES).unwrap_or(line).trim_start_matches('/');
+    let mut parts = line.splitn(4, ':');
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(file), Some(_), Some(_), Some(change)) => format!("{file}:{change}"),
+        _ => line.to_owned(),
+    }
+}
+
+/// The survivors that the document lists: what stands between the first two grave accents of a list entry.
+fn known(text: &str) -> BTreeSet<String> {
+    let entry = |line: &str| Some(line.strip_prefix("- `")?.split_once('`')?.0.to_owned());
+    text.lines().filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_module_is_a_folder_of_the_cache_manager() {
+        for module in Module::value_variants() {
+            assert!(workspace().join(SOURCES).join(module.folder()).join("mod.rs").is_file(), "{module:?}");
+        }
+    }
+
+    #[test]
+    fn a_change_is_known_whatever_its_line() {
+        let line = "crates/zc-cache/src/persist/journal.rs:120:17: replace > with >= in Journal::wanted";
+        assert_eq!(key(line), "persist/journal.rs: replace > with >= in Journal::wanted");
+        let text = format!("# Survivors\n- `{}`: the same.\n", key(line));
+        assert!(known(&text).contains(&key(&line.replace("120:17", "7:1"))));
+        assert!(!known(&text).contains(&key(&line.replace(">=", "=="))));
+        assert!(!known("see `persist/journal.rs`").contains("persist/journal.rs"));
+    }
+
+    #[test]
+    fn survivors_that_are_not_listed_are_an_error() {
+        let out = tempfile::tempdir().unwrap();
+        for name in ["missed.txt", "caught.txt", "timeout.txt", "unviable.txt"] {
+            std::fs::write(out.path().join(name), "").unwrap();
+        }
+        judge(out.path()).unwrap();
+        let line = "crates/zc-cache/src/persist/no_such_file.rs:1:1: replace + with - in nothing\n";
+        std::fs::write(out.path().join("missed.txt"), line).unwrap();
+        let error = judge(out.path()).unwrap_err();
+        assert!(error.to_string().contains("1 changes survived"), "{error}");
+    }
+
+    #[test]
+    fn every_survivor_that_is_listed_names_a_file() {
+        let text = std::fs::read_to_string(workspace().join(SURVIVORS)).unwrap();
+        for known in known(&text) {
+            let (file, _) = known.split_once(':').unwrap();
+            assert!(workspace().join(SOURCES).join(file).is_file(), "{known}");
+        }
+    }
+
+    #[test]
+    fn the_simulator_s_test_takes_the_number_of_seeds() {
+        let test = workspace().join("crates/zc-sim/tests/seeds.rs");
+        assert!(std::fs::read_to_string(test).unwrap().contains(&format!("\"{SEEDS_VARIABLE}\"")));
+    }
+
+    #[test]
+    fn files_that_are_gone_are_removed_from_the_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let (keep, gone) = (folder.path().join("a/keep.rs"), folder.path().join("a/gone.rs"));
+        std::fs::create_dir(folder.path().join("a")).unwrap();
+        std::fs::write(&keep, "").unwrap();
+        std::fs::write(&gone, "").unwrap();
+        remove_others(folder.path(), &BTreeSet::from([keep.clone()])).unwrap();
+        assert!(keep.is_file() && !gone.exists());
+    }
+}
