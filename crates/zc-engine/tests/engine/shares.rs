@@ -156,6 +156,7 @@ fn what_runs_of_clients_that_left_ends_with_its_piece() {
     write(&mut quiet(&rig), 0, &[3; 4096]);
     while engine.stats().unwrap().driver.requests_in_flight > 0 {}
     let begun = crate::rig::counter(&engine, "writes") - at_the_cut;
-    assert!(begun < 8 * 8 * 128 / 4, "{begun} pieces were begun afterwards");
+    // Two requests' worth, for pieces that begin before the daemon sees the cut. A dozen was seen.
+    assert!(begun < 2 * 128, "{begun} pieces were begun afterwards");
     assert!(engine.stop().unwrap());
 }
