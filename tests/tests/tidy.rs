@@ -34,7 +34,7 @@ const LAYERS: &[&[&str]] = &[
     &["zc-engine", "zc-sim", "zc-replay"],
     &["zc-figures"],
     &["zcached", "zcctl", "zcsim"],
-    &["zc-bench", "zc-tests", "xtask"],
+    &["zc-bench", "zc-model", "zc-tests", "xtask"],
 ];
 
 /// Dependencies within a layer that are wanted: origins and ublk devices do their I/O through the ring.
