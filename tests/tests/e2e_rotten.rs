@@ -88,3 +88,38 @@ fn a_rotten_extent_that_was_written_anew_does_not_keep_the_volume_from_its_origi
     assert_eq!(daemon.terminate().code(), Some(0));
     world.origin_is("disk", &expected);
 }
+
+#[test]
+fn a_scrub_finds_what_rots_and_an_operator_gives_it_up_alone() {
+    let mut world = world();
+    world.cache.push_str("dirty_scrub = \"200 ms\"\n");
+    let daemon = world.start();
+    let mut expected = raw(1, VOLUME_MIB << 7);
+    write(&world, 0, &expected);
+    assert_eq!(world.zcctl_output(&["stop", "--keep-dirty"]).status.code(), Some(0));
+    assert_eq!(daemon.wait().code(), Some(0));
+    let place = 200 * EXTENT;
+    rot(&world, &expected[place..place + EXTENT]);
+    let daemon = world.start();
+    let found =
+        world.stats_until("the scrub finds it", |stats| stats["dirty"]["disk"]["unreadable_bytes"] != 0);
+    assert_eq!(found["dirty"]["disk"]["unreadable_bytes"], EXTENT);
+    assert_eq!(found["manager"]["destage_writes"], 0, "destaging has not met it");
+    let refusal = world.zcctl_output(&["drop-dirty", "disk", "--unreadable"]);
+    let said = String::from_utf8_lossy(&refusal.stderr).into_owned();
+    assert!(
+        refusal.status.code() == Some(2) && said.contains("8.0 KiB") && said.contains("1638400"),
+        "{said}"
+    );
+    let given_up = world.zcctl_output(&["drop-dirty", "disk", "--unreadable", "--force"]);
+    assert_eq!(given_up.status.code(), Some(0), "{given_up:?}");
+    expected[place..place + EXTENT].fill(0);
+    daemon.kill9();
+    let daemon = world.start();
+    is(&world, &expected, "the volume after a kill");
+    world.connect("disk").flush().expect_err("a client is told of the loss once");
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    assert_eq!(dirty(&world)["bytes"], 0);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &expected);
+}

@@ -309,6 +309,9 @@ pub(crate) enum Online {
         /// Do it: these writes are lost.
         #[arg(long)]
         force: bool,
+        /// Give up only what cannot be read: put zeros there.
+        #[arg(long)]
+        unreadable: bool,
         #[command(flatten)]
         daemon: Daemon,
     },

@@ -241,6 +241,46 @@ pub(crate) fn drop_dirty(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Gives up what of a volume's dirty data cannot be read, and nothing else.
+pub(crate) fn give_up_unreadable(
+    volume: &str,
+    force: bool,
+    daemon: &Daemon,
+    out: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let name = text::clean(volume);
+    if !force {
+        let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+        let dirty = &stats["dirty"][volume];
+        if dirty.is_null() {
+            bail!("there is no volume \"{name}\"");
+        }
+        let number = |key: &str| dirty[key].as_u64().unwrap_or(0);
+        if number("unreadable_bytes") == 0 {
+            writeln!(
+                out,
+                "{name}: nothing is known to be unreadable; `zcctl flush {name}` reads all dirty data"
+            )?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        bail!(
+            "this would put zeros in place of {} of volume {name} that cannot be read from the cache, the first at offset \
+             {}, for good; --force does it; to write these bytes anew and flush loses nothing",
+            size(number("unreadable_bytes")),
+            number("stuck_offset_bytes")
+        );
+    }
+    let request = json!({"cmd": "drop-dirty", "volume": volume, "unreadable": true});
+    let answer = ask(&daemon.socket, &request)?;
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        let lost = answer["given_up_bytes"].as_u64().unwrap_or(0);
+        writeln!(out, "{name}: {} given up, zeros took their place", size(lost))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Has a fenced volume served with what was found.
 pub(crate) fn accept_loss(
     volume: &str,

@@ -52,7 +52,12 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         Online::AcceptLoss { volume, force, daemon } => {
             return dirty::accept_loss(volume, *force, daemon, out);
         }
-        Online::DropDirty { volume, force, daemon } => return dirty::drop_dirty(volume, *force, daemon, out),
+        Online::DropDirty { volume, force, unreadable: false, daemon } => {
+            return dirty::drop_dirty(volume, *force, daemon, out);
+        }
+        Online::DropDirty { volume, force, unreadable: true, daemon } => {
+            return dirty::give_up_unreadable(volume, *force, daemon, out);
+        }
         Online::Reattach(daemon) => one(daemon, &json!({"cmd": "reattach"}), dirty::reattached, out)?,
         Online::SetMode { volume, mode, daemon } => {
             let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});

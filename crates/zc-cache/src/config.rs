@@ -105,6 +105,8 @@ pub struct DirtyConfig {
     /// Bytes a second that destaging writes to all origins together (0 = no bound). It does not count while writes wait
     /// for room, and for what a volume is drained of.
     pub destage_bytes_per_s: u64,
+    /// Committed dirty data is read back once in so many milliseconds (0 = never).
+    pub scrub_interval_ms: u64,
 }
 
 impl Default for DirtyConfig {
@@ -116,6 +118,7 @@ impl Default for DirtyConfig {
             idle_ms: 1000,
             destage_writes: 16,
             destage_bytes_per_s: 0,
+            scrub_interval_ms: 4 * 60 * 60 * 1000,
         }
     }
 }

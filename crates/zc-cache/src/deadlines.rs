@@ -72,6 +72,7 @@ const fn purpose(kind: OpKind) -> Option<Purpose> {
         | OpKind::Merge { .. }
         | OpKind::DirtyProof(_)
         | OpKind::GatherRead { .. }
+        | OpKind::ScrubRead
         | OpKind::CompareRead(_)
         | OpKind::ProbeRead(_) => Purpose::ExtentRead,
         OpKind::HeaderLoad(_) | OpKind::HeaderEvict(_) | OpKind::HeaderPrints(_) => Purpose::HeaderRead,

@@ -85,6 +85,7 @@ pub(crate) enum OpKind {
     DirtyCompare(u64),
     DirtyPart(Part),
     GatherRead { gather: u64, part: usize },
+    ScrubRead,
     CompareRead(u64),
     Hash(u64),
     Compress(u64),
@@ -373,6 +374,7 @@ impl CacheManager {
                 OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
                 OpKind::DirtyProof(job) => self.shared_proved(job, result),
                 OpKind::GatherRead { gather, part } => self.gather_read_done(gather, part, result),
+                OpKind::ScrubRead => self.scrub_read_done(result),
                 OpKind::CompareRead(job) => self.compare_read_done(job, result),
                 OpKind::ProbeRead(id) => self.probe_ours_read(id, result),
                 other => panic!("extents read for {other:?}"),
@@ -408,6 +410,7 @@ impl CacheManager {
             Event::Configure(volume) => self.configure(*volume),
             Event::Destage { volume } => self.drain(volume),
             Event::DropDirty { volume, remembered } => self.drop_dirty(volume, remembered),
+            Event::GiveUpUnreadable { volume } => self.give_up_unreadable(volume),
             Event::AcceptLoss { volume } => self.accept_loss(volume),
             Event::Stop => self.stop.wanted = true,
         }
@@ -463,6 +466,7 @@ impl CacheManager {
         self.keep_free_slots();
         self.pump_commits();
         self.pump_destage();
+        self.pump_scrub();
         self.pump_sweep();
         self.pump_load();
         self.pump_probes();

@@ -173,6 +173,12 @@ pub enum Event {
         /// log. If not, and the device is lost, nothing is forgotten and the volume stays fenced.
         remembered: bool,
     },
+    /// Give up what cannot be read of a volume's dirty data and was not written anew since, and nothing else: zeros take
+    /// its place. [`crate::CacheManager::is_giving_up`] tells when that is durable. For operators who know.
+    GiveUpUnreadable {
+        /// The volume.
+        volume: VolumeId,
+    },
     /// Serve a volume that is fenced because journal and checkpoint may not tell all of its dirty data, with the
     /// epochs that were found: a state that it had, older than the last flushed one. For operators who know.
     AcceptLoss {
@@ -573,6 +579,15 @@ pub enum Note {
         /// The extent concerned.
         extent: ExtentNo,
         /// The sectors that were left out.
+        sectors: SectorSpan,
+    },
+    /// Dirty data that cannot be read is given up, as an operator wished: zeros take its place.
+    DirtyGivenUp {
+        /// The volume.
+        volume: VolumeId,
+        /// The extent concerned.
+        extent: ExtentNo,
+        /// The sectors that are zeros now.
         sectors: SectorSpan,
     },
     /// The origin refuses what is destaged; it is tried again later.

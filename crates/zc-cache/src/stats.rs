@@ -96,6 +96,10 @@ stats! {
         dirty_unreadable,
         /// Bytes of it that never reach the origin, as later writes took their place.
         dirty_skipped_bytes,
+        /// Bytes of it that an operator gave up: zeros took their place.
+        dirty_given_up_bytes,
+        /// Dirty bytes that the scrub read back.
+        dirty_scrubbed_bytes,
         /// Reads that failed because dirty data could not be read.
         dirty_read_failures,
         /// Epochs that ended.

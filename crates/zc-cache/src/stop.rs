@@ -37,7 +37,12 @@ impl CacheManager {
         }
         let dirty_busy =
             if self.health == Health::Good { self.wb.is_busy() } else { !self.wb.jobs.is_empty() };
-        if !self.inserts.is_idle() || self.staging.len() > 0 || dirty_busy || !self.gathers.is_empty() {
+        if !self.inserts.is_idle()
+            || self.staging.len() > 0
+            || dirty_busy
+            || !self.gathers.is_empty()
+            || self.wb.scrub.is_reading()
+        {
             return;
         }
         for buf in self.read_buffer.drain() {

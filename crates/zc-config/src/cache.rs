@@ -79,6 +79,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
             .unwrap_or_else(|| 32 * u64::from(MIB)),
         destage_idle_ms: section.duration("destage_idle", 1_000, &limits::DESTAGE_IDLE_MS),
         destage_bytes_per_s: section.size("destage_rate", &limits::DESTAGE_RATE).unwrap_or(0),
+        dirty_scrub_ms: section.duration("dirty_scrub", 4 * 3_600_000, &limits::DIRTY_SCRUB_MS),
         destage_writes: section.count("destage_writes", 16, &limits::DESTAGE_WRITES),
     };
     section.finish();

@@ -65,6 +65,8 @@ pub(crate) const DESTAGE_IDLE_MS: RangeInclusive<u64> = 10..=3_600_000;
 pub(crate) const DESTAGE_WRITES: RangeInclusive<u32> = 1..=1024;
 /// Bytes a second of destaging; 0 = no bound.
 pub(crate) const DESTAGE_RATE: RangeInclusive<u64> = 0..=1 << 40;
+/// How often dirty data is read back; 0 = never.
+pub(crate) const DIRTY_SCRUB_MS: RangeInclusive<u64> = 0..=30 * 86_400_000;
 /// Size of a file origin that is to be created.
 pub(crate) const ORIGIN_BYTES: RangeInclusive<u64> = 4096..=1 << 50;
 

@@ -247,6 +247,8 @@ pub struct CacheConfig {
     pub destage_writes: u32,
     /// Bytes a second that destaging writes to all origins together; 0 = no bound.
     pub destage_bytes_per_s: u64,
+    /// Dirty data is read back once in so long, to find what rots; 0 = never.
+    pub dirty_scrub_ms: u64,
 }
 
 /// `[[volume]]`.

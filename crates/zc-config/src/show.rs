@@ -84,6 +84,7 @@ impl Config {
             ("destage_idle", duration(cache.destage_idle_ms)),
             ("destage_writes", cache.destage_writes.to_string()),
             ("destage_rate", size(cache.destage_bytes_per_s)),
+            ("dirty_scrub", duration(cache.dirty_scrub_ms)),
         ]);
         rows
     }

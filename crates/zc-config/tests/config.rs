@@ -54,9 +54,8 @@ fn the_defaults_are_these() {
     assert_eq!(config.log.level, "info");
 }
 
-#[test]
-fn the_effective_file_reads_back() {
-    let strange = r#"
+/// Values that are no defaults, in unusual spellings.
+const STRANGE: &str = r#"
         [cache]
         path = "/a \"quoted\" p\u00e4th\\with\nall"
         size = "5 %"
@@ -74,6 +73,7 @@ fn the_effective_file_reads_back() {
         destage_idle = "1 min"
         destage_writes = 3
         destage_rate = "20 MiB"
+        dirty_scrub = "1 h"
         [[volume]]
         name = "two words"
         origin = "relative"
@@ -105,12 +105,15 @@ fn the_effective_file_reads_back() {
         unix = ["/run/a", "/run/b"]
         [log]
         level = "warn,zc_engine::shard=trace"
-    "#;
-    for text in [SHIPPED, LEAST, strange] {
+"#;
+
+#[test]
+fn the_effective_file_reads_back() {
+    for text in [SHIPPED, LEAST, STRANGE] {
         let config = parse(text);
         assert_eq!(parse(&config.effective_toml()), config);
     }
-    let config = parse(strange);
+    let config = parse(STRANGE);
     assert_eq!(config.cache.path, Path::new("/a \"quoted\" p\u{e4}th\\with\nall"));
     assert_eq!(config.cache.size, Some(SizeOrShare::Percent(5)));
     assert_eq!(config.cache.region_size, RegionSize::Bytes(1 << 20));
@@ -121,9 +124,9 @@ fn the_effective_file_reads_back() {
     assert_eq!((config.cache.dirty_high_percent, config.cache.dirty_low_percent), (80, 80));
     assert_eq!((config.cache.destage_bytes_per_s, config.cache.poll_max_us), (20 << 20, 150));
     assert_eq!((config.volumes[0].ack, config.volumes[0].max_dirty_age_ms), (Some(Ack::Durable), 90_000));
-    let short = strange.replace("size = \"5 %\"", "size = \"3G\"");
+    let short = STRANGE.replace("size = \"5 %\"", "size = \"3G\"");
     assert_eq!(parse(&short).cache.size, Some(SizeOrShare::Bytes(3 << 30)));
-    let listed = strange.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
+    let listed = STRANGE.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
     assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.volumes[0].nbd.description, "tab\tand 'quotes'");
 }

@@ -36,6 +36,8 @@ pub(crate) enum Command {
     Destage(VolumeId),
     /// Forget a volume's dirty data; says whether that was done, or the device was lost before it knew.
     DropDirty { volume: VolumeId, remembered: bool, reply: oneshot::Sender<bool> },
+    /// Give up what of a volume's dirty data cannot be read; says whether that is durable.
+    GiveUpUnreadable { volume: VolumeId, reply: oneshot::Sender<bool> },
     /// Serve a fenced volume with the dirty data that was found.
     AcceptLoss(VolumeId),
     /// The volume's block device was removed, so that who used it knows of a loss: no flush need fail for it.
@@ -150,6 +152,10 @@ impl Shard {
                     self.events.push_back(Event::DropDirty { volume, remembered });
                     self.drops.push((volume, reply));
                 }
+                Command::GiveUpUnreadable { volume, reply } => {
+                    self.events.push_back(Event::GiveUpUnreadable { volume });
+                    self.given_up.push((volume, reply));
+                }
                 Command::AcceptLoss(volume) => self.events.push_back(Event::AcceptLoss { volume }),
                 Command::LossTold(volume) => self.manager.loss_is_told(volume),
                 Command::LoseCache(why) => self.lose_cache(why),
@@ -185,6 +191,20 @@ impl Shard {
             } else {
                 let fenced = self.manager.dirty(volume).is_some_and(|dirty| dirty.fenced);
                 let _asker_left = reply.send(!fenced);
+            }
+        }
+    }
+
+    /// Answers those who gave up what cannot be read.
+    pub(crate) fn answer_given_up(&mut self) {
+        for (volume, reply) in std::mem::take(&mut self.given_up) {
+            if self.manager.is_giving_up(volume) {
+                self.given_up.push((volume, reply));
+            } else {
+                let state = self.manager.dirty(volume);
+                let done = self.manager.is_healthy()
+                    && state.is_some_and(|dirty| !dirty.fenced && dirty.unreadable_bytes == 0);
+                let _asker_left = reply.send(done);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The control plane's commands about what origins lack.
 //!
-//! Job: `flush`, `drop-dirty`, `accept-loss`, a stop that does not leave data behind unsaid, and the durable word on
-//! which volumes may become dirty.
+//! Job: `flush`, `drop-dirty` of all or of what cannot be read, `accept-loss`, a stop that does not leave data behind
+//! unsaid, and the durable word on which volumes may become dirty.
 //!
 //! Invariants: the control thread never blocks on a device; work on media runs on a thread of tokio's pool.
 //!
@@ -93,6 +93,30 @@ impl Shared {
         let lost = stats.dirty.get(name).map_or(0, |dirty| dirty.bytes);
         tracing::warn!("volume \"{name}\": {lost} bytes that only the cache had are given up, as asked");
         Ok(json!({ "volume": name, "dropped": stats.dirty.get(name) }))
+    }
+
+    /// Gives up what of a volume's dirty data cannot be read: zeros take its place. Says how much there was.
+    pub(crate) async fn give_up_unreadable(&self, name: &str) -> Result<Value, String> {
+        let id = self.id_of(name)?;
+        let stats = self.stats().await?;
+        let dirty = stats.dirty.get(name);
+        if dirty.is_none_or(|dirty| dirty.unreadable_bytes == 0) {
+            return Err(format!(
+                "nothing of the dirty data of volume \"{name}\" is known to be unreadable; `zcctl flush {name}` reads all \
+                 of it"
+            ));
+        }
+        let (reply, given_up) = oneshot::channel();
+        self.mailbox.send(Command::GiveUpUnreadable { volume: id, reply });
+        if !given_up.await.map_err(|_| "the data plane has ended".to_owned())? {
+            return Err(format!(
+                "what cannot be read of volume \"{name}\" is not given up: the cache device failed, or the volume is \
+                 fenced; `zcctl status` tells what to do"
+            ));
+        }
+        let lost = dirty.map_or(0, |dirty| dirty.unreadable_bytes);
+        tracing::warn!("volume \"{name}\": {lost} bytes that cannot be read are given up, as asked");
+        Ok(json!({ "volume": name, "given_up_bytes": lost }))
     }
 
     /// Has a volume served again that is fenced because some of its dirty data was not found; says what was.

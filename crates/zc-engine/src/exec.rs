@@ -276,6 +276,7 @@ impl Shard {
             Note::OriginDiffers { volume, extent } => self.note_changed_origin(volume, extent),
             Note::DirtyUnreadable { volume, .. }
             | Note::DirtySkipped { volume, .. }
+            | Note::DirtyGivenUp { volume, .. }
             | Note::DestageFailed { volume, .. }
             | Note::Fenced { volume }
             | Note::CommitsDropped { volume, .. } => self.note_dirty(volume, note),
@@ -324,6 +325,12 @@ impl Shard {
                     );
                 }
             }
+            Note::DirtyGivenUp { extent, sectors, .. } => tracing::warn!(
+                "volume \"{name}\": sectors {} to {} of extent {extent} could not be read from the cache and are given up, \
+                 as asked: they are zeros now",
+                sectors.first(),
+                sectors.last()
+            ),
             Note::DirtySkipped { extent, sectors, .. } => tracing::warn!(
                 "volume \"{name}\": sectors {} to {} of extent {extent} rotted on the cache and were written anew \
                  since; the origin gets the newer ones alone",

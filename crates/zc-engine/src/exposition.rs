@@ -397,6 +397,9 @@ const DIRTY: &[Number<Dirty>] = &[
         "Dirty bytes that cannot be read back: nothing later reaches the origin.",
         |of| Value::Whole(of.stuck_bytes),
     ),
+    gauge("dirty_unreadable_bytes", "All of these, as far as they are known.", |of| {
+        Value::Whole(of.unreadable_bytes)
+    }),
     counter(
         "dirty_unreadable",
         "Times that dirty data could not be read back from the cache device.",

@@ -41,6 +41,9 @@ pub(crate) enum Request {
     },
     DropDirty {
         volume: String,
+        /// Only what cannot be read.
+        #[serde(default)]
+        unreadable: bool,
     },
     AcceptLoss {
         volume: String,

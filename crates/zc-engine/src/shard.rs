@@ -195,6 +195,8 @@ pub(crate) struct Shard {
     pub(crate) taps: usize,
     /// Who waits until dirty data is given up.
     pub(crate) drops: Vec<(VolumeId, oneshot::Sender<bool>)>,
+    /// Who waits until what cannot be read is given up.
+    pub(crate) given_up: Vec<(VolumeId, oneshot::Sender<bool>)>,
     /// Requests are held back.
     pub(crate) pause: Option<Pause>,
     pub(crate) restart_bytes_read: u64,
@@ -254,6 +256,7 @@ impl Shard {
             taps: 0,
             pause: None,
             drops: Vec::new(),
+            given_up: Vec::new(),
             restart_bytes_read: parts.restart_bytes_read,
             loaded_ms: None,
             last_tick_ms: 0,
@@ -381,6 +384,7 @@ impl Shard {
         self.pump_pause();
         self.handle_events(actions);
         self.answer_drops();
+        self.answer_given_up();
         self.intent.write_out();
         self.note_risks();
         self.pool.hurry(self.hurried > 0);

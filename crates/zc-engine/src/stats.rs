@@ -68,6 +68,8 @@ pub struct Dirty {
     pub stuck_offset_bytes: u64,
     /// How much of that is in one piece there; 0: there is none.
     pub stuck_bytes: u64,
+    /// All of that, as far as it is known.
+    pub unreadable_bytes: u64,
     /// Times that some of it could not be read back from the cache device.
     pub unreadable: u64,
     /// Times that the origin refused it; it is tried again.
@@ -128,6 +130,7 @@ impl Shard {
                 waiting_writes: state.waiting,
                 stuck_offset_bytes: state.stuck_offset_bytes,
                 stuck_bytes: state.stuck_bytes,
+                unreadable_bytes: state.unreadable_bytes,
                 unreadable: volume.unreadable,
                 refused: volume.refused,
             };

@@ -238,11 +238,17 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
     (bytes > 0 && !dirty.fenced).then(|| Reason {
         level: Level::Degraded,
         volume: Some(name.to_owned()),
-        what: format!("{bytes} bytes at offset {offset} cannot be read from the cache, and the origin lacks them"),
+        what: format!(
+            "{bytes} bytes at offset {offset} cannot be read from the cache, and the origin lacks them{}",
+            match dirty.unreadable_bytes.saturating_sub(bytes) {
+                0 => String::new(),
+                others => format!("; {others} bytes at other offsets likewise"),
+            }
+        ),
         follows: "reads of them fail, and nothing that was written later reaches the origin".to_owned(),
         command: format!(
-            "write these bytes anew and flush: the rest then goes to the origin; to give up all dirty data instead: \
-             zcctl drop-dirty {name}"
+            "write these bytes anew and flush: the rest then goes to the origin; to put zeros there instead: zcctl \
+             drop-dirty {name} --unreadable"
         ),
     })
 }
@@ -259,7 +265,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
         add(
             format!("dirty data could not be read from the cache {count} times, the last within the hour"),
             "reads of it fail, and it does not reach the origin",
-            format!("dmesg; to give it up: zcctl drop-dirty {name}"),
+            format!("dmesg; to give it up: zcctl drop-dirty {name} --unreadable"),
         );
     }
     if let Some(count) = incidents.recent(Kind::Refused, name, now_ms) {

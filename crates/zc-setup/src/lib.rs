@@ -187,6 +187,7 @@ pub fn manager_config(
             idle_ms: config.destage_idle_ms,
             destage_writes: config.destage_writes,
             destage_bytes_per_s: config.destage_bytes_per_s,
+            scrub_interval_ms: config.dirty_scrub_ms,
         },
         ..cache::ManagerConfig::new(geometry.clone(), fingerprint, file_index_entries)
     })

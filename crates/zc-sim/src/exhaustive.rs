@@ -252,6 +252,7 @@ impl World {
             snapshots: Vec::new(),
             replays: Vec::new(),
             placed: self.placed.clone(),
+            given_up: self.given_up.clone(),
             violation: None,
             out,
             ..*self

@@ -1,17 +1,20 @@
-//! Dirty extents that rot, one at a time, and are written anew.
+//! Dirty extents that rot, one at a time, and are written anew or given up.
 //!
-//! Job: damage a stored extent, then have a client write its sectors and flush, before anyone else asks for anything.
-//! If it finds no room, the extent stays rotten, as any that rots. Else nothing excuses the volume from then on: it has
-//! to become clean, no request may fail, and the origin alone is judged in all sectors but those that the manager says
-//! it leaves out (`CONSISTENCY.md`, G6).
+//! Job: damage a stored extent, then have a client write its sectors and flush, or an operator give them up, before
+//! anyone else asks for anything. If there is no room for what is written, the extent stays rotten, as any that rots.
+//! Else nothing excuses the volume from then on: it has to become clean, no request may fail, and the origin alone is
+//! judged in all sectors but those that the manager says it leaves out (`CONSISTENCY.md`, G6). What is given up reads as
+//! zeros.
 //!
 //! What it does not do: rot what is written anew in part, or never (the seeds with plain rot do).
 
 use rand::RngExt as _;
-use zc_core::{Mode, SECTOR_BYTES, limits};
+use zc_cache::CacheManager;
+use zc_cache::seam::Event;
+use zc_core::{Mode, SECTOR_BYTES, VolumeId, limits};
 use zc_format::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 /// So many placed extents are remembered.
 const PLACED_MAX: usize = 64;
@@ -34,8 +37,8 @@ impl World {
         self.placed.push_back(Placed { header, offset_bytes });
     }
 
-    /// A stored extent rots, and its sectors are written anew and flushed. Then one more thing is written.
-    pub(crate) fn rot_and_rewrite(&mut self) {
+    /// A stored extent rots, and its sectors are written anew and flushed, or an operator gives them up.
+    pub(crate) fn rot_one(&mut self) {
         self.drain();
         if self.placed.is_empty() || self.violation.is_some() {
             return;
@@ -50,9 +53,69 @@ impl World {
             return;
         }
         self.trouble.rotten = true;
-        self.write_anew(volume, first as usize, header.raw_bytes as usize);
+        if self.rng.random_bool(0.3) {
+            self.give_up_rotten(volume);
+        } else {
+            self.write_anew(volume, first as usize, header.raw_bytes as usize);
+            self.coverage.note("stored extents rotted and written anew");
+        }
         self.trouble.rotten = false;
-        self.coverage.note("stored extents rotted and written anew");
+    }
+
+    /// Destaging or a scrub finds what cannot be read, if anything dirty has rotted; an operator gives it up.
+    fn give_up_rotten(&mut self, volume: usize) {
+        let id = VolumeId(volume as u16);
+        self.event(Event::Destage { volume: id });
+        let unreadable = |world: &Self| world.dirty(volume).is_some_and(|dirty| dirty.unreadable_bytes > 0);
+        self.wait_until(|world| world.dirty(volume).is_none() || unreadable(world));
+        if !unreadable(self) {
+            return;
+        }
+        self.losses.given_up(volume);
+        self.event(Event::GiveUpUnreadable { volume: id });
+        let giving_up = |world: &Self| world.manager.as_ref().is_some_and(|manager| manager.is_giving_up(id));
+        self.wait_until(|world| !giving_up(world));
+        let done = self.manager.as_ref().is_some_and(CacheManager::is_healthy) && !giving_up(self);
+        self.zeros_ended(volume, done);
+    }
+
+    fn wait_until(&mut self, ends: impl Fn(&Self) -> bool) {
+        for _ in 0..PATIENCE {
+            if ends(self) || self.violation.is_some() {
+                return;
+            }
+            self.step_or_tick();
+        }
+    }
+
+    /// The manager writes zeros where an operator gave up what cannot be read: from now on a reader may get them.
+    pub(crate) fn zeros_began(&mut self, volume: usize, sectors: impl Iterator<Item = usize>) {
+        self.now += 1;
+        let all = self.oracles[volume].sectors();
+        for sector in sectors.filter(|sector| *sector < all) {
+            self.oracles[volume].issue(sector, 0, self.now);
+            self.judges[volume].issue(sector, 0, self.now);
+            self.given_up.push((sector, self.now));
+        }
+    }
+
+    /// These zeros are durable, or nobody knows.
+    fn zeros_ended(&mut self, volume: usize, done: bool) {
+        self.now += 1;
+        let now = self.now;
+        for (sector, began) in std::mem::take(&mut self.given_up) {
+            if done {
+                self.oracles[volume].end(sector, began, now, true, true);
+            } else {
+                self.oracles[volume].end_uncertain(sector, began, now, true);
+            }
+            self.judges[volume].end(sector, began, now, done, done);
+        }
+        if done {
+            self.coverage.note("rotten dirty data given up alone");
+        } else {
+            self.trouble.lie(true);
+        }
     }
 
     /// Flips a bit of a stored extent, if it is on the device.

@@ -132,7 +132,7 @@ fn turn(world: &mut World) -> bool {
         936..945 if world.habits.hangs.is_some() => world.stall(),
         948 if world.rng.random_bool(0.3) => world.clients_do_not_wait_for_weus(),
         950..985 => world.tick(),
-        985..989 if world.faults.rot_dirty => world.rot_and_rewrite(),
+        985..989 if world.faults.rot_dirty => world.rot_one(),
         985..989 => world.decay(),
         989..991 if world.syncing => world.sync_often(),
         996 if world.growing => world.grow(),

@@ -156,6 +156,7 @@ impl Setup {
             idle_ms: 500,
             destage_writes: 4,
             destage_bytes_per_s: 0,
+            scrub_interval_ms: 0,
         };
         let mut first = volumes(&mut rng).remove(0);
         first = VolumeConfig {
@@ -311,6 +312,7 @@ impl Setup {
             destage_writes: rng.random_range(1..=16),
             // Not drawn: the other seeds are to stay what they were.
             destage_bytes_per_s: if seed % 8 == 6 { 256 << 10 } else { 0 },
+            scrub_interval_ms: if seed % 3 == 1 { 700 } else { 0 },
         };
         for volume in &mut self.volumes {
             reconfigure_write_back(&mut rng, volume);

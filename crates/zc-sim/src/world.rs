@@ -8,7 +8,7 @@ use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{BufId, BufSlice, Destage, SECTOR_BYTES, usize_from_u32};
+use zc_core::{BufId, BufSlice, Destage, ExtentNo, SECTOR_BYTES, SectorSpan, usize_from_u32};
 use zc_format::{Geometry, Record};
 use zc_reduce::Reducer;
 
@@ -100,6 +100,8 @@ pub(crate) struct World {
     pub(crate) replays: Vec<(Zone, usize, Vec<u8>)>,
     /// Extents that were placed last.
     pub(crate) placed: VecDeque<Placed>,
+    /// Sectors that an operator gives up, and since when.
+    pub(crate) given_up: Vec<(usize, u64)>,
 }
 
 fn judge(volume: &VolumeConfig) -> OriginJudge {
@@ -178,6 +180,7 @@ impl World {
             snapshots: Vec::new(),
             replays: Vec::new(),
             placed: VecDeque::new(),
+            given_up: Vec::new(),
         };
         world.coverage.note(profile.note());
         world.format();
@@ -331,15 +334,24 @@ impl World {
             }
             Note::DirtyUnreadable { .. } => self.coverage.note("dirty data unreadable"),
             Note::DirtySkipped { volume, extent, sectors } => {
-                let first = extent.0 as usize * self.geometry.extent_bytes as usize / SECTOR;
-                let sectors = sectors.range().map(|sector| first + sector as usize);
+                let sectors = self.sectors_of(*extent, *sectors);
                 self.left_out(usize::from(volume.0), sectors);
+            }
+            Note::DirtyGivenUp { volume, extent, sectors } => {
+                let sectors = self.sectors_of(*extent, *sectors);
+                self.zeros_began(usize::from(volume.0), sectors);
             }
             Note::DestageFailed { .. } => self.coverage.note("destaging failed"),
             Note::Fenced { .. } => self.coverage.note("volumes fenced"),
             Note::CommitsDropped { .. } => self.coverage.note("tentative commits dropped"),
             _ => {}
         }
+    }
+
+    /// Sectors of an extent, counted from the begin of its volume.
+    fn sectors_of(&self, extent: ExtentNo, sectors: SectorSpan) -> impl Iterator<Item = usize> + use<> {
+        let first = extent.0 as usize * self.geometry.extent_bytes as usize / SECTOR;
+        sectors.range().map(move |sector| first + sector as usize)
     }
 
     fn intent(&mut self, record: Record) {
@@ -462,6 +474,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::Configure(_) => "event Configure",
         Event::Destage { .. } => "event Destage",
         Event::DropDirty { .. } => "event DropDirty",
+        Event::GiveUpUnreadable { .. } => "event GiveUpUnreadable",
         Event::AcceptLoss { .. } => "event AcceptLoss",
         Event::DeviceLost => "event DeviceLost",
         Event::Stop => "event Stop",

@@ -210,7 +210,7 @@ impl World {
         self.violation = Some(format!("volume {volume}: dirty data that was given up stays"));
     }
 
-    fn step_or_tick(&mut self) {
+    pub(crate) fn step_or_tick(&mut self) {
         if self.is_busy() {
             self.step();
         } else {

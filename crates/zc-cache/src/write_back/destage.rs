@@ -498,6 +498,7 @@ impl CacheManager {
         let issued_bytes = ended.issued_bytes;
         let (epochs, bytes) = (dirty.data.epochs.len(), dirty.data.bytes());
         let bodies = dirty.data.forget_until(last);
+        dirty.look_at_gap();
         dirty.drained();
         self.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
         self.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;

@@ -501,8 +501,10 @@ pub struct DirtyState {
     /// Where the volume has what the cache device does not give back and no later write covers: nothing behind it is
     /// destaged.
     pub stuck_offset_bytes: u64,
-    /// How much of that is in one piece there; 0: destaging goes on.
+    /// How much of that is in one piece there; 0: all that was read could be.
     pub stuck_bytes: u64,
+    /// All of that, as far as it is known.
+    pub unreadable_bytes: u64,
 }
 
 #[cfg(test)]

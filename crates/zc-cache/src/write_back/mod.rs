@@ -21,6 +21,7 @@ pub(crate) mod dirty_jobs;
 pub(crate) mod dirty_unit;
 pub(crate) mod overlay;
 pub(crate) mod owed;
+pub(crate) mod scrub;
 pub(crate) mod settle;
 pub(crate) mod summary;
 pub(crate) mod unreadable;
@@ -44,7 +45,9 @@ use crate::write_back::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visibl
 use crate::write_back::dirty_jobs::DirtyJob;
 use crate::write_back::dirty_unit::DirtyUnit;
 use crate::write_back::owed::{OwedBounds, OwedSlots};
+use crate::write_back::scrub::DirtyScrub;
 use crate::write_back::summary::{Chain, SummaryWrite};
+use crate::write_back::unreadable::Unreadable;
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -53,6 +56,9 @@ const DIRTY_RECORDS_MAX: u64 = 1 << 20;
 /// A volume leaves write-back: with so little left, or after so long, new writes wait until nothing is left.
 const LEAVE_RECORDS: u64 = 256;
 const LEAVE_MS: u64 = 30_000;
+/// Units above the high watermark for writes that cover what cannot be read, and the share of records for them.
+const MENDING_UNITS: u64 = 1;
+const MENDING_RECORDS: u64 = 4;
 /// Fewer slots than this make no cache for dirty data.
 const SLOTS_MIN: u32 = 4;
 
@@ -91,6 +97,8 @@ pub(crate) struct WriteBack {
     held: VecDeque<Request>,
     /// Bound on what destaging writes in a second.
     pub(crate) rate: DestageRate,
+    /// Reads dirty data back, to find what rots.
+    pub(crate) scrub: DirtyScrub,
     /// The volume whose waiting write is the next to be taken in.
     turn: VolumeId,
 }
@@ -98,7 +106,7 @@ pub(crate) struct WriteBack {
 /// What became of a volume's first waiting write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
-    /// A piece of it was taken in.
+    /// A piece of it was taken in, or it was refused.
     Piece,
     /// There is none, or it waits for what is the volume's own.
     Nothing,
@@ -117,6 +125,8 @@ pub(crate) struct VolumeDirty {
     /// Writes that wait for room.
     pub(crate) waiting: VecDeque<WaitingWrite>,
     pub(crate) destaging: Destaging,
+    /// What of it the device does not give back.
+    pub(crate) unreadable: Unreadable,
     /// Somebody asked for destaging without a pause until there is nothing left.
     draining: bool,
     /// Settings to take on once it is clean, and since when.
@@ -185,6 +195,7 @@ impl VolumeDirty {
             commit_again: false,
             waiting: VecDeque::new(),
             destaging: Destaging::default(),
+            unreadable: Unreadable::default(),
             draining: false,
             leaving: None,
             holding: false,
@@ -245,10 +256,11 @@ impl CacheManager {
         };
         let oldest = dirty.data.oldest().map_or(self.now_ms, |epoch| epoch.began_ms);
         let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
-        let gap = dirty.gap(self.extent_bytes).unwrap_or(0..0);
+        let gap = dirty.gap(self.extent_bytes);
         Some(DirtyState {
-            stuck_offset_bytes: gap.start,
-            stuck_bytes: gap.end - gap.start,
+            stuck_offset_bytes: gap.first.start,
+            stuck_bytes: gap.first.end - gap.first.start,
+            unreadable_bytes: gap.bytes,
             bytes: dirty.data.bytes(),
             extents: zc_core::u64_from_usize(dirty.data.extent_count()),
             epochs: zc_core::u64_from_usize(epochs),
@@ -266,6 +278,14 @@ impl CacheManager {
     pub fn is_dropping(&self, volume: VolumeId) -> bool {
         let telling = |dirty: &VolumeDirty| dirty.unsettled.is_some() && self.health == Health::Good;
         self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some() || telling(dirty))
+    }
+
+    /// Whether what cannot be read of the volume is still being given up. When it ends, [`DirtyState::unreadable_bytes`]
+    /// is 0, or the volume is fenced or out of reach.
+    #[must_use]
+    pub fn is_giving_up(&self, volume: VolumeId) -> bool {
+        let dirty = self.wb.volumes.get(&volume);
+        self.health == Health::Good && dirty.is_some_and(|dirty| dirty.is_giving_up(self.extent_bytes))
     }
 
     /// Whether writes of the volume were acknowledged that are neither on the origin nor known to be durable on the
@@ -291,7 +311,7 @@ impl CacheManager {
     }
 
     /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
-    fn owe_loss(&mut self, volume: VolumeId) {
+    pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
             volume.owes_error = Some(ErrorKind::Io);
         }
@@ -398,7 +418,10 @@ impl CacheManager {
         let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
         ids.rotate_left(first);
         while self.admit_round(&ids) {}
-        ids.into_iter().for_each(|volume| self.finish_leaving(volume));
+        for volume in ids {
+            self.pump_giving_up(volume);
+            self.finish_leaving(volume);
+        }
     }
 
     /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
@@ -438,11 +461,19 @@ impl CacheManager {
         let most = PIECE_BYTES_MAX.min(u64::from(self.cfg.geometry.weu_bytes / 4)).max(extent);
         let len_bytes = left.min(most - start % extent);
         let in_memory = matches!(request.kind, RequestKind::Write { .. });
+        let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes);
         let full = self.is_epoch_full(volume, len_bytes);
-        let room = !full && self.has_dirty_room(if in_memory { len_bytes } else { 0 }, len_bytes);
-        if !room || (crowded && in_memory) {
+        let memory_bytes = if in_memory { len_bytes } else { 0 };
+        let room =
+            self.has_dirty_room(memory_bytes, len_bytes) || (mends && self.has_mending_room(memory_bytes));
+        if full || !room || (crowded && in_memory && !mends) {
             self.stats.dirty_waits += 1;
-            if self.is_stuck(volume) || self.is_shut_out() {
+            if mends && (full || self.journal_is_pressed()) {
+                return Admission::Nothing;
+            }
+            if self.is_stuck(volume) {
+                return self.refuse_first(volume);
+            } else if self.is_shut_out() {
                 self.refuse_waiting(volume, ErrorKind::Io);
             } else if self.is_crowded_out(volume) {
                 self.refuse_waiting(volume, ErrorKind::NoSpace);
@@ -463,7 +494,7 @@ impl CacheManager {
     }
 
     /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
-    fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64) -> bool {
+    pub(crate) fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64) -> bool {
         let open = self.wb.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
         let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
@@ -505,6 +536,18 @@ impl CacheManager {
         mode == Mode::ReadOnly || dirty.incomplete
     }
 
+    fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>) -> bool {
+        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(self.extent_bytes, &written))
+    }
+
+    /// The first waiting write cannot wait for room; one behind it may be what makes some.
+    fn refuse_first(&mut self, volume: VolumeId) -> Admission {
+        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
+        self.answer_write(&write.request, Err(ErrorKind::Io));
+        Admission::Piece
+    }
+
     fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         for write in core::mem::take(&mut dirty.waiting) {
@@ -533,6 +576,19 @@ impl CacheManager {
         let fits_device =
             self.wb.owed.filled() + units <= bounds.filled && self.wb.owed.len() + units <= bounds.all();
         fits_memory && fits_device
+    }
+
+    /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
+    fn has_mending_room(&self, memory_bytes: u64) -> bool {
+        let records: u64 = self.wb.volumes.values().map(|dirty| dirty.data.record_count()).sum();
+        let records_max = self.dirty_records_max();
+        let units = self.units_for(self.wb.memory_bytes + memory_bytes);
+        let bounds = self.owed_bounds();
+        let fits_device = self.wb.owed.filled() + units <= bounds.filled + MENDING_UNITS
+            && self.wb.owed.len() + units < u64::from(self.slots.len());
+        !self.journal_is_pressed()
+            && records < records_max + records_max / MENDING_RECORDS
+            && (memory_bytes == 0 || fits_device)
     }
 
     /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
@@ -673,6 +729,7 @@ impl CacheManager {
         let loses = core::mem::take(&mut dirty.incomplete) || !dirty.data.is_empty();
         dirty.commit = None;
         dirty.destaging.give_up();
+        dirty.unreadable = Unreadable::default();
         // Of a write that waits for room the pieces that were taken in go, too: it begins again.
         dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
         let mut bodies = dirty.data.forget_all();

@@ -128,3 +128,106 @@ fn a_step_from_a_gap_to_what_covers_it_is_not_slowed_down() {
         assert_eq!(is_clean, ends, "{:?}", t.world.manager.dirty(V));
     }
 }
+
+/// Destaging meets the rotten extent at 0; behind it lies one that was flushed later, at 3.
+fn stuck(shape: Shape) -> Twin {
+    let mut t = rotten(shape);
+    t.write(3 * E, &noise(4, 8192));
+    t.flush();
+    t.world = t.world.restart(false);
+    rot(&mut t.world, &noise(1, 8192));
+    t.world.event(Event::Destage { volume: V });
+    wait(&mut t, 5000);
+    assert_eq!(t.world.manager.dirty(V).unwrap().unreadable_bytes, 8192);
+    t
+}
+
+#[test]
+fn what_is_given_up_becomes_zeros_and_the_rest_goes_to_the_origin() {
+    for crash in [false, true] {
+        let mut t = stuck(Shape::default());
+        t.write(512, &noise(5, 1024));
+        t.world.event(Event::GiveUpUnreadable { volume: V });
+        wait(&mut t, 100);
+        assert!(!t.world.manager.is_giving_up(V), "{:?}", t.world.manager.dirty(V));
+        t.twin[..512].fill(0);
+        t.twin[1536..8192].fill(0);
+        assert_eq!(
+            t.world.stat("dirty_given_up_bytes"),
+            8192 - 1024,
+            "what was written anew is not given up"
+        );
+        t.told();
+        t.flush();
+        if crash {
+            t.world = t.world.restart(false);
+        }
+        t.check(0, 4 * E);
+        t.clean();
+        assert!(t.world.origins[&V] == t.twin, "crash: {crash}");
+        t.check(0, 4 * E);
+    }
+}
+
+#[test]
+fn nothing_is_given_up_where_everything_can_be_read() {
+    let mut t = rotten(Shape::default());
+    t.world.event(Event::GiveUpUnreadable { volume: V });
+    wait(&mut t, 100);
+    assert!(!t.world.manager.is_giving_up(V) && !t.world.manager.owes_loss(V));
+    t.check(0, 4 * E);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn without_room_a_write_of_what_cannot_be_read_is_let_in_and_makes_some() {
+    let mut t = stuck(Shape::default());
+    let bytes = t.twin.len() as u64;
+    let mut refused = None;
+    for at in (4 * E..bytes).step_by(8192) {
+        let data = noise(100 + at, 8192);
+        let req = t.world.submit_write(V, at, &data);
+        t.world.tick(10);
+        match t.world.replies.remove(&req).expect("an answer").0 {
+            Ok(()) => {
+                let at = usize::try_from(at).unwrap();
+                t.twin[at..at + 8192].copy_from_slice(&data);
+            }
+            Err(error) => {
+                refused = Some((at, error));
+                break;
+            }
+        }
+    }
+    let (at, error) = refused.expect("there is no room for ever");
+    assert_eq!(error, ErrorKind::Io);
+    let useless = t.world.submit_write(V, at, &noise(7, 8192));
+    t.write(0, &noise(8, 8192));
+    assert_eq!(t.world.replies.remove(&useless).expect("an answer").0, Err(ErrorKind::Io));
+    t.flush();
+    t.clean();
+    t.check(0, 4 * E);
+    let taken = ..usize::try_from(at).unwrap();
+    assert!(t.world.origins[&V][taken] == t.twin[taken], "all that was taken in is on the origin");
+}
+
+#[test]
+fn a_scrub_tells_of_rot_before_destaging_meets_it_and_reads_nothing_twice() {
+    let mut t = rotten(Shape { scrub_interval_ms: 2000, idle_ms: 3_600_000, ..Shape::default() });
+    t.world = t.world.restart(false);
+    wait(&mut t, 4100);
+    let first = t.world.stat("dirty_scrubbed_bytes");
+    assert_eq!((first, t.world.stat("dirty_unreadable")), (2 * 2 * 8192, 0), "two passes over two extents");
+    rot(&mut t.world, &noise(1, 8192));
+    wait(&mut t, 4000);
+    let state = t.world.manager.dirty(V).unwrap();
+    assert_eq!((state.stuck_offset_bytes, state.stuck_bytes, state.unreadable_bytes), (0, 8192, 8192));
+    assert_eq!((t.world.stat("dirty_unreadable"), t.world.stat("destage_failures")), (1, 0), "told once");
+    assert_eq!(t.world.stat("dirty_scrubbed_bytes") - first, 2 * 8192);
+    t.write(0, &noise(3, 8192));
+    t.flush();
+    assert_eq!(t.world.manager.dirty(V).unwrap().unreadable_bytes, 0);
+    t.clean();
+    assert!(t.world.origins[&V] == t.twin);
+}

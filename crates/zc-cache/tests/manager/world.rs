@@ -140,6 +140,8 @@ pub(crate) struct Shape {
     pub(crate) prefetch_max_bytes: u32,
     pub(crate) insert_bytes_max: u32,
     pub(crate) destage_bytes_per_s: u64,
+    pub(crate) scrub_interval_ms: u64,
+    pub(crate) idle_ms: u64,
     pub(crate) dirty_high_percent: u8,
     pub(crate) learned_recipes_bytes: u64,
     pub(crate) header_prints_max: u32,
@@ -160,6 +162,8 @@ impl Default for Shape {
             prefetch_max_bytes: 0,
             insert_bytes_max: 8 << 20,
             destage_bytes_per_s: 0,
+            scrub_interval_ms: 0,
+            idle_ms: 1000,
             dirty_high_percent: 50,
             learned_recipes_bytes: 0,
             header_prints_max: 1 << 15,
@@ -204,6 +208,8 @@ impl World {
             packer: shape.packer,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,
+                scrub_interval_ms: shape.scrub_interval_ms,
+                idle_ms: shape.idle_ms,
                 high_percent: shape.dirty_high_percent,
                 ..zc_cache::config::DirtyConfig::default()
             },
