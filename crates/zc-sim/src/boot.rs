@@ -387,7 +387,6 @@ impl World {
         self.stalled = None;
         self.promise.session_over();
         self.trouble.session = false;
-        self.trouble.timed_out = false;
         self.cache.all_ended();
         self.origins.iter_mut().for_each(Disk::all_ended);
     }

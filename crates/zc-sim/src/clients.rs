@@ -94,11 +94,6 @@ impl World {
         }
     }
 
-    /// Whether the manager holds that dirty data of the volume is out of reach.
-    fn is_fenced(&self, volume: usize) -> bool {
-        self.dirty(volume).is_some_and(|dirty| dirty.fenced)
-    }
-
     /// A request failed: only the origin or the volume's mode may be the reason. What it wrote, if anything, is
     /// uncertain; a refused one wrote nothing.
     fn refused(&mut self, req: ReqId, client: &Client, error: ErrorKind) {
@@ -116,8 +111,6 @@ impl World {
             self.coverage.note("writes crowded out");
         } else if client.buffered && self.is_excused(client.volume) {
             self.coverage.note("requests failed: dirty data out of reach");
-        } else if error == ErrorKind::Io && self.trouble.timed_out && self.is_fenced(client.volume) {
-            self.coverage.note("requests failed: the cache did not answer");
         } else if !self.faults.origin_errors {
             self.violation.get_or_insert_with(|| format!("request {req:?} failed: {error} (G4)"));
         }

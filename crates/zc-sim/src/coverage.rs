@@ -95,7 +95,6 @@ pub const REQUIRED: &[&str] = &[
     "slow: origin writes",
     "slow: reduce",
     "cache devices that did not answer",
-    "requests failed: the cache did not answer",
     "abandoned: reads",
     "abandoned: writes",
     "abandoned: writes that reached the device",

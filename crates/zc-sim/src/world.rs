@@ -330,7 +330,6 @@ impl World {
             Note::CacheFailed { error: zc_core::ErrorKind::TimedOut, .. } => {
                 self.coverage.note("cache devices that did not answer");
                 self.trouble.session = true;
-                self.trouble.timed_out = true;
             }
             Note::DirtyUnreadable { .. } => self.coverage.note("dirty data unreadable"),
             Note::DirtySkipped { volume, extent, sectors } => {

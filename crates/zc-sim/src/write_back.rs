@@ -19,8 +19,6 @@ const AGE_SLACK_MS: u64 = 15_000;
 pub(crate) struct Trouble {
     /// An operation failed in this session, or the manager was told that the device is gone.
     pub(crate) session: bool,
-    /// The device did not answer in time. Requests of a fenced volume may fail then.
-    pub(crate) timed_out: bool,
     /// Something on it is damaged.
     pub(crate) damaged: bool,
     /// What it acknowledged is not in the slots, or not as it was: commits of the last moment may not count.

@@ -666,7 +666,10 @@ impl CacheManager {
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
+        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.incomplete;
         match now {
+            // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
+            Some(mode) if decided && *mode != Mode::WriteBack => return false,
             // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
             Some(Mode::ReadOnly) if cfg.mode == Mode::ReadOnly => return false,
             Some(mode) => *mode = Mode::WriteBack,

@@ -2,9 +2,9 @@
 
 use zc_cache::config::{VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Event, RequestKind};
-use zc_core::{Ack, ErrorKind};
+use zc_core::{Ack, ErrorKind, Mode};
 
-use crate::world::{Shape, V, noise};
+use crate::world::{Shape, V, noise, volume};
 use crate::write_back::{E, Twin, extents, write_back};
 
 /// Acknowledged in memory, with a flushed write to be dropped and the journal hanging.
@@ -193,4 +193,19 @@ fn a_drop_that_the_device_never_learnt_of_leaves_the_volume_fenced() {
     t.twin.fill(0);
     t.write(0, &extents(3, 1));
     assert!(t.world.origins[&V] == t.twin, "without its cache the volume is its origin");
+}
+
+#[test]
+fn a_volume_that_is_known_elsewhere_to_be_clean_is_not_fenced_by_new_settings_when_the_device_fails() {
+    let mut t = Twin::new(Shape::default());
+    t.write(0, &extents(1, 1));
+    t.flush();
+    // The state directory says that nothing is dirty: the dirty data was given up without the device.
+    let clean = VolumeConfig { mode: Mode::PassThrough, ..volume(V, Shape::default().volume_bytes) };
+    let mut world = t.world.restart_hanging_with(&clean);
+    let read = world.submit_read(V, 0, E);
+    world.configure(clean);
+    world.end_journal_writes(Err(ErrorKind::Io));
+    assert!(!world.manager.dirty(V).unwrap().fenced);
+    world.is_read(read, V, 0);
 }

@@ -327,6 +327,15 @@ impl World {
         world
     }
 
+    /// The same, with other settings of a volume.
+    pub(crate) fn restart_hanging_with(mut self, volume: &VolumeConfig) -> Self {
+        self.volumes
+            .iter_mut()
+            .filter(|known| known.id == volume.id)
+            .for_each(|known| *known = volume.clone());
+        self.restart_hanging()
+    }
+
     /// The same, but says whether what the cache holds for the volume is to be believed.
     pub(crate) fn restart_trusting(mut self, id: VolumeId, trusted: bool) -> Self {
         self.volumes.iter_mut().filter(|volume| volume.id == id).for_each(|volume| volume.trusted = trusted);
