@@ -229,7 +229,7 @@ impl World {
             intent_session: self.files.ready.then_some(self.files.owner),
             intent_journal: self.files.journal_needed,
         };
-        let left = self.rng.random_bool(0.1).then(|| self.rng.random_range(0..START_IOS));
+        let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..START_IOS));
         let left = self.cut_start_at.take().or(left);
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
         let mut raw = Raw::new(&mut self.cache, left, forgets);
@@ -517,12 +517,16 @@ impl World {
 
     /// Whether the stop was clean; `None` if it did not come to an end.
     fn wait_for_stop(&mut self) -> Option<bool> {
-        let cut_off = self.rng.random_bool(0.2).then(|| self.rng.random_range(0..60));
+        let cut_off = (!self.mended && self.rng.random_bool(0.2)).then(|| self.rng.random_range(0..60));
         for turn in 0..PATIENCE {
             if self.violation.is_some() {
                 return None;
             }
             if let Some(clean) = self.stopped {
+                if self.mended && !clean {
+                    self.violation = Some("the stop is not clean though nothing fails".to_owned());
+                    return None;
+                }
                 return Some(clean);
             }
             let held_up = turn > STOP_PATIENCE && self.are_origins_gone();
@@ -549,7 +553,7 @@ impl World {
     /// False if it was cut off.
     fn mark_clean(&mut self) -> bool {
         let superblock = self.superblock.clone().expect("opened");
-        let left = self.rng.random_bool(0.1).then(|| self.rng.random_range(0..6));
+        let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..6));
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
         let journal_next = self.manager.as_ref().expect("runs").journal_next();
         let mut media = Raw::new(&mut self.cache, left, forgets);

@@ -232,6 +232,16 @@ impl World {
         self.configure(config);
     }
 
+    /// A volume is served, and its origin may be written.
+    pub(crate) fn make_writable(&mut self, volume: usize) {
+        self.serve_volume(volume);
+        if self.volumes[volume].mode == Mode::ReadOnly {
+            self.volumes[volume].mode = Mode::WriteThrough;
+            self.settings[volume] += 1;
+            self.configure(self.volumes[volume].clone());
+        }
+    }
+
     fn configure(&mut self, config: VolumeConfig) {
         self.losses.configured(usize::from(config.id.0), &config);
         self.event(Event::Configure(Box::new(config)));

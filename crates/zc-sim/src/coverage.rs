@@ -171,6 +171,9 @@ pub const REQUIRED: &[&str] = &[
     "epochs given up elsewhere",
     "write errors of dirty extents",
     "writes crowded out",
+    "machines mended in the end",
+    "caches taken up again at the end",
+    "dirty data lost in the end",
 ];
 
 /// What counts as a crash.

@@ -201,6 +201,11 @@ impl Disk {
         self.unreadable.insert(at / PAGE);
     }
 
+    /// Pages that could not be read can be.
+    pub(crate) fn mend(&mut self) {
+        self.unreadable.clear();
+    }
+
     /// Whether a read would fail.
     pub(crate) fn is_unreadable(&self, at: usize, len: usize) -> bool {
         self.unreadable.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()

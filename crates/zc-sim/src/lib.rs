@@ -10,6 +10,8 @@
 //! (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had, and keeps to them:
 //! at the end of a log, what was lost cannot be told from what never was.
 //!
+//! At the end of a seed all faults are switched off, and everything has to come to an end (`liveness`).
+//!
 //! Invariants: one seed, one run: no clock, no thread, no I/O. A failing seed replays to the same event.
 //!
 //! # The atlas of faults
@@ -77,6 +79,7 @@ mod device;
 mod disk;
 mod epochs;
 mod exhaustive;
+mod liveness;
 mod losses;
 mod oracle;
 mod origin;

@@ -84,6 +84,8 @@ pub(crate) struct World {
     pub(crate) habits: Habits,
     pub(crate) stopped: Option<bool>,
     pub(crate) faults: Faults,
+    /// The run is at its end: nothing fails and nothing is cut off any more.
+    pub(crate) mended: bool,
     pub(crate) promise: Promise,
     pub(crate) losses: Losses,
     pub(crate) borders: Borders,
@@ -167,6 +169,7 @@ impl World {
             superblock: None,
             stopped: None,
             faults,
+            mended: false,
             promise: Promise::default(),
             borders: Borders::default(),
             moving,

@@ -188,6 +188,14 @@ impl World {
             self.event(Event::AcceptLoss { volume: VolumeId(volume as u16) });
             return self.forgive(volume);
         }
+        self.drop_dirty(volume);
+    }
+
+    /// The dirty data of a volume is given up, and the volume is clean.
+    pub(crate) fn drop_dirty(&mut self, volume: usize) {
+        let Some(state) = self.dirty(volume) else { return };
+        let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+        self.losses.given_up(volume);
         self.coverage.note("dirty data given up");
         self.files.incomplete.remove(&volume);
         if !healthy {
