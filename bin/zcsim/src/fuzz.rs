@@ -18,6 +18,8 @@ use crate::say::say;
 /// Seeds within which each canary must be found.
 pub(crate) const CANARY_SEEDS: u64 = 1000;
 pub(crate) const COVERAGE_MISSING: u8 = 3;
+/// Of the writes of a full run more than this share has contents that no other write has.
+const UNIQUE_PERCENT_MIN: u64 = 50;
 /// Runs that may be spent on making a failing one short.
 const SHRINK_RUNS_MAX: u32 = 2000;
 
@@ -329,6 +331,12 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
     say!("{clean} passed, {} failed", totals.failures.len());
     if !totals.failures.is_empty() {
         return ExitCode::FAILURE;
+    }
+    let unique = totals.coverage.unique_percent();
+    say!("{unique} % of the writes had contents of their own");
+    if unique <= UNIQUE_PERCENT_MIN && totals.seeds >= 300 {
+        say!("that is too few: wrong contents may look right");
+        return ExitCode::from(COVERAGE_MISSING);
     }
     let missing = totals.coverage.missing();
     if !missing.is_empty() && totals.seeds >= 300 {

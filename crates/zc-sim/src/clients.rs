@@ -7,6 +7,7 @@ use zc_cache::seam::{Event, Request, RequestKind};
 use zc_core::{Ack, BufId, Destage, ErrorKind, Mode, ReqId, VolumeId};
 
 use crate::content;
+use crate::coverage::{KNOWN_CONTENTS, NEW_CONTENTS};
 use crate::setup;
 use crate::world::{PATIENCE, SECTOR, World};
 use crate::zone::Zone;
@@ -343,11 +344,7 @@ impl World {
             self.oracles[volume].issue(at / SECTOR, id, start);
             self.judges[volume].issue(at / SECTOR, id, start);
         }
-        self.coverage.note(if zero || shared {
-            "writes of known contents"
-        } else {
-            "writes of new contents"
-        });
+        self.coverage.note(if zero || shared { KNOWN_CONTENTS } else { NEW_CONTENTS });
         self.bufs.insert(buf, data);
     }
 

@@ -176,6 +176,11 @@ pub const REQUIRED: &[&str] = &[
     "dirty data lost in the end",
 ];
 
+/// Writes whose contents no other write has,
+pub(crate) const NEW_CONTENTS: &str = "writes of new contents";
+/// and those of zeros, or of contents of the pool.
+pub(crate) const KNOWN_CONTENTS: &str = "writes of known contents";
+
 /// What counts as a crash.
 const CRASHES: [&str; 4] =
     ["power cuts", "kills", "cut off while opening", "cut off while marking a clean stop"];
@@ -207,17 +212,25 @@ impl Coverage {
     /// What had to happen and did not.
     #[must_use]
     pub fn missing(&self) -> Vec<&'static str> {
-        REQUIRED
-            .iter()
-            .copied()
-            .filter(|name| self.counts.get(name).is_none_or(|count| *count == 0))
-            .collect()
+        REQUIRED.iter().copied().filter(|name| self.count(name) == 0).collect()
+    }
+
+    /// Of all writes, the share in percent with contents that no other write has. A sector that holds what others hold
+    /// too may be wrong and look right.
+    #[must_use]
+    pub fn unique_percent(&self) -> u64 {
+        let [unique, known] = [NEW_CONTENTS, KNOWN_CONTENTS].map(|name| self.count(name));
+        (100 * unique).checked_div(unique + known).unwrap_or(100)
+    }
+
+    fn count(&self, name: &str) -> u64 {
+        self.counts.get(name).copied().unwrap_or(0)
     }
 
     /// Power cuts and kills, those of a start or a stop included.
     #[must_use]
     pub fn crashes(&self) -> u64 {
-        CRASHES.iter().filter_map(|name| self.counts.get(name)).sum()
+        CRASHES.iter().map(|name| self.count(name)).sum()
     }
 
     /// All counts by name.

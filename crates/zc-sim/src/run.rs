@@ -212,6 +212,17 @@ mod tests {
     }
 
     #[test]
+    fn more_than_half_of_the_writes_have_contents_of_their_own() {
+        for (name, profile) in Profile::ALL {
+            let options = Options { profile: Some(profile), ..OPTIONS };
+            let mut coverage = Coverage::default();
+            (1..=12).for_each(|seed| coverage.merge(&run_seed(seed, &options).unwrap().coverage));
+            let unique = coverage.unique_percent();
+            assert!(unique > 50, "profile {name}: {unique} %");
+        }
+    }
+
+    #[test]
     fn every_canary_is_found() {
         for (name, canary) in CANARIES {
             let options = Options { ops: 2000, canary: Some(*canary), ..OPTIONS };

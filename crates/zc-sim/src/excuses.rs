@@ -1,0 +1,85 @@
+//! Why a request may fail although the cache is in order and its volume is not fenced.
+//!
+//! Job: remember what faults explain, sector by sector, and judge each failure by it. A read may fail if an extent that
+//! it needs could not be read, and a fault explains that: the read itself failed, it brought another place's bytes, or
+//! its own pages do not hold what the device acknowledged. Or an origin failed where the request is, while it was under
+//! way. A write may fail if it waits for room, and dirty data that stands in the way cannot go to its origin.
+//!
+//! What it does not do: judge a cache that is out of order, or a fenced volume (`write_back`).
+
+use std::collections::BTreeSet;
+
+use zc_cache::seam::ExtentRead;
+use zc_core::{BufId, OpId};
+
+/// What explains failures.
+#[derive(Debug, Default)]
+pub(crate) struct Excuses {
+    /// Buffers into which something should have been read, and a fault explains that it was not.
+    unread: BTreeSet<BufId>,
+    /// Errors of origins.
+    origins: Vec<OriginError>,
+}
+
+/// An operation of an origin that failed.
+#[derive(Debug, Clone, Copy)]
+struct OriginError {
+    op: OpId,
+    volume: usize,
+    /// Its bytes; a flush has all.
+    start: u64,
+    end: u64,
+    /// When the manager heard of it.
+    at: u64,
+}
+
+impl Excuses {
+    /// An extent could not be read, and a fault explains that.
+    pub(crate) fn unreadable(&mut self, part: &ExtentRead) {
+        self.unread.insert(part.dest.buf);
+    }
+
+    /// Whether a fault explains that a read into this buffer failed. It has ended.
+    pub(crate) fn explains_read(&mut self, buf: BufId) -> bool {
+        self.unread.remove(&buf)
+    }
+
+    /// An operation of an origin failed at these bytes.
+    pub(crate) fn origin_failed(&mut self, op: OpId, volume: usize, start: u64, end: u64) {
+        self.origins.push(OriginError { op, volume, start, end, at: u64::MAX });
+    }
+
+    /// The manager hears of a failed operation of an origin.
+    pub(crate) fn heard(&mut self, op: OpId, now: u64) {
+        for error in self.origins.iter_mut().filter(|error| error.op == op) {
+            error.at = now;
+        }
+    }
+
+    /// Whether an operation of the origin failed at these bytes since then.
+    pub(crate) fn has_origin_failed(&self, volume: usize, start: u64, end: u64, since: u64) -> bool {
+        let there = |error: &OriginError| error.volume == volume && error.start < end && start < error.end;
+        self.origins.iter().any(|error| error.at >= since && there(error))
+    }
+
+    /// The session is over.
+    pub(crate) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_explains_what_was_under_way_in_the_same_place() {
+        let mut excuses = Excuses::default();
+        excuses.origin_failed(OpId(7), 1, 4096, 8192);
+        excuses.heard(OpId(7), 50);
+        assert!(excuses.has_origin_failed(1, 0, 4097, 50));
+        assert!(!excuses.has_origin_failed(1, 0, 4096, 50), "another place");
+        assert!(!excuses.has_origin_failed(0, 0, 9000, 50), "another volume");
+        assert!(!excuses.has_origin_failed(1, 0, 9000, 51), "before it was asked for");
+    }
+}
