@@ -186,6 +186,36 @@ impl World {
         }
     }
 
+    /// Asks for the status until `done` holds, and returns it.
+    ///
+    /// # Panics
+    /// It does not hold within [`DEADLINE`] of the daemon's own clock.
+    pub fn status_until(&self, what: &str, done: impl Fn(&Value) -> bool) -> Value {
+        let mut status = self.status();
+        self.stats_until(what, |_| {
+            status = self.status();
+            done(&status)
+        });
+        status
+    }
+
+    /// What the status says of a volume; nothing if it is not served.
+    #[must_use]
+    pub fn volume_of(status: &Value, volume: &str) -> Option<Value> {
+        status["volumes"].as_array()?.iter().find(|served| served["name"] == volume).cloned()
+    }
+
+    /// Waits until a volume is served, and returns what the status says of it.
+    ///
+    /// # Panics
+    /// As [`World::status_until`].
+    #[must_use]
+    pub fn serves(&self, volume: &str) -> Value {
+        let status =
+            self.status_until("the volume is served", |status| Self::volume_of(status, volume).is_some());
+        Self::volume_of(&status, volume).expect("it is served")
+    }
+
     /// Waits until the whole index is loaded.
     pub fn loaded(&self) -> Value {
         self.stats_until("the index loads", |stats| stats["index_loaded_ms"].is_u64())

@@ -9,6 +9,8 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use zc_config::{Config, Confine};
 use zc_engine::Confined;
@@ -131,8 +133,9 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
         .extend(config.nbd.unix.iter().chain([&config.control.socket]).map(|socket| parent(socket)));
     let raw = config.volumes.iter().filter(|volume| volume.in_store.is_none());
     let origins = raw.map(|volume| &volume.origin).chain(config.stores.iter().map(|store| &store.path));
-    for path in origins.chain([&config.cache.path]).chain(&config.cache.journal_path) {
-        add_storage(&mut folders, path);
+    let storage = origins.chain([&config.cache.path]).chain(&config.cache.journal_path).cloned().collect();
+    for (path, found) in look_at(storage) {
+        add_storage(&mut folders, &path, found);
     }
     if wants_ublk {
         folders.devices.push("/dev".into());
@@ -147,18 +150,69 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     folders
 }
 
+/// How long paths of storage are waited for, all together. A path of a file server that is dead holds up who looks at it.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// What is known of a path of storage.
+#[derive(Debug, Clone, Default)]
+struct Storage {
+    /// Its folder answers.
+    answers: bool,
+    /// Where it leads to.
+    real: Option<PathBuf>,
+    is_device: bool,
+}
+
+/// Looks at all paths at once, each on a thread of its own. Of one that does not answer in time less is known.
+fn look_at(paths: Vec<PathBuf>) -> Vec<(PathBuf, Storage)> {
+    let begin = |path: PathBuf| {
+        let (tell, told) = mpsc::sync_channel(2);
+        let wanted = path.clone();
+        let look = move || {
+            // Whether it is there is of no interest: it answers.
+            let _there = parent(&wanted).try_exists();
+            let folder = Storage { answers: true, ..Storage::default() };
+            let _too_late = tell.send(folder.clone());
+            let real = wanted.canonicalize().ok();
+            let is_device =
+                std::fs::metadata(&wanted).is_ok_and(|metadata| metadata.file_type().is_block_device());
+            let _too_late = tell.send(Storage { real, is_device, ..folder });
+        };
+        // Without a thread nothing is known of the path, and the daemon says later that it cannot be reached.
+        let _thread = std::thread::Builder::new().name("look".to_owned()).spawn(look);
+        (path, told)
+    };
+    let looks: Vec<_> = paths.into_iter().map(begin).collect();
+    let mut left = LOOK;
+    let end = |(path, told): (PathBuf, mpsc::Receiver<Storage>)| {
+        let mut known = Storage::default();
+        for _ in 0..2 {
+            match told.recv_timeout(left) {
+                Ok(more) => known = more,
+                // The others had as long.
+                Err(_) => left = Duration::ZERO,
+            }
+        }
+        (path, known)
+    };
+    looks.into_iter().map(end).collect()
+}
+
 /// A cache, a journal or an origin. Of block devices all can come back under any name.
-fn add_storage(folders: &mut Folders, path: &Path) {
-    let real = path.canonicalize();
-    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+fn add_storage(folders: &mut Folders, path: &Path, found: Storage) {
+    let Storage { answers, real, is_device } = found;
     if is_device || (path.starts_with("/dev") && !path.starts_with("/dev/shm")) {
         folders.devices.push("/dev".into());
         // A device node of an operator's own making.
-        folders.devices.extend(real.ok().filter(|real| !real.starts_with("/dev")).map(|real| parent(&real)));
+        folders.devices.extend(real.filter(|real| !real.starts_with("/dev")).map(|real| parent(&real)));
         return;
     }
-    folders.written.push(parent(path));
-    folders.written.extend(real.ok().map(|real| parent(&real)));
+    if answers {
+        folders.written.push(parent(path));
+    } else {
+        tracing::warn!("sandbox: {} does not answer; a restart brings it back in reach", path.display());
+    }
+    folders.written.extend(real.map(|real| parent(&real)));
 }
 
 fn parent(path: &Path) -> PathBuf {

@@ -637,6 +637,10 @@ impl CacheManager {
         if !self.volumes.contains_key(&cfg.id) && self.is_doubtful(&cfg) {
             self.fence_incomplete(cfg.id);
         }
+        if !self.volumes.contains_key(&cfg.id) && !cfg.may_be_dirty && self.has_dirty(cfg.id) {
+            // Known to be clean elsewhere: what the start found is an older state of the medium.
+            self.drop_dirty(cfg.id, true);
+        }
         if !self.volumes.contains_key(&cfg.id) && self.has_dirty(cfg.id) {
             // Its dirty data was kept for it: it has to be served before it can leave write-back.
             self.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });

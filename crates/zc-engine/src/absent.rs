@@ -1,4 +1,4 @@
-//! Volumes whose origins a start cannot open.
+//! Volumes that a start cannot serve.
 //!
 //! Job: take such volumes out of the configuration that is served, and remember why, for log and status.
 //!
@@ -9,33 +9,38 @@
 //! A device that is not found is waited for first: early in a boot the kernel and udev are still finding them.
 //!
 //! Invariants: an origin that is in use is not absent; the start waits for it. A volume whose dirty data the operator
-//! answered for is never left out: the answer needs its origin. If no origin can be opened, the start is refused. No new
+//! answered for is never left out: the answer needs its origin. If no volume can be served, the start is refused. No new
 //! cache is made in place of one that has dirty data of a volume that is left out.
 //!
-//! What it does not do: look for the origin again. A restart does; so does a reload for a volume that the cache has
-//! never known.
+//! What it does not do: look for the origin again (`returning` does).
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use zc_config::{Config, VolumeConfig};
 
 use crate::cache_device::Debt;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
-use crate::origin::Origin;
 use crate::places::check_distinct;
 use crate::stores::Stores;
-use crate::{startup, state_dir};
+use crate::{looks, startup, state_dir};
 
 /// A volume that is not served.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub(crate) struct Absent {
     pub(crate) name: String,
-    /// Why its origin cannot be opened.
+    /// Why it is not served.
     pub(crate) why: String,
-    /// Where its origin is.
+    /// How it is to be served.
     #[serde(skip)]
-    pub(crate) origin: PathBuf,
+    pub(crate) volume: VolumeConfig,
+}
+
+impl Absent {
+    fn new(volume: &VolumeConfig, why: &EngineError) -> Self {
+        Self { name: volume.name.clone(), why: why.to_string(), volume: volume.clone() }
+    }
 }
 
 /// Where device nodes are. What is missing elsewhere does not come by itself.
@@ -67,18 +72,11 @@ fn is_missing_device(path: &Path) -> bool {
     path.starts_with(DEVICES) && path.try_exists().is_ok_and(|is_there| !is_there)
 }
 
-/// Why the origin of a volume cannot be opened; `None` if it can, or if it is in use.
-pub(crate) fn reason(volume: &VolumeConfig, stores: &Stores) -> Option<EngineError> {
-    let opened = Origin::open_existing(volume, stores);
-    let size = opened.and_then(|origin| startup::volume_size(volume, origin.as_ref()));
-    size.err().filter(|error| !error.is_in_use())
-}
-
 /// What caches have of such volumes, as far as their paths tell.
 pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
     let mut debts = Vec::new();
     for owed in state_dir::owed(&config.cache.state_dir)? {
-        let is_owner = |volume: &&Absent| owed.is_of(&volume.origin, None);
+        let is_owner = |absent: &&Absent| owed.is_of(&state_dir::place_of(&absent.volume), None);
         let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
         debts.extend(owners.map(|volume| Debt {
             volume,
@@ -93,43 +91,58 @@ pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, Eng
 pub(crate) fn leave_out(
     config: &Config,
     options: &EngineOptions,
-    stores: &Stores,
+    stores: &Arc<Stores>,
 ) -> Result<(Config, Vec<Absent>), EngineError> {
-    // Of all volumes: two names for one file are a mistake, whether the others are there or not.
-    check_distinct(config)?;
+    let looks = looks::at_all(config.volumes.iter(), stores);
+    let mut absent = Vec::new();
+    for (volume, look) in config.volumes.iter().zip(looks) {
+        if let Err(error) = look
+            && !error.is_in_use()
+        {
+            absent.push((volume, error));
+        }
+    }
+    // Two names for one file are a mistake, whether the others are there or not. Of a place that does not answer only
+    // its name can be compared.
+    let asked = |volume: &VolumeConfig| {
+        !absent.iter().any(|(absent, error)| absent.name == volume.name && error.is_silence())
+    };
+    let volumes = config.volumes.iter().filter(|volume| asked(volume)).cloned().collect();
+    check_distinct(&Config { volumes, ..config.clone() })?;
+    without(config, options, absent)
+}
+
+/// The configuration without volumes that cannot be served, and those volumes. Refused if that is no way out.
+fn without(
+    config: &Config,
+    options: &EngineOptions,
+    absent: Vec<(&VolumeConfig, EngineError)>,
+) -> Result<(Config, Vec<Absent>), EngineError> {
     let is_answered_for = |volume: &VolumeConfig| {
         [&options.trust_dirty, &options.drop_dirty].iter().any(|names| names.contains(&volume.name))
     };
-    let mut served = config.clone();
-    served.volumes.clear();
-    let mut absent = Vec::new();
-    for volume in &config.volumes {
-        let Some(error) = reason(volume, stores) else {
-            served.volumes.push(volume.clone());
-            continue;
-        };
-        if is_answered_for(volume) {
-            return Err(EngineError::Refused(format!(
-                "{error}; --trust-dirty and --drop-dirty need the origin of volume \"{0}\": bring it back, or start \
-                 without the option, and the other volumes are served",
-                volume.name
-            )));
-        }
-        if config.volumes.len() == 1 {
-            return Err(error);
-        }
-        let (name, origin) = (volume.name.clone(), state_dir::place_of(volume));
-        absent.push(Absent { name, why: error.to_string(), origin });
+    if let Some((volume, error)) = absent.iter().find(|(volume, _)| is_answered_for(volume)) {
+        return Err(EngineError::Refused(format!(
+            "{error}; --trust-dirty and --drop-dirty need the origin of volume \"{0}\": bring it back, or start without \
+             the option, and the other volumes are served",
+            volume.name
+        )));
     }
-    if served.volumes.is_empty() {
-        let whys: Vec<&str> = absent.iter().map(|volume| volume.why.as_str()).collect();
-        return Err(EngineError::Refused(format!("no origin can be opened: {}", whys.join("; "))));
+    if absent.len() == config.volumes.len() {
+        let whys: Vec<String> = absent.iter().map(|(_, error)| error.to_string()).collect();
+        return Err(match <[_; 1]>::try_from(absent) {
+            Ok([(_, error)]) => error,
+            Err(_) => EngineError::Refused(format!("no volume can be served: {}", whys.join("; "))),
+        });
     }
+    let absent: Vec<Absent> = absent.iter().map(|(volume, error)| Absent::new(volume, error)).collect();
     for Absent { name, why, .. } in &absent {
         tracing::error!(
-            "volume \"{name}\" is not served: {why}; the other volumes are, and its dirty data, if any, is kept. When \
-             the origin is back, restart the daemon"
+            "volume \"{name}\" is not served: {why}; the other volumes are, and its dirty data, if any, is kept. The \
+             daemon goes on looking for the origin"
         );
     }
-    Ok((served, absent))
+    let is_served = |volume: &&VolumeConfig| !absent.iter().any(|absent| absent.name == volume.name);
+    let volumes = config.volumes.iter().filter(is_served).cloned().collect();
+    Ok((Config { volumes, ..config.clone() }, absent))
 }

@@ -1,8 +1,9 @@
-//! Volumes that a running daemon takes up: those that a reload finds in the configuration.
+//! Volumes that a running daemon takes up.
 //!
 //! # Which
-//! Only such as the cache has never known by their name: nothing is cached under a number that was never given, so that
-//! there is nothing to judge. What the cache holds of a volume that it knew is judged at a start (`pairing`).
+//! Those that a reload finds in the configuration, and those whose origins a start missed (`returning`). What the cache
+//! holds of a volume that it knew is judged as at a start (`pairing`). Its clean contents are not believed: the start
+//! took it for a volume that another program may write. Its dirty data was kept for it.
 //!
 //! # The order, and what a crash leaves
 //! 1. What can be refused: two names for one file, an origin that another cache has data for, one that is in use. Then an
@@ -23,13 +24,13 @@ use zc_cache::seam::Event;
 use zc_config::Config;
 use zc_core::VolumeId;
 
-use crate::absent;
 use crate::cache_device::check_debts;
 use crate::commands::Command;
 use crate::control::{InForce, Shared};
 use crate::custody::Custody;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
+use crate::looks;
 use crate::origin::Origin;
 use crate::pairing::{Answers, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
@@ -37,7 +38,8 @@ use crate::serving::{self, Served};
 use crate::settings;
 use crate::shard::{Shard, Volume};
 use crate::stand_in;
-use crate::startup::{self, Facing, Found};
+use crate::startup::{self, Facing};
+use crate::state_dir::VolumeState;
 use crate::stores::Stores;
 
 /// What came of the volumes that are new in a configuration.
@@ -81,20 +83,32 @@ impl Shared {
             return Ok(added);
         }
         let hindrance = self.hindrance().await?;
-        let missing = self.still_missing(&wanted).await?;
+        let missing = self.missing(&wanted).await?;
         wanted.retain(|volume| {
-            let is_known = self.custody.knows(&volume.name);
-            let reason = hindrance
-                .or_else(|| is_known.then_some("the cache knows a volume of that name from before"))
-                .or_else(|| missing.contains(&volume.name).then_some("its origin still cannot be opened"));
+            let reason = hindrance.or_else(|| {
+                missing
+                    .contains(&volume.name)
+                    .then_some("its origin still cannot be opened; the daemon goes on looking")
+            });
             if let Some(reason) = reason {
                 added.refused.push((volume_key(&volume.name), reason));
             }
             reason.is_none()
         });
-        if wanted.is_empty() {
-            return Ok(added);
+        if !wanted.is_empty() {
+            let Added { applied, later, .. } = self.take_up(in_force, wanted).await?;
+            (added.applied, added.later) = (applied, later);
         }
+        Ok(added)
+    }
+
+    /// Serves these volumes, whose origins are there: all of them or none.
+    pub(crate) async fn take_up(
+        &self,
+        in_force: &mut InForce,
+        wanted: Vec<zc_config::VolumeConfig>,
+    ) -> Result<Added, String> {
+        let mut added = Added::default();
         let mut all = in_force.config.clone();
         all.volumes.extend(wanted.iter().cloned());
         let only = Config { volumes: wanted, ..in_force.config.clone() };
@@ -122,9 +136,8 @@ impl Shared {
             added.applied.push(volume_key(&name));
         }
         for plan in ublk {
-            let (name, is_wanted) = (plan.name().to_owned(), plan.is_attached_at_start());
-            self.ublk.add_plan(plan)?;
-            if is_wanted && let Err(reason) = self.ublk.attach(&name).await {
+            let name = plan.name().to_owned();
+            if let Err(reason) = self.ublk.add(plan).await {
                 added.later.push(format!("{}: ublk.attach ({reason})", volume_key(&name)));
             }
         }
@@ -132,19 +145,29 @@ impl Shared {
     }
 
     /// Those that the start left out and whose origins still cannot be opened: they are no reason to refuse the others.
-    async fn still_missing(&self, wanted: &[zc_config::VolumeConfig]) -> Result<Vec<String>, String> {
-        let was_absent = |volume: &&zc_config::VolumeConfig| self.was_absent(&volume.name);
-        let asked: Vec<_> = wanted.iter().filter(was_absent).cloned().collect();
-        let stores = Arc::clone(&self.stores);
+    /// An origin of another volume that does not answer refuses all.
+    async fn missing(&self, wanted: &[zc_config::VolumeConfig]) -> Result<Vec<String>, String> {
+        let (asked, stores) = (wanted.to_vec(), Arc::clone(&self.stores));
         let look = move || {
-            let missing = asked.into_iter().filter(|volume| absent::reason(volume, &stores).is_some());
-            missing.map(|volume| volume.name).collect()
+            let looked = looks::at_all(asked.iter(), &stores);
+            asked.into_iter().map(|volume| volume.name).zip(looked).collect::<Vec<_>>()
         };
-        tokio::task::spawn_blocking(look).await.map_err(|_| "the look at origins was cut off".to_owned())
+        let looked = tokio::task::spawn_blocking(look).await;
+        let absent = self.absent();
+        let mut missing = Vec::new();
+        for (name, outcome) in looked.map_err(|_| "the look at origins was cut off".to_owned())? {
+            match outcome {
+                Err(_) if absent.iter().any(|absent| absent.name == name) => missing.push(name),
+                Err(error) if error.is_silence() => return Err(error.to_string()),
+                // What is wrong is told by those who open it.
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(missing)
     }
 
     /// Why no volume can be added.
-    async fn hindrance(&self) -> Result<Option<&'static str>, String> {
+    pub(crate) async fn hindrance(&self) -> Result<Option<&'static str>, String> {
         Ok((!self.stats().await?.cache_healthy)
             .then_some("the cache device is out of reach and has to know of it first"))
     }
@@ -178,10 +201,12 @@ fn prepare(
         clean: false,
         state: &state,
         cold: false,
+        is_running: true,
         answers: Answers { trust: &[], drop: &[] },
         risks: RisksBefore::default(),
     };
-    let paired = startup::judge(&config, &known, &vec![Found::default(); origins.len()], &sizes)?;
+    let found = startup::found(&config, &origins, &state)?;
+    let paired = startup::judge(&config, &known, &found, &sizes)?;
     startup::create_origins(&config, &mut origins, stores)?;
     startup::disown_others(&config, &superblock.uuid, &stand_in::places(&config, &origins, true)?)?;
     let origins: Vec<_> = origins.into_iter().flatten().collect();
@@ -194,16 +219,19 @@ fn record(prepared: &Prepared, custody: &Custody) -> Result<(), EngineError> {
     let Prepared { config, facing, paired, .. } = prepared;
     let volumes = || config.volumes.iter().zip(facing).zip(paired);
     custody.set_table(|table| {
-        let records = volumes().map(|((volume, facing), paired)| {
-            serving::record(volume, &facing.identity, facing.len_bytes, paired)
-        });
-        table.records.extend(records);
+        for ((volume, facing), paired) in volumes() {
+            let record = serving::record(volume, &facing.identity, facing.len_bytes, paired);
+            table.records.retain(|known| known.id != record.id);
+            table.records.push(record);
+        }
     })?;
     custody.state().update(|state| {
-        let entries = volumes().map(|((volume, facing), paired)| {
-            (volume.name.clone(), serving::state(volume, &facing.identity, paired))
-        });
-        state.volumes.extend(entries);
+        for ((volume, facing), paired) in volumes() {
+            // What was given up is to be given up again until a session has ended in order.
+            let given_up = state.volumes.get(&volume.name).map_or(0, |entry| entry.given_up);
+            let entry = VolumeState { given_up, ..serving::state(volume, &facing.identity, paired) };
+            state.volumes.insert(volume.name.clone(), entry);
+        }
     })?;
     let write_back = config.volumes.iter().filter(|volume| volume.mode == zc_core::Mode::WriteBack);
     custody.may_become_dirty(&write_back.map(|volume| volume.name.clone()).collect::<Vec<_>>())?;

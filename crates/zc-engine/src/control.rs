@@ -12,7 +12,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex as BlockingMutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex as BlockingMutex, MutexGuard as BlockingMutexGuard, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ use crate::listen::SocketPath;
 use crate::metrics_http;
 use crate::registry::{Registry, VolumeInfo};
 use crate::request::Request;
+use crate::returning;
 use crate::settings::{
     Found, ack_name, connections_most, destage_name, early, has_durable_journal, max_dirty_age_ms,
     volume_config,
@@ -96,8 +97,8 @@ pub(crate) struct Shared {
     in_force: Mutex<InForce>,
     /// The volumes that are served, in the order in which they came.
     names: RwLock<Vec<(String, VolumeId)>>,
-    /// Volumes that the start left out, whether a reload took them up since or not.
-    absent: Vec<Absent>,
+    /// Volumes that the start left out and that are not served yet.
+    absent: BlockingMutex<Vec<Absent>>,
     pub(crate) stores: Arc<Stores>,
     cache_path: PathBuf,
     ram_max_bytes: u64,
@@ -180,7 +181,7 @@ impl ControlHandle {
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
             custody: control.custody,
-            absent: control.absent,
+            absent: BlockingMutex::new(control.absent),
             stores: control.stores,
             without_cache: control.without_cache,
             mailbox: control.mailbox,
@@ -200,6 +201,9 @@ impl ControlHandle {
                 if let Some(listener) = metrics {
                     // It ends with the runtime.
                     drop(runtime.spawn(metrics_http::serve(Arc::clone(&shared), listener)));
+                }
+                if !shared.absent().is_empty() {
+                    drop(runtime.spawn(returning::look_for_absent(Arc::clone(&shared))));
                 }
                 runtime.block_on(serve(&shared, &listener, end, taken));
                 runtime.block_on(shared.end_recordings());
@@ -407,6 +411,7 @@ impl Shared {
 
     /// The data plane serves another volume.
     pub(crate) fn took_up(&self, name: &str, id: VolumeId) {
+        self.lock_absent().retain(|absent| absent.name != name);
         self.names.write().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), id));
     }
 
@@ -444,15 +449,30 @@ impl Shared {
         }
     }
 
-    /// Whether the start left this volume out.
-    pub(crate) fn was_absent(&self, name: &str) -> bool {
-        self.absent.iter().any(|absent| absent.name == name)
+    /// Volumes that the start left out and that are not served yet.
+    pub(crate) fn absent(&self) -> Vec<Absent> {
+        self.lock_absent().clone()
     }
 
-    /// Volumes that the start left out, and that no reload took up since.
-    fn still_absent(&self, infos: &[(String, VolumeInfo)]) -> Vec<Absent> {
-        let is_served = |absent: &&Absent| infos.iter().any(|(name, _)| *name == absent.name);
-        self.absent.iter().filter(|absent| !is_served(absent)).cloned().collect()
+    fn lock_absent(&self) -> BlockingMutexGuard<'_, Vec<Absent>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An absent volume cannot be served yet.
+    pub(crate) fn stays_absent(&self, name: &str, why: &str) {
+        for absent in self.lock_absent().iter_mut().filter(|absent| absent.name == name && absent.why != why)
+        {
+            tracing::warn!("volume \"{name}\" is still not served: {why}");
+            why.clone_into(&mut absent.why);
+        }
+    }
+
+    /// Absent volumes are to be served as a new configuration says, or not at all.
+    fn reconfigure_absent(&self, new: &Config) {
+        self.lock_absent().retain_mut(|absent| {
+            let wanted = new.volumes.iter().find(|volume| volume.name == absent.name);
+            wanted.inspect(|wanted| absent.volume.clone_from(wanted)).is_some()
+        });
     }
 
     fn verdict(
@@ -480,7 +500,7 @@ impl Shared {
         let stats = self.stats().await?;
         let volumes = self.infos();
         let served: Vec<&str> = volumes.iter().map(|(name, _)| name.as_str()).collect();
-        let (unserved, absent) = (self.custody.unserved(&served), self.still_absent(&volumes));
+        let (unserved, absent) = (self.custody.unserved(&served), self.absent());
         let state = self.verdict(&stats, &volumes, &unserved, &absent).state;
         let absent = absent.into_iter().map(|absent| absent.name).collect();
         Ok(Scrape { stats, volumes, absent, state, ram_max_bytes: self.ram_max_bytes }.render(format))
@@ -496,7 +516,7 @@ impl Shared {
         let volumes: Vec<Value> = infos.iter().map(volume).collect();
         let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
         let unserved = self.custody.unserved(&served);
-        let absent = self.still_absent(&infos);
+        let absent = self.absent();
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
@@ -596,6 +616,7 @@ impl Shared {
         let mut in_force = self.settings().await?;
         self.announce_write_back(&in_force, &new).await?;
         let added = self.add_volumes(&mut in_force, &new).await?;
+        self.reconfigure_absent(&new);
         if new.log != in_force.config.log {
             let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;
             set(&new.log.level)?;

@@ -95,12 +95,6 @@ impl Custody {
         self.lock().table.clone()
     }
 
-    /// Whether the cache, or the state directory, has had a volume of that name.
-    pub(crate) fn knows(&self, name: &str) -> bool {
-        self.table().records.iter().any(|record| record.name == name)
-            || self.state.snapshot().volumes.contains_key(name)
-    }
-
     pub(crate) const fn state(&self) -> &Arc<StateDir> {
         &self.state
     }

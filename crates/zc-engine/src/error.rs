@@ -42,6 +42,12 @@ pub enum EngineError {
     /// A file or device could not be opened or managed.
     #[error("{}{}", .0, reason_of(.0))]
     File(#[from] IoError),
+    /// What was asked hangs, as does who asks, until a server or device far away answers.
+    #[error("{place} does not answer")]
+    NoAnswer {
+        /// What hangs.
+        place: String,
+    },
     /// The data plane ended on its own.
     #[error("the data plane ended unexpectedly: {0}")]
     DataPlane(String),
@@ -110,7 +116,13 @@ impl EngineError {
             Self::Refused(_)
             | Self::CacheMissing { .. }
             | Self::CacheUnusable { .. }
+            | Self::NoAnswer { .. }
             | Self::DataPlane(_) => false,
         }
+    }
+
+    /// Whether something does not answer.
+    pub(crate) const fn is_silence(&self) -> bool {
+        matches!(self, Self::NoAnswer { .. })
     }
 }

@@ -181,6 +181,11 @@ pub(crate) const RECORD_BYTES_MIN: u64 = 64 << 10;
 pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
 /// Milliseconds for which requests are held back until what is under way has ended.
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
+/// Milliseconds in which the origins of volumes that are to be served answer to being opened.
+pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
+/// Milliseconds between two looks for volumes that a start left out: at first, and in the end. It doubles.
+pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
+pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
 /// Scrapes of the numbers at a time; further ones wait.
 pub(crate) const SCRAPES_MAX: usize = 8;
 /// Milliseconds that one may take, from its connection to its end.

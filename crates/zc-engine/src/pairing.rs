@@ -76,6 +76,8 @@ pub(crate) struct Known<'a> {
     pub(crate) clean: bool,
     pub(crate) state: &'a State,
     pub(crate) cold: bool,
+    /// Its session has begun: a volume that is not served yet may have been written elsewhere since.
+    pub(crate) is_running: bool,
     pub(crate) answers: Answers<'a>,
     pub(crate) risks: RisksBefore<'a>,
 }
@@ -255,7 +257,7 @@ fn remembered(record: &VolumeRecord, entry: Option<&VolumeState>, now: &Identity
 }
 
 /// How this image of the cache is known to be older than what the state directory saw.
-fn older_image(known: &Known<'_>) -> Option<String> {
+pub(crate) fn older_image(known: &Known<'_>) -> Option<String> {
     if known.state.session > known.session {
         return Some(format!(
             "the cache is an older image: its last session is {}, session {} was seen",
@@ -286,6 +288,9 @@ fn reason(
     let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
     if let Likeness::Other(text) = likeness {
         return Err(other_origin(known, candidate, entry, &text));
+    }
+    if known.is_running {
+        return Ok(Some("it was not served since the daemon started".to_owned()));
     }
     // First what is known, then what follows from it: the origin has changed because it was served.
     if let Some(by) = entry.and_then(|entry| entry.served_since.as_ref()) {
@@ -416,6 +421,7 @@ mod tests {
                 clean: true,
                 state,
                 cold,
+                is_running: false,
                 answers: Answers::default(),
                 risks: RisksBefore::default(),
             },
@@ -486,6 +492,7 @@ mod tests {
                     clean: false,
                     state,
                     cold: false,
+                    is_running: false,
                     answers: Answers::default(),
                     risks: RisksBefore::default(),
                 },
@@ -535,6 +542,7 @@ mod tests {
                 clean: true,
                 state,
                 cold: true,
+                is_running: false,
                 answers,
                 risks: RisksBefore::default(),
             },
@@ -610,6 +618,7 @@ mod tests {
             clean: true,
             state: &state,
             cold: false,
+            is_running: false,
             answers: Answers::default(),
             risks: RisksBefore::default(),
         };

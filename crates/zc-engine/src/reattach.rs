@@ -174,6 +174,7 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
         clean: superblock.clean,
         state: &state,
         cold: true,
+        is_running: true,
         answers: Answers { trust: &[], drop: &[] },
         risks: RisksBefore { said: Some(&Risks::of(&looked.lost)), clients_may_live: true },
     };

@@ -18,7 +18,7 @@ use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::startup as cache_startup;
 use zc_config::Config;
 use zc_core::{JournalSeq, Map, VolumeId, usize_from_u64};
-use zc_format::{Features, Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeTable};
+use zc_format::{Features, Geometry, Record, Superblock, VOLUME_TABLE_BYTES, VolumeRecord, VolumeTable};
 use zc_io::{BlockFile, EventFd, Identity};
 
 use crate::absent::{self, Absent};
@@ -184,11 +184,16 @@ fn prepare(
         clean: superblock.clean,
         state: &snapshot,
         cold: options.cold,
+        is_running: false,
         answers,
         risks: RisksBefore { said: risks.as_ref(), clients_may_live },
     };
     let found = found(config, &origins, &snapshot)?;
     let paired = judge(config, &known, &found, &sizes)?;
+    if pairing::older_image(&known).is_some() {
+        // Of volumes that are not served, too, before the new session hides it.
+        state.doubt_dirty()?;
+    }
     Ok(Prepared { origins, sizes, device, manager_config, state, paired, sockets })
 }
 
@@ -385,10 +390,18 @@ pub(crate) fn start_session(
         state.doubt_dirty()?;
     }
     let mut session = begin_session(device, state, cold)?;
+    let known = state.snapshot();
     let fenced = paired.iter().filter(|paired| paired.incomplete).map(|paired| paired.id);
-    session.start.fenced = fenced.collect();
-    let named: Vec<_> = config.volumes.iter().map(|volume| volume.name.as_str()).zip(paired).collect();
-    let given_up = give_up_dirty(&mut session, &state.snapshot(), &named);
+    // Others may be taken up before the session ends.
+    let is_served = |record: &VolumeRecord| paired.iter().any(|paired| paired.id == record.id);
+    let others: Vec<_> = session.volumes.records.iter().filter(|record| !is_served(record)).collect();
+    let is_doubted =
+        |record: &&&VolumeRecord| known.volumes.get(&record.name).is_some_and(|entry| entry.incomplete);
+    session.start.fenced = fenced.chain(others.iter().filter(is_doubted).map(|record| record.id)).collect();
+    let drops = |id: VolumeId| paired.iter().any(|paired| paired.id == id && paired.drop_dirty);
+    let served = config.volumes.iter().zip(paired).map(|(volume, paired)| (volume.name.clone(), paired.id));
+    let named: Vec<_> = served.chain(others.iter().map(|record| (record.name.clone(), record.id))).collect();
+    let given_up = give_up_dirty(&mut session, &known, &named, drops);
     Ok((session, given_up))
 }
 
@@ -507,7 +520,11 @@ pub(crate) struct Found {
 }
 
 /// Looks at the origins, in the order of the configuration.
-fn found(config: &Config, origins: &[Option<Origin>], state: &State) -> Result<Vec<Found>, EngineError> {
+pub(crate) fn found(
+    config: &Config,
+    origins: &[Option<Origin>],
+    state: &State,
+) -> Result<Vec<Found>, EngineError> {
     let boot_id = boot_id();
     let look = |(volume, origin): (&zc_config::VolumeConfig, &Option<Origin>)| {
         let Some(origin) = origin else { return Ok(Found::default()) };
@@ -554,19 +571,24 @@ pub(crate) fn judge(
 /// Calls epochs clean that the operator gives up or gave up before, as if their intent had not reached the journal yet.
 /// Returns the last of them by volume, for the state directory: a start repeats it until a session has ended in order.
 /// What has no commit counts for nothing anyway.
-fn give_up_dirty(session: &mut Session, state: &State, volumes: &[(&str, &Paired)]) -> Map<VolumeId, u64> {
+fn give_up_dirty(
+    session: &mut Session,
+    state: &State,
+    volumes: &[(String, VolumeId)],
+    drops: impl Fn(VolumeId) -> bool,
+) -> Map<VolumeId, u64> {
     let mut given_up = Map::default();
-    for (name, paired) in volumes {
+    for (name, id) in volumes {
         let committed = |record: &Record| match record {
-            Record::Committed { volume, epoch } if *volume == paired.id => Some(*epoch),
+            Record::Committed { volume, epoch } if volume == id => Some(*epoch),
             _ => None,
         };
-        let before = state.volumes.get(*name).map_or(0, |entry| entry.given_up);
+        let before = state.volumes.get(name).map_or(0, |entry| entry.given_up);
         let newest = session.records.iter().chain(&session.intents).filter_map(committed).max();
-        let epoch = before.max(newest.filter(|_| paired.drop_dirty).unwrap_or(0));
+        let epoch = before.max(newest.filter(|_| drops(*id)).unwrap_or(0));
         if epoch > 0 {
-            given_up.insert(paired.id, epoch);
-            session.intents.push(Record::Clean { volume: paired.id, epoch });
+            given_up.insert(*id, epoch);
+            session.intents.push(Record::Clean { volume: *id, epoch });
         }
     }
     given_up
@@ -723,8 +745,8 @@ pub(crate) fn record_pairing(
         state.session = session.superblock.session;
         state.clean = false;
         // A volume that is not served may be written elsewhere: it is cold when it returns, and forgotten unless the
-        // cache has what its origin lacks.
-        state.volumes.retain(|_, entry| entry.dirty);
+        // cache has what its origin lacks, or has what was given up.
+        state.volumes.retain(|_, entry| entry.dirty || entry.given_up > 0);
         for entry in state.volumes.values_mut() {
             entry.stamp = entry.stamp.wrapping_add(1);
             // What the session before took with it is owed until the volume is served again.

@@ -86,10 +86,6 @@ impl Plan {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
-
-    pub(crate) const fn is_attached_at_start(&self) -> bool {
-        self.attach
-    }
 }
 
 /// Larger reads are split for decoding over the workers; smaller ones cost a request each.
@@ -103,7 +99,7 @@ type Resized = Result<Option<String>, String>;
 
 enum Order {
     BringUp { done: mpsc::Sender<()> },
-    AddPlan(Plan),
+    Add { plan: Plan, answer: oneshot::Sender<Result<(), String>> },
     Attach { volume: String, answer: oneshot::Sender<Answer> },
     Detach { volume: String, force: bool, answer: oneshot::Sender<Answer> },
     Resize { volume: String, size_bytes: u64, answer: oneshot::Sender<Resized> },
@@ -151,10 +147,10 @@ impl UblkHandle {
         }
     }
 
-    /// Another volume can be attached.
-    pub(crate) fn add_plan(&self, plan: Plan) -> Result<(), String> {
-        let sent = self.0.try_send(Order::AddPlan(plan));
-        sent.map_err(|_| "too many orders for ublk devices wait already".to_owned())
+    /// Another volume can be attached. Done at once if it is to be, or if an earlier daemon left its device.
+    pub(crate) async fn add(&self, plan: Plan) -> Result<(), String> {
+        let (answer, wait) = oneshot::channel();
+        self.ask(Order::Add { plan, answer }, wait).await
     }
 
     pub(crate) async fn attach(&self, volume: &str) -> Answer {
@@ -224,7 +220,9 @@ impl Worker {
                 self.bring_up();
                 drop(done);
             }
-            Order::AddPlan(plan) => self.plans.push(plan),
+            Order::Add { plan, answer } => {
+                let _asker_left = answer.send(self.add_volume(plan));
+            }
             Order::Attach { volume, answer } => {
                 let _asker_left = answer.send(self.attach(&volume));
             }
@@ -301,6 +299,22 @@ impl Worker {
         }
         let Some(control) = self.control.as_mut() else { unreachable!("opened above") };
         Ok(control)
+    }
+
+    /// A volume that comes later.
+    fn add_volume(&mut self, plan: Plan) -> Result<(), String> {
+        let (name, stamp, mut wanted) = (plan.name.clone(), plan.options.stamp, plan.attach);
+        self.plans.push(plan);
+        if !wanted && Path::new("/dev/ublk-control").exists() {
+            let left =
+                self.control().and_then(|(control, _)| control.list()).map_err(|error| error.to_string())?;
+            wanted = left.iter().any(|info| info.stamp == stamp);
+        }
+        if wanted {
+            let path = self.attach(&name)?;
+            tracing::info!("volume \"{name}\" is {path}");
+        }
+        Ok(())
     }
 
     fn attach(&mut self, name: &str) -> Answer {

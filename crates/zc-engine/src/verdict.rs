@@ -198,9 +198,9 @@ fn of_absent(absent: &Absent) -> Reason {
     Reason {
         level: Level::Failed,
         volume: Some(absent.name.clone()),
-        what: format!("its origin could not be opened at the start: {}", absent.why),
-        follows: "it is not served; the other volumes are, and its dirty data, if any, is kept".to_owned(),
-        command: "when the origin is back: systemctl restart zcached".to_owned(),
+        what: format!("it is not served: {}", absent.why),
+        follows: "the other volumes are served, and its dirty data, if any, is kept".to_owned(),
+        command: "bring its origin back; the daemon goes on looking, and serves it then".to_owned(),
     }
 }
 
