@@ -50,7 +50,7 @@ impl Store {
 
     fn account(&self, command: &str, name: &str, field: &str) -> u64 {
         let rows = self.json(command);
-        let row = rows.as_array().into_iter().flatten().find(|row| row["name"] == name).cloned();
+        let row = rows[command].as_array().into_iter().flatten().find(|row| row["name"] == name).cloned();
         row.expect("it is listed")[field].as_u64().expect("it is a number")
     }
 

@@ -212,3 +212,87 @@ fn a_restored_snapshot_comes_from_the_cache_as_far_as_it_is_equal_to_what_is_cac
     assert!(hits * 100 >= 75 * u64::try_from(chunks).expect("small"), "{hits} of {chunks} from the cache");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
+
+/// `zcctl store COMMAND tank ARGUMENTS` at the daemon: exit status and what it said.
+fn ordered(rig: &Rig, command: &str, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = rig.world.zcctl_output(&[&["store", command, "tank"], arguments].concat());
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+}
+
+fn done(rig: &Rig, command: &str, arguments: &[&str]) -> String {
+    let (code, said) = ordered(rig, command, arguments);
+    assert_eq!(code, Some(0), "{command}: {said}");
+    said
+}
+
+#[test]
+fn a_snapshot_at_a_running_daemon_has_what_its_cache_held_back() {
+    let mut rig = Rig::new(&[("back", 16, "mode = \"write-back\"\nmax_dirty_age = \"1 h\"\n")]);
+    rig.world.cache.insert_str(0, "destage_idle = \"1 h\"\n");
+    let daemon = rig.world.start();
+    let (old, new) = (contents(1, 100), contents(2, 100));
+    write(&mut rig.world.connect("back"), 0, &old);
+    assert_ne!(rig.world.stats()["dirty"]["back"]["bytes"], 0, "the store does not have it yet");
+    done(&rig, "snapshot", &["back", "back@old"]);
+    write(&mut rig.world.connect("back"), 0, &new);
+    done(&rig, "clone", &["back@old", "copy"]);
+    done(&rig, "clone", &["back", "twin"]);
+    let listed = done(&rig, "volumes", &["--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&listed).expect("it is JSON");
+    let names: Vec<&str> = listed["volumes"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|volume| volume["name"].as_str().expect("a name"))
+        .collect();
+    assert_eq!(names, ["back", "copy", "twin"]);
+    assert!(
+        done(&rig, "snapshots", &[]).contains("back@old")
+            && done(&rig, "status", &[]).contains("compression")
+    );
+    assert!(done(&rig, "scrub", &[]).contains(" 0 places damaged"));
+    is(&mut rig.world.connect("back"), 0, &new, "the volume, from its cache");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    for (name, bytes) in [("copy", &old), ("twin", &new), ("back@old", &old)] {
+        let image = rig.world.path(&format!("{name}.img"));
+        rig.zcctl(&["export"], &[name, &image.display().to_string()]);
+        same(&zc_tests::read_file(&image)[..bytes.len()], bytes, name);
+    }
+}
+
+#[test]
+fn what_a_daemon_serves_of_a_store_is_neither_deleted_nor_changed_under_its_cache() {
+    let rig = Rig::new(&[("disk", 16, "")]);
+    let daemon = rig.world.start();
+    let old = contents(1, 10);
+    write(&mut rig.world.connect("disk"), 0, &old);
+    done(&rig, "snapshot", &["disk", "disk@old"]);
+    for (command, arguments, word) in [
+        ("delete-volume", &["disk"][..], "serves"),
+        ("rollback", &["disk", "disk@old"], "serves"),
+        ("grow", &["disk", "32 MiB"], "zcctl resize disk"),
+        ("snapshot", &["nothing", "disk@new"], "no volume \"nothing\""),
+        ("snapshot", &["disk", "disk@old"], "already"),
+        ("import", &["image", "/dev/null"], "no daemon has open"),
+    ] {
+        let (code, said) = ordered(&rig, command, arguments);
+        assert!(code == Some(2) && said.contains(word), "{command}: {said}");
+    }
+    let path = rig.pool().display().to_string();
+    let output = rig.world.zcctl_output(&["store", "status", &path]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(2) && said.contains("name the store"), "{said}");
+    let (code, said) = {
+        let output = rig.world.zcctl_output(&["store", "status", "pond"]);
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert!(code == Some(2) && said.contains("there are tank"), "{said}");
+    assert!(done(&rig, "rollback", &["disk", "disk@old", "--dry-run"]).contains("would become"));
+    done(&rig, "create-volume", &["spare", "8 MiB"]);
+    assert!(done(&rig, "delete-volume", &["spare", "--dry-run"]).contains("would become free"));
+    done(&rig, "delete-volume", &["spare"]);
+    done(&rig, "delete-snapshot", &["disk@old"]);
+    is(&mut rig.world.connect("disk"), 0, &old, "the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}

@@ -92,7 +92,7 @@ pub(crate) enum Command {
     /// Look after ublk devices, also without a daemon.
     #[command(subcommand)]
     Ublk(Ublk),
-    /// Look after a store that no daemon has open.
+    /// Look after a store, whether a daemon has it open or not.
     #[command(subcommand)]
     Store(StoreCommand),
     /// Print a completion script for a shell.

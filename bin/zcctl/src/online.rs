@@ -223,7 +223,8 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
         };
         anyhow::Error::new(error).context(what)
     })?;
-    let is_slow = ["attach", "detach", "reattach", "resize"].iter().any(|slow| request["cmd"] == **slow);
+    let is_slow =
+        ["attach", "detach", "reattach", "resize", "store"].iter().any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();

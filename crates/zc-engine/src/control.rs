@@ -31,6 +31,7 @@ use crate::clock::Clock;
 use crate::commands::{Command, Mailbox};
 use crate::control_places::{Place, Places};
 use crate::control_record::{Recordings, Wanted};
+use crate::control_store;
 use crate::custody::{Custody, Unserved};
 use crate::engine::Hooks;
 use crate::error::EngineError;
@@ -310,7 +311,7 @@ async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Res
 /// Carries a line out; what changes something is in the audit log.
 async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, String> {
     let request = Request::parse(line)?;
-    if request.only_looks() {
+    if request.only_looks() || control_store::only_looks(&request) {
         return carry_out(shared, request).await;
     }
     let told: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
@@ -326,10 +327,7 @@ async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, Strin
 async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
     match request {
         Request::Status {} => shared.status().await,
-        Request::Stats {} => {
-            let stats = shared.stats().await?;
-            serde_json::to_value(stats).map_err(|error| error.to_string())
-        }
+        Request::Stats {} => shared.stats_json().await,
         Request::Metrics {} => Ok(json!({ "text": shared.metrics(Format::Classic).await? })),
         Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
         Request::Disconnect { id, client, volume } => {
@@ -338,8 +336,7 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Reload {} => shared.reload().await,
         Request::Stop { keep_dirty } => shared.asked_to_stop(keep_dirty).await,
         Request::Flush { volume } => shared.flush(&volume).await,
-        Request::DropDirty { volume, unreadable: false } => shared.drop_dirty(&volume).await,
-        Request::DropDirty { volume, unreadable: true } => shared.give_up_unreadable(&volume).await,
+        Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
         Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
         Request::Reattach {} => shared.reattach().await,
         Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
@@ -350,20 +347,23 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         }
         Request::RecordStop { volume } => shared.record_stop(&volume).await,
         Request::RecordStatus {} => Ok(shared.record_status().await),
-        Request::Attach { volume } => {
-            let device = shared.ublk.attach(&volume).await?;
-            Ok(
-                json!({ "volume": volume, "device": device, "link": zc_ublk::registration::link_path(&volume) }),
-            )
-        }
-        Request::Detach { volume, force } => {
-            let device = shared.ublk.detach(&volume, force).await?;
-            Ok(json!({ "volume": volume, "device": device }))
-        }
+        Request::Store { store, order } => shared.order(store, order).await,
+        Request::Attach { volume } => shared.attach(&volume).await,
+        Request::Detach { volume, force } => shared.detach(&volume, force).await,
     }
 }
 
 impl Shared {
+    async fn attach(&self, volume: &str) -> Result<Value, String> {
+        let device = self.ublk.attach(volume).await?;
+        Ok(json!({ "volume": volume, "device": device, "link": zc_ublk::registration::link_path(volume) }))
+    }
+
+    async fn detach(&self, volume: &str, force: bool) -> Result<Value, String> {
+        let device = self.ublk.detach(volume, force).await?;
+        Ok(json!({ "volume": volume, "device": device }))
+    }
+
     /// A refusal that Landlock may be the reason of says so.
     fn explained(&self, mut error: String) -> String {
         if let Some(hint) = self.hooks.confined.as_ref().and_then(|confined| confined.hint(&error)) {
@@ -383,6 +383,10 @@ impl Shared {
     pub(crate) fn stop(&self) {
         self.notify(&[sd_notify::NotifyState::Stopping]);
         self.ublk.stop();
+    }
+
+    async fn stats_json(&self) -> Result<Value, String> {
+        serde_json::to_value(self.stats().await?).map_err(|error| error.to_string())
     }
 
     pub(crate) async fn stats(&self) -> Result<Box<ShardStats>, String> {

@@ -71,8 +71,13 @@ impl Shared {
         Ok(json!({ "volume": name, "uptime_ms": stats.uptime_ms, "dirty": stats.dirty.get(name) }))
     }
 
+    /// Gives a volume's dirty data up: all, or only what cannot be read.
+    pub(crate) async fn drop_dirty(&self, name: &str, unreadable: bool) -> Result<Value, String> {
+        if unreadable { self.give_up_unreadable(name).await } else { self.forget_dirty(name).await }
+    }
+
     /// Forgets a volume's dirty data, and says how much there was.
-    pub(crate) async fn drop_dirty(&self, name: &str) -> Result<Value, String> {
+    async fn forget_dirty(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
         let stats = self.stats().await?;
         let remembered = !stats.cache_healthy;
@@ -96,7 +101,7 @@ impl Shared {
     }
 
     /// Gives up what of a volume's dirty data cannot be read: zeros take its place. Says how much there was.
-    pub(crate) async fn give_up_unreadable(&self, name: &str) -> Result<Value, String> {
+    async fn give_up_unreadable(&self, name: &str) -> Result<Value, String> {
         let id = self.id_of(name)?;
         let stats = self.stats().await?;
         let dirty = stats.dirty.get(name);

@@ -39,6 +39,7 @@ mod control;
 mod control_dirty;
 mod control_places;
 mod control_record;
+mod control_store;
 mod cpus;
 mod custody;
 mod device;

@@ -74,6 +74,12 @@ pub(crate) enum Request {
         volume: String,
     },
     RecordStatus {},
+    /// An order for a store that the daemon has open.
+    Store {
+        store: String,
+        /// See `zc-pool-io`.
+        order: serde_json::Value,
+    },
     Attach {
         volume: String,
     },
@@ -85,7 +91,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Whether it changes nothing.
+    /// Whether it changes nothing. Orders for stores are looked at by who carries them out.
     pub(crate) const fn only_looks(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,8 @@
 //! Pools on real devices.
 //!
 //! Job: run a [`zc_pool::Pool`] on a thread of its own, with a ring for its device and workers for its processor work,
-//! and let any thread ask it ([`PoolClient`]). The daemon and the offline commands share it.
+//! and let any thread ask it ([`PoolClient`]), or give it an operator's [`Order`]. The daemon and the offline commands
+//! share it.
 //!
 //! Invariants: one pool has one thread, and that thread alone touches it. Each request is answered once, on that thread.
 //! The device is locked for as long as the pool is open. An orderly [`OpenPool::close`] leaves a checkpoint.
@@ -16,6 +17,7 @@ mod device;
 mod error;
 pub mod limits;
 mod open;
+mod orders;
 mod server;
 #[cfg(test)]
 mod tests;
@@ -24,3 +26,4 @@ mod workers;
 pub use client::{Done, PoolClient};
 pub use error::OpenError;
 pub use open::{OpenPool, Settings};
+pub use orders::{Order, OrderError, Point, create_volume, find};

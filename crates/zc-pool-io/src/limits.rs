@@ -16,3 +16,7 @@ pub const INLINE_BYTES_MAX: u64 = 32 << 10;
 pub const TICK_BUSY: Duration = Duration::from_millis(20);
 /// Time between two ticks otherwise.
 pub const TICK_IDLE: Duration = Duration::from_millis(500);
+/// Chunk of new volumes, as a power of two: the extent of the cache.
+pub const CHUNK_SHIFT: u8 = 13;
+/// Addresses that one order of a scrub looks at: at 8 KiB each 8 GiB. What several share is read once in an order.
+pub const SCRUB_ADDRESSES: u64 = 1 << 20;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use zc_core::units::ByteSize;
 
+use crate::cli::Daemon;
+
 /// What is done with a store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
@@ -20,11 +22,11 @@ pub(crate) enum StoreCommand {
         force: bool,
     },
     /// Show what a store holds and has free.
-    Status(Shown),
+    Status(Pool),
     /// Show volumes: used, shared and unique bytes.
-    Volumes(Shown),
+    Volumes(Pool),
     /// Show snapshots: used, shared and unique bytes.
-    Snapshots(Shown),
+    Snapshots(Pool),
     /// Make an empty volume.
     CreateVolume {
         #[command(flatten)]
@@ -68,7 +70,7 @@ pub(crate) enum StoreCommand {
     /// Delete a snapshot.
     DeleteSnapshot(Deleted),
     /// Verify all stored data. Exit status: 0 sound, 1 damaged.
-    Scrub(Shown),
+    Scrub(Pool),
     /// Free what no volume or snapshot needs.
     Clean(Pool),
     /// Store an image file as a new volume; holes take no space.
@@ -90,25 +92,17 @@ pub(crate) enum StoreCommand {
 /// A store.
 #[derive(Debug, Args)]
 pub(crate) struct Pool {
-    /// The store's file or device.
+    /// File or device, or the name of a store of a running daemon.
     pub(super) pool: PathBuf,
-}
-
-/// Something of a store that is shown.
-#[derive(Debug, Args)]
-pub(crate) struct Shown {
-    /// The store's file or device.
-    pub(super) pool: PathBuf,
-    /// Print JSON.
-    #[arg(long)]
-    pub(super) json: bool,
+    #[command(flatten)]
+    pub(super) daemon: Daemon,
 }
 
 /// A volume or snapshot of a store.
 #[derive(Debug, Args)]
 pub(crate) struct Named {
-    /// The store's file or device.
-    pub(super) pool: PathBuf,
+    #[command(flatten)]
+    pub(super) pool: Pool,
     /// Name of the volume or snapshot.
     pub(super) name: String,
 }

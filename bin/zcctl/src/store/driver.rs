@@ -12,7 +12,7 @@ use bytes::Bytes;
 use zc_io::{BlockFile, OpenOptions};
 use zc_pool::{Answer, RequestKind};
 use zc_pool_io::{OpenPool, PoolClient, Settings};
-use zc_store::{Config, Root, RootId, SurveyKind, Surveyed};
+use zc_store::{Config, RootId};
 
 /// An open store.
 pub(super) struct Driver(OpenPool);
@@ -33,17 +33,21 @@ impl Driver {
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
         let store = Config { clean_bytes_per_s: u64::MAX, ..Config::default() };
         let workers = available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
-        Ok(Self(OpenPool::open(path, Settings { store, workers, direct: Some(false) })?))
+        let settings = Settings { store, workers, direct: Some(false) };
+        OpenPool::open(path, settings).map(Self).map_err(|error| {
+            let is_in_use = error.is_in_use();
+            let error = anyhow::Error::new(error);
+            if is_in_use {
+                error.context("if a daemon has it open, name the store as its configuration does: zcctl store COMMAND NAME")
+            } else {
+                error
+            }
+        })
     }
 
     /// For asking it.
     pub(super) const fn client(&self) -> &PoolClient {
         self.0.client()
-    }
-
-    /// Volumes and snapshots.
-    pub(super) fn roots(&self) -> Vec<(RootId, Root)> {
-        self.client().roots()
     }
 
     /// Makes everything durable and lets go of the device.
@@ -52,16 +56,8 @@ impl Driver {
     }
 
     /// Carries out one request.
-    pub(super) fn ask(&self, kind: RequestKind) -> anyhow::Result<Answer> {
+    fn ask(&self, kind: RequestKind) -> anyhow::Result<Answer> {
         self.client().ask(kind).map_err(|error| error.error.into())
-    }
-
-    /// Asks about the whole pool.
-    pub(super) fn survey(&self, kind: SurveyKind) -> anyhow::Result<Surveyed> {
-        match self.ask(RequestKind::Survey(kind))? {
-            Answer::Surveyed(surveyed) => Ok(*surveyed),
-            _ => bail!("the store answered another question"),
-        }
     }
 
     /// Reads bytes of a volume or snapshot, in pieces that follow each other.

@@ -1,13 +1,15 @@
-//! `zcctl store`: a store that no daemon has open.
+//! `zcctl store`: a store that no daemon has open, or one that a running daemon has.
 //!
-//! Invariants: the file or device is locked first; every change is durable when the command ends; what a name means is
-//! looked up before anything changes. What it does not do: reach a running daemon.
+//! Invariants: what no daemon has is locked first; every change is durable when the command ends. Orders are carried
+//! out by `zc-pool-io`, here or in the daemon. What it does not do: move contents of volumes through a daemon, whose
+//! exports do that.
 
 mod cli;
 mod driver;
+mod place;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,54 +17,134 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use zc_core::Codec;
 use zc_io::AlignedBuf;
-use zc_pool::{RequestKind, VolumeName};
-use zc_store::{
-    Accounts, BLOCK, CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootAccount, RootId, RootKind, ScrubReport,
-    Superblock, SurveyKind, Surveyed, limits,
-};
+use zc_pool_io::limits::CHUNK_SHIFT;
+use zc_pool_io::{Order, Point, create_volume, find};
+use zc_store::{BLOCK, RootId, Superblock, limits};
 
 pub(crate) use cli::StoreCommand;
-use cli::{Deleted, Named, Shown};
+use cli::{Deleted, Named, Pool};
 use driver::Driver;
+use place::Place;
 
 use crate::text;
 use crate::units::{ratio, size};
 
-/// Chunk of new volumes: the extent of the cache.
-const CHUNK_SHIFT: u8 = 13;
 /// Bytes that an import or export moves at a time: a multiple of every chunk.
 const COPY_BYTES: u64 = 1 << 20;
 
 pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
-        StoreCommand::Create { pool, size, force } => create(&pool.pool, size.map(|size| size.0), *force)?,
-        StoreCommand::Status(shown) => status(shown, out)?,
-        StoreCommand::Volumes(shown) => list(shown, RootKind::Volume, out)?,
-        StoreCommand::Snapshots(shown) => list(shown, RootKind::Snapshot, out)?,
+        StoreCommand::Create { pool, size, force } => {
+            create(pool.path()?, size.map(|size| size.0), *force)?;
+        }
+        StoreCommand::Status(pool) => show(pool, &Order::Status {}, out, status)?,
+        StoreCommand::Volumes(pool) => show(pool, &Order::Volumes {}, out, volumes)?,
+        StoreCommand::Snapshots(pool) => show(pool, &Order::Snapshots {}, out, volumes)?,
         StoreCommand::CreateVolume { new, size } => {
-            let driver = Driver::open(&new.pool)?;
-            create_volume(&driver, &new.name, size.0)?;
-            driver.close()?;
+            let order = Order::CreateVolume { name: new.name.clone(), size_bytes: size.0 };
+            show(&new.pool, &order, out, nothing)?;
         }
-        StoreCommand::Snapshot { from, snapshot } => derive(from, CatalogOp::Snapshot, snapshot)?,
-        StoreCommand::Clone { from, clone } => derive(from, CatalogOp::Clone, clone)?,
-        StoreCommand::Rollback { volume, snapshot, dry_run } => rollback(volume, snapshot, *dry_run, out)?,
-        StoreCommand::Grow { volume, size } => grow(volume, size.0)?,
-        StoreCommand::DeleteVolume(deleted) => delete(deleted, RootKind::Volume, out)?,
-        StoreCommand::DeleteSnapshot(deleted) => delete(deleted, RootKind::Snapshot, out)?,
-        StoreCommand::Scrub(shown) => return scrub(shown, out),
-        StoreCommand::Clean(pool) => {
-            let driver = Driver::open(&pool.pool)?;
-            let (freed, free) = driver.client().clean();
-            driver.close()?;
-            writeln!(out, "{} became free, {} are", size(freed), size(free))?;
+        StoreCommand::Snapshot { from, snapshot } => {
+            let order = Order::Snapshot { volume: from.name.clone(), name: snapshot.clone() };
+            derive(from, &order, out)?;
         }
+        StoreCommand::Clone { from, clone } => {
+            let order = Order::Clone { from: from.name.clone(), name: clone.clone() };
+            derive(from, &order, out)?;
+        }
+        StoreCommand::Rollback { volume, snapshot, dry_run } => {
+            let (volume_name, snapshot, dry_run) = (volume.name.clone(), snapshot.clone(), *dry_run);
+            let order = Order::Rollback { volume: volume_name, snapshot, dry_run };
+            show(&volume.pool, &order, out, if dry_run { would_roll_back } else { nothing })?;
+        }
+        StoreCommand::Grow { volume, size } => {
+            let order = Order::Grow { volume: volume.name.clone(), size_bytes: size.0 };
+            show(&volume.pool, &order, out, nothing)?;
+        }
+        StoreCommand::DeleteVolume(deleted) => {
+            delete(deleted, |name, dry_run| Order::DeleteVolume { name, dry_run }, out)?;
+        }
+        StoreCommand::DeleteSnapshot(deleted) => {
+            delete(deleted, |name, dry_run| Order::DeleteSnapshot { name, dry_run }, out)?;
+        }
+        StoreCommand::Scrub(pool) => return scrub(pool, out),
+        StoreCommand::Clean(pool) => clean(pool, out)?,
         StoreCommand::Import { volume, image } => import(volume, image)?,
         StoreCommand::Export { volume, image } => export(volume, image)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// How an answer is shown to people.
+type Text = fn(&Value, &mut dyn Write) -> anyhow::Result<()>;
+
+/// Carries an order out and shows its answer.
+fn show(pool: &Pool, order: &Order, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
+    let place = Place::open(pool)?;
+    let answer = place.carry_out(order)?;
+    place.close()?;
+    answered(pool, &answer, out, text)
+}
+
+fn answered(pool: &Pool, answer: &Value, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
+    if pool.daemon.json {
+        writeln!(out, "{answer:#}")?;
+        return Ok(());
+    }
+    text(answer, out)
+}
+
+/// What is done needs no word.
+fn nothing(_answer: &Value, _out: &mut dyn Write) -> anyhow::Result<()> {
+    Ok(())
+}
+
+fn would_roll_back(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let (volume, snapshot) = (string(answer, "name"), string(answer, "snapshot"));
+    writeln!(out, "\"{volume}\" would become what \"{snapshot}\" is")?;
+    Ok(())
+}
+
+fn string(answer: &Value, key: &str) -> String {
+    text::clean(answer[key].as_str().unwrap_or_default())
+}
+
+fn number(answer: &Value, key: &str) -> u64 {
+    answer[key].as_u64().unwrap_or(0)
+}
+
+/// Takes a snapshot or makes a clone, after what the cache of a daemon holds of the volume is on the store.
+fn derive(from: &Named, order: &Order, out: &mut dyn Write) -> anyhow::Result<()> {
+    let place = Place::open(&from.pool)?;
+    place.settle(&from.name)?;
+    let answer = place.carry_out(order)?;
+    place.close()?;
+    answered(&from.pool, &answer, out, nothing)
+}
+
+fn delete(
+    deleted: &Deleted,
+    order: impl Fn(String, bool) -> Order,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let text: Text = if deleted.dry_run {
+        |answer, out| Ok(writeln!(out, "{} would become free", size(number(answer, "frees_bytes")))?)
+    } else {
+        nothing
+    };
+    show(&deleted.at.pool, &order(deleted.at.name.clone(), deleted.dry_run), out, text)
+}
+
+fn clean(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let driver = Driver::open(pool.path()?)?;
+    let (freed, free) = driver.client().clean();
+    driver.close()?;
+    let answer = json!({ "freed_bytes": freed, "free_bytes": free });
+    answered(pool, &answer, out, |answer, out| {
+        let (freed, free) = (size(number(answer, "freed_bytes")), size(number(answer, "free_bytes")));
+        Ok(writeln!(out, "{freed} became free, {free} are")?)
+    })
 }
 
 fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
@@ -84,237 +166,90 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A volume or snapshot by its name.
-fn find(driver: &Driver, name: &str, kind: Option<RootKind>) -> anyhow::Result<(RootId, Root)> {
-    let found = driver.client().find(name);
-    let what = match kind {
-        None => "volume or snapshot",
-        Some(RootKind::Volume) => "volume",
-        Some(RootKind::Snapshot) => "snapshot",
-    };
-    let found = found.filter(|(_, root)| kind.is_none_or(|kind| root.kind == kind));
-    found.with_context(|| format!("the store has no {what} \"{}\"", text::clean(name)))
-}
-
-fn free_id(driver: &Driver) -> anyhow::Result<RootId> {
-    let roots = driver.roots();
-    let is_free = |id: &RootId| roots.iter().all(|(taken, _)| taken != id);
-    (0..limits::ROOTS_MAX).map(RootId).find(is_free).context("the store has as many volumes as it can")
-}
-
-fn change(driver: &Driver, change: CatalogChange) -> anyhow::Result<()> {
-    if matches!(change.op, CatalogOp::Create | CatalogOp::Snapshot | CatalogOp::Clone) {
-        let name = VolumeName::parse(&change.name)?;
-        if driver.client().find(&name.to_string()).is_some() {
-            bail!("the store has \"{name}\" already; choose another name");
-        }
-    }
-    driver.ask(RequestKind::Catalog(change))?;
-    Ok(())
-}
-
-fn blank(op: CatalogOp, id: RootId) -> CatalogChange {
-    CatalogChange {
-        op,
-        id,
-        source: id,
-        codec: Codec::Lz4,
-        chunk_shift: CHUNK_SHIFT,
-        size_chunks: 0,
-        flags: FLAG_DEDUP,
-        name: String::new(),
-    }
-}
-
-fn create_volume(driver: &Driver, name: &str, bytes: u64) -> anyhow::Result<RootId> {
-    let id = free_id(driver)?;
-    let size_chunks = bytes.div_ceil(1 << CHUNK_SHIFT);
-    change(driver, CatalogChange { size_chunks, name: name.to_owned(), ..blank(CatalogOp::Create, id) })?;
-    Ok(id)
-}
-
-fn derive(from: &Named, op: CatalogOp, name: &str) -> anyhow::Result<()> {
-    let driver = Driver::open(&from.pool)?;
-    let kind = (op == CatalogOp::Snapshot).then_some(RootKind::Volume);
-    let (source, _) = find(&driver, &from.name, kind)?;
-    let id = free_id(&driver)?;
-    change(&driver, CatalogChange { source, name: name.to_owned(), ..blank(op, id) })?;
-    driver.close()
-}
-
-fn rollback(volume: &Named, snapshot: &str, dry_run: bool, out: &mut dyn Write) -> anyhow::Result<()> {
-    let driver = Driver::open(&volume.pool)?;
-    let (id, _) = find(&driver, &volume.name, Some(RootKind::Volume))?;
-    let (source, _) = find(&driver, snapshot, Some(RootKind::Snapshot))?;
-    if dry_run {
-        writeln!(out, "\"{}\" would become what \"{}\" is", volume.name, text::clean(snapshot))?;
-    } else {
-        change(&driver, CatalogChange { source, ..blank(CatalogOp::Rollback, id) })?;
-    }
-    driver.close()
-}
-
-fn grow(volume: &Named, bytes: u64) -> anyhow::Result<()> {
-    let driver = Driver::open(&volume.pool)?;
-    let (id, root) = find(&driver, &volume.name, Some(RootKind::Volume))?;
-    let size_chunks = bytes.div_ceil(1 << root.chunk_shift);
-    if size_chunks < root.size_chunks {
-        bail!("\"{}\" has {} already", volume.name, size(root.size_chunks << root.chunk_shift));
-    }
-    change(&driver, CatalogChange { size_chunks, ..blank(CatalogOp::Grow, id) })?;
-    driver.close()
-}
-
-fn delete(deleted: &Deleted, kind: RootKind, out: &mut dyn Write) -> anyhow::Result<()> {
-    let driver = Driver::open(&deleted.at.pool)?;
-    let (id, _) = find(&driver, &deleted.at.name, Some(kind))?;
-    if deleted.dry_run {
-        let accounts = accounts(&driver)?;
-        let account = accounts.roots.iter().find(|account| account.root == id);
-        let frees = account.map_or(0, RootAccount::delete_frees_bytes);
-        writeln!(out, "{} would become free", size(frees))?;
-    } else {
-        change(&driver, blank(CatalogOp::Delete, id))?;
-    }
-    driver.close()
-}
-
-fn accounts(driver: &Driver) -> anyhow::Result<Accounts> {
-    match driver.survey(SurveyKind::Account)? {
-        Surveyed::Accounts(accounts) => Ok(accounts),
-        Surveyed::Scrub(_) => bail!("the store answered another question"),
-    }
-}
-
-fn status(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<()> {
-    let driver = Driver::open(&shown.pool)?;
-    let pool = accounts(&driver)?.pool;
-    driver.close()?;
-    if shown.json {
-        let value = json!({
-            "total_bytes": pool.total_bytes,
-            "free_bytes": pool.free_bytes,
-            "stored_bytes": pool.stored_bytes,
-            "map_bytes": pool.map_bytes,
-            "dead_bytes": pool.dead_bytes,
-            "nominal_bytes": pool.nominal_bytes,
-            "used_bytes": pool.used_bytes,
-            "raw_bytes": pool.raw_bytes,
-        });
-        writeln!(out, "{value:#}")?;
-        return Ok(());
-    }
+fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let of = |key: &str| number(pool, key);
     let rows = [
-        ("size", size(pool.total_bytes)),
-        ("free", size(pool.free_bytes)),
-        ("stored", size(pool.stored_bytes)),
-        ("maps", size(pool.map_bytes)),
-        ("dead", size(pool.dead_bytes)),
-        ("volumes' size", size(pool.nominal_bytes)),
-        ("used", size(pool.used_bytes)),
-        ("deduplication", ratio(pool.used_bytes, pool.raw_bytes)),
-        ("compression", ratio(pool.raw_bytes, pool.stored_bytes)),
+        ("size", size(of("total_bytes"))),
+        ("free", size(of("free_bytes"))),
+        ("stored", size(of("stored_bytes"))),
+        ("maps", size(of("map_bytes"))),
+        ("dead", size(of("dead_bytes"))),
+        ("volumes' size", size(of("nominal_bytes"))),
+        ("used", size(of("used_bytes"))),
+        ("deduplication", ratio(of("used_bytes"), of("raw_bytes"))),
+        ("compression", ratio(of("raw_bytes"), of("stored_bytes"))),
     ];
     text::pairs(out, &rows)?;
     Ok(())
 }
 
-fn list(shown: &Shown, kind: RootKind, out: &mut dyn Write) -> anyhow::Result<()> {
-    let driver = Driver::open(&shown.pool)?;
-    let accounts = accounts(&driver)?;
-    let roots = driver.roots();
-    let mut rows = Vec::new();
-    let mut values = Vec::new();
-    for account in &accounts.roots {
-        let Some((_, root)) = roots.iter().find(|(id, _)| *id == account.root) else { continue };
-        if root.kind != kind {
-            continue;
-        }
-        values.push(account_json(&root.name, account));
-        let cells = [
-            account.nominal_bytes,
-            account.used_bytes,
-            account.shared_bytes(),
-            account.unique_bytes,
-            account.delete_frees_bytes(),
-        ];
-        let mut row = vec![root.name.clone()];
-        row.extend(cells.map(size));
-        rows.push(row);
-    }
-    driver.close()?;
-    if shown.json {
-        writeln!(out, "{:#}", Value::from(values))?;
-    } else {
-        text::table(out, &["name", "size", "used", "shared", "unique", "delete frees"], &rows)?;
-    }
+/// Volumes, or snapshots.
+fn volumes(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let listed = ["volumes", "snapshots"].into_iter().find_map(|kind| answer[kind].as_array());
+    let keys = ["nominal_bytes", "used_bytes", "shared_bytes", "unique_bytes", "delete_frees_bytes"];
+    let row = |volume: &Value| {
+        let cells = keys.map(|key| size(number(volume, key)));
+        [string(volume, "name")].into_iter().chain(cells).collect()
+    };
+    let rows: Vec<Vec<String>> = listed.into_iter().flatten().map(row).collect();
+    text::table(out, &["name", "size", "used", "shared", "unique", "delete frees"], &rows)?;
     Ok(())
 }
 
-fn account_json(name: &str, account: &RootAccount) -> Value {
-    json!({
-        "name": name,
-        "nominal_bytes": account.nominal_bytes,
-        "used_bytes": account.used_bytes,
-        "shared_bytes": account.shared_bytes(),
-        "unique_bytes": account.unique_bytes,
-        "delete_frees_bytes": account.delete_frees_bytes(),
-    })
-}
-
-fn scrub(shown: &Shown, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let driver = Driver::open(&shown.pool)?;
-    let (mut from, mut damage) = (None, Vec::new());
-    let mut total = ScrubReport::default();
+/// Verifies all that is stored, order by order; on a terminal it tells how far it is.
+fn scrub(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let place = Place::open(pool)?;
+    let shows = std::io::stderr().is_terminal() && !pool.daemon.json;
+    let (mut chunks, mut stored, mut damage, mut from) = (0, 0, Vec::new(), None);
     loop {
-        let asked = SurveyKind::Scrub { from, addresses_max: u64::MAX };
-        let Surveyed::Scrub(report) = driver.survey(asked)? else {
-            bail!("the store answered another question");
-        };
-        total.chunks += report.chunks;
-        total.stored_bytes += report.stored_bytes;
-        for found in report.damage {
-            let root = driver.client().root(found.root).context("a volume that was scrubbed is there")?;
-            damage.push(json!({
-                "name": root.name,
-                "offset_bytes": found.first << root.chunk_shift,
-                "len_bytes": found.count << root.chunk_shift,
-                "error": found.error.to_string(),
-            }));
+        let mut answer = place.carry_out(&Order::Scrub { from })?;
+        chunks += number(&answer, "chunks");
+        stored += number(&answer, "stored_bytes");
+        if let Some(found) = answer["damage"].as_array_mut() {
+            damage.append(found);
         }
-        from = report.next;
+        if shows {
+            // Back to the start of the line, and clear it.
+            write!(std::io::stderr(), "\r\u{1b}[K{chunks} chunks with {} verified", size(stored))?;
+        }
+        from = serde_json::from_value::<Option<Point>>(answer["next"].take())?;
         if from.is_none() {
             break;
         }
     }
-    driver.close()?;
+    if shows {
+        writeln!(std::io::stderr())?;
+    }
+    place.close()?;
     let code = if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
-    if shown.json {
-        let value = json!({ "chunks": total.chunks, "stored_bytes": total.stored_bytes, "damage": damage });
-        writeln!(out, "{value:#}")?;
-        return Ok(code);
-    }
-    for found in &damage {
-        let name = text::clean(found["name"].as_str().unwrap_or_default());
-        let (offset, len) = (&found["offset_bytes"], &found["len_bytes"]);
-        let error = found["error"].as_str().unwrap_or_default();
-        writeln!(out, "{name}: {len} bytes at byte {offset} cannot be read: {error}")?;
-    }
-    let stored = size(total.stored_bytes);
-    writeln!(out, "{} chunks with {stored} verified, {} places damaged", total.chunks, damage.len())?;
+    let answer = json!({ "chunks": chunks, "stored_bytes": stored, "damage": damage });
+    answered(pool, &answer, out, scrubbed)?;
     Ok(code)
 }
 
+fn scrubbed(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let damage = answer["damage"].as_array().map(Vec::as_slice).unwrap_or_default();
+    for found in damage {
+        let (name, error) = (string(found, "name"), string(found, "error"));
+        let (offset, len) = (number(found, "offset_bytes"), number(found, "len_bytes"));
+        writeln!(out, "{name}: {len} bytes at byte {offset} cannot be read: {error}")?;
+    }
+    let (chunks, stored) = (number(answer, "chunks"), size(number(answer, "stored_bytes")));
+    writeln!(out, "{chunks} chunks with {stored} verified, {} places damaged", damage.len())?;
+    Ok(())
+}
+
 fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
+    let pool = volume.pool.path()?;
     let source = File::open(image).with_context(|| format!("cannot open {}", image.display()))?;
     let len = source.metadata()?.len();
     if len == 0 {
         bail!("{} is empty or no image file", image.display());
     }
-    let driver = Driver::open(&volume.pool)?;
+    let driver = Driver::open(pool)?;
     // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
     let _freed = driver.client().clean();
-    let root = create_volume(&driver, &volume.name, len)?;
+    let root = create_volume(driver.client(), &volume.name, len)?;
     let copied = copy_in(&driver, root, &source, len).and_then(|()| driver.close());
     copied.with_context(|| {
         let name = text::clean(&volume.name);
@@ -352,8 +287,8 @@ fn next_data(file: &File, at: u64) -> anyhow::Result<Option<core::ops::Range<u64
 }
 
 fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
-    let driver = Driver::open(&volume.pool)?;
-    let (id, root) = find(&driver, &volume.name, None)?;
+    let driver = Driver::open(volume.pool.path()?)?;
+    let (id, root) = find(driver.client(), &volume.name, None)?;
     let file = File::create_new(image).with_context(|| format!("cannot make {}", image.display()))?;
     file.set_len(root.size_chunks << root.chunk_shift)?;
     let (mut at, len) = (0, root.size_chunks << root.chunk_shift);
@@ -394,11 +329,11 @@ mod tests {
         let path = PathBuf::from(format!("/proc/self/fd/{}", pool.as_raw_fd()));
         create(&path, None, false).unwrap();
         let driver = Driver::open(&path).unwrap();
-        create_volume(&driver, "kept", 1 << 30).unwrap();
+        create_volume(driver.client(), "kept", 1 << 30).unwrap();
         driver.close().unwrap();
 
         let driver = Driver::open(&path).unwrap();
-        create_volume(&driver, "lost", 1 << 30).unwrap();
+        create_volume(driver.client(), "lost", 1 << 30).unwrap();
         // From now on every write fails.
         fcntl_add_seals(&pool, SealFlags::WRITE).unwrap();
         let error = format!("{:#}", driver.close().unwrap_err());

@@ -1,0 +1,96 @@
+//! Where a store is: a file or device that this command opens, or a store that a running daemon has open.
+//!
+//! Job: carry orders out at either place. Invariants: what has a `/` or is there as a file is a path; anything else is
+//! the name of a store in the daemon's configuration. Before a snapshot or clone of a volume that the daemon serves, its
+//! dirty data is brought to the store.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::bail;
+use serde_json::{Value, json};
+use zc_pool_io::Order;
+
+use super::cli::Pool;
+use super::driver::Driver;
+use crate::cli::Daemon;
+use crate::dirty;
+use crate::online::ask;
+
+/// A store that orders go to.
+pub(super) enum Place<'a> {
+    /// Opened by this command.
+    Own(Driver),
+    /// By its name at a daemon.
+    Daemon { daemon: &'a Daemon, store: &'a str },
+}
+
+impl<'a> Place<'a> {
+    /// Opens it, or looks where the daemon is.
+    pub(super) fn open(pool: &'a Pool) -> anyhow::Result<Self> {
+        match pool.name() {
+            None => Ok(Self::Own(Driver::open(&pool.pool)?)),
+            Some(store) => Ok(Self::Daemon { daemon: &pool.daemon, store }),
+        }
+    }
+
+    /// Carries an order out.
+    pub(super) fn carry_out(&self, order: &Order) -> anyhow::Result<Value> {
+        match self {
+            Self::Own(driver) => Ok(order.carry_out(driver.client())?),
+            Self::Daemon { daemon, store } => {
+                let request = json!({ "cmd": "store", "store": store, "order": order });
+                let mut answer = ask(&daemon.socket, &request)?;
+                if let Some(fields) = answer.as_object_mut() {
+                    fields.remove("ok");
+                }
+                Ok(answer)
+            }
+        }
+    }
+
+    /// Brings what the daemon's cache holds of a volume to the store, if the daemon serves it.
+    pub(super) fn settle(&self, name: &str) -> anyhow::Result<()> {
+        let Self::Daemon { daemon, store } = self else { return Ok(()) };
+        let origin = format!("store:{store}/{name}");
+        let status = ask(&daemon.socket, &json!({ "cmd": "status" }))?;
+        let volumes = status["volumes"].as_array().into_iter().flatten();
+        for volume in volumes.filter(|volume| volume["info"]["origin"] == *origin) {
+            let served = volume["name"].as_str().unwrap_or_default();
+            let mut said: Vec<u8> = Vec::new();
+            if dirty::flush_if_dirty(served, daemon, &mut said)? != ExitCode::SUCCESS {
+                bail!("the dirty data of volume \"{served}\" is out of reach; nothing was done");
+            }
+            std::io::stderr().write_all(&said)?;
+        }
+        Ok(())
+    }
+
+    /// Makes everything durable and lets go of the device.
+    pub(super) fn close(self) -> anyhow::Result<()> {
+        match self {
+            Self::Own(driver) => driver.close(),
+            Self::Daemon { .. } => Ok(()),
+        }
+    }
+}
+
+impl Pool {
+    /// The name that the daemon has for the store; `None`: it is a path.
+    pub(super) fn name(&self) -> Option<&str> {
+        let text = self.pool.to_str()?;
+        let is_path = text.contains('/') || Path::new(text).exists();
+        (!is_path).then_some(text)
+    }
+
+    /// Its path, for what a daemon does not do.
+    pub(super) fn path(&self) -> anyhow::Result<&Path> {
+        if let Some(name) = self.name() {
+            bail!(
+                "this needs a store that no daemon has open, by its path; there is no file or device \"{name}\""
+            );
+        }
+        Ok(&self.pool)
+    }
+}

@@ -1,0 +1,374 @@
+//! What operators ask of an open pool.
+//!
+//! Job: turn an [`Order`] into requests of the pool, and its answers into JSON. `zcctl store` carries orders out on a
+//! pool that it opens itself; the daemon does on those that it has open, and refuses what disturbs volumes that it
+//! serves.
+//!
+//! Invariants: what a name means is looked up before anything changes; a change is durable when its answer is there. Two
+//! orders at once may find one free number, and the pool refuses the second: who takes orders takes one at a time.
+//!
+//! What it does not do: make, open or close pools, or move contents of volumes.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use zc_core::Codec;
+use zc_pool::{Answer, BadName, PoolError, RequestKind, VolumeName};
+use zc_store::seam::StoreError;
+use zc_store::{
+    Accounts, CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootAccount, RootId, RootKind, ScrubPoint,
+    ScrubReport, SurveyKind, Surveyed, limits,
+};
+
+use crate::PoolClient;
+use crate::limits::{CHUNK_SHIFT, SCRUB_ADDRESSES};
+
+/// What is asked. On the wire `do` names it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Order {
+    // Braces: fields of a unit variant would be ignored rather than refused.
+    /// Where the pool's bytes are: `total_bytes`, `free_bytes`, `stored_bytes`, `map_bytes`, `dead_bytes`,
+    /// `nominal_bytes`, `used_bytes`, `raw_bytes`.
+    Status {},
+    /// `volumes`, each with `name`, `nominal_bytes`, `used_bytes`, `shared_bytes`, `unique_bytes`, `delete_frees_bytes`.
+    Volumes {},
+    /// `snapshots`, likewise.
+    Snapshots {},
+    /// Makes an empty volume.
+    CreateVolume {
+        /// Its name.
+        name: String,
+        /// Its size as clients see it.
+        size_bytes: u64,
+    },
+    /// Takes a snapshot of a volume.
+    Snapshot {
+        /// The volume.
+        volume: String,
+        /// Name of the snapshot.
+        name: String,
+    },
+    /// Makes a volume that begins as another volume or a snapshot.
+    Clone {
+        /// The other.
+        from: String,
+        /// Name of the clone.
+        name: String,
+    },
+    /// Sets a volume back to a snapshot.
+    Rollback {
+        /// The volume.
+        volume: String,
+        /// The snapshot.
+        snapshot: String,
+        /// Changes nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Makes a volume larger.
+    Grow {
+        /// The volume.
+        volume: String,
+        /// Its new size.
+        size_bytes: u64,
+    },
+    /// Deletes a volume: `frees_bytes`.
+    DeleteVolume {
+        /// Its name.
+        name: String,
+        /// Changes nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Deletes a snapshot: `frees_bytes`.
+    DeleteSnapshot {
+        /// Its name.
+        name: String,
+        /// Changes nothing.
+        #[serde(default)]
+        dry_run: bool,
+    },
+    /// Verifies a part of what is stored: `chunks`, `stored_bytes`, `damage`, and `next`, where to go on, or `null`.
+    Scrub {
+        /// Where to begin; the begin of the pool, if absent.
+        #[serde(default)]
+        from: Option<Point>,
+    },
+}
+
+/// Where a scrub goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Point {
+    /// Number of the volume or snapshot.
+    pub root: u16,
+    /// The address in it, in chunks.
+    pub address: u64,
+}
+
+/// Why an order is not carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OrderError {
+    /// There is nothing of this name.
+    #[error("the store has no {what} \"{name}\"")]
+    Missing {
+        /// Volume, snapshot, or either.
+        what: &'static str,
+        /// The name.
+        name: String,
+    },
+    /// The name is taken.
+    #[error("the store has \"{name}\" already; choose another name")]
+    Taken {
+        /// The name.
+        name: VolumeName,
+    },
+    /// All numbers are taken.
+    #[error("the store has as many volumes as it can")]
+    Full,
+    /// Volumes only grow.
+    #[error("\"{name}\" has {size_bytes} bytes already")]
+    Larger {
+        /// The volume.
+        name: String,
+        /// Its size.
+        size_bytes: u64,
+    },
+    /// It is no name.
+    #[error(transparent)]
+    Name(#[from] BadName),
+    /// The pool refused, or failed.
+    #[error("{0}")]
+    Pool(StoreError),
+    /// The pool answered something else; this is a fault of the program.
+    #[error("the store answered another question")]
+    Confused,
+}
+
+impl From<PoolError> for OrderError {
+    fn from(error: PoolError) -> Self {
+        Self::Pool(error.error)
+    }
+}
+
+impl Order {
+    /// Whether it changes nothing.
+    #[must_use]
+    pub const fn only_looks(&self) -> bool {
+        match self {
+            Self::Status {} | Self::Volumes {} | Self::Snapshots {} | Self::Scrub { .. } => true,
+            Self::Rollback { dry_run, .. }
+            | Self::DeleteVolume { dry_run, .. }
+            | Self::DeleteSnapshot { dry_run, .. } => *dry_run,
+            Self::CreateVolume { .. } | Self::Snapshot { .. } | Self::Clone { .. } | Self::Grow { .. } => {
+                false
+            }
+        }
+    }
+
+    /// The volume or snapshot that it changes under those who use it.
+    #[must_use]
+    pub fn disturbs(&self) -> Option<&str> {
+        match self {
+            Self::Rollback { volume, dry_run: false, .. } | Self::Grow { volume, .. } => Some(volume),
+            Self::DeleteVolume { name, dry_run: false } | Self::DeleteSnapshot { name, dry_run: false } => {
+                Some(name)
+            }
+            _ => None,
+        }
+    }
+
+    /// Carries it out and waits for its end. Blocks.
+    ///
+    /// # Errors
+    /// [`OrderError`]; nothing has changed then, but with [`OrderError::Pool`] after a failed device that is not known.
+    pub fn carry_out(&self, pool: &PoolClient) -> Result<Value, OrderError> {
+        match self {
+            Self::Status {} => status(pool),
+            Self::Volumes {} => Ok(json!({ "volumes": list(pool, RootKind::Volume)? })),
+            Self::Snapshots {} => Ok(json!({ "snapshots": list(pool, RootKind::Snapshot)? })),
+            Self::CreateVolume { name, size_bytes } => {
+                let root = create_volume(pool, name, *size_bytes)?;
+                Ok(json!({ "name": name, "root": root.0 }))
+            }
+            Self::Snapshot { volume, name } => {
+                derive(pool, volume, Some(RootKind::Volume), CatalogOp::Snapshot, name)
+            }
+            Self::Clone { from, name } => derive(pool, from, None, CatalogOp::Clone, name),
+            Self::Rollback { volume, snapshot, dry_run } => rollback(pool, volume, snapshot, *dry_run),
+            Self::Grow { volume, size_bytes } => grow(pool, volume, *size_bytes),
+            Self::DeleteVolume { name, dry_run } => delete(pool, name, RootKind::Volume, *dry_run),
+            Self::DeleteSnapshot { name, dry_run } => delete(pool, name, RootKind::Snapshot, *dry_run),
+            Self::Scrub { from } => scrub(pool, *from),
+        }
+    }
+}
+
+/// Makes an empty volume.
+///
+/// # Errors
+/// [`OrderError`].
+pub fn create_volume(pool: &PoolClient, name: &str, size_bytes: u64) -> Result<RootId, OrderError> {
+    let id = free_id(pool)?;
+    let size_chunks = size_bytes.div_ceil(1 << CHUNK_SHIFT);
+    change(pool, CatalogChange { size_chunks, name: name.to_owned(), ..blank(CatalogOp::Create, id) })?;
+    Ok(id)
+}
+
+/// A volume or snapshot by its name; of one kind, if that is given.
+///
+/// # Errors
+/// [`OrderError::Missing`].
+pub fn find(pool: &PoolClient, name: &str, kind: Option<RootKind>) -> Result<(RootId, Root), OrderError> {
+    let what = match kind {
+        None => "volume or snapshot",
+        Some(RootKind::Volume) => "volume",
+        Some(RootKind::Snapshot) => "snapshot",
+    };
+    let found = pool.find(name).filter(|(_, root)| kind.is_none_or(|kind| root.kind == kind));
+    found.ok_or_else(|| OrderError::Missing { what, name: name.to_owned() })
+}
+
+fn free_id(pool: &PoolClient) -> Result<RootId, OrderError> {
+    let roots = pool.roots();
+    let is_free = |id: &RootId| roots.iter().all(|(taken, _)| taken != id);
+    (0..limits::ROOTS_MAX).map(RootId).find(is_free).ok_or(OrderError::Full)
+}
+
+fn change(pool: &PoolClient, change: CatalogChange) -> Result<(), OrderError> {
+    if matches!(change.op, CatalogOp::Create | CatalogOp::Snapshot | CatalogOp::Clone) {
+        let name = VolumeName::parse(&change.name)?;
+        if pool.find(&name.to_string()).is_some() {
+            return Err(OrderError::Taken { name });
+        }
+    }
+    pool.ask(RequestKind::Catalog(change))?;
+    Ok(())
+}
+
+fn blank(op: CatalogOp, id: RootId) -> CatalogChange {
+    CatalogChange {
+        op,
+        id,
+        source: id,
+        codec: Codec::Lz4,
+        chunk_shift: CHUNK_SHIFT,
+        size_chunks: 0,
+        flags: FLAG_DEDUP,
+        name: String::new(),
+    }
+}
+
+fn derive(
+    pool: &PoolClient,
+    from: &str,
+    kind: Option<RootKind>,
+    op: CatalogOp,
+    name: &str,
+) -> Result<Value, OrderError> {
+    let (source, _) = find(pool, from, kind)?;
+    let id = free_id(pool)?;
+    change(pool, CatalogChange { source, name: name.to_owned(), ..blank(op, id) })?;
+    Ok(json!({ "name": name }))
+}
+
+fn rollback(pool: &PoolClient, volume: &str, snapshot: &str, dry_run: bool) -> Result<Value, OrderError> {
+    let (id, _) = find(pool, volume, Some(RootKind::Volume))?;
+    let (source, _) = find(pool, snapshot, Some(RootKind::Snapshot))?;
+    if !dry_run {
+        change(pool, CatalogChange { source, ..blank(CatalogOp::Rollback, id) })?;
+    }
+    Ok(json!({ "name": volume, "snapshot": snapshot }))
+}
+
+fn grow(pool: &PoolClient, volume: &str, size_bytes: u64) -> Result<Value, OrderError> {
+    let (id, root) = find(pool, volume, Some(RootKind::Volume))?;
+    let size_chunks = size_bytes.div_ceil(1 << root.chunk_shift);
+    if size_chunks < root.size_chunks {
+        let size_bytes = root.size_chunks << root.chunk_shift;
+        return Err(OrderError::Larger { name: volume.to_owned(), size_bytes });
+    }
+    change(pool, CatalogChange { size_chunks, ..blank(CatalogOp::Grow, id) })?;
+    Ok(json!({ "name": volume, "size_bytes": size_chunks << root.chunk_shift }))
+}
+
+fn delete(pool: &PoolClient, name: &str, kind: RootKind, dry_run: bool) -> Result<Value, OrderError> {
+    let (id, _) = find(pool, name, Some(kind))?;
+    let accounts = accounts(pool)?;
+    let account = accounts.roots.iter().find(|account| account.root == id);
+    let frees_bytes = account.map_or(0, RootAccount::delete_frees_bytes);
+    if !dry_run {
+        change(pool, blank(CatalogOp::Delete, id))?;
+    }
+    Ok(json!({ "name": name, "frees_bytes": frees_bytes }))
+}
+
+fn survey(pool: &PoolClient, kind: SurveyKind) -> Result<Surveyed, OrderError> {
+    match pool.ask(RequestKind::Survey(kind))? {
+        Answer::Surveyed(surveyed) => Ok(*surveyed),
+        _ => Err(OrderError::Confused),
+    }
+}
+
+fn accounts(pool: &PoolClient) -> Result<Accounts, OrderError> {
+    match survey(pool, SurveyKind::Account)? {
+        Surveyed::Accounts(accounts) => Ok(accounts),
+        Surveyed::Scrub(_) => Err(OrderError::Confused),
+    }
+}
+
+fn status(pool: &PoolClient) -> Result<Value, OrderError> {
+    let pool = accounts(pool)?.pool;
+    Ok(json!({
+        "total_bytes": pool.total_bytes,
+        "free_bytes": pool.free_bytes,
+        "stored_bytes": pool.stored_bytes,
+        "map_bytes": pool.map_bytes,
+        "dead_bytes": pool.dead_bytes,
+        "nominal_bytes": pool.nominal_bytes,
+        "used_bytes": pool.used_bytes,
+        "raw_bytes": pool.raw_bytes,
+    }))
+}
+
+fn list(pool: &PoolClient, kind: RootKind) -> Result<Vec<Value>, OrderError> {
+    let accounts = accounts(pool)?;
+    let roots = pool.roots();
+    let of = |account: &RootAccount| {
+        let (_, root) = roots.iter().find(|(id, root)| *id == account.root && root.kind == kind)?;
+        Some(json!({
+            "name": root.name,
+            "nominal_bytes": account.nominal_bytes,
+            "used_bytes": account.used_bytes,
+            "shared_bytes": account.shared_bytes(),
+            "unique_bytes": account.unique_bytes,
+            "delete_frees_bytes": account.delete_frees_bytes(),
+        }))
+    };
+    Ok(accounts.roots.iter().filter_map(of).collect())
+}
+
+fn scrub(pool: &PoolClient, from: Option<Point>) -> Result<Value, OrderError> {
+    let from = from.map(|point| ScrubPoint { root: RootId(point.root), address: point.address });
+    let asked = SurveyKind::Scrub { from, addresses_max: SCRUB_ADDRESSES };
+    let Surveyed::Scrub(report) = survey(pool, asked)? else { return Err(OrderError::Confused) };
+    let ScrubReport { addresses, chunks, stored_bytes, damage, next, .. } = report;
+    let damage: Vec<Value> = damage
+        .into_iter()
+        .filter_map(|found| {
+            // One that was deleted meanwhile is not damaged any more.
+            let root = pool.root(found.root)?;
+            Some(json!({
+                "name": root.name,
+                "offset_bytes": found.first << root.chunk_shift,
+                "len_bytes": found.count << root.chunk_shift,
+                "error": found.error.to_string(),
+            }))
+        })
+        .collect();
+    let next = next.map(|point| Point { root: point.root.0, address: point.address });
+    Ok(json!({
+        "addresses": addresses, "chunks": chunks, "stored_bytes": stored_bytes, "damage": damage, "next": next,
+    }))
+}
