@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use zc_bench::driver::Driver;
 
 const EXTENTS: u64 = 100_000;
@@ -39,5 +39,25 @@ fn path(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, path);
+/// A hit beside volumes with dirty data that nobody uses.
+fn idle_volumes(c: &mut Criterion) {
+    let mut group = c.benchmark_group("manager/hit_beside_dirty_volumes");
+    for volumes in [0, 1, 100, 1000] {
+        let mut warm = Driver::new(1 << 30, 4 * EXTENTS, 1);
+        warm.add_dirty_volumes(volumes);
+        (0..EXTENTS).for_each(|extent| warm.read(extent));
+        let state = warm.manager.dirty(zc_core::VolumeId(volumes));
+        assert!(volumes == 0 || state.is_some_and(|dirty| dirty.extents == 1), "{state:?}");
+        let mut at = 0;
+        group.bench_function(BenchmarkId::from_parameter(volumes), |b| {
+            b.iter(|| {
+                at = (at + 7919) % EXTENTS;
+                warm.read(at);
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, path, idle_volumes);
 criterion_main!(benches);

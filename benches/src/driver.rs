@@ -2,13 +2,15 @@
 //! manager's own work and memory.
 
 use zc_cache::CacheManager;
-use zc_cache::config::{ManagerConfig, VolumeConfig};
+use zc_cache::config::{DirtyConfig, ManagerConfig, VolumeConfig, WriteBackConfig};
 use zc_cache::seam::{Action, Digest, Event, Request, RequestKind};
 use zc_cache::startup::StartState;
-use zc_core::{BufId, Fingerprint, FingerprintKind, ReqId, VolumeId};
+use zc_core::{BufId, Fingerprint, FingerprintKind, Mode, ReqId, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
 const EXTENT: u64 = 8192;
+/// Longer than any run.
+const NEVER_MS: u64 = 1 << 40;
 
 /// Answers every action at once. `alike` extents hashed one after the other have the same contents.
 #[derive(Debug)]
@@ -52,6 +54,8 @@ impl Driver {
             prefetch_threshold_bytes: 1 << 30,
             prefetch_max_bytes: 0,
             regions_active_max: 128,
+            // What is dirty stays so.
+            dirty: DirtyConfig { idle_ms: NEVER_MS, scrub_interval_ms: 0, ..DirtyConfig::default() },
             ..ManagerConfig::new(geometry, FingerprintKind::Blake3, entries)
         };
         let start = StartState::fresh();
@@ -81,6 +85,26 @@ impl Driver {
         }));
     }
 
+    /// Adds volumes in write-back with one flushed extent each, from number 1 on, of which nobody asks anything more.
+    pub fn add_dirty_volumes(&mut self, count: u16) {
+        for number in 1..=count {
+            let id = VolumeId(number);
+            let write_back = WriteBackConfig { max_dirty_age_ms: NEVER_MS, ..WriteBackConfig::default() };
+            let volume =
+                VolumeConfig { mode: Mode::WriteBack, write_back, ..VolumeConfig::new(id, 1 << 30, 1 << 30) };
+            self.event(Event::Configure(Box::new(volume)));
+            self.next += 2;
+            let buf = BufId(self.next);
+            for (req, len_bytes, kind) in [
+                (self.next - 1, EXTENT, RequestKind::Write { buf, fua: false }),
+                (self.next, 0, RequestKind::Flush),
+            ] {
+                let req = ReqId(req);
+                self.event(Event::Submit(Request { req, volume: id, offset_bytes: 0, len_bytes, kind }));
+            }
+        }
+    }
+
     fn event(&mut self, event: Event) {
         let mut actions = core::mem::take(&mut self.actions);
         self.manager.handle(event, &mut actions);
@@ -99,9 +123,9 @@ impl Driver {
 
     fn reply(&mut self, action: Action) -> Option<Event> {
         Some(match action {
-            Action::OriginRead { op, .. } | Action::OriginFlush { op, .. } => {
-                Event::OriginDone { op, result: Ok(()) }
-            }
+            Action::OriginRead { op, .. }
+            | Action::OriginWrite { op, .. }
+            | Action::OriginFlush { op, .. } => Event::OriginDone { op, result: Ok(()) },
             Action::ReadExtents { op, parts, .. } => {
                 Event::ExtentsRead { op, result: Ok(parts.iter().map(|_| Ok(())).collect()) }
             }

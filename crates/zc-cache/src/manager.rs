@@ -460,12 +460,15 @@ impl CacheManager {
     fn maintain(&mut self) {
         self.pump_origin_order();
         self.pump_held();
+        self.wake_volumes();
         self.pump_admission();
         self.pump_dirty_placement();
         self.pump_placement();
         self.keep_free_slots();
+        self.wake_volumes();
         self.pump_commits();
         self.pump_destage();
+        self.rest_volumes();
         self.pump_scrub();
         self.pump_sweep();
         self.pump_load();

@@ -154,7 +154,7 @@ impl CacheManager {
     /// The epochs that are complete and not clean.
     fn dirty_records(&self) -> Vec<Record> {
         let mut records = Vec::new();
-        for (volume, dirty) in &self.wb.volumes {
+        for (volume, dirty) in self.wb.volumes.iter() {
             let volume = *volume;
             // What the journal calls clean already may lie before the part of it that is replayed.
             let clean =

@@ -117,9 +117,7 @@ impl CacheManager {
         };
         self.stats.reads += 1;
         self.stats.read_bytes += request.len_bytes;
-        if let Some(dirty) = self.wb.volumes.get_mut(&request.volume) {
-            dirty.last_request_ms = self.now_ms;
-        }
+        self.wb.volumes.asked(request.volume, self.now_ms);
         if self.refuses_read(request) {
             self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             self.release(buf);

@@ -189,7 +189,8 @@ impl CacheManager {
             return;
         }
         let behind = self.writes_back(request.volume) || self.has_dirty(request.volume);
-        if settled && behind && self.health == Health::Good && self.wb.volumes.contains_key(&request.volume) {
+        if settled && behind && self.health == Health::Good && self.wb.volumes.get(&request.volume).is_some()
+        {
             self.request_commit(request.volume, Some(request.req));
             return;
         }

@@ -25,7 +25,7 @@ const EPOCH_WRITES_MAX: u64 = 8192;
 /// Client bytes of one epoch; it closes by itself with so many.
 const EPOCH_BYTES_MAX: u64 = 64 << 20;
 /// An epoch closes by itself after this share of the age that dirty data may have.
-const EPOCH_AGE_SHARE: u64 = 4;
+pub(crate) const EPOCH_AGE_SHARE: u64 = 4;
 
 /// Writes that an epoch may take, so that its records (two a write at most) fill a quarter of the journal at most.
 pub(crate) fn epoch_writes_max(ring_blocks: u64) -> u64 {
@@ -139,7 +139,7 @@ impl CacheManager {
             return;
         }
         let waiting = self.wb.is_waiting();
-        for volume in self.wb.ids() {
+        for volume in self.wb.volumes.awake_ids() {
             self.close_due_epoch(volume, waiting);
             self.pump_commit(volume);
         }

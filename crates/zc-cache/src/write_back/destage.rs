@@ -39,7 +39,7 @@ const PAUSE_MS: u64 = 250;
 const PAUSE_MAX_MS: u64 = 16_000;
 /// With so many epochs waiting, destaging runs without a pause. Each takes a flush of the origin and a record, beside
 /// those of the clients: bursts of flushed writes are not to meet them.
-const EPOCHS_CROWDED: usize = 4096;
+pub(crate) const EPOCHS_CROWDED: usize = 4096;
 /// Epochs of a run, at most: what is written over within them is not written to the origin.
 const RUN_EPOCHS_MAX: usize = 64;
 /// The same for a volume whose runs go on behind flushes.
@@ -169,7 +169,7 @@ impl CacheManager {
         if self.health != Health::Good || self.wb.volumes.is_empty() {
             return;
         }
-        for volume in self.wb.ids() {
+        for volume in self.wb.volumes.awake_ids() {
             self.pump_destage_of(volume);
         }
     }

@@ -25,8 +25,9 @@ pub(crate) mod scrub;
 pub(crate) mod settle;
 pub(crate) mod summary;
 pub(crate) mod unreadable;
+pub(crate) mod volumes;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use smallvec::SmallVec;
 use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
@@ -48,6 +49,7 @@ use crate::write_back::owed::{OwedBounds, OwedSlots};
 use crate::write_back::scrub::DirtyScrub;
 use crate::write_back::summary::{Chain, SummaryWrite};
 use crate::write_back::unreadable::Unreadable;
+use crate::write_back::volumes::DirtyVolumes;
 
 /// Largest part of a request that is taken in at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -65,7 +67,7 @@ const SLOTS_MIN: u32 = 4;
 /// Everything about write-back that is not one volume's.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBack {
-    pub(crate) volumes: BTreeMap<VolumeId, VolumeDirty>,
+    pub(crate) volumes: DirtyVolumes,
     pub(crate) jobs: Map<u64, DirtyJob>,
     /// Jobs that are reduced, to be placed in this order.
     pub(crate) ready: VecDeque<u64>,
@@ -164,20 +166,20 @@ impl WriteBack {
     }
 
     pub(crate) fn ids(&self) -> Vec<VolumeId> {
-        self.volumes.keys().copied().collect()
+        self.volumes.ids()
     }
 
     pub(crate) fn commits(&self) -> impl Iterator<Item = &Commit> {
-        self.volumes.values().filter_map(|dirty| dirty.commit.as_ref())
+        self.volumes.awake().filter_map(|dirty| dirty.commit.as_ref())
     }
 
     pub(crate) fn commits_mut(&mut self) -> impl Iterator<Item = &mut Commit> {
-        self.volumes.values_mut().filter_map(|dirty| dirty.commit.as_mut())
+        self.volumes.awake_mut().filter_map(|dirty| dirty.commit.as_mut())
     }
 
     /// Whether writes wait for room.
     pub(crate) fn is_waiting(&self) -> bool {
-        self.volumes.values().any(|dirty| !dirty.waiting.is_empty())
+        self.volumes.awake().any(|dirty| !dirty.waiting.is_empty())
     }
 
     /// Whether there is work that stopping has to wait for.
@@ -235,6 +237,11 @@ impl VolumeDirty {
     /// Journal and checkpoint may not tell everything, or the origin is not what it was: it waits for an operator.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.incomplete
+    }
+
+    /// Whether it is being dropped, given up in part, or decided about.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.dropping.is_some() || self.unsettled.is_some() || self.unreadable.is_wanted()
     }
 
     pub(crate) fn has_committed(&self) -> bool {
@@ -396,7 +403,7 @@ impl CacheManager {
             return;
         }
         let clean = self.wb.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
-        let dirty = self.wb.volumes.entry(request.volume).or_insert_with(|| VolumeDirty::new(clean));
+        let dirty = self.wb.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
         dirty.last_request_ms = self.now_ms;
         dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
     }
@@ -413,7 +420,7 @@ impl CacheManager {
         if self.wb.volumes.is_empty() {
             return;
         }
-        let mut ids = self.wb.ids();
+        let mut ids = self.wb.volumes.awake_ids();
         let turn = self.wb.turn;
         let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
         ids.rotate_left(first);
@@ -560,8 +567,7 @@ impl CacheManager {
         if self.journal_is_pressed() {
             return false;
         }
-        let records: u64 = self.wb.volumes.values().map(|dirty| dirty.data.record_count()).sum();
-        if records >= self.dirty_records_max() {
+        if self.wb.volumes.record_count() >= self.dirty_records_max() {
             return false;
         }
         if memory_bytes == 0 {
@@ -580,7 +586,7 @@ impl CacheManager {
 
     /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
     fn has_mending_room(&self, memory_bytes: u64) -> bool {
-        let records: u64 = self.wb.volumes.values().map(|dirty| dirty.data.record_count()).sum();
+        let records = self.wb.volumes.record_count();
         let records_max = self.dirty_records_max();
         let units = self.units_for(self.wb.memory_bytes + memory_bytes);
         let bounds = self.owed_bounds();
@@ -772,7 +778,7 @@ impl CacheManager {
 
     /// Journal and checkpoint may not tell everything of the volume.
     pub(crate) fn fence_incomplete(&mut self, volume: VolumeId) {
-        let dirty = self.wb.volumes.entry(volume).or_insert_with(|| VolumeDirty::new(0));
+        let dirty = self.wb.volumes.get_or_insert(volume, || VolumeDirty::new(0));
         dirty.incomplete = true;
         dirty.noted_fence = true;
         self.refuse_waiting(volume, ErrorKind::Io);

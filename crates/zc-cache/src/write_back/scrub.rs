@@ -98,7 +98,7 @@ impl CacheManager {
             return false;
         }
         self.wb.scrub.next_ms = self.now_ms + interval_ms;
-        let bytes: u64 = self.wb.volumes.values().map(|dirty| dirty.data.bytes()).sum();
+        let bytes: u64 = self.wb.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
         let bytes_per_s = (bytes / (interval_ms / 1000).max(1)).max(RATE_MIN);
         let (volume, extent, todo) = (VolumeId(0), ExtentNo(0), SmallVec::new());
         self.wb.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
@@ -116,7 +116,7 @@ impl CacheManager {
                 }
             }
             let (volume, from) = (pass.volume, pass.extent);
-            let (&id, dirty) = self.wb.volumes.range(volume..).next()?;
+            let (&id, dirty) = self.wb.volumes.from(volume).next()?;
             let from = if id == volume { from } else { ExtentNo(0) };
             let next = dirty.data.next_extent(&(0..=u64::MAX), from);
             let todo = next.map(|extent| self.on_device(&dirty.data, extent)).unwrap_or_default();

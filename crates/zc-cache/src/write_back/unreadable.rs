@@ -49,6 +49,11 @@ impl Unreadable {
         is_new
     }
 
+    /// Whether an operator waits for it to be given up.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.giving_up
+    }
+
     /// Forgets what is not owed to the origin any more, and what committed epochs cover.
     fn prune(&mut self, data: &DirtyVolume) {
         self.found.retain(|(extent, epoch), bodies| {
