@@ -3,13 +3,14 @@
 //! Job: carry out `Alloc`, `Free`, `Copy`, `Zero` and hand out leases of parts to the ring and to workers.
 //!
 //! Invariants: a buffer's memory lives until the last lease of it is gone, also after its number was freed. Two leases
-//! of which one writes never overlap (checked by the arena: a broken rule of the manager panics).
+//! of which one writes never overlap (checked by the arena: a broken rule of the manager panics). Memory for a client's
+//! request holds zeros or bytes of that volume's requests, so that no fault shows a client bytes of another volume.
 //!
 //! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
 //! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
 
-use zc_core::{BufId, BufSlice, Map, usize_from_u32};
-use zc_io::{AlignedBuf, Arena, BufPool, Lease, ReadLease};
+use zc_core::{BufId, BufSlice, Map, VolumeId, usize_from_u32};
+use zc_io::{AlignedBuf, Arena, BufPool, Lease, Owner, ReadLease};
 
 /// The table of buffers.
 #[derive(Debug)]
@@ -27,6 +28,12 @@ impl Buffers {
     /// Memory that has no number yet, contents arbitrary.
     pub(crate) fn memory(&self, len_bytes: usize) -> AlignedBuf {
         self.pool.get(len_bytes).unwrap_or_else(|| AlignedBuf::new(len_bytes))
+    }
+
+    /// Memory for a request of a client: zeros, or bytes of earlier requests to the same volume.
+    pub(crate) fn client_memory(&self, volume: VolumeId, len_bytes: usize) -> AlignedBuf {
+        let owner = Owner::numbered(u64::from(volume.0) + 1);
+        self.pool.get_for(len_bytes, owner).unwrap_or_else(|| AlignedBuf::new(len_bytes))
     }
 
     /// Gives the memory a number of the driver's own range.
@@ -110,6 +117,18 @@ mod tests {
         assert!(buffers.read(slice(one, 0, 512)).iter().all(|&byte| byte == 0));
         assert!(buffers.read(slice(one, 512, 512)).iter().all(|&byte| byte == 3));
         assert!(buffers.read(slice(one, 1024, 7168)).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn clients_get_no_bytes_of_other_volumes_or_of_the_manager() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        buffers.client_memory(VolumeId(0), 8192).fill(1);
+        assert!(buffers.client_memory(VolumeId(1), 8192).iter().all(|&byte| byte == 0));
+        let manager = BufId(1 << 63);
+        buffers.alloc(manager, 8192);
+        buffers.write(slice(manager, 0, 8192)).fill(2);
+        buffers.free(manager);
+        assert!(buffers.client_memory(VolumeId(0), 8192).iter().all(|&byte| byte == 0));
     }
 
     #[test]

@@ -161,10 +161,10 @@ fn covered(sector: u64, offset: u64, length: u64) -> Range<usize> {
 impl Shard {
     /// Memory for a WRITE's payload, and where in it the payload starts: at the same place in its sector as on the
     /// volume, so that an aligned write needs no copy and an unaligned one only its edges.
-    pub(crate) fn payload_memory(&self, request: &Request) -> (AlignedBuf, usize) {
+    pub(crate) fn payload_memory(&self, volume: VolumeId, request: &Request) -> (AlignedBuf, usize) {
         let skip = request.offset() % SECTOR;
         let whole = (skip + request.length()).next_multiple_of(SECTOR);
-        (self.buffers.memory(usize_from_u64(whole)), usize_from_u64(skip))
+        (self.buffers.client_memory(volume, usize_from_u64(whole)), usize_from_u64(skip))
     }
 
     /// A request without payload, from a session.
@@ -183,7 +183,7 @@ impl Shard {
         let (start, end) = (floor(offset), (offset + length).next_multiple_of(SECTOR));
         match asked.command {
             Command::Read => {
-                let memory = self.buffers.memory(usize_from_u64(end - start));
+                let memory = self.buffers.client_memory(volume, usize_from_u64(end - start));
                 let arena = Arena::new(memory);
                 let skip_bytes = usize_from_u64(offset - start);
                 let body = Body::Read { arena: arena.clone(), skip_bytes };
@@ -403,7 +403,7 @@ impl Shard {
             self.count_barred(id, false);
         }
         let client = self.client(id);
-        let (offset, length) = (client.asked.offset, client.asked.length);
+        let (volume, offset, length) = (client.volume, client.asked.offset, client.asked.length);
         let is_trim = client.asked.command == Command::Trim;
         let Body::Change(change) = &mut client.body else { unreachable!("only changes have ranges") };
         let last = change.end - SECTOR;
@@ -418,7 +418,7 @@ impl Shard {
             return;
         }
         for sector in sectors {
-            let arena = Arena::new(self.buffers.memory(usize_from_u32(SECTOR_BYTES)));
+            let arena = Arena::new(self.buffers.client_memory(volume, usize_from_u32(SECTOR_BYTES)));
             let buf = self.buffers.adopt(arena.clone());
             self.charge(id, u64_from_usize(arena.held_bytes()));
             if let Body::Change(change) = &mut self.client(id).body {
@@ -431,7 +431,7 @@ impl Shard {
     /// The edges are there: merge and write.
     fn edges_read(&mut self, id: u64) {
         let Some(client) = self.clients.get_mut(&id) else { panic!("client request {id} has ended") };
-        let (offset, length) = (client.asked.offset, client.asked.length);
+        let (volume, offset, length) = (client.volume, client.asked.offset, client.asked.length);
         let Body::Change(change) = &mut client.body else { unreachable!("only changes have edges") };
         change.phase = Phase::Writing;
         for edge in &mut change.edges {
@@ -446,7 +446,7 @@ impl Shard {
                     merged[own.end..].copy_from_slice(&old[own.end..]);
                 }
                 None => {
-                    let mut zeroed = self.buffers.memory(usize_from_u32(SECTOR_BYTES));
+                    let mut zeroed = self.buffers.client_memory(volume, usize_from_u32(SECTOR_BYTES));
                     zeroed.copy_from_slice(&edge.arena.read_lease(0..usize_from_u32(SECTOR_BYTES)));
                     zeroed[own].fill(0);
                     edge.arena = Arena::new(zeroed);

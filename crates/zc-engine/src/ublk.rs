@@ -103,7 +103,8 @@ impl Shard {
     pub(crate) fn ublk_ended(&mut self, tag: Tag, result: io::Result<usize>, operation: Operation) {
         let buffers = &self.buffers;
         let Some(device) = self.ublk.get_mut(&tag.device) else { panic!("{tag:?} belongs to no device") };
-        let memory = |len_bytes| buffers.memory(len_bytes);
+        let volume = device.volume;
+        let memory = |len_bytes| buffers.client_memory(volume, len_bytes);
         let step = device.server.ended(tag.queue, tag.tag, result, operation, memory);
         self.ublk_step(tag, step);
     }

@@ -148,14 +148,14 @@ impl Shard {
             self.nbd.shares.set_aged(None);
         }
         if request.command() == Command::Write {
-            self.take_payload(id, request);
+            self.take_payload(id, volume, request);
         } else {
             self.begin_request(id, volume, request);
         }
     }
 
-    fn take_payload(&mut self, id: u64, request: Request) {
-        let (memory, skip_bytes) = self.payload_memory(&request);
+    fn take_payload(&mut self, id: u64, volume: VolumeId, request: Request) {
+        let (memory, skip_bytes) = self.payload_memory(volume, &request);
         let held_bytes = u64_from_usize(memory.held_bytes());
         self.budget_bytes += held_bytes;
         let began_ms = self.clock.now_ms();

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::limits::BUF_BYTES_MAX;
-use crate::pool::PoolShared;
+use crate::pool::{Owner, PoolShared};
 
 /// Alignment of buffers and granularity of their memory: satisfies O_DIRECT on every device in use.
 pub const PAGE_BYTES: usize = 4096;
@@ -48,6 +48,12 @@ impl Pages {
     pub(crate) const fn len_bytes(&self) -> usize {
         self.len_bytes
     }
+
+    /// Fills all of it with zeros.
+    pub(crate) fn clear(&mut self) {
+        // SAFETY: the allocation has `len_bytes` bytes, and `&mut self` makes the access exclusive.
+        unsafe { self.start.write_bytes(0, self.len_bytes) };
+    }
 }
 
 impl Drop for Pages {
@@ -68,7 +74,8 @@ pub struct AlignedBuf {
     /// `None` only inside `drop`.
     pages: Option<Pages>,
     len_bytes: usize,
-    home: Option<Arc<PoolShared>>,
+    /// The pool it goes back to, and whose bytes it may hold.
+    home: Option<(Arc<PoolShared>, Owner)>,
 }
 
 impl AlignedBuf {
@@ -81,7 +88,7 @@ impl AlignedBuf {
         Self { pages: Some(Pages::new(len_bytes)), len_bytes, home: None }
     }
 
-    pub(crate) fn from_pages(pages: Pages, len_bytes: usize, home: Arc<PoolShared>) -> Self {
+    pub(crate) fn from_pages(pages: Pages, len_bytes: usize, home: (Arc<PoolShared>, Owner)) -> Self {
         assert!(len_bytes <= pages.len_bytes(), "pooled memory is too small");
         Self { pages: Some(pages), len_bytes, home: Some(home) }
     }
@@ -131,8 +138,8 @@ impl DerefMut for AlignedBuf {
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if let (Some(pages), Some(home)) = (self.pages.take(), self.home.take()) {
-            home.put_back(pages);
+        if let (Some(pages), Some((home, owner))) = (self.pages.take(), self.home.take()) {
+            home.put_back(pages, owner);
         }
     }
 }

@@ -48,5 +48,5 @@ pub use operation::{
 };
 pub use pmem::is_persistent_memory;
 pub use poll::PollStats;
-pub use pool::{BufPool, PoolUse};
+pub use pool::{BufPool, Owner, PoolUse};
 pub use ring::{Features, Gather, Ring, RingFull, RingOptions, probe};

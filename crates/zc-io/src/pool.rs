@@ -4,7 +4,9 @@
 //! Memory is kept in size classes, powers of two from one page on, so that a freed buffer fits the next request.
 //!
 //! Invariants: memory in use plus memory kept idle never exceeds the bound given at the start; idle memory of
-//! other classes is released before a request is refused.
+//! other classes is released before a request is refused. Memory that is asked for on behalf of an [`Owner`] holds
+//! zeros or bytes of that owner: memory of another is cleared first. Idle memory that no request needed between two
+//! calls of [`BufPool::give_back`] goes back to the allocator.
 //!
 //! What it does not do: wait. A refused request is the caller's signal for back-pressure.
 
@@ -18,6 +20,28 @@ use crate::limits::BUF_BYTES_MAX;
 
 /// Size classes: 4 KiB, 8 KiB, ..., 1 GiB.
 const CLASSES: usize = usize_from_u32((BUF_BYTES_MAX / PAGE_BYTES).ilog2()) + 1;
+
+/// Memory is searched for that of the same owner among so many buffers of a class, the latest first.
+const OWN_SEARCH_MAX: usize = 8;
+
+/// Whose bytes a buffer may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// Bytes of any owner: memory that no client reads as it is.
+    pub const ANY: Self = Self(0);
+
+    /// The owner with this number.
+    ///
+    /// # Panics
+    /// When the number is 0, which is [`Self::ANY`].
+    #[must_use]
+    pub const fn numbered(number: u64) -> Self {
+        assert!(number != 0, "number 0 is no owner");
+        Self(number)
+    }
+}
 
 /// A pool of buffers; clones share it.
 #[derive(Clone)]
@@ -40,8 +64,23 @@ pub(crate) struct PoolShared {
 }
 
 struct State {
-    idle: [Vec<Pages>; CLASSES],
+    idle: [Vec<(Pages, Owner)>; CLASSES],
+    /// The fewest that were idle since the last [`BufPool::give_back`].
+    idle_least: [usize; CLASSES],
     usage: PoolUse,
+}
+
+impl State {
+    /// Idle memory of a class, best that of the owner; the latest is the warmest in the processor's caches.
+    fn take_idle(&mut self, class: usize, owner: Owner) -> Option<(Pages, Owner)> {
+        let idle = &mut self.idle[class];
+        let last = idle.len().checked_sub(1)?;
+        let searched = last.saturating_sub(OWN_SEARCH_MAX - 1)..=last;
+        let own = searched.rev().find(|&at| idle[at].1 == owner);
+        let taken = idle.swap_remove(own.unwrap_or(last));
+        self.idle_least[class] = self.idle_least[class].min(idle.len());
+        Some(taken)
+    }
 }
 
 fn class_of(len_bytes: usize) -> usize {
@@ -57,20 +96,55 @@ impl BufPool {
     /// A pool that never holds more than `max_bytes`.
     #[must_use]
     pub fn new(max_bytes: usize) -> Self {
-        let state = State { idle: [const { Vec::new() }; CLASSES], usage: PoolUse::default() };
+        let state = State {
+            idle: [const { Vec::new() }; CLASSES],
+            idle_least: [0; CLASSES],
+            usage: PoolUse::default(),
+        };
         Self(Arc::new(PoolShared { max_bytes, state: Mutex::new(state) }))
     }
 
     /// A buffer of `len_bytes` with arbitrary (initialised) contents, or `None` at the bound.
     #[must_use]
     pub fn get(&self, len_bytes: usize) -> Option<AlignedBuf> {
+        self.get_for(len_bytes, Owner::ANY)
+    }
+
+    /// As [`Self::get`], but its contents are zeros or earlier bytes of `owner`.
+    #[must_use]
+    pub fn get_for(&self, len_bytes: usize, owner: Owner) -> Option<AlignedBuf> {
         if len_bytes > BUF_BYTES_MAX {
             self.0.lock().usage.refused += 1;
             return None;
         }
         let class = class_of(len_bytes);
-        let pages = self.0.take(class)?.unwrap_or_else(|| Pages::new(class_bytes(class)));
-        Some(AlignedBuf::from_pages(pages, len_bytes, Arc::clone(&self.0)))
+        let (mut pages, before) =
+            self.0.take(class, owner)?.unwrap_or_else(|| (Pages::new(class_bytes(class)), owner));
+        if owner != before && owner != Owner::ANY {
+            pages.clear();
+        }
+        Some(AlignedBuf::from_pages(pages, len_bytes, (Arc::clone(&self.0), owner)))
+    }
+
+    /// Gives memory back that no request needed since the last call; how much.
+    pub fn give_back(&self) -> usize {
+        let mut released = Vec::new();
+        let mut bytes = 0;
+        let mut state = self.0.lock();
+        let State { idle, idle_least, usage } = &mut *state;
+        for (pages, least) in idle.iter_mut().zip(idle_least) {
+            // What was idle for the longest stands first.
+            released.extend(pages.drain(..*least));
+            *least = pages.len();
+        }
+        for (pages, _) in &released {
+            bytes += pages.len_bytes();
+        }
+        usage.idle_bytes -= bytes;
+        drop(state);
+        // The allocator is entered without the lock.
+        drop(released);
+        bytes
     }
 
     /// How much memory is in use and idle.
@@ -93,22 +167,28 @@ impl PoolShared {
     }
 
     /// Accounts for one buffer of `class`: `Some(Some)` with idle memory, `Some(None)` if it is to be allocated.
-    fn take(&self, class: usize) -> Option<Option<Pages>> {
+    fn take(&self, class: usize, owner: Owner) -> Option<Option<(Pages, Owner)>> {
         let bytes = class_bytes(class);
         let mut released = Vec::new();
         let mut state = self.lock();
-        let State { idle, usage } = &mut *state;
-        if let Some(pages) = idle[class].pop() {
-            usage.idle_bytes -= bytes;
-            usage.used_bytes += bytes;
-            return Some(Some(pages));
+        if let Some(taken) = state.take_idle(class, owner) {
+            state.usage.idle_bytes -= bytes;
+            state.usage.used_bytes += bytes;
+            return Some(Some(taken));
         }
+        let State { idle, idle_least, usage } = &mut *state;
         if bytes > self.max_bytes.saturating_sub(usage.used_bytes) {
             usage.refused += 1;
             return None;
         }
         while usage.used_bytes + usage.idle_bytes + bytes > self.max_bytes {
-            let Some(pages) = idle.iter_mut().rev().find_map(Vec::pop) else {
+            let mut classes = idle.iter_mut().zip(&mut *idle_least).rev();
+            let popped = classes.find_map(|(pages, least)| {
+                let popped = pages.pop()?;
+                *least = (*least).min(pages.len());
+                Some(popped)
+            });
+            let Some((pages, _)) = popped else {
                 unreachable!("{usage:?}: idle bytes are counted but no memory is idle");
             };
             usage.idle_bytes -= pages.len_bytes();
@@ -121,14 +201,14 @@ impl PoolShared {
         Some(None)
     }
 
-    pub(crate) fn put_back(&self, pages: Pages) {
+    pub(crate) fn put_back(&self, pages: Pages, owner: Owner) {
         let bytes = pages.len_bytes();
         let class = class_of(bytes);
         assert_eq!(bytes, class_bytes(class), "memory came from another pool");
         let mut state = self.lock();
         state.usage.used_bytes -= bytes;
         state.usage.idle_bytes += bytes;
-        state.idle[class].push(pages);
+        state.idle[class].push((pages, owner));
         debug_assert!(state.usage.used_bytes + state.usage.idle_bytes <= self.max_bytes, "pool bound broken");
     }
 }
@@ -170,6 +250,43 @@ mod tests {
     }
 
     #[test]
+    fn memory_of_another_owner_is_cleared_and_ones_own_comes_first() {
+        let pool = BufPool::new(1 << 20);
+        let (one, two) = (Owner::numbered(1), Owner::numbered(2));
+        let used = |owner, byte| {
+            let mut buf = pool.get_for(8192, owner).unwrap();
+            buf.fill(byte);
+            buf
+        };
+        drop((used(one, 1), used(two, 2), used(Owner::ANY, 3)));
+        let of = |owner| pool.get_for(5000, owner).unwrap();
+        let own = [of(one), of(two), of(Owner::ANY)];
+        assert_eq!(own.each_ref().map(|buf| buf[4999]), [1, 2, 3], "each its own");
+        drop(own);
+        let (second, mut third, fourth) = (of(two), of(two), of(two));
+        assert_eq!((second[0], third[0], fourth[0]), (2, 0, 0));
+        assert_eq!(pool.usage().used_bytes, 3 * 8192, "the same memory");
+        // Also what a shorter buffer did not show.
+        third.fill(4);
+        drop((second, third, fourth));
+        let whole: Vec<AlignedBuf> = (0..3).map(|_| pool.get_for(8192, one).unwrap()).collect();
+        assert!(whole.iter().all(|buf| buf.iter().all(|&byte| byte == 0)));
+    }
+
+    #[test]
+    fn memory_that_no_request_needs_goes_back() {
+        let pool = BufPool::new(1 << 20);
+        let all: Vec<AlignedBuf> = (0..10).map(|_| pool.get(4096).unwrap()).collect();
+        drop(all);
+        assert_eq!((pool.give_back(), pool.usage().idle_bytes), (0, 10 * 4096), "it was in use before");
+        let three: Vec<AlignedBuf> = (0..3).map(|_| pool.get(4096).unwrap()).collect();
+        drop(three);
+        assert_eq!((pool.give_back(), pool.usage().idle_bytes), (7 * 4096, 3 * 4096));
+        assert_eq!((pool.give_back(), pool.usage().idle_bytes), (3 * 4096, 0));
+        assert_eq!(pool.give_back(), 0);
+    }
+
+    #[test]
     fn a_buffer_outlives_the_pool_and_dies_on_another_thread() {
         let pool = BufPool::new(1 << 20);
         let buf = pool.get(100).unwrap();
@@ -179,10 +296,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_sum_never_exceeds_the_bound(sizes in prop::collection::vec((0usize..40_000, any::<bool>()), 1..60)) {
+        fn the_sum_never_exceeds_the_bound(sizes in prop::collection::vec((0usize..40_000, any::<bool>(), 0u8..9), 1..60)) {
             let pool = BufPool::new(128 << 10);
             let mut held = Vec::new();
-            for (len_bytes, release) in sizes {
+            for (len_bytes, release, give_back) in sizes {
+                if give_back == 0 {
+                    pool.give_back();
+                }
                 if release && !held.is_empty() {
                     held.remove(len_bytes % held.len());
                 }
