@@ -9,7 +9,7 @@
 //! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
 //! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
 
-use zc_core::{BufId, BufSlice, Map, VolumeId, usize_from_u32};
+use zc_core::{BufId, BufSlice, Map, VolumeId, u64_from_usize, usize_from_u32};
 use zc_io::{AlignedBuf, Arena, BufPool, Lease, Owner, ReadLease};
 
 /// The table of buffers.
@@ -84,6 +84,11 @@ impl Buffers {
 
     pub(crate) fn zero(&self, dest: BufSlice) {
         self.write(dest).fill(0);
+    }
+
+    /// Gives memory back that was not needed since the last call; how many bytes.
+    pub(crate) fn give_back(&self) -> u64 {
+        u64_from_usize(self.pool.give_back())
     }
 
     /// Numbers in use.

@@ -55,6 +55,7 @@ mod front_settings;
 #[cfg(test)]
 #[path = "../fuzz/bodies/control.rs"]
 mod fuzz_control;
+mod give_back;
 mod intent;
 mod late;
 mod limits;

@@ -62,6 +62,10 @@ pub(crate) const SERVE_BYTES: u64 = 32 << 20;
 pub(crate) const SERVE_SMALL_BYTES: u64 = 256 << 10;
 /// Milliseconds between two looks at clients that do not go on.
 pub(crate) const LOOK_MS: u64 = 50;
+/// Milliseconds between two looks at memory that is not needed any more, ...
+pub(crate) const GIVE_BACK_MS: u64 = 2_000;
+/// ... and bytes from which on the heap's free pages are worth looking for, each of which is visited.
+pub(crate) const GIVE_BACK_HEAP_BYTES: u64 = 16 << 20;
 /// Places for clients that choose an export, beside those of `nbd.connections_max`.
 pub(crate) const HANDSHAKE_PLACES: usize = 64;
 /// Milliseconds for which a client that chooses an export keeps its place against others of its own source: TLS and all

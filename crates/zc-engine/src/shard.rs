@@ -29,6 +29,7 @@ use crate::commands::Mailbox;
 use crate::error::EngineError;
 use crate::extents::ExtentsRead;
 use crate::front::ClientRequest;
+use crate::give_back::GiveBack;
 use crate::intent::IntentLog;
 use crate::limits::{
     GATHER_MAX, GATHER_OPS_MIN, GATHER_TIME_US, POOL_BYTES, RING_ENTRIES, TICK_BUSY_MS, TICK_IDLE_MS,
@@ -172,6 +173,7 @@ pub(crate) struct Shard {
     pub(crate) next_number: u64,
     pub(crate) limits: FrontLimits,
     pub(crate) budget_bytes: u64,
+    pub(crate) give_back: GiveBack,
     pub(crate) reads: Map<u64, ExtentsRead>,
     pub(crate) joins: Joins,
     pub(crate) pool: ReducePool,
@@ -235,6 +237,7 @@ impl Shard {
             next_number: 0,
             limits: parts.limits,
             budget_bytes: 0,
+            give_back: GiveBack::default(),
             reads: Map::default(),
             joins: Joins::default(),
             pool,
@@ -421,6 +424,7 @@ impl Shard {
             self.hand_over_taps();
         }
         self.look_after_connections(now_ms);
+        self.give_memory_back(now_ms);
     }
 
     /// What workers found out.

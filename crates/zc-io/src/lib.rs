@@ -14,7 +14,7 @@
 //! What it does not do: scheduling, retries of failed devices, checksums, protocols. It needs io_uring and has no
 //! other engine; [`probe`] tells in one sentence why it cannot be used where it cannot.
 //!
-//! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring`,
+//! This is the one crate (besides the ublk front end) with unsafe code: in `buf`, `arena`, `slot`, `ring`, `heap`,
 //! `inherited`, `ioctl` and `operation`, each place with the reason why it is sound.
 
 mod arena;
@@ -22,6 +22,7 @@ mod buf;
 mod error;
 mod event;
 mod files;
+mod heap;
 mod in_use;
 mod inherited;
 mod ioctl;
@@ -40,6 +41,7 @@ pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
 pub use error::{IoError, kind_of};
 pub use event::{EventFd, Waker};
 pub use files::{BlockFile, FileKind, Identity, OpenOptions};
+pub use heap::give_heap_back;
 pub use in_use::block_device_user;
 pub use inherited::take_passed_sockets;
 pub use operation::{

@@ -1,0 +1,77 @@
+//! Memory that a flood of requests took, and that goes back to the kernel after it.
+//!
+//! Job: every [`GIVE_BACK_MS`] let the pool give back what no request needed since the last time. If much has become
+//! free, there or of replies and connections, which live on the heap, let the heap give its free pages back as well.
+//!
+//! Invariants: memory that is in use all the time stays; a steady load costs no call of the allocator.
+//!
+//! What it does not do: bound memory (`shares` does).
+
+use zc_core::u64_from_usize;
+
+use crate::limits::{GIVE_BACK_HEAP_BYTES, GIVE_BACK_MS, RECEIVE_BYTES};
+use crate::shard::Shard;
+
+/// What the heap held for clients.
+#[derive(Debug, Default)]
+pub(crate) struct GiveBack {
+    last_ms: u64,
+    /// The most since its free pages went back.
+    most_bytes: u64,
+}
+
+impl GiveBack {
+    /// Notes what the heap holds for clients now; true when it is time to give back.
+    fn look(&mut self, now_ms: u64, heap_bytes: u64) -> bool {
+        self.most_bytes = self.most_bytes.max(heap_bytes);
+        let is_due = now_ms.saturating_sub(self.last_ms) >= GIVE_BACK_MS;
+        if is_due {
+            self.last_ms = now_ms;
+        }
+        is_due
+    }
+
+    /// Whether the free pages of the heap are worth looking for, after the pool gave so much back.
+    const fn is_worth(&mut self, heap_bytes: u64, released_bytes: u64) -> bool {
+        let free_bytes = self.most_bytes.saturating_sub(heap_bytes) + released_bytes;
+        let is_worth = free_bytes >= GIVE_BACK_HEAP_BYTES;
+        if is_worth {
+            self.most_bytes = heap_bytes;
+        }
+        is_worth
+    }
+}
+
+impl Shard {
+    pub(crate) fn give_memory_back(&mut self, now_ms: u64) {
+        let receiving = u64_from_usize(self.nbd.conns.len() * RECEIVE_BYTES);
+        let heap_bytes = self.nbd.unsent_bytes + receiving;
+        if self.give_back.look(now_ms, heap_bytes) {
+            let released_bytes = self.buffers.give_back();
+            if self.give_back.is_worth(heap_bytes, released_bytes) {
+                zc_io::give_heap_back();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn the_heap_gives_back_after_a_flood_and_not_under_a_steady_load() {
+        let mut give_back = GiveBack::default();
+        let mut trims = |from_ms: u64, heap_bytes: u64| {
+            let at = (from_ms..from_ms + 10 * GIVE_BACK_MS).step_by(50);
+            at.filter(|now_ms| give_back.look(*now_ms, heap_bytes) && give_back.is_worth(heap_bytes, 0))
+                .count()
+        };
+        assert_eq!(trims(0, 100 * MIB), 0, "in use");
+        assert_eq!(trims(100_000, 99 * MIB), 0, "a little less");
+        assert_eq!(trims(200_000, MIB), 1, "once");
+        assert!(GiveBack::default().is_worth(0, GIVE_BACK_HEAP_BYTES), "what the pool gave back");
+    }
+}
