@@ -9,14 +9,34 @@
 //! What it does not do: bound the sum. The manager's buffers are bounded by its configuration, those of clients by the
 //! front end's budget; memory beyond the pool's bound comes from the allocator and goes back there.
 
+use std::ops::Range;
+
 use zc_core::{BufId, BufSlice, Map, VolumeId, u64_from_usize, usize_from_u32};
 use zc_io::{AlignedBuf, Arena, BufPool, Lease, Owner, ReadLease};
+
+/// What a number stands for: so many bytes of an arena from `start` on.
+#[derive(Debug)]
+struct Part {
+    arena: Arena,
+    start: usize,
+    len_bytes: usize,
+}
+
+impl Part {
+    /// The place in the arena of a slice of this part.
+    fn place(&self, slice: BufSlice) -> Range<usize> {
+        let start = usize_from_u32(slice.start_bytes);
+        let end = start + usize_from_u32(slice.len_bytes);
+        assert!(end <= self.len_bytes, "{slice:?} of a buffer of {} bytes", self.len_bytes);
+        self.start + start..self.start + end
+    }
+}
 
 /// The table of buffers.
 #[derive(Debug)]
 pub(crate) struct Buffers {
     pool: BufPool,
-    table: Map<BufId, Arena>,
+    table: Map<BufId, Part>,
     next: u64,
 }
 
@@ -38,25 +58,32 @@ impl Buffers {
 
     /// Gives the memory a number of the driver's own range.
     pub(crate) fn adopt(&mut self, arena: Arena) -> BufId {
+        let whole = 0..arena.len();
+        self.adopt_part(arena, whole)
+    }
+
+    /// As [`Self::adopt`], for a part of the memory.
+    pub(crate) fn adopt_part(&mut self, arena: Arena, range: Range<usize>) -> BufId {
         let buf = BufId(self.next);
         self.next += 1;
-        self.insert(buf, arena);
+        self.insert(buf, Part { arena, start: range.start, len_bytes: range.len() });
         buf
     }
 
     pub(crate) fn alloc(&mut self, buf: BufId, len_bytes: u32) {
-        let arena = Arena::new(self.memory(usize_from_u32(len_bytes)));
-        self.insert(buf, arena);
+        let len_bytes = usize_from_u32(len_bytes);
+        let arena = Arena::new(self.memory(len_bytes));
+        self.insert(buf, Part { arena, start: 0, len_bytes });
     }
 
-    fn insert(&mut self, buf: BufId, arena: Arena) {
-        let before = self.table.insert(buf, arena);
+    fn insert(&mut self, buf: BufId, part: Part) {
+        let before = self.table.insert(buf, part);
         assert!(before.is_none(), "{buf:?} exists already");
     }
 
     pub(crate) fn free(&mut self, buf: BufId) {
-        let arena = self.table.remove(&buf);
-        assert!(arena.is_some(), "{buf:?} is freed but does not exist");
+        let part = self.table.remove(&buf);
+        assert!(part.is_some(), "{buf:?} is freed but does not exist");
     }
 
     /// Frees all but some.
@@ -64,17 +91,19 @@ impl Buffers {
         self.table.retain(|buf, _| keeps(*buf));
     }
 
-    fn arena(&self, buf: BufId) -> &Arena {
-        let Some(arena) = self.table.get(&buf) else { panic!("{buf:?} is used but does not exist") };
-        arena
+    fn part(&self, buf: BufId) -> &Part {
+        let Some(part) = self.table.get(&buf) else { panic!("{buf:?} is used but does not exist") };
+        part
     }
 
     pub(crate) fn read(&self, slice: BufSlice) -> ReadLease {
-        self.arena(slice.buf).read_lease(range_of(slice))
+        let part = self.part(slice.buf);
+        part.arena.read_lease(part.place(slice))
     }
 
     pub(crate) fn write(&self, slice: BufSlice) -> Lease {
-        self.arena(slice.buf).lease(range_of(slice))
+        let part = self.part(slice.buf);
+        part.arena.lease(part.place(slice))
     }
 
     pub(crate) fn copy(&self, from: BufSlice, to: BufSlice) {
@@ -95,11 +124,6 @@ impl Buffers {
     pub(crate) fn len(&self) -> usize {
         self.table.len()
     }
-}
-
-fn range_of(slice: BufSlice) -> std::ops::Range<usize> {
-    let start = usize_from_u32(slice.start_bytes);
-    start..start + usize_from_u32(slice.len_bytes)
 }
 
 #[cfg(test)]
@@ -144,6 +168,26 @@ mod tests {
         buffers.free(buf);
         assert_eq!(&*lease, b"bytes");
         assert_eq!(buffers.len(), 0);
+    }
+
+    #[test]
+    fn a_part_is_a_buffer_of_its_own() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let whole = Arena::new(AlignedBuf::new(8192));
+        let parts = [0..4096, 4096..8192].map(|range| buffers.adopt_part(whole.clone(), range));
+        for (byte, buf) in (1..).zip(parts) {
+            buffers.write(slice(buf, 0, 4096)).fill(byte);
+            buffers.free(buf);
+        }
+        assert_eq!(whole.read_lease(4095..4097)[..], [1, 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "of a buffer of 4096 bytes")]
+    fn a_part_ends_where_it_ends() {
+        let mut buffers = Buffers::new(BufPool::new(1 << 20));
+        let buf = buffers.adopt_part(Arena::new(AlignedBuf::new(8192)), 0..4096);
+        drop(buffers.read(slice(buf, 4096, 1)));
     }
 
     #[test]

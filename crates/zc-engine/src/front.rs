@@ -4,9 +4,9 @@
 //! overlapping writes (see `locks`), read and merge the edges of writes that are not sector-aligned, and answer.
 //!
 //! Invariants: a client request is answered once, after the last of its manager requests; a write holds its range from
-//! before its first manager request until after its last. Prefetches, trims and zeroings go to the manager in pieces,
-//! each when its connection has its turn; a trim or zeroing holds the range of the piece alone. A vanished connection's
-//! requests and pieces run to their end if they have begun, and never begin otherwise.
+//! before its first manager request until after its last. Reads, prefetches, trims and zeroings go to the manager in
+//! pieces, each when its connection has its turn; a trim or zeroing holds the range of the piece alone. A vanished
+//! connection's requests and pieces run to their end if they have begun, and never begin otherwise.
 //!
 //! What it does not do: protocol (the session does, and `ublk`) or caching.
 
@@ -44,6 +44,8 @@ pub(crate) struct ClientRequest {
     /// Manager requests that have not ended.
     parts_left: u32,
     error: Option<ErrorKind>,
+    /// How its pieces were served so far.
+    path: Option<Path>,
     /// What of the volume follows when the piece under way is done.
     rest: Range<u64>,
     /// It is counted as one that waits for its range.
@@ -186,11 +188,10 @@ impl Shard {
                 let memory = self.buffers.client_memory(volume, usize_from_u64(end - start));
                 let arena = Arena::new(memory);
                 let skip_bytes = usize_from_u64(offset - start);
-                let body = Body::Read { arena: arena.clone(), skip_bytes };
                 let charge_bytes = u64_from_usize(arena.held_bytes());
-                let id = self.add_client(incoming, body, charge_bytes);
-                let buf = self.buffers.adopt(arena);
-                self.submit_part(id, start, end - start, RequestKind::Read { buf });
+                let id = self.add_client(incoming, Body::Read { arena, skip_bytes }, charge_bytes);
+                self.client(id).rest = start..end;
+                self.begin_piece(id);
             }
             Command::Flush => {
                 let id = self.add_client(incoming, Body::Plain, 0);
@@ -253,9 +254,19 @@ impl Shard {
         let piece = start..start + shares::piece(command, end - start);
         client.rest.start = piece.end;
         let units = shares::units(command, piece.end - piece.start);
-        let Body::Change(change) = &mut client.body else {
-            self.submit_part(id, start, piece.end - start, RequestKind::Prefetch);
-            return units;
+        let change = match &mut client.body {
+            Body::Change(change) => change,
+            Body::Read { arena, .. } => {
+                let (arena, first) = (arena.clone(), floor(client.asked.offset));
+                let range = usize_from_u64(piece.start - first)..usize_from_u64(piece.end - first);
+                let buf = self.buffers.adopt_part(arena, range);
+                self.submit_part(id, start, piece.end - start, RequestKind::Read { buf });
+                return units;
+            }
+            Body::Plain | Body::Status { .. } => {
+                self.submit_part(id, start, piece.end - start, RequestKind::Prefetch);
+                return units;
+            }
         };
         (change.start, change.end, change.phase) = (piece.start, piece.end, Phase::Waiting);
         if self.volume_mut(volume).locks.acquire(piece, id) {
@@ -339,6 +350,7 @@ impl Shard {
             body,
             parts_left: 0,
             error: None,
+            path: None,
             rest: 0..0,
             is_barred: false,
             hurries,
@@ -490,6 +502,8 @@ impl Shard {
         let Some(id) = self.parts.remove(&req) else { panic!("{req:?} was answered twice") };
         let client = self.client(id);
         client.error = client.error.or_else(|| result.err());
+        let before = client.path.unwrap_or(path);
+        client.path = Some(if before == path { path } else { Path::Mixed });
         client.parts_left -= 1;
         if client.parts_left > 0 {
             return;
@@ -504,7 +518,7 @@ impl Shard {
         }
         let client = self.client(id);
         let path = match &client.body {
-            Body::Read { .. } => Some(path),
+            Body::Read { .. } => client.path,
             Body::Change(_) => Some(Path::Write),
             Body::Status { .. } => None,
             Body::Plain => (client.asked.command == Command::Flush).then_some(Path::Flush),

@@ -46,6 +46,8 @@ pub(crate) const CACHE_BYTES_PER_UNIT: u64 = 16 << 10;
 pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 64 << 10;
 /// Bytes of a trim or a zeroing that are with the manager at once; it goes on when its turn comes again: half a turn.
 pub(crate) const CHANGE_PIECE_BYTES: u64 = 32 << 20;
+/// The same of a read: half a turn, and enough to keep an SSD busy.
+pub(crate) const READ_PIECE_BYTES: u64 = 2 << 20;
 /// The same of a prefetch: a quarter of a turn.
 pub(crate) const CACHE_PIECE_BYTES: u64 = 4 << 20;
 /// Changes of a connection that wait for others to end; nothing more is taken from its socket then. They stand before
@@ -55,7 +57,7 @@ pub(crate) const BARRED_MAX: usize = 8;
 pub(crate) const STATUS_BYTES_MAX: u64 = 128 << 20;
 /// ... and of a flush, which writes what is dirty.
 pub(crate) const FLUSH_UNITS: u64 = 16;
-/// Bytes of reads and prefetches that are with the manager at once beyond the small ones: one of the largest requests.
+/// Bytes of reads and prefetches that are with the manager at once beyond the small ones: a piece each of 16 large reads.
 /// An SSD brings them in about 20 ms, for which a request that comes then may wait.
 pub(crate) const SERVE_BYTES: u64 = 32 << 20;
 /// Bytes of them that each connection may have there whatever others have.

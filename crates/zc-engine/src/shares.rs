@@ -19,7 +19,7 @@ use zc_nbd::server::Command;
 
 use crate::limits::{
     CACHE_BYTES_PER_UNIT, CACHE_PIECE_BYTES, CHANGE_BYTES_PER_UNIT, CHANGE_PIECE_BYTES, COPY_BYTES_PER_UNIT,
-    FLUSH_UNITS, GROUP_SHARE, REQUEST_UNITS, RESERVE_BYTES_MAX, RESERVED_PART, SERVE_BYTES,
+    FLUSH_UNITS, GROUP_SHARE, READ_PIECE_BYTES, REQUEST_UNITS, RESERVE_BYTES_MAX, RESERVED_PART, SERVE_BYTES,
     SERVE_SMALL_BYTES, STATUS_BYTES_MAX, TURN_UNITS,
 };
 use crate::peer::Source;
@@ -184,9 +184,10 @@ fn replace<K: Ord + Copy>(sums: &mut BTreeMap<K, u64>, key: K, before: u64, now:
 pub(crate) const fn piece(command: Command, len_bytes: u64) -> u64 {
     let most = match command {
         Command::Cache => CACHE_PIECE_BYTES,
+        Command::Read => READ_PIECE_BYTES,
         Command::Trim | Command::WriteZeroes => CHANGE_PIECE_BYTES,
         Command::BlockStatus => STATUS_BYTES_MAX,
-        Command::Read | Command::Write | Command::Flush => u64::MAX,
+        Command::Write | Command::Flush => u64::MAX,
     };
     if len_bytes < most { len_bytes } else { most }
 }
@@ -195,7 +196,7 @@ pub(crate) const fn piece(command: Command, len_bytes: u64) -> u64 {
 pub(crate) const fn units(command: Command, len_bytes: u64) -> u64 {
     REQUEST_UNITS
         + match command {
-            Command::Read | Command::Write => len_bytes / COPY_BYTES_PER_UNIT,
+            Command::Read | Command::Write => piece(command, len_bytes) / COPY_BYTES_PER_UNIT,
             Command::Cache => piece(command, len_bytes) / CACHE_BYTES_PER_UNIT,
             Command::Trim | Command::WriteZeroes => piece(command, len_bytes) / CHANGE_BYTES_PER_UNIT,
             Command::Flush => FLUSH_UNITS,
@@ -339,6 +340,7 @@ mod tests {
         }
         assert!(units(Command::WriteZeroes, 1 << 40) <= TURN_UNITS, "a piece is a part of a turn");
         assert!(units(Command::Cache, 1 << 40) <= TURN_UNITS);
+        assert!(units(Command::Read, 32 * MIB) <= TURN_UNITS);
     }
 
     #[test]
