@@ -2,9 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use zc_tests::{DataGen, MIB, World, bounded, program, python_nbd, require_tool, run_ok};
 
@@ -217,6 +218,69 @@ fn a_renewed_certificate_takes_effect_at_a_reload() {
     std::fs::write(world.path("tls/server-cert.pem"), "nothing").unwrap();
     assert_eq!(world.control(&reload)["ok"], false);
     size();
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// A client whose connection stays open.
+struct Held(Child, BufReader<ChildStdout>);
+
+impl Held {
+    fn connect(uri: &str) -> Self {
+        let mut python = python_nbd();
+        python.args(["-c", include_str!("clients/held.py"), uri]);
+        let mut child = python.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        let mut held = Self(child, said);
+        assert_eq!(held.line(), "connected\n");
+        held
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.1.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// What becomes of a read.
+    fn read(&mut self) -> String {
+        self.0.stdin.as_mut().unwrap().write_all(b"read\n").unwrap();
+        self.line()
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn connections_end_with_the_authority_that_let_them_in() {
+    let world = tls_world("allowed", true);
+    let daemon = world.start();
+    let tls = world.path("tls");
+    let (mut one, mut two) =
+        (Held::connect(&tls_uri(&world, "disk", "one")), Held::connect(&tls_uri(&world, "disk", "two")));
+    let mut plain = Held::connect(&world.uri("disk"));
+    let reload = serde_json::json!({ "cmd": "reload" });
+    assert_eq!(world.control(&reload)["ok"], true);
+    assert_eq!([one.read(), two.read(), plain.read()], ["served\n"; 3], "the same authority");
+    // Another authority beside it for a while, and a client that has a certificate of that one.
+    let authorities = tls.join("ca-cert.pem");
+    let old = std::fs::read(&authorities).unwrap();
+    authority(&tls);
+    certificate(&tls, "three", "three.example");
+    let new = std::fs::read(&authorities).unwrap();
+    std::fs::write(&authorities, [&old[..], &new[..]].concat()).unwrap();
+    client_folder(&tls, &world.path("three"), "three");
+    assert_eq!(world.control(&reload)["ok"], true);
+    let mut three = Held::connect(&tls_uri(&world, "disk", "three"));
+    assert_eq!([one.read(), two.read(), three.read()], ["served\n"; 3], "both authorities");
+    std::fs::write(&authorities, &new).unwrap();
+    assert_eq!(world.control(&reload)["ok"], true);
+    assert_eq!([one.read(), two.read()], ["ended\n"; 2], "the old one is gone");
+    assert_eq!([three.read(), plain.read()], ["served\n"; 2]);
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 

@@ -264,6 +264,14 @@ impl Conn {
             && self.head.is_empty()
     }
 
+    /// Why new settings of TLS would not let this client in. A handshake under way belongs to the old ones.
+    pub(crate) fn is_refused_by(&self, tls: &Tls) -> Option<String> {
+        if self.is_away || (self.tls.is_some() && !self.session.is_secured()) {
+            return Some("TLS has other settings now".to_owned());
+        }
+        tls.refuses(self.tls.as_ref())
+    }
+
     /// Begins TLS. False: it cannot.
     pub(crate) fn start_tls(&mut self, tls: &Tls) -> bool {
         self.tls = tls.layer();

@@ -3,7 +3,8 @@
 //! Job: gather bounds and exports of a configuration, and put new ones in force.
 //!
 //! Invariants: a connection keeps the export it chose and what its session was made with; new bounds of time, memory
-//! and number hold for all at once. A volume that the daemon does not serve is not exported.
+//! and number hold for all at once. A connection that new settings of TLS would not let in ends: a replaced authority
+//! or an expired certificate leaves no client behind. A volume that the daemon does not serve is not exported.
 //!
 //! What it does not do: open or close listening sockets.
 
@@ -11,6 +12,8 @@ use zc_cache::config::VolumeConfig;
 use zc_config::{AddressRange, Config};
 
 use crate::access::Export;
+use crate::audit;
+use crate::peer::Peer;
 use crate::settings::{self, FrontLimits};
 use crate::shard::Shard;
 use crate::tls::Tls;
@@ -46,7 +49,19 @@ impl Shard {
         self.nbd.exports = front.exports;
         self.nbd.allow = front.allow;
         self.nbd.tls = front.tls;
+        self.end_refused();
         // What waited for memory may go on with more of it.
         self.recount_all();
+    }
+    /// Ends connections that the settings of TLS do not let in any more.
+    fn end_refused(&mut self) {
+        let tls = &self.nbd.tls;
+        let live = self.nbd.conns.iter().filter(|(_, conn)| !conn.dead);
+        let refused: Vec<(u64, Peer, String)> =
+            live.filter_map(|(id, conn)| Some((*id, conn.peer, conn.is_refused_by(tls)?))).collect();
+        for (id, peer, why) in refused {
+            tracing::warn!(target: audit::TARGET, connection = id, %peer, "audit: client disconnected by a reload: {why}");
+            self.kill(id);
+        }
     }
 }

@@ -5,7 +5,8 @@
 //!
 //! Invariants: TLS 1.2 or later. With a client authority every client must show a certificate that it signed; the names
 //! a client has are the DNS names of that certificate, and nothing else counts. A layer buffers no more than one record
-//! of input beyond what it was given, and what the driver gave it to send.
+//! of input beyond what it was given, and what the driver gave it to send. A connection does not outlive what let it in:
+//! [`Tls::refuses`] says which ones new settings would not take.
 //!
 //! What it does not do: look at revocation lists, or encrypt in the kernel.
 
@@ -13,10 +14,11 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::ring;
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use webpki::EndEntityCert;
 use zc_config::NbdConfig;
@@ -33,6 +35,8 @@ pub(crate) struct Tls {
     pub(crate) mode: TlsMode,
     /// `None` if TLS is off.
     config: Option<Arc<ServerConfig>>,
+    /// Who clients must be; `None` if they show no certificate.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 
 fn refused(path: &Path, what: &str) -> EngineError {
@@ -90,25 +94,31 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| refused(certificate, &format!("TLS cannot be set up: {error}")))?;
-    let builder = match &nbd.tls_client_ca {
+    let clients = match &nbd.tls_client_ca {
+        None => None,
+        Some(path) => Some(verifier(path, provider)?),
+    };
+    let builder = match &clients {
         None => builder.with_no_client_auth(),
-        Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(path)? {
-                roots
-                    .add(authority)
-                    .map_err(|error| refused(path, &format!("not a certificate authority: {error}")))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-                .build()
-                .map_err(|error| refused(path, &format!("clients cannot be verified: {error}")))?;
-            builder.with_client_cert_verifier(verifier)
-        }
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
     };
     let config = builder
         .with_single_cert(chain, private)
         .map_err(|error| refused(certificate, &format!("certificate and key are of no use: {error}")))?;
-    Ok(Tls { mode, config: Some(Arc::new(config)) })
+    Ok(Tls { mode, config: Some(Arc::new(config)), clients })
+}
+
+/// What checks certificates of clients against the authorities in a file.
+fn verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, EngineError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots
+            .add(authority)
+            .map_err(|error| refused(path, &format!("not a certificate authority: {error}")))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|error| refused(path, &format!("clients cannot be verified: {error}")))
 }
 
 impl Tls {
@@ -119,6 +129,23 @@ impl Tls {
         // What is to be sent is bounded by the driver, like that of plain connections.
         connection.set_buffer_limit(None);
         Some(TlsLayer { connection: Box::new(connection), is_over: false })
+    }
+
+    /// Why a connection that earlier settings let in would not be let in by these: there is no TLS now where there was
+    /// some, or the other way round, or its certificate no longer holds.
+    pub(crate) fn refuses(&self, layer: Option<&TlsLayer>) -> Option<String> {
+        let Some(layer) = layer else {
+            return (self.mode == TlsMode::Required).then(|| "TLS is required now".to_owned());
+        };
+        if self.config.is_none() {
+            return Some("there is no TLS any more".to_owned());
+        }
+        let clients = self.clients.as_ref()?;
+        let Some([own, between @ ..]) = layer.connection.peer_certificates() else {
+            return Some("clients must show a certificate now".to_owned());
+        };
+        let verified = clients.verify_client_cert(own, between, UnixTime::now());
+        verified.err().map(|error| format!("its certificate does not hold any more: {error}"))
     }
 }
 
@@ -243,7 +270,7 @@ pub(crate) mod tests_support {
             .with_no_client_auth()
             .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(KEY).unwrap())
             .unwrap();
-        Tls { mode: TlsMode::Allowed, config: Some(Arc::new(server)) }.layer().unwrap()
+        Tls { mode: TlsMode::Allowed, config: Some(Arc::new(server)), clients: None }.layer().unwrap()
     }
 }
 
