@@ -211,7 +211,7 @@ impl World {
             Ok(before) => before,
             Err(error) => return Some(Err(error)),
         };
-        self.losses.found(before.session, self.files.boot);
+        self.losses.found(before.session, self.files.session, self.files.boot);
         if before.session < self.files.session {
             self.coverage.note("older images noticed");
             self.distrusted.fill(true);

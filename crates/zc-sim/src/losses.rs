@@ -39,6 +39,8 @@ pub(crate) struct Losses {
     owner: (u64, u8),
     /// The start under way believes the risk file.
     believed: bool,
+    /// It finds an older image of the device, which says nothing of how the last session ended.
+    older: bool,
     /// Clients of the session before live.
     clients_live: bool,
 }
@@ -54,9 +56,10 @@ impl Losses {
         Self { volumes: vec![Volume::default(); volumes], ..Self::default() }
     }
 
-    /// A start finds a device whose last session was this one.
-    pub(crate) fn found(&mut self, session: u64, boot: u8) {
+    /// A start finds a device whose last session was this one; the state directory knows of one that was `newest`.
+    pub(crate) fn found(&mut self, session: u64, newest: u64, boot: u8) {
         self.believed = self.owner == (session, boot);
+        self.older = session < newest;
     }
 
     /// Another cache takes the place: what the state directory knows is of the old one.
@@ -97,12 +100,12 @@ impl Losses {
         may_be_dirty: bool,
         was_clean: bool,
     ) -> bool {
+        let ended_in_order = was_clean && !self.older;
         let clients_may_live = self.clients_live;
         let at_risk = self.believed.then_some(self.volumes[volume].at_risk);
         let known = &mut self.volumes[volume];
         let was_volatile = may_be_dirty && known.volatile;
-        let before =
-            Before { ended_in_order: was_clean, clients_may_live, was_volatile, owed: known.owed, at_risk };
+        let before = Before { ended_in_order, clients_may_live, was_volatile, owed: known.owed, at_risk };
         let lost = before.must_be_told();
         (known.owed, known.volatile) = (lost, is_volatile(config));
         known.may_fail = lost;
@@ -111,8 +114,9 @@ impl Losses {
 
     /// A volume that the session does not serve. Its clients meet errors, but its dirty data and what it owes stay.
     pub(crate) fn put_aside(&mut self, volume: usize, may_be_dirty: bool, was_clean: bool) {
+        let ended_in_order = was_clean && !self.older;
         let known = &mut self.volumes[volume];
-        known.owed = may_be_dirty && (known.owed || (known.volatile && !was_clean));
+        known.owed = may_be_dirty && (known.owed || (known.volatile && !ended_in_order));
         (known.volatile, known.untold) = (false, false);
     }
 
@@ -172,5 +176,39 @@ impl World {
             self.coverage.note("losses told by a flush");
         }
         explained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A volume that acknowledges from memory, and lost that to a power cut that its clients outlived.
+    fn after_a_power_cut() -> (Losses, VolumeConfig) {
+        let mut config = VolumeConfig::new(VolumeId(0), 1 << 20, 1 << 20);
+        config.mode = Mode::WriteBack;
+        config.write_back.ack = Ack::Volatile;
+        let mut losses = Losses::new(1);
+        losses.configured(0, &config);
+        losses.reboot(true);
+        (losses, config)
+    }
+
+    #[test]
+    fn an_older_image_that_ended_in_order_does_not_speak_for_the_last_session() {
+        let (mut losses, config) = after_a_power_cut();
+        losses.found(6, 7, 1);
+        assert!(losses.begin(0, &config, true, true), "session 7 did not end in order");
+        let (mut losses, config) = after_a_power_cut();
+        losses.found(7, 7, 1);
+        assert!(!losses.begin(0, &config, true, true), "it did");
+    }
+
+    #[test]
+    fn a_volume_that_is_put_aside_by_an_older_image_is_owed_its_loss() {
+        let (mut losses, _) = after_a_power_cut();
+        losses.found(6, 7, 1);
+        losses.put_aside(0, true, true);
+        assert!(losses.taken_up(0));
     }
 }
