@@ -267,7 +267,10 @@ impl CacheManager {
             OpKind::CheckpointFlush => run.step = CheckpointStep::Commit,
             OpKind::CheckpointCommit => run.step = CheckpointStep::CommitFlush,
             OpKind::CheckpointCommitFlush => {
-                self.journal.truncate(run.journal_start);
+                let start = run.journal_start;
+                debug_assert!(start <= self.commits_keep_from(), "records of a commit are let go");
+                let Some(run) = &self.checkpoints.running else { return };
+                self.journal.truncate(start);
                 self.checkpoints.sequence = run.sequence;
                 self.checkpoints.area = run.area;
                 self.checkpoints.missing = false;

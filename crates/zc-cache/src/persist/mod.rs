@@ -71,6 +71,7 @@ impl CacheManager {
                 growing,
                 records,
             };
+            debug_assert!(block.proved <= self.journal.durable_next(), "a block proves what may be lost");
             let op = self.op(OpKind::JournalWrite);
             self.out.push(Action::WriteJournal { op, block: Box::new(block), durable });
         }

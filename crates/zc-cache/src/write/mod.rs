@@ -268,6 +268,7 @@ impl CacheManager {
     pub(crate) fn issue_piece(&mut self, id: u64) {
         let op = self.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
+        debug_assert!(self.piece_is_marked(id) || self.health != Health::Good, "{volume:?}: no durable mark");
         let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
         self.last_write_ms = self.now_ms;
         let stage = matches!(kind, RequestKind::Write { .. }) && self.fills_from_writes(volume);

@@ -294,7 +294,11 @@ impl CacheManager {
         self.wb.unflushed = self.wb.unflushed.split_off(&before);
         for volume in self.wb.ids() {
             let dirty = self.wb.volumes.get_mut(&volume).expect_held();
-            if dirty.commit.as_ref().is_some_and(|commit| commit.step == Step::Flushing) {
+            if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
+                debug_assert!(
+                    commit.parts_before <= before,
+                    "the flush does not cover a piece of {volume:?}"
+                );
                 self.end_commit(volume);
             }
         }
@@ -302,6 +306,7 @@ impl CacheManager {
 
     /// All of a commit is durable.
     pub(crate) fn end_commit(&mut self, volume: VolumeId) {
+        debug_assert!(self.is_complete(volume), "{volume:?}: a commit ends that a restart would not find");
         self.answer_commit(volume, Ok(()));
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         let commit = dirty.commit.take().expect_held();
@@ -313,6 +318,16 @@ impl CacheManager {
         if dirty.commit_again || !dirty.next_waiters.is_empty() {
             self.request_commit(volume, None);
         }
+    }
+
+    /// Whether a commit may end: all of its versions are placed, a restart finds its records, and no piece that is part
+    /// of it is in flight.
+    fn is_complete(&self, volume: VolumeId) -> bool {
+        let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
+        let Some(commit) = &dirty.commit else { return false };
+        let placed = dirty.data.epoch(commit.epoch).is_none_or(|epoch| epoch.unplaced == 0);
+        let written = self.wb.parts.first().is_none_or(|part| *part >= commit.parts_before);
+        placed && written && self.is_recorded(commit.last)
     }
 
     /// A journal block is about to be written: notes which commits it holds.

@@ -185,6 +185,8 @@ impl CacheManager {
                     return;
                 }
                 if let Some(run) = self.run_to_destage(volume) {
+                    let clean = self.wb.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
+                    debug_assert!(clean < *run.start(), "{volume:?}: a run begins that is clean");
                     let step =
                         Step::Writing { run, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
                     let destaging = self.destaging(volume);

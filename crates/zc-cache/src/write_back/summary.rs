@@ -141,6 +141,8 @@ impl CacheManager {
     /// A piece of a unit was written, durably if it has a summary.
     pub(crate) fn summary_written(&mut self, part: u64) {
         let Some(write) = self.wb.summary.take_if(|write| write.part == part) else { return };
+        debug_assert!(self.journal.is_settled(), "a journal block was begun while a summary was in flight");
+        debug_assert!(write.told <= self.journal.block_records(), "more is told than the next block repeats");
         let first = self.wb.chain.as_ref().filter(|chain| chain.told == 0).map(|chain| chain.unit.slot);
         #[cfg(zc_canary)]
         let first = first.filter(|_| self.canary != Some(crate::config::Canary::UnpinnedChain));
