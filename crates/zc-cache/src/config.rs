@@ -1,7 +1,7 @@
 //! What the manager has to be told before it starts.
 
 use zc_core::limits::ACTIVE_REGIONS_DEFAULT;
-use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, Mode, VolumeId};
+use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, HashKey, Mode, VolumeId};
 use zc_format::Geometry;
 
 /// Bits of a slot's generation in an index entry by default: the full sweep that separates equal ones is 255 reuses
@@ -54,12 +54,15 @@ pub struct ManagerConfig {
     pub slow_read_ms: u64,
     /// Write-back, as far as it concerns the cache as a whole.
     pub dirty: DirtyConfig,
+    /// What the places of extents in hash maps depend on. Clients choose extents, and must not know it.
+    pub hash_key: HashKey,
 }
 
 impl ManagerConfig {
     /// A cache of so many index entries for files and fingerprints each that otherwise is as the shipped
-    /// configuration has it, but learns no recipes and discards nothing: how much memory there is for the one, and
-    /// whether the device is one that can do the other, is for the caller to know.
+    /// configuration has it, but learns no recipes, discards nothing, and has the fixed hash key: how much memory
+    /// there is for the first, whether the device is one that can do the second, and whether there are clients, is
+    /// for the caller to know.
     #[must_use]
     pub fn new(geometry: Geometry, fingerprint: FingerprintKind, index_entries: u64) -> Self {
         Self {
@@ -85,6 +88,7 @@ impl ManagerConfig {
             device_deadline_ms: 10_000,
             slow_read_ms: 2_000,
             dirty: DirtyConfig::default(),
+            hash_key: HashKey::fixed(),
         }
     }
 }

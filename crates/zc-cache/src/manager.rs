@@ -23,7 +23,9 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Map, Mode, OpId, VolumeId, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, OpId, VolumeId, WeuSlot,
+};
 use zc_format::Record;
 
 use crate::config::{ManagerConfig, VolumeConfig};
@@ -184,9 +186,9 @@ pub struct CacheManager {
 
     pub(crate) reads: Map<u64, ReadOp>,
     pub(crate) hits: Map<u64, Hit>,
-    pub(crate) fetching: Map<ExtentKey, u64>,
+    pub(crate) fetching: KeyedMap<ExtentKey, u64>,
     pub(crate) fills: Map<u64, Fill>,
-    pub(crate) fill_of: Map<ExtentKey, u64>,
+    pub(crate) fill_of: KeyedMap<ExtentKey, u64>,
     pub(crate) writes: Map<u64, WriteOp>,
     pub(crate) waiting: WaitingWrites,
     pub(crate) inserts: Inserts,
@@ -246,7 +248,7 @@ impl CacheManager {
                 prefetch_max_bytes: u64::from(config.prefetch_max_bytes),
             })
         };
-        let extent_bytes = geometry.extent_bytes;
+        let (extent_bytes, key) = (geometry.extent_bytes, &config.hash_key);
         let journal = Journal::new(
             start.journal_start,
             start.journal_next,
@@ -271,23 +273,23 @@ impl CacheManager {
             slots: SlotTable::new(geometry.slots, config.generation_bits),
             headers: HeaderCache::new(zc_core::usize_from_u32(config.header_prints_max)),
             sweeps: Sweeps::default(),
-            tracks: Tracks::default(),
-            staging: Staging::new(config.staging_bytes, extent_bytes),
-            read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes),
-            ahead: ReadAhead::default(),
+            tracks: Tracks::new(key),
+            staging: Staging::new(config.staging_bytes, extent_bytes, key),
+            read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
+            ahead: ReadAhead::new(key),
             read_streams: streams(),
             write_streams: streams(),
             filter: CompressionFilter::default(),
             seen: SeenFilter::new(SEEN_MAX),
-            recipes: Recipes::new(config.learned_recipes_bytes),
+            recipes: Recipes::new(config.learned_recipes_bytes, key),
             reads: Map::default(),
             hits: Map::default(),
-            fetching: Map::default(),
+            fetching: key.map(),
             fills: Map::default(),
-            fill_of: Map::default(),
+            fill_of: key.map(),
             writes: Map::default(),
             waiting: WaitingWrites::default(),
-            inserts: Inserts::default(),
+            inserts: Inserts::new(key),
             header_reads: HeaderReads::default(),
             wb: WriteBack::new(start.journal_proved),
             gathers: Map::default(),
@@ -295,7 +297,7 @@ impl CacheManager {
             open: None,
             writing: Map::default(),
             journal,
-            regions: Regions::new(config.regions_active_max, start.active_regions),
+            regions: Regions::new(config.regions_active_max, start.active_regions, key),
             maps: RegionMaps::new(start.region_map_sequence, start.region_map_copy),
             retirements: Retirements::default(),
             checkpoints: Checkpoints::new(
@@ -308,7 +310,7 @@ impl CacheManager {
             errors: ErrorRuns::default(),
             distrusts: Distrusts::default(),
             deadlines: Deadlines::default(),
-            load: Some(Load::default()),
+            load: Some(Load::new(key)),
             probes: Probes::default(),
             restart: Restart {
                 unjournaled: start.unjournaled,

@@ -24,7 +24,7 @@ pub use ids::{
     BufId, BufSlice, ExtentKey, ExtentNo, Generation, JournalSeq, OpId, RegionKey, ReqId, VolumeId, WeuSeq,
     WeuSlot,
 };
-pub use map::{FixedHasher, Map, Set};
+pub use map::{FixedHasher, HashKey, KeyedMap, KeyedSet, Map, Set};
 pub use reduced::{Codec, DedupDomain, Fingerprint, FingerprintKind};
 pub use sectors::{SECTOR_BYTES, SectorMap, SectorSpan};
 pub use words::{Ack, Destage, Mode, NoSuchWord};

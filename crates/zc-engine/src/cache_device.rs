@@ -125,6 +125,7 @@ impl CacheDevice {
         let Superblock { geometry, fingerprint_kind, .. } = &self.superblock;
         let is_block = self.file.kind() == FileKind::Block;
         settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block)
+            .map(|manager| ManagerConfig { hash_key: settings::hash_key(), ..manager })
             .map_err(|error| EngineError::Refused(error.to_string()))
     }
 

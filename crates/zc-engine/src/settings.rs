@@ -1,8 +1,10 @@
 //! From the configuration's words to those of the front end; `zc-setup` has those of the manager.
 
+use std::hash::{BuildHasher, RandomState};
+
 use zc_cache::config as cache;
 use zc_config::{CacheConfig, Config, VolumeConfig};
-use zc_core::{Mode, VolumeId};
+use zc_core::{HashKey, Mode, VolumeId};
 use zc_io::limits::RING_OPS_MAX;
 use zc_nbd::server::{BlockSizes, ExportFlags, ExportInfo};
 
@@ -159,6 +161,11 @@ pub(crate) fn connections_most(config: &Config) -> u32 {
     let left = RING_OPS_MAX.saturating_sub(RING_WORK_OPS + OTHER_SOCKETS + ever);
     let left = u32::try_from(left.min(CONNECTIONS_LIVE)).unwrap_or(u32::MAX);
     left.max(config.nbd.connections_max)
+}
+
+/// A key for hash maps of what clients choose.
+pub(crate) fn hash_key() -> HashKey {
+    HashKey::random(RandomState::new().hash_one(0))
 }
 
 /// Longest look for completions: none where it would keep the only processor from bringing them.

@@ -14,7 +14,9 @@ pub(crate) mod compressibility;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, Map, WeuSlot};
+use zc_core::{
+    BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot,
+};
 use zc_format::{ExtentError, WeuHeader};
 
 use crate::health::Health;
@@ -83,11 +85,11 @@ pub(crate) struct Run {
 }
 
 /// All insertions under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inserts {
     pub(crate) jobs: Map<u64, Job>,
     /// The newest job of each extent: its bytes are at hand.
-    by_key: Map<ExtentKey, u64>,
+    by_key: KeyedMap<ExtentKey, u64>,
     pub(crate) runs: Map<u64, Run>,
     stream_runs: Map<StreamId, u64>,
     pub(crate) ready: VecDeque<u64>,
@@ -95,6 +97,17 @@ pub(crate) struct Inserts {
 }
 
 impl Inserts {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self {
+            jobs: Map::default(),
+            by_key: key.map(),
+            runs: Map::default(),
+            stream_runs: Map::default(),
+            ready: VecDeque::new(),
+            bytes: 0,
+        }
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty() && self.runs.is_empty()
     }

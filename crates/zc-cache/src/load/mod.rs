@@ -12,7 +12,9 @@ pub(crate) mod probe;
 
 use std::collections::BTreeMap;
 
-use zc_core::{ErrorKind, ExtentKey, Generation, Map, RegionKey, Set, VolumeId, WeuSeq, WeuSlot};
+use zc_core::{
+    ErrorKind, ExtentKey, Generation, HashKey, KeyedMap, KeyedSet, RegionKey, Set, VolumeId, WeuSeq, WeuSlot,
+};
 use zc_format::{Record, WeuEntry, WeuHeader};
 
 use crate::health::Health;
@@ -57,18 +59,32 @@ pub(crate) struct Restart {
 }
 
 /// State of a load.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Load {
     /// Duplicate and zero mappings as replay leaves them.
-    mappings: Map<ExtentKey, Replayed>,
+    mappings: KeyedMap<ExtentKey, Replayed>,
     /// Duplicates of WEUs that neither checkpoint nor journal knows.
     late: BTreeMap<WeuSlot, Vec<(ExtentKey, Place)>>,
     next: u32,
     in_flight: u32,
-    written: Set<ExtentKey>,
+    written: KeyedSet<ExtentKey>,
     overflow: bool,
     /// Volumes whose origins failed to flush meanwhile, and may have lost what earlier sessions wrote.
     lost: Set<VolumeId>,
+}
+
+impl Load {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self {
+            mappings: key.map(),
+            late: BTreeMap::new(),
+            next: 0,
+            in_flight: 0,
+            written: key.set(),
+            overflow: false,
+            lost: Set::default(),
+        }
+    }
 }
 
 impl CacheManager {
@@ -196,7 +212,7 @@ impl CacheManager {
 
     fn install_replayed(&mut self) {
         let Some(load) = &mut self.load else { return };
-        let mut mappings: Vec<_> = core::mem::take(&mut load.mappings).into_iter().collect();
+        let mut mappings: Vec<_> = load.mappings.drain().collect();
         mappings.sort_unstable_by_key(|(key, _)| *key);
         for (key, mapping) in mappings {
             if !self.trusts(key) {

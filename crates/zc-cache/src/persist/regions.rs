@@ -9,7 +9,7 @@
 //! *Inherited* regions were marked when the last session ended uncleanly. They stay on the map until the index is
 //! loaded and what had to be dropped is durably dropped.
 
-use zc_core::{Map, RegionKey, Set, VolumeId};
+use zc_core::{HashKey, KeyedMap, KeyedSet, RegionKey, VolumeId};
 
 /// Regions that one map names.
 const MAP_MAX: usize = zc_core::limits::ACTIVE_REGIONS_MAX as usize;
@@ -30,8 +30,8 @@ struct Region {
 /// The set of marked regions.
 #[derive(Debug)]
 pub(crate) struct Regions {
-    active: Map<RegionKey, Region>,
-    inherited: Set<RegionKey>,
+    active: KeyedMap<RegionKey, Region>,
+    inherited: KeyedSet<RegionKey>,
     /// Active regions whose mark is not on media.
     unmarked: usize,
     max: usize,
@@ -45,10 +45,11 @@ pub(crate) struct Retirement {
 }
 
 impl Regions {
-    pub(crate) fn new(max: u32, inherited: impl IntoIterator<Item = RegionKey>) -> Self {
+    pub(crate) fn new(max: u32, inherited: impl IntoIterator<Item = RegionKey>, key: &HashKey) -> Self {
         let max = usize::try_from(max).unwrap_or(usize::MAX).max(2);
-        let inherited = inherited.into_iter().collect();
-        Self { active: Map::default(), inherited, unmarked: 0, max, clock: 0 }
+        let mut marked = key.set();
+        marked.extend(inherited);
+        Self { active: key.map(), inherited: marked, unmarked: 0, max, clock: 0 }
     }
 
     /// Most regions one piece of a write may touch, so that pieces of several writes fit side by side.
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_region_retires_only_when_idle_flushed_and_untouched_since() {
-        let mut regions = Regions::new(4, []);
+        let mut regions = Regions::new(4, [], &HashKey::fixed());
         assert!(regions.write_begins(V, 3..=4, 1));
         assert!(!regions.are_durable(V, 3..=4));
         regions.map_is_durable(&regions.snapshot());
@@ -253,7 +254,8 @@ mod tests {
     #[test]
     fn marks_that_were_found_leave_room_for_fewer_new_ones_in_the_map() {
         let inherited = 0..u64::from(zc_core::limits::ACTIVE_REGIONS_MAX) - 1;
-        let mut regions = Regions::new(9, inherited.map(|region| RegionKey { volume: V, region }));
+        let mut regions =
+            Regions::new(9, inherited.map(|region| RegionKey { volume: V, region }), &HashKey::fixed());
         assert!(regions.write_begins(V, 5000..=5000, 0));
         assert!(!regions.write_begins(V, 5001..=5001, 0));
         assert_eq!(regions.snapshot().len(), MAP_MAX);
@@ -263,7 +265,7 @@ mod tests {
 
     #[test]
     fn the_set_is_bounded() {
-        let mut regions = Regions::new(2, []);
+        let mut regions = Regions::new(2, [], &HashKey::fixed());
         assert!(regions.write_begins(V, 0..=1, 0));
         assert!(!regions.write_begins(V, 2..=2, 0));
         assert!(regions.write_begins(V, 1..=1, 0));

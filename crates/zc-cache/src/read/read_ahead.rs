@@ -6,7 +6,7 @@
 use core::ops::Range;
 use std::collections::VecDeque;
 
-use zc_core::{BufSlice, ExtentKey, ExtentNo, Map, Mode, VolumeId};
+use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, VolumeId};
 
 use crate::config::Admission;
 use crate::health::Health;
@@ -25,16 +25,22 @@ const PREFETCHED_BYTES_MAX: u64 = 8 << 20;
 const HINTED_BYTES_MAX: u64 = 8 << 20;
 
 /// What was read ahead, and how much more may be.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ReadAhead {
     /// Extents that wait for their first use.
-    pub(crate) waiting: Map<ExtentKey, Prefetched>,
+    pub(crate) waiting: KeyedMap<ExtentKey, Prefetched>,
     /// The same, oldest first.
     order: VecDeque<ExtentKey>,
     /// In flight or waiting.
     pub(crate) bytes: u64,
     /// In flight because clients asked for them without reading.
     pub(crate) hinted_bytes: u64,
+}
+
+impl ReadAhead {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self { waiting: key.map(), order: VecDeque::new(), bytes: 0, hinted_bytes: 0 }
+    }
 }
 
 /// An extent read ahead, waiting for its first use.

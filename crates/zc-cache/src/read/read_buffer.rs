@@ -6,14 +6,14 @@
 //! current.
 
 use smallvec::SmallVec;
-use zc_core::{BufId, ExtentKey, Map, WeuSlot, usize_from_u32};
+use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, WeuSlot, usize_from_u32};
 
 use crate::weu::policy::{ReplacementPolicy, WeuLru};
 
 /// The buffer. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct ReadBuffer {
-    places: Map<ExtentKey, u32>,
+    places: KeyedMap<ExtentKey, u32>,
     held: Vec<Option<(ExtentKey, BufId)>>,
     free: Vec<u32>,
     /// Order of use of the places.
@@ -23,10 +23,10 @@ pub(crate) struct ReadBuffer {
 
 impl ReadBuffer {
     /// An empty buffer for extents of `extent_bytes`, `max_bytes` in all; holds nothing when they are fewer than one's.
-    pub(crate) fn new(max_bytes: u64, extent_bytes: u32) -> Self {
+    pub(crate) fn new(max_bytes: u64, extent_bytes: u32, key: &HashKey) -> Self {
         let places = u32::try_from(max_bytes / u64::from(extent_bytes.max(1))).unwrap_or(u32::MAX - 1);
         Self {
-            places: Map::default(),
+            places: key.map(),
             held: Vec::new(),
             free: Vec::new(),
             order: WeuLru::new(places),
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn holds_nothing_without_room_for_one() {
-        let mut buffer = ReadBuffer::new(8191, 8192);
+        let mut buffer = ReadBuffer::new(8191, 8192, &HashKey::fixed());
         assert_eq!(buffer.insert(key(1), BufId(9)).as_slice(), [BufId(9)]);
         assert_eq!((buffer.get(&key(1)), buffer.invalidate(&key(1))), (None, None));
         assert!(buffer.drain().is_empty());
@@ -117,7 +117,7 @@ mod tests {
 
         #[test]
         fn behaves_like_a_vector(places in 1u64..5, steps in prop::collection::vec((0u8..20, 0u64..8), 1..200)) {
-            let mut buffer = ReadBuffer::new(places * 8192 + 100, 8192);
+            let mut buffer = ReadBuffer::new(places * 8192 + 100, 8192, &HashKey::fixed());
             let mut model: Vec<(ExtentKey, BufId)> = Vec::new();
             for (n, (kind, extent)) in steps.into_iter().enumerate() {
                 let (key, buf) = (key(extent), BufId(u64::try_from(n).expect("fits")));

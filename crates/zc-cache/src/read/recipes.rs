@@ -20,7 +20,9 @@
 
 use std::collections::VecDeque;
 
-use zc_core::{ExtentKey, ExtentNo, Fingerprint, Map, VolumeId, u64_from_usize, usize_from_u64};
+use zc_core::{
+    ExtentKey, ExtentNo, Fingerprint, HashKey, KeyedMap, Map, VolumeId, u64_from_usize, usize_from_u64,
+};
 
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
@@ -70,7 +72,7 @@ fn index_in_run(key: ExtentKey) -> usize {
 }
 
 /// What runs tell, extent by extent.
-fn keyed<T>(runs: &mut Map<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mut T)> {
+fn keyed<T>(runs: &mut KeyedMap<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mut T)> {
     runs.iter_mut().flat_map(|(run, known)| {
         let extents = (run.number * RUN_EXTENTS..).map(ExtentNo);
         extents.zip(known).map(|(extent, known)| (ExtentKey { volume: run.volume, extent }, known))
@@ -78,9 +80,9 @@ fn keyed<T>(runs: &mut Map<Run, Vec<T>>) -> impl Iterator<Item = (ExtentKey, &mu
 }
 
 /// Fingerprints of extents that are or were cached, in runs; the run that was begun first goes first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Learned {
-    runs: Map<Run, Vec<Option<Fingerprint>>>,
+    runs: KeyedMap<Run, Vec<Option<Fingerprint>>>,
     order: VecDeque<Run>,
     runs_max: usize,
 }
@@ -122,11 +124,11 @@ pub(crate) struct RecipeWait {
 }
 
 /// Known fingerprints of extents that are not cached.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Recipes {
     pub(crate) waiting: Map<u64, RecipeWait>,
     /// What is known of runs that were asked for.
-    runs: Map<Run, Vec<Recipe>>,
+    runs: KeyedMap<Run, Vec<Recipe>>,
     order: VecDeque<Run>,
     asked: Map<u64, (Run, Vec<Option<Guard>>)>,
     /// The run of each volume's last miss.
@@ -136,9 +138,16 @@ pub(crate) struct Recipes {
 
 impl Recipes {
     /// Learned ones take so many bytes at most.
-    pub(crate) fn new(learned_bytes: u64) -> Self {
+    pub(crate) fn new(learned_bytes: u64, key: &HashKey) -> Self {
         let runs_max = usize_from_u64(learned_bytes / LEARNED_RUN_BYTES);
-        Self { learned: Learned { runs_max, ..Learned::default() }, ..Self::default() }
+        Self {
+            waiting: Map::default(),
+            runs: key.map(),
+            order: VecDeque::new(),
+            asked: Map::default(),
+            last: Map::default(),
+            learned: Learned { runs: key.map(), order: VecDeque::new(), runs_max },
+        }
     }
 
     /// What the extent holds, and whether that is known by learning.

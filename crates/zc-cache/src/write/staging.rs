@@ -11,7 +11,7 @@ use core::ops::Range;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, ExtentKey, Map, SectorMap};
+use zc_core::{BufId, ExtentKey, HashKey, KeyedMap, SectorMap};
 
 use crate::index::file_index::Mapping;
 
@@ -43,16 +43,16 @@ pub(crate) struct Staged {
 /// All staged extents.
 #[derive(Debug)]
 pub(crate) struct Staging {
-    entries: Map<ExtentKey, Staged>,
+    entries: KeyedMap<ExtentKey, Staged>,
     order: VecDeque<(ExtentKey, u64)>,
     tickets: u64,
     max: usize,
 }
 
 impl Staging {
-    pub(crate) fn new(bytes_max: u32, extent_bytes: u32) -> Self {
+    pub(crate) fn new(bytes_max: u32, extent_bytes: u32, key: &HashKey) -> Self {
         let max = usize::try_from(bytes_max / extent_bytes.max(1)).unwrap_or(0);
-        Self { entries: Map::default(), order: VecDeque::new(), tickets: 0, max }
+        Self { entries: key.map(), order: VecDeque::new(), tickets: 0, max }
     }
 
     pub(crate) fn get(&self, key: &ExtentKey) -> Option<&Staged> {

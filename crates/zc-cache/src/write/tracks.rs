@@ -9,7 +9,7 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use zc_core::{ExtentKey, Map};
+use zc_core::{ExtentKey, HashKey, KeyedMap};
 
 /// A promise that can be checked: "the extent has not been written since".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +40,16 @@ impl Track {
 }
 
 /// All tracked extents.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tracks {
-    tracks: Map<ExtentKey, Track>,
+    tracks: KeyedMap<ExtentKey, Track>,
 }
 
 impl Tracks {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self { tracks: key.map() }
+    }
+
     /// Begins work on the extent's present bytes. `None` while a write is in flight: its bytes are in doubt.
     pub(crate) fn guard(&mut self, key: ExtentKey) -> Option<Guard> {
         let track = self.tracks.entry(key).or_default();
@@ -148,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_write_breaks_guards_taken_before_it_and_refuses_new_ones() {
-        let mut tracks = Tracks::default();
+        let mut tracks = Tracks::new(&HashKey::fixed());
         let guard = tracks.guard(KEY).unwrap();
         assert!(tracks.holds(&guard));
         tracks.write_begins(KEY, 1, 0..8);
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn a_change_without_a_write_leaves_nothing_certain_that_was_under_way() {
-        let mut tracks = Tracks::default();
+        let mut tracks = Tracks::new(&HashKey::fixed());
         tracks.changes(KEY);
         assert_eq!(tracks.len(), 0);
         let guard = tracks.guard(KEY).unwrap();
@@ -178,7 +182,7 @@ mod tests {
 
     #[test]
     fn overlapping_writers_are_unordered_disjoint_ones_are_not() {
-        let mut tracks = Tracks::default();
+        let mut tracks = Tracks::new(&HashKey::fixed());
         tracks.write_begins(KEY, 1, 0..8);
         tracks.write_begins(KEY, 2, 8..16);
         tracks.write_begins(KEY, 3, 4..6);

@@ -10,10 +10,11 @@
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
-use zc_core::{Map, u64_from_usize, usize_from_u64};
+use zc_core::{KeyedMap, u64_from_usize, usize_from_u64};
 use zc_trace::recording::{Asked, KNOWN_MAX, Known, Record, extents_of};
 
 use crate::limits::{RECORD_WINDOW_MAX, RECORD_WINDOW_NS};
+use crate::settings;
 
 /// Requests of one extent that get what is learned of it.
 const SHARERS_MAX: usize = 8;
@@ -33,13 +34,19 @@ pub(crate) struct Window {
     /// Number of the first that is held.
     first: u64,
     /// Numbers of requests by extent: the last write of it and reads since.
-    by_extent: Map<u64, SmallVec<[u64; 2]>>,
+    by_extent: KeyedMap<u64, SmallVec<[u64; 2]>>,
     newest_ns: u64,
 }
 
 impl Window {
     pub(crate) fn new(extent_bytes: u32) -> Self {
-        Self { extent_bytes, held: VecDeque::new(), first: 0, by_extent: Map::default(), newest_ns: 0 }
+        Self {
+            extent_bytes,
+            held: VecDeque::new(),
+            first: 0,
+            by_extent: settings::hash_key().map(),
+            newest_ns: 0,
+        }
     }
 
     /// Extents that may be learned of: the first of a read or write.
