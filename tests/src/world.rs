@@ -205,7 +205,7 @@ impl World {
         status["volumes"].as_array()?.iter().find(|served| served["name"] == volume).cloned()
     }
 
-    /// Waits until a volume is served, and returns what the status says of it.
+    /// Waits until a volume is served and clients can have it; returns what the status says of it.
     ///
     /// # Panics
     /// As [`World::status_until`].
@@ -213,6 +213,9 @@ impl World {
     pub fn serves(&self, volume: &str) -> Value {
         let status =
             self.status_until("the volume is served", |status| Self::volume_of(status, volume).is_some());
+        // Its export follows in a moment.
+        let uri = self.uri(volume).parse().expect("the URI is well formed");
+        self.stats_until("clients can have it", |_| NbdClient::connect(&uri).is_ok());
         Self::volume_of(&status, volume).expect("it is served")
     }
 

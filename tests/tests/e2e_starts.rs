@@ -5,8 +5,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+use zc_engine::NbdClient;
 use zc_format::{Access, BLOCK, Superblock, VOLUME_TABLE_BYTES};
-use zc_tests::{DataGen, FilteredFile, MIB, World, read_file, same};
+use zc_tests::{DataGen, FilteredFile, MIB, Mount, World, bounded, program, read_file, run_ok, same};
 
 const CACHE_MIB: u64 = 32;
 const VOLUME_MIB: u64 = 16;
@@ -201,6 +202,7 @@ fn a_volume_is_served_again_when_its_origin_is_back() {
     away(&world, "back");
     let daemon = world.start();
     assert_eq!(world.status()["absent"][0]["name"], "back");
+    assert_eq!(world.connect("").size_bytes(), VOLUME_MIB * MIB, "the default export is the first volume");
     back(&world, "back");
     let returned = world.serves("back");
     assert!(returned["info"]["cold_reason"].is_string(), "its clean contents are not believed: {returned}");
@@ -256,9 +258,102 @@ fn an_origin_that_does_not_answer_holds_up_neither_the_start_nor_other_volumes()
 }
 
 #[test]
+fn a_changed_origin_takes_only_its_volume_out_of_service() {
+    let world = with_dirty_data();
+    let origin = world.origin("back");
+    let file = File::options().write(true).open(&origin).expect("the origin is there");
+    file.set_len(2 * MIB).expect("another program changes it");
+    let daemon = world.start();
+    let status = world.status();
+    let why = status["absent"][0]["why"].to_string();
+    assert!(status["absent"][0]["name"] == "back" && why.contains("--trust-dirty back"), "{status}");
+    world.connect("disk").write(0, &[7; 4096]).expect("the other volume is served");
+    let answer = world.control(&serde_json::json!({ "cmd": "reload" }));
+    assert!(answer["ok"] == true && answer["needs_restart"][0].to_string().contains("back"), "{answer}");
+    file.set_len(MIB).expect("it is as it was");
+    assert_eq!(world.serves("back")["dirty"]["fenced"], false);
+    same(&world.connect("back").read(0, 65536).expect("read"), &[8; 65536], "dirty data of the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn an_origin_that_was_served_before_is_not_made_anew() {
+    for lose_the_cache in [false, true] {
+        let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+        world.cache.push_str("wait_max = \"0 s\"\n");
+        world.volumes.push(("other".to_owned(), MIB, String::new()));
+        let daemon = world.start();
+        let mut client = world.connect("disk");
+        client.write(0, &[8; 4096]).expect("write");
+        client.flush().expect("flush");
+        drop(client);
+        assert_eq!(daemon.terminate().code(), Some(0));
+        let (origin, aside) = (world.origin("disk"), world.path("aside.img"));
+        std::fs::rename(&origin, &aside).expect("the origin goes");
+        if lose_the_cache {
+            std::fs::remove_file(world.cache_file()).expect("the cache goes");
+        }
+        // The second start knows no less than the first.
+        for _ in 0..2 {
+            let daemon = world.start();
+            let status = world.status();
+            let why = status["absent"][0]["why"].to_string();
+            assert!(status["absent"][0]["name"] == "disk" && why.contains("is gone"), "{status}");
+            assert!(!origin.exists(), "an empty one was made in its place");
+            let default = NbdClient::connect(&world.uri("").parse().expect("the URI is well formed"));
+            assert!(default.is_err(), "who names no export gets no other volume");
+            assert_eq!(daemon.terminate().code(), Some(0));
+        }
+        std::fs::rename(&aside, &origin).expect("the origin is back");
+        let daemon = world.start();
+        same(&world.connect("disk").read(0, 4096).expect("read"), &[8; 4096], "the volume");
+        assert_eq!(daemon.terminate().code(), Some(0));
+    }
+}
+
+#[test]
+fn a_read_only_file_system_costs_speed_or_one_volume() {
+    let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+    let folder = world.path("device");
+    std::fs::create_dir(&folder).expect("cannot make a folder");
+    let mount = Mount::new(&["--bind", folder.to_str().expect("a path")], world.path("mounted"));
+    let remount = |how: &str| {
+        run_ok(bounded("mount").args(["-o", &format!("remount,bind,{how}")]).arg(mount.path()));
+    };
+    world.cache_path = mount.path().join("cache.img");
+    let beside = mount.path().join("beside.img");
+    world.volumes.push((
+        "beside".to_owned(),
+        MIB,
+        format!("origin = \"{}\"\ncreate_size = {MIB}\n", beside.display()),
+    ));
+    let daemon = world.start();
+    let expected = image(1);
+    let mut client = world.connect("disk");
+    client.write(0, &expected).expect("write");
+    client.flush().expect("flush");
+    drop(client);
+    assert_eq!(daemon.terminate().code(), Some(0));
+
+    remount("ro");
+    let daemon = world.start();
+    let status = world.status();
+    assert!(status["cache"]["fault"].to_string().contains("Read-only file system"), "{status}");
+    assert_eq!(status["absent"][0]["name"], "beside", "{status}");
+    same(&world.connect("disk").read(0, expected.len()).expect("read"), &expected, "the volume");
+    assert_eq!(daemon.terminate().code(), Some(0));
+
+    remount("rw");
+    let daemon = world.start();
+    assert_eq!(world.status()["absent"].as_array().map(Vec::len), Some(0));
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn no_cache_takes_the_place_of_one_that_has_dirty_data_of_a_volume_without_origin() {
-    let remove = |world: &World| std::fs::remove_file(world.cache_file()).expect("the cache goes");
-    for (number, lose) in [remove, truncate_to_nothing as fn(&World)].into_iter().enumerate() {
+    let remove: fn(&World) = |world| std::fs::remove_file(world.cache_file()).expect("the cache goes");
+    let cases = [(remove, false), (truncate_to_nothing as fn(&World), false), (remove, true)];
+    for (number, (lose, moves)) in cases.into_iter().enumerate() {
         let mut world = World::new(CACHE_MIB, VOLUME_MIB);
         world.cache.push_str("wait_max = \"0 s\"\n");
         world.volumes.push((
@@ -275,6 +370,13 @@ fn no_cache_takes_the_place_of_one_that_has_dirty_data_of_a_volume_without_origi
         let cache = read_file(&world.cache_file());
         lose(&world);
         away(&world, "back");
+        let lines = world.volumes[1].2.clone();
+        if moves {
+            // A device has another name by now, and the configuration with it.
+            let elsewhere = format!("origin = \"{}\"\n", world.path("elsewhere.img").display());
+            std::fs::create_dir(world.path("elsewhere.img")).expect("nothing that can be opened");
+            world.volumes[1].2.push_str(&elsewhere);
+        }
         let daemon = world.start();
         let status = world.status();
         assert_eq!(status["absent"][0]["name"], "back", "case {number}: {status}");
@@ -291,6 +393,9 @@ fn no_cache_takes_the_place_of_one_that_has_dirty_data_of_a_volume_without_origi
 
         std::fs::write(world.cache_file(), &cache).expect("the cache is back");
         back(&world, "back");
+        if moves {
+            world.volumes[1].2 = lines;
+        }
         let daemon = world.start();
         same(&world.connect("back").read(0, 65536).expect("read"), &[8; 65536], "dirty data of the volume");
         same(
@@ -359,12 +464,70 @@ fn a_refused_first_start_leaves_nothing_behind() {
         let text = std::fs::read_to_string(&config).expect("it is there");
         let text = if wrong.starts_with("listen") { text.replacen("listen = []\n", "", 1) } else { text };
         std::fs::write(&config, text).expect("cannot write");
-        let mut daemon = zc_tests::bounded("env");
-        let output = daemon.arg(zc_tests::program("zcached")).arg("--config").arg(&config).output();
+        let mut daemon = bounded("env");
+        let output = daemon.arg(program("zcached")).arg("--config").arg(&config).output();
         let output = output.expect("cannot start zcached");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success(), "{said}");
         assert!(!world.cache_file().exists(), "a cache was left behind: {said}");
         assert!(!world.origin("disk").exists(), "an origin was left behind: {said}");
+    }
+}
+
+/// What `zcached check-config` says, and whether it ends well. It leaves everything as it was.
+fn checked(world: &World) -> (bool, String) {
+    let listed = || {
+        let entries = std::fs::read_dir(world.path("")).expect("there is a folder");
+        let mut names: Vec<_> = entries.map(|entry| entry.expect("a name").file_name()).collect();
+        names.sort();
+        names
+    };
+    let config = world.configure();
+    let before = (listed(), std::fs::read(world.cache_file()).ok());
+    let mut check = bounded("env");
+    let output =
+        check.arg(program("zcached")).arg("check-config").arg(config).output().expect("cannot start zcached");
+    assert!(before == (listed(), std::fs::read(world.cache_file()).ok()), "something was changed");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn check_config_finds_what_a_start_refuses() {
+    let cases: [(&str, &str, fn(&mut World)); 7] = [
+        ("another layout", "was formatted with", |world| world.cache.push_str("extent_size = \"16 KiB\"\n")),
+        ("no cache", "holds no cache", |world| overwrite(world, 0, CACHE_MIB * MIB)),
+        ("no origin", "neither a regular file nor", |world| away(world, "disk")),
+        ("another origin", "belongs to another origin", |world| {
+            std::fs::write(world.path("new.img"), [0; 8192]).expect("another file");
+            std::fs::rename(world.path("new.img"), world.origin("disk")).expect("takes the origin's place");
+        }),
+        ("no socket", "is no socket", |world| {
+            std::fs::write(world.path("control.sock"), "no socket").expect("a file in its place");
+        }),
+        ("a damaged state file", "damaged", |world| {
+            for file in std::fs::read_dir(world.path("state")).expect("a folder") {
+                std::fs::write(file.expect("a file").path(), "{").expect("cannot damage it");
+            }
+        }),
+        ("an address of another machine", "203.0.113.1", |world| {
+            world.nbd = "[metrics]\nlisten = \"203.0.113.1:10810\"\n".to_owned();
+        }),
+    ];
+    for (what, words, spoil) in cases {
+        let mut world = World::new(CACHE_MIB, VOLUME_MIB);
+        world.cache.push_str("required = true\nwait_max = \"0 s\"\n");
+        assert_eq!(checked(&world).0, true, "{what}: before the first start: {}", checked(&world).1);
+        let daemon = world.start();
+        let (is_fine, said) = checked(&world);
+        assert!(is_fine && said.contains("was not looked at"), "{what}: while the daemon runs: {said}");
+        assert_eq!(daemon.terminate().code(), Some(0));
+        assert_eq!(checked(&world).0, true, "{what}: after it: {}", checked(&world).1);
+        spoil(&mut world);
+        let (is_fine, said) = checked(&world);
+        assert!(!is_fine && said.contains(words), "{what}: {said}");
+        let mut daemon = bounded("env");
+        let output = daemon.arg(program("zcached")).arg("--config").arg(world.configure()).output();
+        assert!(!output.expect("cannot start zcached").status.success(), "{what}: a start is refused, too");
     }
 }

@@ -59,10 +59,13 @@ struct Run {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Check a configuration without opening anything
+    /// Find all that a start would refuse, without changing anything
     CheckConfig {
         /// Configuration file
         file: PathBuf,
+        /// Look at the file alone, not at the devices and sockets it names
+        #[arg(long)]
+        syntax: bool,
         /// Print the outcome as one JSON object
         #[arg(long)]
         json: bool,
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
         Some(Verb::Nbd { run, stdio }) => {
             return daemon(&run, if stdio { Sockets::Stdin } else { Sockets::Passed });
         }
-        Some(Verb::CheckConfig { file, json }) => return check_config(&file, json),
+        Some(Verb::CheckConfig { file, syntax, json }) => return check_config(&file, syntax, json),
         Some(Verb::Quickstart(args)) => return quick(&args),
         Some(Verb::Completions { shell }) => {
             clap_complete::generate(shell, &mut Arguments::command(), "zcached", &mut std::io::stdout());
@@ -132,20 +135,35 @@ fn quick(args: &quickstart::QuickstartArgs) -> ExitCode {
     }
 }
 
-fn check_config(file: &Path, json: bool) -> ExitCode {
-    let result = Config::load(file);
+/// What speaks against a start with this file, and what is right and may still surprise.
+fn examine(file: &Path, syntax: bool) -> Result<Vec<String>, Vec<String>> {
+    let config = Config::load(file)
+        .map_err(|error| error.to_string().lines().map(str::to_owned).collect::<Vec<_>>())?;
+    let mut notes = config.notes();
+    if syntax {
+        return Ok(notes);
+    }
+    let mut checked = zc_engine::check(&config);
+    checked.problems.extend(sandbox::user(&config, None).err());
+    notes.append(&mut checked.notes);
+    if checked.problems.is_empty() {
+        return Ok(notes);
+    }
+    checked.problems.extend(notes.iter().map(|note| format!("note: {note}")));
+    Err(checked.problems)
+}
+
+fn check_config(file: &Path, syntax: bool, json: bool) -> ExitCode {
+    let result = examine(file, syntax);
     let text = match (&result, json) {
-        (Ok(config), false) => {
+        (Ok(notes), false) => {
             let fine = format!("{}: fine", file.display());
-            let notes = config.notes().into_iter().map(|note| format!("note: {note}"));
+            let notes = notes.iter().map(|note| format!("note: {note}"));
             std::iter::once(fine).chain(notes).collect::<Vec<_>>().join("\n")
         }
-        (Ok(config), true) => serde_json::json!({ "ok": true, "notes": config.notes() }).to_string(),
-        (Err(error), false) => return fail(MISTAKE, &error.to_string()),
-        (Err(error), true) => {
-            let mistakes: Vec<String> = error.to_string().lines().map(str::to_owned).collect();
-            serde_json::json!({ "ok": false, "mistakes": mistakes }).to_string()
-        }
+        (Ok(notes), true) => serde_json::json!({ "ok": true, "notes": notes }).to_string(),
+        (Err(mistakes), false) => return fail(MISTAKE, &mistakes.join("\n")),
+        (Err(mistakes), true) => serde_json::json!({ "ok": false, "mistakes": mistakes }).to_string(),
     };
     let told = writeln!(std::io::stdout(), "{text}");
     match (result, told) {

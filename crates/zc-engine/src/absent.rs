@@ -22,9 +22,10 @@ use zc_config::{Config, VolumeConfig};
 use crate::cache_device::Debt;
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
+use crate::looks::{self, Found};
 use crate::places::check_distinct;
 use crate::stores::Stores;
-use crate::{looks, startup, state_dir};
+use crate::{pairing, startup, state_dir};
 
 /// A volume that is not served.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
@@ -72,11 +73,14 @@ fn is_missing_device(path: &Path) -> bool {
     path.starts_with(DEVICES) && path.try_exists().is_ok_and(|is_there| !is_there)
 }
 
-/// What caches have of such volumes, as far as their paths tell.
+/// What caches have of such volumes, as far as their places and names tell.
 pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, EngineError> {
     let mut debts = Vec::new();
     for owed in state_dir::owed(&config.cache.state_dir)? {
-        let is_owner = |absent: &&Absent| owed.is_of(&state_dir::place_of(&absent.volume), None);
+        // Its place may have another name by now, and there is nothing to tell it by. Then its name has to do.
+        let is_owner = |absent: &&Absent| {
+            owed.volume == absent.name || owed.is_of(&state_dir::place_of(&absent.volume), None)
+        };
         let owners = absent.iter().filter(is_owner).map(|volume| volume.name.clone());
         debts.extend(owners.map(|volume| Debt {
             volume,
@@ -87,21 +91,32 @@ pub(crate) fn debts(config: &Config, absent: &[Absent]) -> Result<Vec<Debt>, Eng
     Ok(debts)
 }
 
+/// Volumes whose origins cannot be opened, and why.
+fn missing<'a>(
+    config: &'a Config,
+    options: &EngineOptions,
+    stores: &Arc<Stores>,
+) -> Result<Vec<(&'a VolumeConfig, EngineError)>, EngineError> {
+    let mut absent = Vec::new();
+    for (volume, look) in config.volumes.iter().zip(looks::at_all(config.volumes.iter(), stores)) {
+        match look {
+            Err(error) if !error.is_in_use() => absent.push((volume, error)),
+            Ok(Found::Nothing) if !options.cold && was_served(config, volume)? => {
+                absent.push((volume, pairing::origin_gone(&volume.name, &volume.origin)));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(absent)
+}
+
 /// The configuration without the volumes whose origins cannot be opened, and those volumes.
 pub(crate) fn leave_out(
     config: &Config,
     options: &EngineOptions,
     stores: &Arc<Stores>,
 ) -> Result<(Config, Vec<Absent>), EngineError> {
-    let looks = looks::at_all(config.volumes.iter(), stores);
-    let mut absent = Vec::new();
-    for (volume, look) in config.volumes.iter().zip(looks) {
-        if let Err(error) = look
-            && !error.is_in_use()
-        {
-            absent.push((volume, error));
-        }
-    }
+    let absent = missing(config, options, stores)?;
     // Two names for one file are a mistake, whether the others are there or not. Of a place that does not answer only
     // its name can be compared.
     let asked = |volume: &VolumeConfig| {
@@ -110,6 +125,26 @@ pub(crate) fn leave_out(
     let volumes = config.volumes.iter().filter(|volume| asked(volume)).cloned().collect();
     check_distinct(&Config { volumes, ..config.clone() })?;
     without(config, options, absent)
+}
+
+/// Whether a cache of this state directory has served that origin.
+fn was_served(config: &Config, volume: &VolumeConfig) -> Result<bool, EngineError> {
+    let place = (state_dir::place_of(volume), None);
+    Ok(state_dir::last_of(&config.cache.state_dir, &[place])?.is_some())
+}
+
+/// The configuration without these volumes, which cannot be served for the reasons given, and those volumes.
+pub(crate) fn leave_out_unservable(
+    config: &Config,
+    options: &EngineOptions,
+    unservable: &[(String, String)],
+) -> Result<(Config, Vec<Absent>), EngineError> {
+    let why = |volume: &VolumeConfig| {
+        unservable.iter().find(|(name, _)| *name == volume.name).map(|(_, why)| why.clone())
+    };
+    let absent =
+        config.volumes.iter().filter_map(|volume| Some((volume, EngineError::Refused(why(volume)?))));
+    without(config, options, absent.collect())
 }
 
 /// The configuration without volumes that cannot be served, and those volumes. Refused if that is no way out.
@@ -123,8 +158,8 @@ fn without(
     };
     if let Some((volume, error)) = absent.iter().find(|(volume, _)| is_answered_for(volume)) {
         return Err(EngineError::Refused(format!(
-            "{error}; --trust-dirty and --drop-dirty need the origin of volume \"{0}\": bring it back, or start without \
-             the option, and the other volumes are served",
+            "{error}; --trust-dirty and --drop-dirty are for a volume that is served: mend this, or start without the \
+             option for volume \"{}\", and the other volumes are served",
             volume.name
         )));
     }
@@ -138,8 +173,8 @@ fn without(
     let absent: Vec<Absent> = absent.iter().map(|(volume, error)| Absent::new(volume, error)).collect();
     for Absent { name, why, .. } in &absent {
         tracing::error!(
-            "volume \"{name}\" is not served: {why}; the other volumes are, and its dirty data, if any, is kept. The \
-             daemon goes on looking for the origin"
+            "volume \"{name}\" is not served: {why}. The other volumes are, and its dirty data, if any, is kept. The \
+             daemon looks again and again"
         );
     }
     let is_served = |volume: &&VolumeConfig| !absent.iter().any(|absent| absent.name == volume.name);

@@ -10,7 +10,7 @@
 //! What it does not do: check certificates (`tls` does). Address rules are for TCP; Unix sockets have mode and owner.
 
 use zc_config::{AddressRange, VolumeNbd};
-use zc_nbd::server::{Access, ExportCatalog, ExportInfo};
+use zc_nbd::server::{Access, BlockSizes, ExportCatalog, ExportFlags, ExportInfo};
 use zc_nbd::wire::ServerEntry;
 
 use crate::peer::Peer;
@@ -24,11 +24,14 @@ pub(crate) struct Rules {
     tls: bool,
     /// With a certificate that has one of these names only; empty = any or none.
     certificates: Vec<String>,
+    /// For nobody: the volume is not served.
+    is_absent: bool,
 }
 
 impl Rules {
     pub(crate) fn new(nbd: &VolumeNbd) -> Self {
-        Self { addresses: nbd.allow.clone(), tls: nbd.tls, certificates: nbd.allow_certificates.clone() }
+        let (addresses, certificates) = (nbd.allow.clone(), nbd.allow_certificates.clone());
+        Self { addresses, tls: nbd.tls, certificates, is_absent: false }
     }
 }
 
@@ -37,6 +40,23 @@ impl Rules {
 pub(crate) struct Export {
     pub(crate) info: ExportInfo,
     pub(crate) rules: Rules,
+}
+
+impl Export {
+    /// Stands first for the default export while its volume is not served. A client that names no export must not be
+    /// given another volume.
+    pub(crate) fn absent(name: &str) -> Self {
+        let info = ExportInfo {
+            name: name.to_owned(),
+            description: String::new(),
+            size_bytes: 0,
+            flags: ExportFlags::default(),
+            blocks: BlockSizes::DEFAULT,
+            contexts: Vec::new(),
+            token: u64::MAX,
+        };
+        Self { info, rules: Rules { is_absent: true, ..Rules::default() } }
+    }
 }
 
 /// Whether an address rule lets a client in.
@@ -81,8 +101,8 @@ impl ExportCatalog for View<'_> {
         let Some(export) = self.exports.iter().find(|export| export.info.name == name) else {
             return Access::Hidden;
         };
-        let Rules { addresses, tls, certificates } = &export.rules;
-        if !is_allowed(addresses, self.peer) {
+        let Rules { addresses, tls, certificates, is_absent } = &export.rules;
+        if *is_absent || !is_allowed(addresses, self.peer) {
             return Access::Hidden;
         }
         if (*tls || !certificates.is_empty()) && !self.is_secured {
@@ -99,7 +119,6 @@ impl ExportCatalog for View<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zc_nbd::server::{BlockSizes, ExportFlags};
 
     fn export(name: &str, rules: Rules) -> Export {
         let info = ExportInfo {
@@ -122,7 +141,7 @@ mod tests {
             export("open", Rules::default()),
             export("near", Rules { addresses: near.clone(), ..Rules::default() }),
             export("secret", Rules { tls: true, ..Rules::default() }),
-            export("own", Rules { addresses: near, tls: false, certificates: names.clone() }),
+            export("own", Rules { addresses: near, certificates: names.clone(), ..Rules::default() }),
         ];
         let (inside, outside) =
             (Peer::Ip("192.0.2.9".parse().unwrap()), Peer::Ip("198.51.100.1".parse().unwrap()));

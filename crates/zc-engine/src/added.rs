@@ -53,6 +53,12 @@ pub(crate) struct Added {
 }
 
 impl Added {
+    fn and(&mut self, more: Self) {
+        self.applied.extend(more.applied);
+        self.refused.extend(more.refused);
+        self.later.extend(more.later);
+    }
+
     /// A key that needs a restart, with the reason if there is one here.
     pub(crate) fn explained(&self, key: String) -> String {
         match self.refused.iter().find(|(refused, _)| *refused == key) {
@@ -95,9 +101,25 @@ impl Shared {
             }
             reason.is_none()
         });
-        if !wanted.is_empty() {
-            let Added { applied, later, .. } = self.take_up(in_force, wanted).await?;
-            (added.applied, added.later) = (applied, later);
+        let absent = self.absent();
+        let is_absent =
+            |volume: &zc_config::VolumeConfig| absent.iter().any(|absent| absent.name == volume.name);
+        let (returning, new): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_absent);
+        if !new.is_empty() {
+            added.and(self.take_up(in_force, new).await?);
+        }
+        for volume in returning {
+            let name = volume.name.clone();
+            match self.take_up(in_force, vec![volume]).await {
+                Ok(more) => added.and(more),
+                // No reason to refuse the rest.
+                Err(why) => {
+                    self.stays_absent(&name, &why);
+                    added
+                        .refused
+                        .push((volume_key(&name), "it still cannot be served; `zcctl status` says why"));
+                }
+            }
         }
         Ok(added)
     }
@@ -160,7 +182,7 @@ impl Shared {
                 Err(_) if absent.iter().any(|absent| absent.name == name) => missing.push(name),
                 Err(error) if error.is_silence() => return Err(error.to_string()),
                 // What is wrong is told by those who open it.
-                Ok(()) | Err(_) => {}
+                Ok(_) | Err(_) => {}
             }
         }
         Ok(missing)

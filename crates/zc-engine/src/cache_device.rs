@@ -191,6 +191,31 @@ impl CacheDevice {
         Ok(Self { file, journal, superblock, journal_lost: !own, new_files })
     }
 
+    /// The cache of a configuration, looked at and not changed; `None` for a place where one would be made.
+    pub(crate) fn examine(config: &Config, debts: &Debts) -> Result<Option<Self>, EngineError> {
+        let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
+        let open = |path: &Path| BlockFile::open(path, options).map_err(EngineError::of_cache_device);
+        let file = open(&config.cache.path)?;
+        let place = config.cache.journal_path.as_ref().filter(|path| path.exists());
+        let journal = place.map(|path| open(path)).transpose()?;
+        let media = &mut FileMedia { cache: &file, journal: journal.as_ref() };
+        let superblock = match cache_startup::read_superblock(media) {
+            Ok(superblock) => superblock,
+            Err(cache_startup::StartError::NotACache) if is_blank(&file)? => {
+                check_debts(config, &debts.served, None)?;
+                check_new(config, &planned(config, &file, journal.as_ref())?)?;
+                return Ok(None);
+            }
+            Err(cache_startup::StartError::NotACache) => return Err(no_cache(&file)),
+            Err(error) => return Err(EngineError::of_cache(file.path(), error)),
+        };
+        check_debts(config, &debts.served, Some(&superblock.uuid))?;
+        check_fixed(config, &superblock)?;
+        let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
+        let (file, journal) = (Arc::new(file), journal.map(Arc::new));
+        Ok(Some(Self { file, journal, superblock, journal_lost: !own, new_files: NewFiles::default() }))
+    }
+
     /// The same cache again, after it was out of reach: a file or device that is still the one that is open is used as
     /// it is, so that its lock stays. Nothing is created, formatted or written.
     pub(crate) fn again(
@@ -311,13 +336,16 @@ fn find_or_format(
             tracing::info!("formatting {place} as a cache of {bytes} bytes");
             format(config, file, journal, uuid::Uuid::new_v4().into_bytes())
         }
-        Err(cache_startup::StartError::NotACache) => Err(EngineError::CacheUnusable {
-            why: format!(
-                "{place} holds no cache, but something else, or all copies of its superblock are damaged"
-            ),
-        }),
+        Err(cache_startup::StartError::NotACache) => Err(no_cache(file)),
         Err(error) => Err(EngineError::of_cache(file.path(), error)),
     }
+}
+
+fn no_cache(file: &BlockFile) -> EngineError {
+    let place = file.path().display();
+    let why =
+        format!("{place} holds no cache, but something else, or all copies of its superblock are damaged");
+    EngineError::CacheUnusable { why }
 }
 
 fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
@@ -380,6 +408,25 @@ pub(crate) fn format(
     };
     cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
         .map_err(|error| EngineError::of_cache(file.path(), error))
+}
+
+/// Refuses the layout of a new cache in a file of that length, with its journal where the configuration has it.
+pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<(), EngineError> {
+    let cache = &config.cache;
+    let plan = PlanOptions {
+        device_bytes,
+        weu_bytes: cache.weu_bytes,
+        extent_bytes: cache.extent_bytes,
+        align_bytes: 0,
+        journal_blocks: None,
+    };
+    let journal_bytes = cache.journal_bytes.unwrap_or_else(|| Geometry::journal_device_bytes(device_bytes));
+    let geometry = match &cache.journal_path {
+        Some(_) => Geometry::plan_with_journal_device(&plan, journal_bytes),
+        None => Geometry::plan(&plan),
+    };
+    let refused = |error: String| EngineError::Refused(format!("{}: {error}", cache.path.display()));
+    check_new(config, &geometry.map_err(|error| refused(error.to_string()))?)
 }
 
 /// Refuses a new cache that could not be served, before it is made.

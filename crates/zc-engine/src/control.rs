@@ -36,7 +36,7 @@ use crate::custody::{Custody, Unserved};
 use crate::engine::Hooks;
 use crate::error::EngineError;
 use crate::exposition::{Format, Scrape};
-use crate::front_settings::FrontSettings;
+use crate::front_settings::{FrontSettings, default_export};
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
 use crate::metrics_http;
@@ -49,6 +49,7 @@ use crate::settings::{
 };
 use crate::stats::ShardStats;
 use crate::stores::Stores;
+use crate::tls::Tls;
 use crate::ublk_control::UblkHandle;
 use crate::verdict::{Incidents, LOOK_MS, Look, Verdict};
 
@@ -58,6 +59,7 @@ const AUDIT_CHARS_MAX: usize = 400;
 /// What the control plane works on.
 pub(crate) struct Control {
     pub(crate) config: Config,
+    pub(crate) default_export: Option<String>,
     /// Volumes that the start left out.
     pub(crate) absent: Vec<Absent>,
     pub(crate) stores: Arc<Stores>,
@@ -90,8 +92,18 @@ impl Drop for ControlHandle {
 
 /// Settings that commands change.
 pub(crate) struct InForce {
+    /// Of the volumes that are served.
     pub(crate) config: Config,
+    /// The volume for clients that name none, served or not.
+    pub(crate) default_export: Option<String>,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
+}
+
+impl InForce {
+    /// The live part of the front end.
+    pub(crate) fn front(&self, tls: Tls) -> FrontSettings {
+        FrontSettings::new(&self.config, &self.volumes, tls, self.default_export.as_deref())
+    }
 }
 
 pub(crate) struct Shared {
@@ -180,7 +192,11 @@ impl ControlHandle {
             ram_max_bytes: control.config.cache.max_ram_bytes,
             metrics_at: metrics.as_ref().and_then(|listener| listener.local_addr().ok()),
             connections_most: connections_most(&control.config),
-            in_force: Mutex::new(InForce { config: control.config, volumes: control.volumes }),
+            in_force: Mutex::new(InForce {
+                config: control.config,
+                default_export: control.default_export,
+                volumes: control.volumes,
+            }),
             custody: control.custody,
             absent: BlockingMutex::new(control.absent),
             stores: control.stores,
@@ -672,7 +688,8 @@ impl Shared {
         let sockets = in_force.config.nbd.clone();
         in_force.config.nbd = new.nbd.clone();
         in_force.config.nbd.keep_sockets(sockets);
-        let front = FrontSettings::new(&in_force.config, &in_force.volumes, tls);
+        in_force.default_export = default_export(&new);
+        let front = in_force.front(tls);
         self.mailbox.send(Command::Front(Box::new(front)));
         // A change that comes meanwhile waits, or it would be undone.
         self.configure(configs).await?;

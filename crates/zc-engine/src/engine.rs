@@ -9,11 +9,11 @@ use rustix::net::AddressFamily;
 use tokio::sync::oneshot;
 use zc_config::Config;
 
-use crate::absent;
+use crate::absent::{self, Absent};
 use crate::commands::{Command, Mailbox};
 use crate::control::{Control, ControlHandle};
 use crate::error::EngineError;
-use crate::front_settings::FrontSettings;
+use crate::front_settings::{FrontSettings, default_export};
 use crate::listen::{Listener, raise_descriptor_limit};
 use crate::registry::Registry;
 use crate::shard::Shard;
@@ -164,9 +164,8 @@ impl Engine {
         raise_descriptor_limit(zc_core::usize_from_u32(config.nbd.connections_max))?;
         let tls = crate::tls::load(&config.nbd)?;
         let stores = Arc::new(Stores::new(&config.stores));
-        absent::wait_for_devices(config);
-        let (config, absent) = absent::leave_out(config, options, &stores)?;
-        let around = Surroundings { remote: passed.is_remote(&config), absent: &absent, stores: &stores };
+        let default_export = default_export(config);
+        let (config, absent, opened) = open_what_is_there(config, options, &stores, &passed)?;
         let Opened {
             mut parts,
             closer,
@@ -176,7 +175,7 @@ impl Engine {
             custody,
             ublk,
             without_cache,
-        } = startup::open(&passed.without_sockets(&config), options, around)?;
+        } = opened;
         let connection = passed.take_up(&mut parts.listeners)?;
         let mailbox = Arc::clone(&parts.mailbox);
         let registry = Arc::clone(&parts.registry);
@@ -185,7 +184,7 @@ impl Engine {
         let (clock, extent_bytes) = (parts.clock, parts.device.geometry.extent_bytes);
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
-        let front = FrontSettings::new(&config, &volumes, tls);
+        let front = FrontSettings::new(&config, &volumes, tls, default_export.as_deref());
         let shard = std::thread::Builder::new()
             .name("shard-0".to_owned())
             .spawn(move || {
@@ -204,6 +203,7 @@ impl Engine {
         let ublk = UblkHandle::start(ublk, Arc::clone(&mailbox), Arc::clone(&registry))?;
         let control = Control {
             config,
+            default_export,
             absent,
             stores,
             volumes,
@@ -282,6 +282,29 @@ impl Drop for Engine {
         self.ublk.stop();
         if let Err(error) = self.join() {
             tracing::error!("{error}");
+        }
+    }
+}
+
+/// Opens everything but volumes that cannot be served; with the configuration without those.
+fn open_what_is_there(
+    config: &Config,
+    options: &EngineOptions,
+    stores: &Arc<Stores>,
+    passed: &Passed,
+) -> Result<(Config, Vec<Absent>, Opened), EngineError> {
+    absent::wait_for_devices(config);
+    let (mut config, mut absent) = absent::leave_out(config, options, stores)?;
+    loop {
+        let remote = passed.is_remote(&config);
+        let around = Surroundings { remote, absent: &absent, stores };
+        match startup::open(&passed.without_sockets(&config), options, around) {
+            Err(EngineError::Unservable(volumes)) => {
+                let (served, more) = absent::leave_out_unservable(&config, options, &volumes)?;
+                config = served;
+                absent.extend(more);
+            }
+            result => return result.map(|opened| (config, absent, opened)),
         }
     }
 }

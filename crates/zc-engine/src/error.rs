@@ -15,6 +15,9 @@ pub enum EngineError {
     /// The configuration or what it names does not fit. Nothing was changed.
     #[error("{0}")]
     Refused(String),
+    /// Volumes that cannot be served as things stand, by name, and why. Others can. Nothing was changed.
+    #[error("{}", reasons(.0))]
+    Unservable(Vec<(String, String)>),
     /// Somebody else has it.
     #[error("{0}")]
     InUse(String),
@@ -51,6 +54,10 @@ pub enum EngineError {
     /// The data plane ended on its own.
     #[error("the data plane ended unexpectedly: {0}")]
     DataPlane(String),
+}
+
+fn reasons(volumes: &[(String, String)]) -> String {
+    volumes.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>().join("; ")
 }
 
 fn reason(source: &io::Error) -> String {
@@ -103,7 +110,7 @@ impl EngineError {
     /// Whether the configuration is at fault rather than the machine.
     #[must_use]
     pub const fn is_refusal(&self) -> bool {
-        matches!(self, Self::Refused(_) | Self::InUse(_) | Self::CacheUnusable { .. })
+        matches!(self, Self::Refused(_) | Self::Unservable(_) | Self::InUse(_) | Self::CacheUnusable { .. })
     }
 
     /// Whether something is in use that may become free.
@@ -114,6 +121,7 @@ impl EngineError {
             // A lock that is held, or a device that is open exclusively.
             Self::File(error) => error.is_in_use(),
             Self::Refused(_)
+            | Self::Unservable(_)
             | Self::CacheMissing { .. }
             | Self::CacheUnusable { .. }
             | Self::NoAnswer { .. }

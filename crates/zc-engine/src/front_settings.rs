@@ -28,19 +28,30 @@ pub(crate) struct FrontSettings {
 }
 
 impl FrontSettings {
-    /// Of a configuration, for the volumes that are served.
-    pub(crate) fn new(config: &Config, served: &[(String, VolumeConfig)], tls: Tls) -> Self {
+    /// Of a configuration, for the volumes that are served. `default`: the volume for clients that name none.
+    pub(crate) fn new(
+        config: &Config,
+        served: &[(String, VolumeConfig)],
+        tls: Tls,
+        default: Option<&str>,
+    ) -> Self {
         let export = |volume: &zc_config::VolumeConfig| {
             let (_, running) = served.iter().find(|(name, _)| *name == volume.name && volume.nbd.export)?;
             Some(settings::export(volume, running.id, running.size_bytes))
         };
-        Self {
-            limits: settings::front_limits(config),
-            exports: config.volumes.iter().filter_map(export).collect(),
-            allow: config.nbd.allow.clone(),
-            tls,
+        let mut exports: Vec<Export> = config.volumes.iter().filter_map(export).collect();
+        if let Some(name) = default {
+            let place = exports.iter().position(|export| export.info.name == name);
+            let first = place.map_or_else(|| Export::absent(name), |place| exports.remove(place));
+            exports.insert(0, first);
         }
+        Self { limits: settings::front_limits(config), exports, allow: config.nbd.allow.clone(), tls }
     }
+}
+
+/// The name of the volume that clients get who name none: the first that is exported.
+pub(crate) fn default_export(config: &Config) -> Option<String> {
+    config.volumes.iter().find(|volume| volume.nbd.export).map(|volume| volume.name.clone())
 }
 
 impl Shard {

@@ -30,6 +30,7 @@ mod admission;
 mod audit;
 mod buffers;
 mod cache_device;
+mod check;
 mod client;
 mod clock;
 mod close;
@@ -106,6 +107,7 @@ mod ublk_control;
 mod verdict;
 mod waiting;
 
+pub use check::{Checked, check};
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
 pub use engine::{Confined, Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
 pub use error::EngineError;

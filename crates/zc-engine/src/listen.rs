@@ -157,16 +157,7 @@ impl Access {
 /// Binds a Unix socket, replacing one that nobody answers on.
 pub(crate) fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, SocketPath), EngineError> {
     let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
-    let in_use =
-        || EngineError::InUse(format!("cannot listen on {}: another server does already", path.display()));
-    if let Ok(metadata) = std::fs::symlink_metadata(path) {
-        if !metadata.file_type().is_socket() {
-            let text = format!("cannot listen on {}: there is something that is no socket", path.display());
-            return Err(EngineError::Refused(text));
-        }
-        if is_answered(path).map_err(fail)? {
-            return Err(in_use());
-        }
+    if check_unix(path)? {
         std::fs::remove_file(path).map_err(fail)?;
     }
     let parent =
@@ -174,9 +165,27 @@ pub(crate) fn bind_unix(path: &Path, access: Access) -> Result<(UnixListener, So
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent).map_err(fail)?;
     match listen_privately(parent, path, access) {
         Ok(listener) => Ok((listener, SocketPath(path.to_owned()))),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(in_use()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(taken(path)),
         Err(error) => Err(fail(error)),
     }
+}
+
+fn taken(path: &Path) -> EngineError {
+    EngineError::InUse(format!("cannot listen on {}: another server does already", path.display()))
+}
+
+/// Whether there is a socket that no server has any more.
+///
+/// # Errors
+/// When a server has it, or when it is no socket.
+pub(crate) fn check_unix(path: &Path) -> Result<bool, EngineError> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
+    if !metadata.file_type().is_socket() {
+        let text = format!("cannot listen on {}: there is something that is no socket", path.display());
+        return Err(EngineError::Refused(text));
+    }
+    let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
+    if is_answered(path).map_err(fail)? { Err(taken(path)) } else { Ok(true) }
 }
 
 /// Whether a server has the socket. Never waits: one whose queue is full, or that is stopped, has it.

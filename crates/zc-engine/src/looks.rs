@@ -24,7 +24,16 @@ use crate::stores::Stores;
 #[derive(Debug)]
 pub(crate) struct Look {
     place: String,
-    outcome: Receiver<Result<(), EngineError>>,
+    outcome: Receiver<Result<Found, EngineError>>,
+}
+
+/// What is in the place of an origin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// The origin.
+    Origin,
+    /// Nothing, and the configuration says how to make it.
+    Nothing,
 }
 
 impl Look {
@@ -34,8 +43,11 @@ impl Look {
         let (wanted, stores) = (volume.clone(), Arc::clone(stores));
         let look = move || {
             let opened = Origin::open_existing(&wanted, &stores);
-            let size = opened.and_then(|origin| startup::volume_size(&wanted, origin.as_ref()));
-            let _too_late = tell.send(size.map(drop));
+            let found = opened.and_then(|origin| {
+                startup::volume_size(&wanted, origin.as_ref())?;
+                Ok(if origin.is_some() { Found::Origin } else { Found::Nothing })
+            });
+            let _too_late = tell.send(found);
         };
         std::thread::Builder::new()
             .name("origin-look".to_owned())
@@ -45,7 +57,7 @@ impl Look {
     }
 
     /// Waits for its end, but not for longer than this.
-    pub(crate) fn wait(&self, wait: Duration) -> Result<(), EngineError> {
+    pub(crate) fn wait(&self, wait: Duration) -> Result<Found, EngineError> {
         match self.outcome.recv_timeout(wait) {
             Ok(outcome) => outcome,
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
@@ -60,12 +72,12 @@ impl Look {
     }
 }
 
-/// Looks at the origins of these volumes, all at once; why each cannot be opened, in their order. Blocks, in all no
-/// longer than one look may take.
+/// Looks at the origins of these volumes, all at once; what is there, or why it cannot be opened, in their order. Blocks,
+/// in all no longer than one look may take.
 pub(crate) fn at_all<'a>(
     volumes: impl Iterator<Item = &'a VolumeConfig>,
     stores: &Arc<Stores>,
-) -> Vec<Result<(), EngineError>> {
+) -> Vec<Result<Found, EngineError>> {
     let clock = Clock::new();
     let looks: Vec<_> = volumes.map(|volume| Look::begin(volume, stores)).collect();
     let left = || Duration::from_millis(ORIGIN_LOOK_MS.saturating_sub(clock.now_ms()));

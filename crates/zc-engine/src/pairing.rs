@@ -110,14 +110,22 @@ pub(crate) struct Paired {
     pub(crate) lost_writes: bool,
 }
 
-/// Judges all volumes; in their order.
+/// Judges all volumes; in their order. A volume that does not fit says nothing about the others: see
+/// [`EngineError::Unservable`].
 pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Vec<Paired>, EngineError> {
     let mut used: Vec<u16> = known.table.records.iter().map(|record| record.id.0).collect();
     let mut paired = Vec::with_capacity(candidates.len());
+    let mut refused = Vec::new();
     for candidate in candidates {
         let record = known.table.records.iter().find(|record| record.name == candidate.name);
         let verdict = match record {
-            Some(record) => judge(known, candidate, record)?,
+            Some(record) => match judge(known, candidate, record) {
+                Ok(verdict) => verdict,
+                Err(error) => {
+                    refused.push((candidate.name.to_owned(), error.to_string()));
+                    continue;
+                }
+            },
             None => {
                 let id = (0..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX);
                 if used.len() >= VOLUMES_PER_TABLE {
@@ -146,7 +154,7 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
         };
         paired.push(verdict);
     }
-    Ok(paired)
+    if refused.is_empty() { Ok(paired) } else { Err(EngineError::Unservable(refused)) }
 }
 
 fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) -> Result<Paired, EngineError> {
@@ -283,7 +291,7 @@ fn reason(
         return Ok(Some("a cold start was asked for".to_owned()));
     }
     let Some(identity) = &candidate.identity else {
-        return Err(other_origin(known, candidate, entry, "does not exist"));
+        return Err(origin_gone(candidate.name, candidate.path));
     };
     let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
     if let Likeness::Other(text) = likeness {
@@ -310,6 +318,15 @@ fn reason(
     }
     let given_up = "what the cache holds of it was given up: the origin was written without the cache, or the cache failed";
     Ok((entry.stamp != record.stamp).then(|| given_up.to_owned()))
+}
+
+/// An origin that was served before is not made anew, although the configuration says how large it is to be.
+pub(crate) fn origin_gone(name: &str, path: &Path) -> EngineError {
+    EngineError::Refused(format!(
+        "volume \"{name}\" was served before, and its origin {origin} is gone; bring it back. For an empty volume, make \
+         the origin yourself (`truncate --size=SIZE {origin}` for a file)",
+        origin = path.display()
+    ))
 }
 
 fn other_origin(

@@ -16,7 +16,6 @@ use crate::absent::Absent;
 use crate::commands::Command;
 use crate::control::Shared;
 use crate::error::EngineError;
-use crate::front_settings::FrontSettings;
 use crate::limits::{ABSENT_PAUSE_MAX_MS, ABSENT_PAUSE_MIN_MS, ORIGIN_LOOK_MS};
 use crate::looks::Look;
 
@@ -65,7 +64,7 @@ impl Shared {
         }
         let tls = crate::tls::load(&in_force.config.nbd).map_err(|error| error.to_string())?;
         let added = self.take_up(&mut in_force, vec![absent.volume.clone()]).await?;
-        let front = FrontSettings::new(&in_force.config, &in_force.volumes, tls);
+        let front = in_force.front(tls);
         self.mailbox.send(Command::Front(Box::new(front)));
         drop(in_force);
         added.later.iter().for_each(|problem| tracing::warn!("{problem}"));

@@ -8,6 +8,7 @@
 //! What it does not do: read WEU headers or compare a sample of cached extents with the origin (the manager does both
 //! while clients are served).
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
@@ -489,7 +490,7 @@ fn newest_volume_table(file: &BlockFile, geometry: &Geometry) -> Option<VolumeTa
 
 /// Refuses a cache without a volume table. If it may have dirty data that the state directory does not know of, that
 /// is the end; otherwise the origins can be served without it.
-fn check_volume_table(config: &Config, device: &CacheDevice) -> Result<(), EngineError> {
+pub(crate) fn check_volume_table(config: &Config, device: &CacheDevice) -> Result<(), EngineError> {
     let Superblock { uuid, session, features, geometry, .. } = &device.superblock;
     if newest_volume_table(&device.file, geometry).is_some() {
         return Ok(());
@@ -537,6 +538,9 @@ pub(crate) fn found(
 }
 
 /// Judges the volumes of a configuration, whose origins and sizes are given in their order.
+///
+/// # Errors
+/// [`EngineError::Unservable`] of those that do not fit; others of what is about the cache.
 pub(crate) fn judge(
     config: &Config,
     known: &Known<'_>,
@@ -555,17 +559,22 @@ pub(crate) fn judge(
         });
     }
     let paired = pairing::pair(known, &candidates)?;
-    for (volume, paired) in config.volumes.iter().zip(&paired) {
-        if paired.may_be_dirty && volume.mode == zc_core::Mode::ReadOnly {
-            return Err(EngineError::Refused(format!(
-                "volume \"{}\" has data on the cache {} that its origin lacks, so it cannot start as read-only; start \
-                 it in another mode, `zcctl flush {0}`, then change the mode",
-                volume.name,
-                known.cache_path.display()
-            )));
-        }
+    let is_stuck = |(volume, paired): &(&zc_config::VolumeConfig, &Paired)| {
+        paired.may_be_dirty && volume.mode == zc_core::Mode::ReadOnly
+    };
+    let why = |volume: &zc_config::VolumeConfig| {
+        format!(
+            "volume \"{}\" has data on the cache {} that its origin lacks, so it cannot start as read-only; start it in \
+             another mode, `zcctl flush {0}`, then change the mode",
+            volume.name,
+            known.cache_path.display()
+        )
+    };
+    let stuck: Vec<_> = config.volumes.iter().zip(&paired).filter(is_stuck).collect();
+    if stuck.is_empty() {
+        return Ok(paired);
     }
-    Ok(paired)
+    Err(EngineError::Unservable(stuck.iter().map(|(volume, _)| (volume.name.clone(), why(volume))).collect()))
 }
 
 /// Calls epochs clean that the operator gives up or gave up before, as if their intent had not reached the journal yet.
@@ -741,12 +750,13 @@ pub(crate) fn record_pairing(
             }
         }
     })?;
+    let known: BTreeSet<String> = custody.table().records.into_iter().map(|record| record.name).collect();
     custody.state().update(|state| {
         state.session = session.superblock.session;
         state.clean = false;
-        // A volume that is not served may be written elsewhere: it is cold when it returns, and forgotten unless the
-        // cache has what its origin lacks, or has what was given up.
-        state.volumes.retain(|_, entry| entry.dirty || entry.given_up > 0);
+        // A volume that is not served may be written elsewhere: it is cold when it returns. It is forgotten with the
+        // cache's own record of it, unless that cache had what its origin lacks.
+        state.volumes.retain(|name, entry| entry.dirty || known.contains(name));
         for entry in state.volumes.values_mut() {
             entry.stamp = entry.stamp.wrapping_add(1);
             // What the session before took with it is owed until the volume is served again.

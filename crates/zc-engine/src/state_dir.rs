@@ -213,6 +213,13 @@ pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
     Ok(files)
 }
 
+/// What is remembered of a cache; nothing of one that was never seen. Changes nothing.
+pub(crate) fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
+    let wanted = hex(uuid);
+    let found = files(dir)?.into_iter().find(|(cache, _)| *cache == wanted);
+    found.map_or_else(|| Ok(State::default()), |(_, file)| read_state(&file))
+}
+
 pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
     let bytes = std::fs::read(path)
         .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;

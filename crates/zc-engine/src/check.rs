@@ -1,0 +1,195 @@
+//! What a start would refuse, found out without a start.
+//!
+//! Job: look at everything that a start looks at before it begins (files, devices, sockets, state directory, and whether
+//! cache and origins belong together), and name all that speaks against it at once.
+//!
+//! Invariants: nothing is made, written or taken over, and no lock is held at the end. What is in use is a note, because
+//! the daemon that is asked about may be running; it could not be looked at then.
+//!
+//! What it does not do: open stores, which would write to them, or read more of the cache than its metadata. It has the
+//! rights of who asks; the daemon may have others.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Access, AtFlags, CWD, accessat, statvfs};
+use zc_config::Config;
+use zc_core::units::SizeOrShare;
+
+use crate::absent;
+use crate::cache_device::{self, CacheDevice, Debts, check_debts};
+use crate::engine::EngineOptions;
+use crate::error::EngineError;
+use crate::listen::{check_unix, group_id};
+use crate::origin::Origin;
+use crate::pairing::{Answers, Known, RisksBefore};
+use crate::stores::Stores;
+use crate::{settings, startup, state_dir};
+
+/// What a start would meet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// Why it would be refused, or serve less than all volumes from origin and cache.
+    pub problems: Vec<String>,
+    /// What could not be looked at.
+    pub notes: Vec<String>,
+}
+
+impl Checked {
+    fn take<T>(&mut self, result: Result<T, EngineError>) -> Option<T> {
+        match result {
+            Ok(value) => return Some(value),
+            Err(error) if error.is_in_use() => {
+                self.notes.push(format!("{error}; what it holds was not looked at"));
+            }
+            Err(EngineError::Unservable(volumes)) => {
+                self.problems.extend(volumes.into_iter().map(|(_, why)| why));
+            }
+            Err(error) => self.problems.push(error.to_string()),
+        }
+        None
+    }
+}
+
+/// Looks at all that a start with this configuration would look at.
+#[must_use]
+pub fn check(config: &Config) -> Checked {
+    let mut checked = Checked::default();
+    checked.take(zc_io::probe().map_err(EngineError::from));
+    checked.take(settings::ring_ops(config));
+    checked.take(crate::tls::load(&config.nbd));
+    check_sockets(config, &mut checked);
+    for store in &config.stores {
+        checked.take(writable(&store.path));
+    }
+    let is_known = check_state_dir(&config.cache.state_dir, &mut checked);
+    if let Some((served, origins)) = check_origins(config, &mut checked)
+        && is_known
+    {
+        let found = check_cache(&served, &origins);
+        checked.take(found);
+    }
+    checked
+}
+
+fn check_sockets(config: &Config, checked: &mut Checked) {
+    checked.take(config.nbd.unix_group.as_deref().map(group_id).transpose());
+    for path in config.nbd.unix.iter().chain([&config.control.socket]) {
+        checked.take(check_unix(path));
+        checked.take(makeable(path));
+    }
+    for address in config.nbd.listen.iter().chain(&config.metrics.listen) {
+        let bound = TcpListener::bind(address);
+        checked.take(bound.map_err(|source| EngineError::io(format!("cannot listen on {address}"), source)));
+    }
+}
+
+/// Whether everything in the state directory can be read and changed.
+fn check_state_dir(dir: &Path, checked: &mut Checked) -> bool {
+    let problems = checked.problems.len();
+    if dir.exists() {
+        checked.take(writable(dir));
+    } else {
+        checked.take(makeable(dir));
+    }
+    for (_, file) in checked.take(state_dir::files(dir)).unwrap_or_default() {
+        checked.take(state_dir::read_state(&file));
+        checked.take(writable(&file));
+    }
+    checked.problems.len() == problems
+}
+
+/// The configuration without volumes of stores and such whose origins cannot be had, and the origins of the others.
+fn check_origins(config: &Config, checked: &mut Checked) -> Option<(Config, Vec<Option<Origin>>)> {
+    let mut raw = config.clone();
+    raw.volumes.retain(|volume| volume.in_store.is_none());
+    raw.cache.wait_max_ms = 0;
+    if raw.volumes.is_empty() {
+        return None;
+    }
+    let stores = Arc::new(Stores::default());
+    let (served, absent) = checked.take(absent::leave_out(&raw, &EngineOptions::default(), &stores))?;
+    checked.problems.extend(absent.into_iter().map(|absent| absent.why));
+    for volume in served.volumes.iter().filter(|volume| !volume.origin.exists()) {
+        checked.take(makeable(&volume.origin));
+    }
+    let origins = checked.take(startup::open_existing_origins(&served, &stores))?;
+    Some((served, origins))
+}
+
+/// Whether the cache can be used, or made, and belongs to the origins.
+fn check_cache(config: &Config, origins: &[Option<Origin>]) -> Result<(), EngineError> {
+    let sizes = startup::volume_sizes(config, origins)?;
+    let options = EngineOptions::default();
+    // What absent volumes are owed was told with why they are absent.
+    let debts = Debts { served: startup::debts(config, &options, origins)?, absent: Vec::new() };
+    CacheDevice::check_place(config, &debts)?;
+    if !config.cache.path.exists() {
+        return check_new_cache(config, &debts, sizes.iter().sum());
+    }
+    let Some(device) = CacheDevice::examine(config, &debts)? else { return Ok(()) };
+    startup::check_volume_table(config, &device)?;
+    device.manager_config(config)?;
+    let superblock = &device.superblock;
+    let table = startup::read_volume_table(&device.file, &superblock.geometry);
+    let state = state_dir::peek(&config.cache.state_dir, &superblock.uuid)?;
+    let known = Known {
+        cache_path: &config.cache.path,
+        table: &table,
+        session: superblock.session,
+        clean: superblock.clean,
+        state: &state,
+        cold: false,
+        is_running: false,
+        answers: Answers::default(),
+        risks: RisksBefore::default(),
+    };
+    let found = startup::found(config, origins, &state)?;
+    startup::judge(config, &known, &found, &sizes).map(drop)
+}
+
+/// Whether a cache can be made where none is.
+fn check_new_cache(config: &Config, debts: &Debts, volumes_bytes: u64) -> Result<(), EngineError> {
+    let cache = &config.cache;
+    check_debts(config, &debts.served, None)?;
+    makeable(&cache.path)?;
+    let bytes = match cache.size {
+        None => return Ok(()),
+        Some(SizeOrShare::Bytes(bytes)) => bytes,
+        Some(SizeOrShare::Percent(percent)) => volumes_bytes / 100 * percent,
+    };
+    cache_device::check_layout(config, bytes)?;
+    let folder = existing(&cache.path);
+    let room = statvfs(folder)
+        .map_err(|errno| EngineError::io(format!("cannot look at {}", folder.display()), errno))?;
+    let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
+    if free_bytes < bytes {
+        return Err(EngineError::Refused(format!(
+            "there is no room for {} with {bytes} bytes on its file system, which has {free_bytes} left: lower its size, \
+             or make room",
+            cache.path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// The path itself, or the nearest folder above it that exists.
+fn existing(path: &Path) -> &Path {
+    let named = path.ancestors().find(|path| path.exists());
+    named.unwrap_or_else(|| Path::new("."))
+}
+
+/// Whether something may be made at a path: what is there already is looked at by others.
+fn makeable(path: &Path) -> Result<(), EngineError> {
+    let folder = path.parent().map_or_else(|| Path::new("."), existing);
+    if folder.is_dir() {
+        return writable(folder);
+    }
+    Err(EngineError::Refused(format!("{} cannot be made: {} is no folder", path.display(), folder.display())))
+}
+
+fn writable(path: &Path) -> Result<(), EngineError> {
+    accessat(CWD, path, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS)
+        .map_err(|errno| EngineError::io(format!("cannot write {}", path.display()), errno))
+}
