@@ -26,6 +26,8 @@ pub struct World {
     pub nbd: String,
     /// Where the cache is, relative to the folder or absolute.
     pub cache_path: PathBuf,
+    /// Where the control socket is, relative to the folder or absolute.
+    pub control_path: PathBuf,
 }
 
 impl World {
@@ -39,6 +41,7 @@ impl World {
             volumes: vec![("disk".to_owned(), volume_mib * MIB, String::new())],
             nbd: String::new(),
             cache_path: "cache.img".into(),
+            control_path: "control.sock".into(),
         }
     }
 
@@ -46,6 +49,21 @@ impl World {
     #[must_use]
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// The control socket.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.dir.path().join(&self.control_path)
+    }
+
+    /// A file of the daemon that need not outlive the machine, by its extension, wherever the daemon has it.
+    #[must_use]
+    pub fn volatile_file(&self, extension: &str) -> Option<PathBuf> {
+        let beside = self.control_socket().parent().map(Path::to_owned);
+        let files = |folder: PathBuf| std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let all = beside.into_iter().chain([self.path("state")]).flat_map(files).map(|file| file.path());
+        all.into_iter().find(|path| path.extension().is_some_and(|found| found == extension))
     }
 
     /// The cache file.
@@ -77,7 +95,7 @@ impl World {
             }
         }
         text.push_str(&format!("[nbd]\nlisten = []\nunix = [\"{dir}/nbd.sock\"]\n{}", self.nbd));
-        text.push_str(&format!("[control]\nsocket = \"{dir}/control.sock\"\n"));
+        text.push_str(&format!("[control]\nsocket = \"{}\"\n", self.control_socket().display()));
         let path = self.path("zcached.toml");
         std::fs::write(&path, text).expect("cannot write the configuration");
         path
@@ -138,8 +156,7 @@ impl World {
     /// There is no answer in time, or it is not JSON.
     #[must_use]
     pub fn control(&self, command: &Value) -> Value {
-        let mut stream =
-            UnixStream::connect(self.path("control.sock")).expect("cannot reach the control socket");
+        let mut stream = UnixStream::connect(self.control_socket()).expect("cannot reach the control socket");
         stream.set_read_timeout(Some(DEADLINE)).expect("cannot set a read timeout");
         writeln!(stream, "{command}").expect("cannot send a command");
         let mut line = String::new();
@@ -259,7 +276,7 @@ impl World {
     #[must_use]
     pub fn zcctl(&self, command: &str) -> Value {
         let mut zcctl = Command::new(program("zcctl"));
-        zcctl.args([command, "--json", "--socket"]).arg(self.path("control.sock"));
+        zcctl.args([command, "--json", "--socket"]).arg(self.control_socket());
         serde_json::from_slice(&run_ok(&mut zcctl).stdout).expect("zcctl --json writes JSON")
     }
 
@@ -270,7 +287,7 @@ impl World {
     #[must_use]
     pub fn zcctl_output(&self, arguments: &[&str]) -> Output {
         let mut zcctl = Command::new(program("zcctl"));
-        zcctl.args(arguments).arg("--socket").arg(self.path("control.sock"));
+        zcctl.args(arguments).arg("--socket").arg(self.control_socket());
         zcctl.output().expect("cannot start zcctl")
     }
 

@@ -235,12 +235,7 @@ fn journal_lost(seed: u64) -> (World, Vec<u8>, [Copied; 2]) {
     let copies = [world.cache_file(), journal.clone()].map(|path| (path.clone(), read_file(&path)));
     std::fs::remove_file(journal).expect("cannot remove the journal");
     // The intent log knows it all, too, but does not outlive the machine.
-    for entry in std::fs::read_dir(world.path("state")).expect("cannot read the state directory") {
-        let path = entry.expect("cannot read the state directory").path();
-        if path.extension().is_some_and(|extension| extension == "intent") {
-            std::fs::remove_file(path).expect("cannot remove the intent log");
-        }
-    }
+    std::fs::remove_file(world.volatile_file("intent").expect("there is one")).expect("cannot remove it");
     (world, flushed, copies)
 }
 

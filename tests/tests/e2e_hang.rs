@@ -7,7 +7,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use zc_tests::{DataGen, FilteredFile, MIB, World, program, same};
+use zc_tests::{DataGen, FilteredFile, MIB, Mount, World, bounded, program, run_ok, same};
 
 const VOLUME_MIB: u64 = 16;
 
@@ -83,4 +83,60 @@ fn a_hang_that_ends_in_time_costs_a_slow_read_and_nothing_else() {
     same(&client.read(0, bytes.len()).expect("a read of cached data"), &bytes, "the cache has it");
     assert!(world.counter("verified_hits") > hits);
     assert_eq!(world.stats()["cache_healthy"], true);
+}
+
+/// A file system on which every change waits until this is dropped.
+struct Frozen<'a>(&'a Mount);
+
+impl<'a> Frozen<'a> {
+    fn new(mount: &'a Mount) -> Self {
+        run_ok(bounded("fsfreeze").arg("--freeze").arg(mount.path()));
+        Self(mount)
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        Command::new("fsfreeze").arg("--unfreeze").arg(self.0.path()).status().ok();
+    }
+}
+
+#[test]
+fn a_state_directory_that_hangs_holds_nothing_up() {
+    let mut world = World::new(64, VOLUME_MIB);
+    world.volumes.push(("back".to_owned(), MIB, "mode = \"write-back\"\n".to_owned()));
+    let run = Mount::new(&["-t", "tmpfs", "-o", "mode=0700", "none"], world.path("run"));
+    world.control_path = run.path().join("control.sock");
+    let image = world.path("state.img");
+    File::create(&image).and_then(|file| file.set_len(16 * MIB)).expect("cannot make a file system");
+    run_ok(bounded("mkfs.ext4").arg("-q").arg(&image));
+    let state = Mount::new(&["-o", "loop", image.to_str().expect("a path")], world.path("state"));
+    let daemon = world.start();
+    let mut expected = DataGen::new(1, 8192).mixed(usize::try_from(VOLUME_MIB << 7).expect("small"));
+    let (mut client, mut back) = (world.connect("disk"), world.connect("back"));
+    client.write(0, &expected).expect("write");
+    client.flush().expect("flush");
+    world.settled();
+
+    let frozen = Frozen::new(&state);
+    // What voids what is cached, what is dirty, and what a kill would lose.
+    let changed = DataGen::new(2, 8192).mixed(128);
+    expected[..changed.len()].copy_from_slice(&changed);
+    client.write(0, &changed).expect("write");
+    client.flush().expect("flush");
+    back.write(0, &changed[..65536]).expect("write");
+    back.flush().expect("flush");
+    same(&client.read(0, expected.len()).expect("read"), &expected, "the volume");
+    assert_eq!(world.status()["verdict"]["state"], "HEALTHY", "and the control plane answers");
+    back.write(65536, &[7; 4096]).expect("a write that no flush covers");
+    drop(frozen);
+    daemon.kill9();
+    drop((client, back));
+
+    let _daemon = world.start();
+    same(&world.connect("disk").read(0, expected.len()).expect("read"), &expected, "after a kill");
+    let mut back = world.connect("back");
+    same(&back.read(0, 65536).expect("read"), &changed[..65536], "what was flushed");
+    back.flush().expect_err("the write that no flush covered was lost, and that was noted");
+    back.flush().expect("it is told once");
 }

@@ -72,11 +72,7 @@ fn without_its_record_of_the_session_a_start_takes_the_worst_for_granted() {
     disk.write(0, &[1; 8192]).expect("write");
     disk.flush().expect("flush");
     daemon.kill9();
-    let files = std::fs::read_dir(world.path("state")).expect("a state directory");
-    let risk = files
-        .map(|file| file.expect("an entry").path())
-        .find(|path| path.extension().is_some_and(|e| e == "risk"));
-    std::fs::remove_file(risk.expect("a risk file")).expect("cannot remove");
+    std::fs::remove_file(world.volatile_file("risk").expect("a risk file")).expect("cannot remove");
     let daemon = world.start();
     let mut disk = world.connect("disk");
     disk.flush().expect_err("it is not known that nothing was lost");

@@ -297,7 +297,7 @@ fn open_what_is_there(
     let (mut config, mut absent) = absent::leave_out(config, options, stores)?;
     loop {
         let remote = passed.is_remote(&config);
-        let around = Surroundings { remote, absent: &absent, stores };
+        let around = Surroundings { remote, absent: &absent, stores, has_cache: true };
         match startup::open(&passed.without_sockets(&config), options, around) {
             Err(EngineError::Unservable(volumes)) => {
                 let (served, more) = absent::leave_out_unservable(&config, options, &volumes)?;

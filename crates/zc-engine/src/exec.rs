@@ -181,7 +181,7 @@ impl Shard {
 
     fn origin_step(&mut self, op: OpId, volume: VolumeId, step: Step) {
         match step {
-            Step::Submit(job, operation) => self.submit(operation, Pending::Origin { op, volume, job }),
+            Step::Submit(job, operation) => self.submit_to_origin(operation, op, volume, job),
             Step::Done(finished) => {
                 // The lease ends before the manager hears of it.
                 drop(finished.target);
@@ -240,11 +240,14 @@ impl Shard {
                 ErrorKind::Io
             })
         };
-        self.pool.submit(Job::Blocking { op, work: Box::new(work) });
+        self.state_thread.ask(op, Box::new(work), self.clock.now_ms());
     }
 
-    pub(crate) fn distrusted(&mut self, op: OpId, result: Result<(), ErrorKind>) {
-        self.events.push_back(Event::DeviceDone { op, result });
+    /// Changes of the state directory that have ended, one way or the other.
+    pub(crate) fn take_state_changes(&mut self) {
+        for (op, result) in self.state_thread.take_ended(self.clock.now_ms()) {
+            self.events.push_back(Event::DeviceDone { op, result });
+        }
     }
 
     /// Somebody else found that the cache device failed.
@@ -383,6 +386,7 @@ impl Shard {
                 };
                 let step = raw.advance(job, result, operation);
                 self.origin_step(op, volume, step);
+                self.origin_has_room(volume);
             }
             Pending::Device { op } => {
                 drop(operation);

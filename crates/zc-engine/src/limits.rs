@@ -3,6 +3,11 @@
 /// Operations that the shard's ring holds at least beside those that wait for clients and for the kernel's block
 /// devices, each of which takes a place all the time; more wait in the driver.
 pub(crate) const RING_WORK_OPS: usize = 8192;
+/// Of those, how many one origin may have, ...
+pub(crate) const ORIGIN_OPS_MAX: usize = 1024;
+/// ... and all of them together. The rest is for the cache device and for clients: an origin that hangs must neither hold
+/// them up nor make the cache look as if it hung.
+pub(crate) const ORIGINS_OPS_MAX: usize = 6144;
 /// Submission queue entries of the shard's ring.
 pub(crate) const RING_ENTRIES: u32 = 512;
 /// Milliseconds between ticks while something is under way.
@@ -192,6 +197,10 @@ pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
 /// Milliseconds between two looks for volumes that a start left out: at first, and in the end. It doubles.
 pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
 pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
+/// Milliseconds for which the data plane waits for a change of the state directory.
+pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
+/// Changes of the state directory that wait while one is carried out.
+pub(crate) const STATE_CHANGES_MAX: usize = 16;
 /// Scrapes of the numbers at a time; further ones wait.
 pub(crate) const SCRAPES_MAX: usize = 8;
 /// Milliseconds that one may take, from its connection to its end.

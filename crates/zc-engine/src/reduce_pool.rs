@@ -23,7 +23,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use zc_core::limits::REDUCE_THREADS_MAX;
-use zc_core::{Codec, DedupDomain, ErrorKind, FingerprintKind, OpId, usize_from_u32};
+use zc_core::{Codec, DedupDomain, FingerprintKind, OpId, usize_from_u32};
 use zc_io::{Lease, ReadLease, Waker};
 
 use crate::cpus::bind_this_thread;
@@ -45,8 +45,6 @@ pub(crate) enum Job {
     Compress { op: OpId, src: ReadLease, codec: Codec, max_bytes: u32, out: Lease },
     /// Compare bytes.
     Compare { op: OpId, left: ReadLease, right: ReadLease },
-    /// Anything else that may block.
-    Blocking { op: OpId, work: Box<dyn FnOnce() -> Result<(), ErrorKind> + Send> },
 }
 
 /// What came out of a job.
@@ -55,8 +53,6 @@ pub(crate) enum Outcome {
     Decoded(Vec<(u64, usize, Result<(), zc_format::ExtentError>)>),
     /// Facts about bytes, for the manager.
     Facts { op: OpId, facts: Facts },
-    /// The end of a [`Job::Blocking`].
-    Blocking { op: OpId, result: Result<(), ErrorKind> },
 }
 
 impl Job {
@@ -74,7 +70,7 @@ impl Job {
         match self {
             Self::Hash { src, .. } | Self::Compress { src, codec: Codec::Lz4, .. } => src.len(),
             Self::Compare { left, .. } => left.len(),
-            Self::Decode(_) | Self::Compress { .. } | Self::Blocking { .. } => HURRY_INLINE_BYTES + 1,
+            Self::Decode(_) | Self::Compress { .. } => HURRY_INLINE_BYTES + 1,
         }
     }
 
@@ -95,7 +91,6 @@ impl Job {
             Self::Compare { op, left, right } => {
                 Outcome::Facts { op, facts: Facts::Compared(left[..] == right[..]) }
             }
-            Self::Blocking { op, work } => Outcome::Blocking { op, result: work() },
         }
     }
 }

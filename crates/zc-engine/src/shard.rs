@@ -18,8 +18,9 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
-use zc_core::{FingerprintKind, JournalSeq, Map, ReqId, VolumeId};
+use zc_core::{FingerprintKind, JournalSeq, Map, OpId, ReqId, VolumeId};
 use zc_io::{BlockFile, BufPool, Completion, EventFd, Gather, Operation, Ring, RingOptions};
+use zc_origin::Job;
 
 use crate::access::Export;
 use crate::buffers::Buffers;
@@ -41,6 +42,7 @@ use crate::metrics::{Durations, Metrics, Path, Traffic};
 use crate::nbd_front::NbdFront;
 use crate::origin::Origin;
 use crate::origin_map::{Answers, OriginMap, punches_holes};
+use crate::origin_queue::OriginQueue;
 use crate::pause::Pause;
 use crate::pending::{Joins, Pending, Tokens};
 use crate::record::Tap;
@@ -50,6 +52,7 @@ use crate::registry::Registry;
 use crate::risk::RiskFile;
 use crate::settings::FrontLimits;
 use crate::state_dir::StateDir;
+use crate::state_thread::StateThread;
 use crate::stop::Stopping;
 use crate::store_volume::StoreAnswers;
 use crate::ublk::UblkDevice;
@@ -153,6 +156,9 @@ pub(crate) struct Shard {
     pub(crate) tokens: Tokens,
     /// Operations that the ring had no room for.
     pub(crate) backlog: VecDeque<(Operation, u64)>,
+    /// Those of origins.
+    pub(crate) origin_queue: OriginQueue<(Operation, Pending)>,
+    pub(crate) state_thread: StateThread,
     pub(crate) manager: CacheManager,
     pub(crate) events: VecDeque<Event>,
     pub(crate) buffers: Buffers,
@@ -221,6 +227,8 @@ impl Shard {
             ring_ops: parts.ring_ops,
             tokens: Tokens::default(),
             backlog: VecDeque::new(),
+            origin_queue: OriginQueue::default(),
+            state_thread: StateThread::start(parts.event.waker())?,
             manager: parts.manager,
             events: VecDeque::new(),
             buffers: Buffers::new(BufPool::new(POOL_BYTES)),
@@ -281,6 +289,22 @@ impl Shard {
         }
         if let Err(full) = self.ring.submit(operation, token) {
             self.backlog.push_back((*full.operation, token));
+        }
+    }
+
+    /// Hands a step of an origin's request to the ring, or keeps it until the origin has room.
+    pub(crate) fn submit_to_origin(&mut self, operation: Operation, op: OpId, volume: VolumeId, job: Job) {
+        let step = (operation, Pending::Origin { op, volume, job });
+        if let Some((operation, pending)) = self.origin_queue.put(volume, step) {
+            self.submit(operation, pending);
+        }
+    }
+
+    /// A step of an origin's request has ended: others may have its place.
+    pub(crate) fn origin_has_room(&mut self, volume: VolumeId) {
+        self.origin_queue.ended(volume);
+        while let Some((operation, pending)) = self.origin_queue.next() {
+            self.submit(operation, pending);
         }
     }
 
@@ -420,6 +444,7 @@ impl Shard {
         }
         self.last_tick_ms = now_ms;
         self.events.push_back(Event::Tick { now_ms });
+        self.take_state_changes();
         if self.taps > 0 {
             self.hand_over_taps();
         }
@@ -439,7 +464,6 @@ impl Shard {
                     }
                 }
                 Outcome::Facts { op, facts } => self.facts_known(op, facts),
-                Outcome::Blocking { op, result } => self.distrusted(op, result),
             }
         }
     }
@@ -448,6 +472,7 @@ impl Shard {
     pub(crate) fn woken(&mut self) {
         self.submit(Operation::Wait { event: self.event.clone() }, Pending::Wake);
         self.take_results();
+        self.take_state_changes();
         self.take_handshakes();
         for mapped in self.mapped.take() {
             self.origin_mapped(mapped);

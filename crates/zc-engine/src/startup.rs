@@ -95,6 +95,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) absent: &'a [Absent],
     /// The stores of the daemon.
     pub(crate) stores: &'a Stores,
+    /// Nothing stands in for the cache.
+    pub(crate) has_cache: bool,
 }
 
 /// Prepares, with patience for what is in use: the kernel closes the files and sockets of a killed daemon only when the
@@ -170,12 +172,14 @@ fn prepare(
     let superblock = &device.superblock;
     let manager_config = device.manager_config(config)?;
     let table = read_volume_table(&device.file, &superblock.geometry);
-    let state = Arc::new(StateDir::open(&config.cache.state_dir, &superblock.uuid)?);
+    // What stands in for a cache has its identity, and leaves what is noted of that one alone.
+    let run_dir = state_dir::run_dir(config).filter(|_| around.has_cache);
+    let state = Arc::new(StateDir::open(&config.cache.state_dir, run_dir.as_deref(), &superblock.uuid)?);
     let answers = pairing::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty };
     let snapshot = state.snapshot();
     let boot_id = boot_id();
     let owner = IntentOwner { uuid: superblock.uuid, boot_id, session: superblock.session };
-    let risks = risk::read(&state.risk_path(), &owner);
+    let risks = state.risk_place().find(|path| risk::read(path, &owner));
     // Those of another boot are gone, unless they are on other machines.
     let clients_may_live = around.remote || superblock.boot_id == boot_id;
     let known = Known {
@@ -297,7 +301,7 @@ fn open_without_cache(
     drop(origins);
     let with_stand_in = stand_in::make(config, &last)?;
     tracing::error!("{why}; volumes are served from their origins alone until a restart finds the cache");
-    open_with(&with_stand_in, options, around, Some(why))
+    open_with(&with_stand_in, options, Surroundings { has_cache: false, ..around }, Some(why))
 }
 
 /// Opens everything. `missing`: why the cache of the configuration stands in for another.
@@ -665,7 +669,7 @@ impl Session {
         let Superblock { uuid, session, .. } = self.superblock;
         let owed = paired.iter().filter(|paired| paired.lost_writes).map(|paired| paired.id);
         let owner = IntentOwner { uuid, boot_id: boot_id(), session };
-        RiskFile::create(&state.risk_path(), &owner, &owed.collect::<Vec<_>>())
+        RiskFile::create(&state.risk_place().path, &owner, &owed.collect::<Vec<_>>())
     }
 
     /// The manager of the session, which has replayed its records and not begun. They are gone here.
@@ -681,8 +685,9 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     let (file, before) = (&device.file, &device.superblock);
     let boot_id = boot_id();
     let owner = |session| IntentOwner { uuid: before.uuid, boot_id, session };
-    let intent_path = state.intent_path();
-    let intents = intent::read(&intent_path, &owner(before.session)).filter(|_| !before.clean);
+    let intent_place = state.intent_place();
+    let intents =
+        intent_place.find(|path| intent::read(path, &owner(before.session))).filter(|_| !before.clean);
     let options = cache_startup::OpenOptions {
         boot_id,
         cold,
@@ -709,7 +714,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     }
     let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
     let intents = cache_startup::settle_intents(&mut device.media(), &mut opened, intents);
-    let intent = IntentLog::create(&intent_path, owner(opened.superblock.session));
+    let intent = IntentLog::create(&intent_place.path, owner(opened.superblock.session));
     Ok(Session {
         was_clean: before.clean,
         superblock: opened.superblock,

@@ -246,14 +246,17 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub(crate) struct StateDir {
     path: PathBuf,
-    state: Mutex<Known>,
+    /// Where files go that a crash of the machine may take, if not beside the state.
+    run_dir: Option<PathBuf>,
+    /// What the file says. Held for a moment only, so that who asks never waits for a device.
+    state: Mutex<State>,
+    /// Whoever changes the file holds it meanwhile.
+    changing: Mutex<Changing>,
     record: DistrustRecord,
 }
 
-/// What the state file says, or is to say.
 #[derive(Debug)]
-struct Known {
-    state: State,
+struct Changing {
     /// The distrust record says more than the file.
     recorded: bool,
 }
@@ -265,7 +268,9 @@ pub(crate) fn hex(uuid: &[u8; 16]) -> String {
 
 impl StateDir {
     /// Opens the state of a cache; a cache that was never seen has an empty one. Creates the directory.
-    pub(crate) fn open(dir: &Path, uuid: &[u8; 16]) -> Result<Self, EngineError> {
+    ///
+    /// `run_dir`: a folder in memory for what need not outlive the machine.
+    pub(crate) fn open(dir: &Path, run_dir: Option<&Path>, uuid: &[u8; 16]) -> Result<Self, EngineError> {
         create_dir(dir).map_err(|source| {
             EngineError::io(format!("cannot create the state directory {}", dir.display()), source)
         })?;
@@ -292,7 +297,9 @@ impl StateDir {
             );
             distrust_all(&mut state);
         }
-        let dir = Self { path, state: Mutex::new(Known { state, recorded: is_set }), record };
+        let changing = Mutex::new(Changing { recorded: is_set });
+        let run_dir = run_dir.map(Path::to_owned);
+        let dir = Self { path, run_dir, state: Mutex::new(state), changing, record };
         if is_set {
             dir.update(|_| ())?;
         }
@@ -300,41 +307,53 @@ impl StateDir {
     }
 
     /// Where the cache's intent log is.
-    pub(crate) fn intent_path(&self) -> PathBuf {
-        self.path.with_extension("intent")
+    pub(crate) fn intent_place(&self) -> Volatile {
+        self.volatile("intent")
     }
 
     /// Where the cache's risk file is.
-    pub(crate) fn risk_path(&self) -> PathBuf {
-        self.path.with_extension("risk")
+    pub(crate) fn risk_place(&self) -> Volatile {
+        self.volatile("risk")
+    }
+
+    fn volatile(&self, extension: &str) -> Volatile {
+        let beside = self.path.with_extension(extension);
+        match (&self.run_dir, beside.file_name()) {
+            (Some(dir), Some(name)) => Volatile { path: dir.join(name), other: Some(beside) },
+            _ => Volatile { path: beside, other: None },
+        }
     }
 
     pub(crate) fn snapshot(&self) -> State {
-        self.lock().state.clone()
+        self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Known> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_change(&self) -> MutexGuard<'_, Changing> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes the state, durably. Blocks.
     pub(crate) fn update(&self, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
-        self.change(&mut self.lock(), change)
+        self.change(&mut self.begin_change(), change)
     }
 
-    fn change(&self, known: &mut Known, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
-        let mut next = known.state.clone();
+    fn change(&self, changing: &mut Changing, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
+        let mut next = self.snapshot();
         change(&mut next);
         next.version = VERSION;
         replace(&self.path, &next)
             .map_err(|source| EngineError::io(format!("cannot write {}", self.path.display()), source))?;
-        known.state = next;
-        if core::mem::take(&mut known.recorded)
+        *self.lock() = next;
+        if core::mem::take(&mut changing.recorded)
             && let Err(error) = self.record.clear()
         {
             // The next start distrusts once more than it has to.
             tracing::warn!("cannot reset the distrust record beside {}: {error}", self.path.display());
-            known.recorded = true;
+            changing.recorded = true;
         }
         Ok(())
     }
@@ -362,16 +381,42 @@ impl StateDir {
     /// Bumps the stamps of all volumes, in the state file or, where that cannot be written, by the distrust record.
     /// Blocks.
     pub(crate) fn distrust_all(&self) -> Result<(), EngineError> {
-        let mut known = self.lock();
-        let Err(error) = self.change(&mut known, distrust_all) else { return Ok(()) };
+        let mut changing = self.begin_change();
+        let Err(error) = self.change(&mut changing, distrust_all) else { return Ok(()) };
         self.record.set().map_err(|source| {
             tracing::error!("cannot record that the cache is not to be trusted any more: {error}");
             EngineError::io(format!("nor write the distrust record beside {}", self.path.display()), source)
         })?;
-        distrust_all(&mut known.state);
-        known.recorded = true;
+        distrust_all(&mut self.lock());
+        changing.recorded = true;
         Ok(())
     }
+}
+
+/// Where a file is that need not outlive the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Volatile {
+    pub(crate) path: PathBuf,
+    /// Where an earlier daemon may have had it.
+    other: Option<PathBuf>,
+}
+
+impl Volatile {
+    /// What the file says, wherever it is: `read` believes that of the session before alone.
+    pub(crate) fn find<T>(&self, read: impl Fn(&Path) -> Option<T>) -> Option<T> {
+        read(&self.path).or_else(|| self.other.as_deref().and_then(read))
+    }
+}
+
+/// The folder of the control socket, if it is in memory and nobody else can change what is in it. A device that hangs
+/// holds up nothing there, and the kernel's page cache is all that such files are to outlive a process by.
+pub(crate) fn run_dir(config: &zc_config::Config) -> Option<PathBuf> {
+    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+    let dir = config.control.socket.parent()?;
+    let kind = rustix::fs::statfs(dir).ok()?.f_type;
+    let may_change = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    let is_ours = !is_open_to_others(dir) && may_change.is_ok();
+    (IN_MEMORY.contains(&kind) && is_ours).then(|| dir.to_owned())
 }
 
 fn distrust_all(state: &mut State) {
@@ -435,7 +480,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(owed(&dir.path().join("none")).unwrap(), []);
         for (uuid, dirty) in [([1; 16], true), ([2; 16], false)] {
-            let state = StateDir::open(dir.path(), &uuid).unwrap();
+            let state = StateDir::open(dir.path(), None, &uuid).unwrap();
             state
                 .update(|state| {
                     state.volumes.insert("a".to_owned(), entry("/srv/a", dirty));
@@ -452,7 +497,7 @@ mod tests {
         assert!(!one.is_of(Path::new("/srv/b"), Some(&OriginMark { inode: 77, ..MARK })));
         one.forget().unwrap();
         assert_eq!(owed(dir.path()).unwrap(), []);
-        assert_eq!(StateDir::open(dir.path(), &[1; 16]).unwrap().snapshot().volumes["a"].stamp, 8);
+        assert_eq!(StateDir::open(dir.path(), None, &[1; 16]).unwrap().snapshot().volumes["a"].stamp, 8);
     }
 
     #[test]
@@ -461,7 +506,7 @@ mod tests {
         let place = |path: &str| vec![(PathBuf::from(path), None)];
         assert_eq!(last_of(&dir.path().join("none"), &place("/srv/a")).unwrap(), None);
         for (uuid, paths) in [([7; 16], ["/srv/a", "/srv/b"]), ([3; 16], ["/srv/a", "/srv/c"])] {
-            let state = StateDir::open(dir.path(), &uuid).unwrap();
+            let state = StateDir::open(dir.path(), None, &uuid).unwrap();
             let entries = paths.map(|path| (path.to_owned(), entry(path, false)));
             state.update(|state| state.volumes.extend(entries)).unwrap();
             // The one that is written first was used last.
@@ -477,14 +522,15 @@ mod tests {
             disown(dir.path(), &place("/srv/a"), None, "without a cache").unwrap();
         }
         let stamps = |uuid| {
-            let volumes = StateDir::open(dir.path(), &uuid).unwrap().snapshot().volumes;
+            let volumes = StateDir::open(dir.path(), None, &uuid).unwrap().snapshot().volumes;
             volumes.values().map(|entry| entry.stamp).collect::<Vec<_>>()
         };
         assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![8, 7]));
         disown(dir.path(), &place("/srv/a"), Some(&[7; 16]), "with the cache /srv/7").unwrap();
         assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![9, 7]));
-        let why =
-            StateDir::open(dir.path(), &[3; 16]).unwrap().snapshot().volumes["/srv/a"].served_since.clone();
+        let why = StateDir::open(dir.path(), None, &[3; 16]).unwrap().snapshot().volumes["/srv/a"]
+            .served_since
+            .clone();
         assert_eq!(why.as_deref(), Some("with the cache /srv/7"));
     }
 
@@ -495,7 +541,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("above/state");
         let before = rustix::process::umask(Mode::empty());
-        let opened = StateDir::open(&state, &[5; 16]).unwrap();
+        let opened = StateDir::open(&state, None, &[5; 16]).unwrap();
         opened.update(|state| state.session = 1).unwrap();
         rustix::process::umask(before);
         let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
@@ -507,7 +553,7 @@ mod tests {
     fn changes_survive_and_stamps_are_bumped_for_one_or_all() {
         let dir = tempfile::tempdir().unwrap();
         let uuid = [0xab; 16];
-        let state = StateDir::open(dir.path(), &uuid).unwrap();
+        let state = StateDir::open(dir.path(), None, &uuid).unwrap();
         assert_eq!(state.snapshot().volumes.len(), 0);
         state
             .update(|state| {
@@ -518,7 +564,7 @@ mod tests {
             .unwrap();
         state.distrust("b").unwrap();
         state.distrust_all().unwrap();
-        let again = StateDir::open(dir.path(), &uuid).unwrap().snapshot();
+        let again = StateDir::open(dir.path(), None, &uuid).unwrap().snapshot();
         assert_eq!((again.volumes["a"].stamp, again.volumes["b"].stamp), (8, 9));
         assert_eq!((again.volumes["a"].incomplete, again.volumes["b"].incomplete), (false, true));
         assert_eq!(again.volumes["a"].origin, MARK);
@@ -529,17 +575,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(format!("{}.json", hex(&[1; 16])));
         std::fs::write(&path, "{").unwrap();
-        let error = StateDir::open(dir.path(), &[1; 16]).unwrap_err();
+        let error = StateDir::open(dir.path(), None, &[1; 16]).unwrap_err();
         assert!(error.is_refusal() && error.to_string().contains("remove the file"), "{error}");
         std::fs::write(&path, r#"{"version":2,"session":0,"clean":true,"volumes":{}}"#).unwrap();
-        assert!(StateDir::open(dir.path(), &[1; 16]).unwrap_err().to_string().contains("version 2"));
+        assert!(StateDir::open(dir.path(), None, &[1; 16]).unwrap_err().to_string().contains("version 2"));
     }
 
     #[test]
     fn a_distrust_that_the_state_file_cannot_take_is_recorded_beside_it() {
         let dir = tempfile::tempdir().unwrap();
         let uuid = [0xcd; 16];
-        let state = StateDir::open(dir.path(), &uuid).unwrap();
+        let state = StateDir::open(dir.path(), None, &uuid).unwrap();
         state.update(|state| drop(state.volumes.insert("a".to_owned(), entry("/srv/a", false)))).unwrap();
         let stamp = |state: &StateDir| state.snapshot().volumes["a"].stamp;
         // Where a directory is, no file can be written beside the old one.
@@ -549,11 +595,11 @@ mod tests {
         state.distrust_all().unwrap();
         assert_eq!(stamp(&state), 8, "this session knows");
         assert!(
-            StateDir::open(dir.path(), &uuid).is_err(),
+            StateDir::open(dir.path(), None, &uuid).is_err(),
             "the stamps must be durable before they are relied on"
         );
         std::fs::remove_dir(&beside).unwrap();
-        assert_eq!(stamp(&StateDir::open(dir.path(), &uuid).unwrap()), 8);
-        assert_eq!(stamp(&StateDir::open(dir.path(), &uuid).unwrap()), 8, "the record was taken back");
+        assert_eq!(stamp(&StateDir::open(dir.path(), None, &uuid).unwrap()), 8);
+        assert_eq!(stamp(&StateDir::open(dir.path(), None, &uuid).unwrap()), 8, "the record was taken back");
     }
 }
