@@ -196,11 +196,11 @@ fn to_text(policy: Kind, run: &Run) -> String {
         ("cache", capacity),
         ("requests", run.outcome.requests.to_string()),
         ("reads", format!("{read_accesses} extents, {read_hits} hits")),
-        ("read hit ratio", percent(run.outcome.read_hit_ratio())),
+        ("hit ratio", percent(run.outcome.read_hit_ratio())),
     ];
     if write_accesses > 0 {
         lines.push(("writes", format!("{write_accesses} extents, {write_hits} hits")));
-        lines.push(("hit ratio", percent(run.outcome.hit_ratio())));
+        lines.push(("reads and writes", percent(run.outcome.hit_ratio())));
     }
     lines.push(("evictions", run.outcome.evictions.to_string()));
     lines.push(("memory", format!("{:.1} MB", run.outcome.ram_bytes as f64 / 1e6)));

@@ -169,7 +169,7 @@ fn to_text(config: &Config, report: &Report) -> String {
         ("settings", format!("extents of {} KiB, {dedup}, {codec}, {mode}", geometry.extent_bytes / 1024)),
         ("requests", format!("{}: {} reads, {} writes", report.requests, stats.reads, stats.writes)),
         ("reads", format!("{} extents, {} hits", report.read_extents(), report.read_hits())),
-        ("read hit ratio", format!("{:.2} %", report.read_hit_ratio() * 100.0)),
+        ("hit ratio", format!("{:.2} %", report.read_hit_ratio() * 100.0)),
         ("read ahead", read_ahead_text(report)),
         ("insertions", inserted),
         ("dirty data", dirty),
@@ -195,8 +195,10 @@ fn to_text(config: &Config, report: &Report) -> String {
 fn read_ahead_text(report: &Report) -> String {
     let (prefetched_extents, prefetched_used) =
         (report.stats.prefetched_extents, report.stats.prefetched_used);
-    let without = report.read_hit_ratio_without_ahead() * 100.0;
-    format!("{prefetched_extents} extents, {prefetched_used} used; {without:.2} % hits without those")
+    let with = report.read_hit_ratio_with_ahead() * 100.0;
+    format!(
+        "{prefetched_extents} extents, {prefetched_used} used; with those {with:.2} % did not wait for the origin"
+    )
 }
 
 fn ssd_reads_text(report: &Report) -> String {
@@ -261,7 +263,7 @@ pub(crate) fn to_json(report: &Report) -> Map<String, Value> {
         "read_extents": report.read_extents(),
         "read_hits": report.read_hits(),
         "read_hit_ratio": report.read_hit_ratio(),
-        "read_hit_ratio_without_read_ahead": report.read_hit_ratio_without_ahead(),
+        "read_hit_ratio_with_read_ahead": report.read_hit_ratio_with_ahead(),
         "dedup_hits": report.dedup_hits(),
         "evictions": report.stats.evictions,
         "ssd_bytes_written": report.ssd_bytes_written(),

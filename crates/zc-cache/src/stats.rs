@@ -46,6 +46,25 @@ macro_rules! stats {
     };
 }
 
+impl Stats {
+    /// Extent parts that reads got without the origin being read for them: the hits of the hit ratio. What was read
+    /// ahead came from the origin, and its first use is no hit.
+    #[must_use]
+    pub const fn extent_hits(&self) -> u64 {
+        self.extent_answers().saturating_sub(self.prefetched_hits)
+    }
+
+    /// Extent parts that reads asked for: what the hit ratio is a share of.
+    #[must_use]
+    pub const fn extents_read(&self) -> u64 {
+        self.extent_answers() + self.extent_misses + self.extent_joins
+    }
+
+    const fn extent_answers(&self) -> u64 {
+        self.extent_hits_device + self.extent_hits_memory + self.extent_hits_zero
+    }
+}
+
 stats! {
     counters {
         /// Read requests.
@@ -178,6 +197,8 @@ stats! {
         prefetched_extents,
         /// Extents read ahead and then used.
         prefetched_used,
+        /// Extent parts served from memory that had been read ahead: the first use of each, no hit of the hit ratio.
+        prefetched_hits,
         /// Runs of fingerprints asked of origins.
         recipes_wanted,
         /// Misses that a recipe turned into hits.

@@ -62,10 +62,6 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-const fn hits(stats: &Stats) -> u64 {
-    stats.extent_hits_device + stats.extent_hits_memory + stats.extent_hits_zero
-}
-
 const fn written(stats: &Stats) -> u64 {
     stats.weu_bytes_written
         + stats.journal_bytes_written
@@ -91,14 +87,13 @@ impl Report {
     /// Parts of extents that reads got without the origin.
     #[must_use]
     pub const fn read_hits(&self) -> u64 {
-        hits(&self.stats) - hits(&self.warm)
+        self.stats.extent_hits() - self.warm.extent_hits()
     }
 
     /// Parts of extents that reads asked for.
     #[must_use]
     pub fn read_extents(&self) -> u64 {
-        let misses = |stats: &Stats| stats.extent_misses + stats.extent_joins;
-        self.read_hits() + misses(&self.stats) - misses(&self.warm)
+        self.stats.extents_read() - self.warm.extents_read()
     }
 
     /// Hits over parts of extents read.
@@ -107,11 +102,11 @@ impl Report {
         ratio(self.read_hits(), self.read_extents())
     }
 
-    /// The same without the hits of what was read ahead, which came from the origin as well.
+    /// The same with the first uses of what was read ahead, which came from the origin before it was asked for.
     #[must_use]
-    pub fn read_hit_ratio_without_ahead(&self) -> f64 {
-        let ahead = self.stats.prefetched_used - self.warm.prefetched_used;
-        ratio(self.read_hits().saturating_sub(ahead), self.read_extents())
+    pub fn read_hit_ratio_with_ahead(&self) -> f64 {
+        let ahead = self.stats.prefetched_hits - self.warm.prefetched_hits;
+        ratio(self.read_hits() + ahead, self.read_extents())
     }
 
     /// Bytes written to the cache device: units, journal, checkpoints, region maps.

@@ -55,10 +55,12 @@ impl Estimate {
     }
 }
 
-/// The configuration without reduction, or as it is; without read-ahead, whose hits are not the cache's.
-fn configured(config: &Config, reduction: Reduction) -> Config {
+/// The configuration without reduction, or as it is. A sample has no streams of requests, and so no read-ahead.
+fn configured(config: &Config, reduction: Reduction, rate: f64) -> Config {
     let mut config = config.clone();
-    config.cache.prefetch_max_bytes = 0;
+    if rate < 1.0 {
+        config.cache.prefetch_max_bytes = 0;
+    }
     if reduction == Reduction::None {
         for volume in &mut config.volumes {
             volume.dedup = false;
@@ -79,7 +81,7 @@ pub fn estimate(
     unit_bytes: u64,
     reduction: Reduction,
 ) -> Result<Estimate, ReplayError> {
-    let mut config = configured(config, reduction);
+    let mut config = configured(config, reduction, sample.rate);
     let smaller = scaled(u64::from(config.cache.weu_bytes), sample.rate);
     let least = WEU_BYTES_MIN.max(config.cache.extent_bytes.saturating_mul(8)).min(config.cache.weu_bytes);
     let smaller = u32::try_from(smaller).unwrap_or(u32::MAX).max(1);
@@ -104,6 +106,6 @@ pub fn simulate(
     reduction: Reduction,
 ) -> Result<(Estimate, Report), ReplayError> {
     let replay = Replay { size: CacheSize::Units(unit_bytes), ..Replay::default() };
-    let report = cache::run(trace, &configured(config, reduction), replay, |_| {})?;
+    let report = cache::run(trace, &configured(config, reduction, 1.0), replay, |_| {})?;
     Ok((Estimate::of(&report, report.read_hit_ratio(), 1.0), report))
 }

@@ -113,9 +113,9 @@ impl Curve {
             "\n{:>10} {:>10} | {:>10} {:>12} | {:>10} {:>12}\n{:>10} {:>10} | {:>23} | {:>23}\n",
             "cache",
             "footprint",
-            "read hits",
+            "hit ratio",
             "written",
-            "read hits",
+            "hit ratio",
             "written",
             "",
             "",
@@ -134,8 +134,9 @@ impl Curve {
             ));
         }
         text.push_str(
-            "\nHits of what was read ahead are not counted: it comes from the origin. Written are units, journal, \
-             checkpoints and region maps, as zcsim run counts them.\n\n",
+            "\nThe hit ratio is the share of the extents read that come without the origin, as zcsim run and zcctl stats \
+             have it; the first use of what was read ahead is no hit. Written are units, journal, checkpoints and region \
+             maps, as zcsim run counts them.\n\n",
         );
         text
     }

@@ -149,6 +149,7 @@ impl CacheManager {
         let Some(ahead) = self.ahead.waiting.remove(&key) else { return };
         self.ahead.bytes -= u64::from(self.extent_bytes);
         self.stats.prefetched_used += 1;
+        self.stats.prefetched_hits += 1;
         if self.files.get(key).is_some() || !self.admits_read(key) {
             self.tracks.release(&ahead.guard);
             self.release(ahead.src.buf);
