@@ -200,3 +200,63 @@ fn with_extents_packed_by_best_fit() {
     let ours = agree("packer = \"best-fit\"\n");
     assert!(ours["weu_bytes_padding"].as_u64() > Some(0), "nothing was packed");
 }
+
+/// The hit ratio of an answer with these two members, in points of a hundred.
+fn points(hits: &Value, all: &Value) -> f64 {
+    100.0 * hits.as_f64().expect("a number") / all.as_f64().expect("a number")
+}
+
+/// Sequential reads of half an extent, which are read ahead, and then every extent at random, three times over.
+fn read_like_a_guest(world: &World) {
+    const EXTENT: usize = 2 * BLOCK;
+    let mut client = world.connect("disk");
+    for half in 0..BLOCKS {
+        client.read(at(half), BLOCK).expect("a read");
+    }
+    let mut random = rng(3);
+    for _ in 0..3 * BLOCKS / 2 {
+        let extent = random.random_range(0..BLOCKS / 2);
+        client.read(at(2 * extent), EXTENT).expect("a read");
+        world.inserted();
+    }
+    client.disconnect().expect("goodbye");
+}
+
+#[test]
+fn the_hit_ratio_is_one_number() {
+    let mut world = World::new(16, at(BLOCKS).div_ceil(MIB));
+    world.cache.push_str("weu_size = \"64 KiB\"\n");
+    let bytes = DataGen::new(5, BLOCK).mixed(BLOCKS);
+    let whole = usize::try_from(at(BLOCKS).div_ceil(MIB) * MIB).expect("small");
+    let mut image = bytes;
+    image.resize(whole, 0);
+    std::fs::write(world.origin("disk"), image).expect("an origin");
+    let daemon = world.start();
+    world.loaded();
+    let recorded = world.path("recorded");
+    let record = ["record", "start", "disk", "--to", &recorded.display().to_string()];
+    assert!(world.zcctl_output(&record).status.success());
+    read_like_a_guest(&world);
+    let stats = world.stats();
+    let status = world.status();
+    assert_eq!(stats["extents"], status["extents"]);
+    assert!(world.zcctl_output(&["record", "stop", "disk"]).status.success());
+    let shown = String::from_utf8(world.zcctl_output(&["stats"]).stdout).expect("text");
+    assert!(daemon.terminate().success());
+    let daemons = points(&stats["extents"]["hits"], &stats["extents"]["read"]);
+    assert!(shown.contains(&format!("{:.1} % of", (daemons * 10.0).floor() / 10.0)), "{daemons} in {shown}");
+    assert!(stats["extents"]["read_ahead"].as_u64() > Some(50), "nothing was read ahead: {stats}");
+    let simulated = |arguments: &[&str]| -> Value {
+        let mut zcsim = Command::new(program("zcsim"));
+        zcsim.args(arguments).arg("--config").arg(world.path("zcached.toml"));
+        serde_json::from_slice(&run_ok(&mut zcsim).stdout).expect("JSON")
+    };
+    let trace = recorded.display().to_string();
+    let run = simulated(&["run", "--json", "--trace", &trace]);
+    let size = simulated(&["size", "--json", "--shares", "200%", &trace]);
+    let ratios = [&run["read_hit_ratio"], &size["curve"][0]["reduced"]["read_hit_ratio"]];
+    for ratio in ratios {
+        let ratio = points(ratio, &Value::from(1));
+        assert!((ratio - daemons).abs() < 3.0, "{daemons} and {ratio}: {stats}\n{run}\n{size}");
+    }
+}

@@ -23,7 +23,7 @@ const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
 
 /// Operate and inspect zcached.
 ///
-/// --socket and --json may stand before or after the command.
+/// --socket, --json, -o, --no-headings and --bytes may stand before or after the command.
 #[derive(Debug, Parser)]
 #[command(name = "zcctl", version, max_term_width = 100)]
 pub(crate) struct Cli {
@@ -37,7 +37,7 @@ fn socket_default() -> PathBuf {
 
 /// The command line, with the options of [`Daemon`] before commands, too.
 pub(crate) fn command() -> clap::Command {
-    let shared = Daemon::augment_args(clap::Command::new("shared"));
+    let shared = Listing::augment_args(Daemon::augment_args(clap::Command::new("shared")));
     Cli::command().args(shared.get_arguments().map(|option| option.clone().global(true)))
 }
 
@@ -60,6 +60,15 @@ impl Cli {
     }
 }
 
+/// The options that may stand before the command: how the parser and how the command line calls them.
+const SHARED: [(&str, &str); 5] = [
+    ("socket", "socket"),
+    ("json", "json"),
+    ("columns", "columns"),
+    ("no_headings", "no-headings"),
+    ("bytes", "bytes"),
+];
+
 /// A shared option on the command line that the command itself, as `defined` has it, does not know.
 fn useless(defined: &clap::Command, matches: &ArgMatches) -> Option<(String, &'static str)> {
     if let Some((verb, matches)) = matches.subcommand() {
@@ -67,7 +76,7 @@ fn useless(defined: &clap::Command, matches: &ArgMatches) -> Option<(String, &'s
     }
     let is_known = |option: &str| defined.get_arguments().any(|argument| argument.get_id() == option);
     let is_given = |option: &str| matches.value_source(option) == Some(ValueSource::CommandLine);
-    let option = ["socket", "json"].into_iter().find(|option| is_given(option) && !is_known(option))?;
+    let (_, option) = SHARED.iter().find(|(id, _)| is_given(id) && !is_known(id))?;
     Some((defined.get_name().to_owned(), option))
 }
 
@@ -233,6 +242,27 @@ pub(crate) struct Daemon {
     pub(crate) json: bool,
 }
 
+/// A table alone, for programs. Each of these options asks for it.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct Listing {
+    /// Print only the table, with these columns, separated by commas.
+    #[arg(short = 'o', long, value_name = "COLUMNS", value_delimiter = ',', conflicts_with = "json")]
+    pub(crate) columns: Vec<String>,
+    /// Print only the table, without headings, one tab between cells.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) no_headings: bool,
+    /// Print only the table, sizes in bytes, times in milliseconds.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) bytes: bool,
+}
+
+impl Listing {
+    /// Whether the table alone is asked for.
+    pub(crate) const fn is_asked(&self) -> bool {
+        !self.columns.is_empty() || self.no_headings || self.bytes
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Online {
     /// Show how a running daemon is: verdict, cache, volumes, addresses. Exit status: 0 healthy, 1 degraded, 3 failed,
@@ -244,7 +274,17 @@ pub(crate) enum Online {
     /// configured. FAILED: a volume does not serve its clients. Each reason comes with what follows from it and what to
     /// do. What happened once, such as an error or a cold start, counts for an hour after the last time; a state counts
     /// as long as it lasts.
-    Status(Daemon),
+    ///
+    /// With -o, --no-headings or --bytes only the table of volumes is printed. Its cells are single words: "-" stands
+    /// for nothing, and \040 for a space in a path. Columns: name, state (served, fenced, absent), size, mode, hits
+    /// (reads that needed no origin), dirty, dirty-age, origin, device, reads, read, writes, written, trims, flushes,
+    /// failed, origin-errors, domain.
+    Status {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        listing: Listing,
+    },
     /// Show a running daemon's counters.
     Stats {
         #[command(flatten)]
@@ -258,7 +298,32 @@ pub(crate) enum Online {
         prometheus: bool,
     },
     /// Show who is connected to a running daemon.
-    Connections(Daemon),
+    ///
+    /// With -o, --no-headings or --bytes the cells are single words. Columns: id, volume, peer, listener, accepted.
+    Connections {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Print what changed in how a running daemon is, one JSON object a line.
+    ///
+    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, what, follows, command. Events
+    /// are the reasons of status: cache-failed, verification-failed, cache-errors, origin-missing, origin-errors,
+    /// origin-refused, fenced, recovery-point-late, dirty-stuck, dirty-unreadable, dirty-unserved, cold-start; low-space
+    /// (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any more. The daemon keeps the
+    /// newest 1024. With --follow also daemon-gone and daemon-back.
+    Events {
+        /// Go on, and print what changes from now on, too.
+        #[arg(short, long)]
+        follow: bool,
+        /// Leave out events up to this number.
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        after: u64,
+        /// The daemon's control socket; default also by ZCACHED_SOCKET.
+        #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
+        socket: PathBuf,
+    },
     /// Close connections of a running daemon: one, or all of a client or a volume. The client may connect again.
     #[command(group = clap::ArgGroup::new("which").required(true))]
     Disconnect {
@@ -280,7 +345,7 @@ pub(crate) enum Online {
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
     /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack,
-    /// unless told what to do about it.
+    /// unless told what to do about it. Names the clients that are connected, and the devices that are mounted.
     Stop {
         /// Bring it to the origins first.
         #[arg(long, conflicts_with = "keep_dirty")]
@@ -390,10 +455,15 @@ pub(crate) enum Ublk {
     /// Tell whether this machine can have ublk devices, and what is missing if not.
     Probe,
     /// Show every ublk device, its state, and whose it is.
+    ///
+    /// With -o, --no-headings or --bytes the cells are single words. Columns: device, volume, state, pid, queues,
+    /// depth, cpus.
     List {
         /// Print JSON.
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        listing: Listing,
     },
     /// Remove devices of zcached that no daemon serves. A daemon that starts takes its own over instead.
     Gc {
@@ -417,7 +487,7 @@ mod tests {
         let given = |arguments: &[&str]| {
             let arguments = [&["zcctl"], arguments].concat();
             match Cli::read(arguments).unwrap().command {
-                Command::Online(Online::Status(daemon)) => (daemon.socket, daemon.json),
+                Command::Online(Online::Status { daemon, .. }) => (daemon.socket, daemon.json),
                 other => panic!("{other:?}"),
             }
         };
@@ -427,11 +497,23 @@ mod tests {
         assert_eq!(given(&["--json", "status", "--socket=/s"]), expected);
         assert_eq!(given(&["--socket", "/other", "status", "--socket", "/s", "--json"]), expected);
         assert_eq!(given(&["status"]), (socket_default(), false));
+        let table = |arguments: &[&str]| match Cli::read(arguments.iter().copied()).unwrap().command {
+            Command::Online(Online::Connections { listing, .. }) => {
+                (listing.columns, listing.no_headings, listing.bytes)
+            }
+            other => panic!("{other:?}"),
+        };
+        let expected = (vec!["id".to_owned(), "peer".to_owned()], true, true);
+        assert_eq!(table(&["zcctl", "-o", "id,peer", "--no-headings", "--bytes", "connections"]), expected);
+        assert_eq!(table(&["zcctl", "connections", "--bytes", "--no-headings", "-oid,peer"]), expected);
         // Offline commands with a use for one take it, others say that they do not.
         let check = Cli::read(["zcctl", "--json", "check", "x"]).unwrap().command;
         assert!(matches!(check, Command::Check(CheckArgs { json: true, .. })));
-        for arguments in [&["zcctl", "--json", "ublk", "gc"][..], &["zcctl", "check", "x", "--socket", "/s"]]
-        {
+        for arguments in [
+            &["zcctl", "--json", "ublk", "gc"][..],
+            &["zcctl", "check", "x", "--socket", "/s"],
+            &["zcctl", "--no-headings", "stats"],
+        ] {
             let refusal = Cli::read(arguments.iter().copied()).unwrap_err().to_string();
             assert!(refusal.contains("has no --"), "{refusal}");
         }

@@ -19,6 +19,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde_json::{Value, json};
 
 use crate::cli::Daemon;
+use crate::concerned::Concerned;
 use crate::online::ask;
 use crate::text;
 use crate::units::{duration, share, size};
@@ -177,8 +178,13 @@ pub(crate) fn stop(how: &Stop, daemon: &Daemon, out: &mut dyn Write) -> anyhow::
             }
         }
     }
+    let concerned = Concerned::of(daemon)?;
+    if !daemon.json {
+        concerned.tell(out)?;
+    }
     let process = if how.waits { process_of(daemon)? } else { None };
-    let answer = ask(&daemon.socket, &json!({"cmd": "stop", "keep_dirty": how.keep_dirty}))?;
+    let mut answer = ask(&daemon.socket, &json!({"cmd": "stop", "keep_dirty": how.keep_dirty}))?;
+    answer["concerned"] = concerned.to_json();
     let ended = process.is_some_and(|process| wait_for_end(&process).is_ok());
     if daemon.json {
         writeln!(out, "{answer:#}")?;

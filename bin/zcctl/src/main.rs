@@ -12,7 +12,10 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod columns;
+mod concerned;
 mod dirty;
+mod events;
 mod nbd;
 mod offline;
 mod online;
@@ -21,6 +24,7 @@ mod store;
 mod text;
 mod ublk;
 mod units;
+mod volumes;
 
 use std::io::Write;
 use std::path::Path;

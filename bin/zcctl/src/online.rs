@@ -3,7 +3,7 @@
 //! Invariants: an answer is bounded in size and waited for a bounded time; its text is escaped before it is shown.
 //! What it does not do: start a daemon. See `crates/zc-engine/CONTROL.md` for the protocol.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, IsTerminal as _, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,12 +14,15 @@ use rustix::net;
 use serde_json::{Value, json};
 use zc_core::Mode;
 
-use crate::cli::{Daemon, Online};
+use crate::cli::{Daemon, Listing, Online};
+use crate::columns::{self, Cell, Column};
 use crate::dirty;
+use crate::events;
 use crate::nbd;
 use crate::record;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
+use crate::volumes;
 
 /// Longest answer taken.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
@@ -37,8 +40,12 @@ const EXIT_FAILED: u8 = 3;
 
 pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
-        Online::Status(daemon) => return show_status(daemon, out),
-        Online::Connections(daemon) => one(daemon, &json!({"cmd": "connections"}), connections, out)?,
+        Online::Status { daemon, listing } => return show_status(daemon, listing, out),
+        Online::Connections { daemon, listing } => {
+            let show = |answer: &Value, out: &mut dyn Write| connections(answer, listing, out);
+            one(daemon, &json!({"cmd": "connections"}), show, out)?;
+        }
+        Online::Events { follow, after, socket } => return events::run(socket, *follow, *after, out),
         Online::Disconnect { id, client, volume, daemon } => {
             let asked = [("id", json!(id)), ("client", json!(client)), ("volume", json!(volume))];
             disconnect(&asked, daemon, out)?;
@@ -109,10 +116,12 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
 }
 
 /// Shows the status; the exit status is the verdict's.
-fn show_status(daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+fn show_status(daemon: &Daemon, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let answer = ask(&daemon.socket, &json!({"cmd": "status"}))?;
     if daemon.json {
         writeln!(out, "{answer:#}")?;
+    } else if listing.is_asked() {
+        volumes::table(&answer, listing, out)?;
     } else {
         status(&answer, out)?;
     }
@@ -184,7 +193,7 @@ fn resized(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Asks until interrupted.
 fn watch(daemon: &Daemon, seconds: u16, out: &mut dyn Write) -> anyhow::Result<()> {
     loop {
-        if !daemon.json {
+        if !daemon.json && std::io::stdout().is_terminal() {
             // Home, and clear what is below.
             write!(out, "\u{1b}[H\u{1b}[J")?;
         }
@@ -233,7 +242,10 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
     let answer: Value =
         serde_json::from_str(&line).with_context(|| format!("what answers at {place} is no zcached"))?;
     if answer["ok"] != json!(true) {
-        bail!("{}", text::clean(answer["error"].as_str().unwrap_or("the daemon refuses without a reason")));
+        bail!(
+            "{}",
+            text::clean_lines(answer["error"].as_str().unwrap_or("the daemon refuses without a reason"))
+        );
     }
     Ok(answer)
 }
@@ -277,6 +289,8 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             ("cache", string(&cache["path"])),
             ("state", state),
             ("filled", filled(&cache["slots"])),
+            ("holds", holds(&cache["holds"])),
+            ("hit ratio", hit_ratio(&answer["extents"])),
             (
                 "index",
                 loaded.map_or_else(|| "loading".to_owned(), |ms| format!("complete after {}", duration(ms))),
@@ -305,7 +319,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out)?;
     text::table(
         out,
-        &["volume", "size", "mode", "reads hit", "origin lacks", "origin", "device", ""],
+        &["volume", "size", "mode", "no origin", "origin lacks", "origin", "device", ""],
         &rows,
     )?;
     Ok(())
@@ -328,6 +342,24 @@ fn sandbox(held: &Value) -> String {
 fn filled(slots: &Value) -> String {
     let (used, all) = (number(&slots[0]), number(&slots[1]));
     format!("{}, {} of {} write-evict units", share(used, all), count(used), count(all))
+}
+
+/// What is cached, and how much of the cache device it takes.
+fn holds(holds: &Value) -> String {
+    let (bytes, on_ssd) = (size(number(&holds["bytes"])), size(number(&holds["ssd_bytes"])));
+    format!("{bytes} in {on_ssd} of the cache device")
+}
+
+/// The share of the extents read that came without the origin.
+fn hit_ratio(extents: &Value) -> String {
+    let n = |name: &str| number(&extents[name]);
+    let (read, hits, ahead) = (n("read"), n("hits"), n("read_ahead"));
+    format!(
+        "{} of {} extents read; {} more were read ahead",
+        share(hits, read),
+        count(read),
+        share(ahead, read)
+    )
 }
 
 /// A volume's mode, and in write-back what goes with it.
@@ -354,7 +386,18 @@ fn remarks(info: &Value, traffic: &Value) -> String {
     [cold, failed, errors].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
-fn connections(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+fn connections(answer: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
+    if listing.is_asked() {
+        let rows = answer["connections"].as_array().cloned().unwrap_or_default();
+        let columns: [Column<'_, Value>; 5] = [
+            ("id", &|row| Cell::of(&row["id"])),
+            ("volume", &|row| Cell::of(&row["export"])),
+            ("peer", &|row| Cell::of(&row["peer"])),
+            ("listener", &|row| Cell::of(&row["listener"])),
+            ("accepted", &|row| Cell::Millis(number(&row["accepted_ms"]))),
+        ];
+        return columns::print(&columns, &rows, listing, out);
+    }
     let row = |connection: &Value| {
         ["id", "export", "peer", "listener"].map(|name| string(&connection[name])).to_vec()
     };
@@ -376,10 +419,6 @@ fn reloaded(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let m = |name: &str| number(&answer["manager"][name]);
-    // What was read ahead came from the origin, too.
-    let ahead = m("prefetched_used");
-    let served = m("extent_hits_device") + m("extent_hits_memory") + m("extent_hits_zero");
-    let asked = served + m("extent_misses") + m("extent_joins");
     let stored = m("insert_stored");
     let found = stored + m("insert_duplicates") + m("insert_zero");
     let written = m("weu_bytes_written")
@@ -392,15 +431,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         ("up", duration(number(&answer["uptime_ms"]))),
         ("reads", format!("{} ({})", count(m("reads")), size(m("read_bytes")))),
         ("writes", format!("{} ({})", count(m("writes")), size(m("write_bytes")))),
-        (
-            "hit ratio",
-            format!(
-                "{} of {} extent reads; {} more were read ahead",
-                share(served.saturating_sub(ahead), asked),
-                count(asked),
-                share(ahead, asked)
-            ),
-        ),
+        ("hit ratio", hit_ratio(&answer["extents"])),
         (
             "  device, memory, zero",
             ["extent_hits_device", "extent_hits_memory", "extent_hits_zero"]
@@ -468,7 +499,7 @@ fn traffic_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         "volume",
         "reads",
         "read",
-        "hit",
+        "no origin",
         "writes",
         "written",
         "trims",
@@ -539,6 +570,9 @@ mod tests {
         assert_eq!((answer.unwrap()["pid"].as_u64(), asked.as_str()), (Some(7), "{\"cmd\":\"status\"}\n"));
         let (answer, _) = with_daemon("{\"ok\":false,\"error\":\"no such \\u001b volume\"}\n", &json!({}));
         assert_eq!(answer.unwrap_err().to_string(), "no such \u{fffd} volume");
+        // Several mistakes in a configuration are several lines.
+        let (answer, _) = with_daemon("{\"ok\":false,\"error\":\"a:1: x\\na:2: y\"}\n", &json!({}));
+        assert_eq!(answer.unwrap_err().to_string(), "a:1: x\na:2: y");
         let (answer, _) = with_daemon("HTTP/1.1 400\r\n", &json!({}));
         assert!(answer.unwrap_err().to_string().contains("no zcached"));
         assert!(
@@ -562,8 +596,9 @@ mod tests {
     fn counters_become_ratios() {
         let answer = json!({
             "uptime_ms": 1500, "ram_bytes": {"files": 1024, "prints": 1024},
+            "extents": {"read": 4, "hits": 2, "read_ahead": 1},
             "manager": {"extent_hits_device": 2, "extent_hits_zero": 1, "extent_misses": 1, "insert_stored": 2,
-                "insert_duplicates": 4, "prefetched_used": 1, "stored_raw_bytes": 300, "stored_bytes": 100},
+                "insert_duplicates": 4, "stored_raw_bytes": 300, "stored_bytes": 100},
             "latency": {"hit": {"count": 3, "p50_us": 12.4}},
             "traffic": {"vm": {"reads": 8, "hits": 2, "read_bytes": 7 << 20, "origin_errors": 9}},
             "dirty": {"idle": {"bytes": 0}, "db": {"bytes": 3 << 20, "oldest_age_ms": 2500, "fenced": true}},
@@ -573,7 +608,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(!text.contains("idle"), "{text}");
         for part in [
-            "50.0 % of 4 extent reads; 25.0 % more were read ahead",
+            "50.0 % of 4 extents read; 25.0 % more were read ahead",
             "7.0 MiB",
             "25.0 %",
             "3.0 MiB",

@@ -9,6 +9,11 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
+/// The same, in lines: what a daemon says may have several.
+pub(crate) fn clean_lines(text: &str) -> String {
+    text.lines().map(clean).collect::<Vec<_>>().join("\n")
+}
+
 /// Names and values, two columns.
 pub(crate) fn pairs(out: &mut dyn Write, rows: &[(&str, String)]) -> io::Result<()> {
     let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
@@ -48,6 +53,7 @@ mod tests {
         let mut out = Vec::new();
         table(&mut out, &["name", "n"], &[vec!["a\u{1b}[31m".to_owned(), "10".to_owned()]]).unwrap();
         pairs(&mut out, &[("x", "1".to_owned()), ("long", "2".to_owned())]).unwrap();
+        assert_eq!(clean_lines("a\u{1b}\nb"), "a\u{fffd}\nb");
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "  name     n\n  a\u{fffd}[31m  10\n  x     1\n  long  2\n");
     }

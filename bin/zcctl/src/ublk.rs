@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use zc_ublk::registration::{RUN_DIR, is_ours, registered, unregister};
 use zc_ublk::{Controller, DeviceInfo, DeviceState, ProcessState, holder_of, preflight};
 
-use crate::cli::Ublk;
+use crate::cli::{Listing, Ublk};
+use crate::columns::{self, Cell, Column};
 use crate::text;
 
 pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
@@ -22,7 +23,7 @@ pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCod
             writeln!(out, "ublk can be used; features {:#x}", found.features.0)?;
             Ok(ExitCode::SUCCESS)
         }
-        Ublk::List { json } => {
+        Ublk::List { json, listing } => {
             let mut control = Controller::open()?;
             let devices = control.list()?;
             // A device may go away meanwhile; of one that has, nothing more is said.
@@ -32,7 +33,7 @@ pub(crate) fn run(command: &Ublk, out: &mut dyn Write) -> anyhow::Result<ExitCod
                 queues.collect::<Vec<_>>()
             };
             let devices: Vec<_> = devices.iter().map(|info| (*info, cpus(info))).collect();
-            list(&devices, *json, out)?;
+            list(&devices, *json, listing, out)?;
             Ok(ExitCode::SUCCESS)
         }
         Ublk::Gc { force } => gc(*force, out),
@@ -48,7 +49,12 @@ fn volume(info: &DeviceInfo) -> String {
 }
 
 /// Shows devices, each with the CPUs of its queues.
-fn list(devices: &[(DeviceInfo, Vec<String>)], as_json: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+fn list(
+    devices: &[(DeviceInfo, Vec<String>)],
+    as_json: bool,
+    listing: &Listing,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     let served = |info: &DeviceInfo| holder_of(info) == ProcessState::Alive;
     if as_json {
         let row = |(info, cpus): &(DeviceInfo, Vec<String>)| {
@@ -62,6 +68,19 @@ fn list(devices: &[(DeviceInfo, Vec<String>)], as_json: bool, out: &mut dyn Writ
         let rows: Vec<Value> = devices.iter().map(row).collect();
         writeln!(out, "{:#}", Value::Array(rows))?;
         return Ok(());
+    }
+    if listing.is_asked() {
+        let pid = |info: &DeviceInfo| served(info).then(|| info.pid.to_string());
+        let columns: [Column<'_, (DeviceInfo, Vec<String>)>; 7] = [
+            ("device", &|(info, _)| Cell::Text(Some(info.path()))),
+            ("volume", &|(info, _)| Cell::Text(Some(volume(info)))),
+            ("state", &|(info, _)| Cell::Text(Some(info.state.word().to_owned()))),
+            ("pid", &|(info, _)| Cell::Text(pid(info))),
+            ("queues", &|(info, _)| Cell::Count(info.queues.into())),
+            ("depth", &|(info, _)| Cell::Count(info.depth.into())),
+            ("cpus", &|(_, cpus)| Cell::Text(Some(cpus.join(";")))),
+        ];
+        return columns::print(&columns, devices, listing, out);
     }
     let row = |(info, cpus): &(DeviceInfo, Vec<String>)| {
         vec![
@@ -131,14 +150,20 @@ mod tests {
     fn devices_are_shown_with_their_state() {
         let mut text = Vec::new();
         let quiesced = (info(7, DeviceState::Quiesced), vec!["0-3".to_owned()]);
-        list(&[quiesced], false, &mut text).unwrap();
+        list(&[quiesced], false, &Listing::default(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(
             ["/dev/ublkb90000", "quiesced", "nobody", "0-3"].iter().all(|word| text.contains(word)),
             "{text}"
         );
+        let columns = vec!["state".to_owned(), "pid".to_owned()];
+        let chosen = Listing { columns, no_headings: true, bytes: false };
+        let mut words = Vec::new();
+        list(&[(info(7, DeviceState::Quiesced), vec![])], false, &chosen, &mut words).unwrap();
+        assert_eq!(String::from_utf8(words).unwrap(), "quiesced\t-\n");
         let mut json = Vec::new();
-        list(&[(info(7, DeviceState::Live), vec!["1".to_owned()])], true, &mut json).unwrap();
+        list(&[(info(7, DeviceState::Live), vec!["1".to_owned()])], true, &Listing::default(), &mut json)
+            .unwrap();
         let value: Value = serde_json::from_slice(&json).unwrap();
         assert_eq!((&value[0]["state"], &value[0]["ours"]), (&json!("live"), &json!(false)));
         assert_eq!(value[0]["queue_cpus"], json!(["1"]));

@@ -27,7 +27,7 @@ use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 
 use crate::absent::Absent;
 use crate::audit;
-use crate::clock::Clock;
+use crate::clock::{Clock, unix_s};
 use crate::commands::{Command, Mailbox};
 use crate::control_places::{Place, Places};
 use crate::control_record::{Recordings, Wanted};
@@ -35,6 +35,7 @@ use crate::control_store;
 use crate::custody::{Custody, Unserved};
 use crate::engine::Hooks;
 use crate::error::EngineError;
+use crate::events::Events;
 use crate::exposition::{Format, Scrape};
 use crate::front_settings::{FrontSettings, default_export};
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
@@ -74,6 +75,7 @@ pub(crate) struct Control {
     pub(crate) ublk: UblkHandle,
     pub(crate) clock: Clock,
     pub(crate) extent_bytes: u32,
+    pub(crate) weu_bytes: u32,
 }
 
 /// The running control thread; dropping it waits for its end, which follows the data plane's.
@@ -129,9 +131,18 @@ pub(crate) struct Shared {
     pub(crate) ublk: UblkHandle,
     pub(crate) clock: Clock,
     pub(crate) extent_bytes: u32,
+    weu_bytes: u32,
     pub(crate) recordings: Mutex<Recordings>,
     incidents: BlockingMutex<Incidents>,
+    events: BlockingMutex<Events>,
     notify: bool,
+}
+
+/// How the daemon is, and what the verdict is based on.
+struct Judged {
+    verdict: Verdict,
+    unserved: Vec<Unserved>,
+    absent: Vec<Absent>,
 }
 
 struct Signals {
@@ -208,8 +219,10 @@ impl ControlHandle {
             ublk: control.ublk,
             clock: control.clock,
             extent_bytes: control.extent_bytes,
+            weu_bytes: control.weu_bytes,
             recordings: Mutex::default(),
             incidents: BlockingMutex::default(),
+            events: BlockingMutex::default(),
             notify: signals,
         });
         let thread = std::thread::Builder::new()
@@ -345,6 +358,7 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Status {} => shared.status().await,
         Request::Stats {} => shared.stats_json().await,
         Request::Metrics {} => Ok(json!({ "text": shared.metrics(Format::Classic).await? })),
+        Request::Events { after } => shared.events(after).await,
         Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
         Request::Disconnect { id, client, volume } => {
             shared.disconnect(id, client.as_deref(), volume.as_deref()).await
@@ -464,9 +478,26 @@ impl Shared {
     /// Notes which counters have moved, so that the verdict knows when.
     async fn look_for_incidents(&self) {
         if let Ok(stats) = self.stats().await {
-            let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
-            incidents.observe(&stats, &self.infos());
+            self.judge(&stats, &self.infos());
         }
+    }
+
+    /// What changed since the event with this number; looks first.
+    async fn events(&self, after: u64) -> Result<Value, String> {
+        let stats = self.stats().await?;
+        self.judge(&stats, &self.infos());
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).after(after);
+        Ok(json!({ "pid": std::process::id(), "events": events }))
+    }
+
+    /// The verdict on what is known now, which is noted.
+    fn judge(&self, stats: &ShardStats, infos: &[(String, VolumeInfo)]) -> Judged {
+        let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
+        let (unserved, absent) = (self.custody.unserved(&served), self.absent());
+        let verdict = self.verdict(stats, infos, &unserved, &absent);
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.observe(&verdict, stats, unix_s());
+        Judged { verdict, unserved, absent }
     }
 
     /// Volumes that the start left out and that are not served yet.
@@ -519,9 +550,8 @@ impl Shared {
     pub(crate) async fn metrics(&self, format: Format) -> Result<String, String> {
         let stats = self.stats().await?;
         let volumes = self.infos();
-        let served: Vec<&str> = volumes.iter().map(|(name, _)| name.as_str()).collect();
-        let (unserved, absent) = (self.custody.unserved(&served), self.absent());
-        let state = self.verdict(&stats, &volumes, &unserved, &absent).state;
+        let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
+        let state = verdict.state;
         let absent = absent.into_iter().map(|absent| absent.name).collect();
         Ok(Scrape { stats, volumes, absent, state, ram_max_bytes: self.ram_max_bytes }.render(format))
     }
@@ -534,20 +564,25 @@ impl Shared {
             json!({ "name": name, "info": info, "dirty": dirty, "traffic": traffic })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();
-        let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
-        let unserved = self.custody.unserved(&served);
-        let absent = self.absent();
+        let Judged { verdict, unserved, absent } = self.judge(&stats, &infos);
+        let mappings = stats.manager.get("file_index_len").copied().unwrap_or(0);
+        let holds = json!({
+            "bytes": mappings.saturating_mul(self.extent_bytes.into()),
+            "ssd_bytes": stats.slots[0].saturating_mul(self.weu_bytes.into()),
+        });
         Ok(json!({
             "version": env!("CARGO_PKG_VERSION"),
             "pid": std::process::id(),
             "uptime_ms": stats.uptime_ms,
             "stopping": stats.stopping,
-            "verdict": self.verdict(&stats, &infos, &unserved, &absent),
+            "verdict": verdict,
+            "extents": stats.extents,
             "cache": {
                 "path": self.cache_path,
                 "healthy": stats.cache_healthy,
                 "fault": stats.cache_fault,
                 "slots": stats.slots,
+                "holds": holds,
                 "index_loaded_ms": stats.index_loaded_ms,
             },
             "volumes": volumes,

@@ -181,7 +181,8 @@ impl Engine {
         let registry = Arc::clone(&parts.registry);
         let addresses: Vec<String> =
             parts.listeners.iter().map(|listener| listener.address.clone()).collect();
-        let (clock, extent_bytes) = (parts.clock, parts.device.geometry.extent_bytes);
+        let (clock, geometry) = (parts.clock, &parts.device.geometry);
+        let (extent_bytes, weu_bytes) = (geometry.extent_bytes, geometry.weu_bytes);
         let (ended, end) = oneshot::channel();
         let shard_mailbox = Arc::clone(&mailbox);
         let front = FrontSettings::new(&config, &volumes, tls, default_export.as_deref());
@@ -216,6 +217,7 @@ impl Engine {
             ublk: ublk.clone(),
             clock,
             extent_bytes,
+            weu_bytes,
         };
         // Before the service manager is told that everything is there. Devices that cannot be are no reason to stop.
         ublk.bring_up();

@@ -20,6 +20,11 @@ pub(crate) enum Request {
     /// The numbers as Prometheus reads them.
     Metrics {},
     Connections {},
+    /// What changed since the event with this number.
+    Events {
+        #[serde(default)]
+        after: u64,
+    },
     /// Closes connections; one of the three says which.
     Disconnect {
         #[serde(default)]
@@ -99,6 +104,7 @@ impl Request {
                 | Self::Stats {}
                 | Self::Metrics {}
                 | Self::Connections {}
+                | Self::Events { .. }
                 | Self::RecordStatus {}
         )
     }

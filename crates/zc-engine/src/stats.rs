@@ -24,6 +24,8 @@ pub struct ShardStats {
     pub cache_fault: Option<String>,
     /// Every counter of the cache manager by its name.
     pub manager: BTreeMap<&'static str, u64>,
+    /// What the hit ratio is made of.
+    pub extents: Extents,
     /// RAM of the manager's growing structures.
     pub ram_bytes: BTreeMap<&'static str, u64>,
     /// The daemon is ending.
@@ -43,6 +45,17 @@ pub struct ShardStats {
     pub durations: BTreeMap<String, Durations>,
     /// What the driver itself counts.
     pub driver: Driver,
+}
+
+/// Extents that reads asked for, in parts: what the hit ratio is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Extents {
+    /// All of them.
+    pub read: u64,
+    /// Those that came without the origin. Their share is the hit ratio.
+    pub hits: u64,
+    /// Those that had been read ahead: the origin was read, before they were asked for.
+    pub read_ahead: u64,
 }
 
 /// What a volume's origin lacks.
@@ -156,6 +169,12 @@ impl Shard {
         let (regions, regions_max) = self.manager.active_regions();
         let (slots, slots_max) = self.manager.slots_used();
         let polls = self.ring.poll_stats();
+        let counters = self.manager.stats();
+        let extents = Extents {
+            read: counters.extents_read(),
+            hits: counters.extent_hits(),
+            read_ahead: counters.prefetched_hits,
+        };
         ShardStats {
             uptime_ms: self.clock.now_ms(),
             index_loaded_ms: self.loaded_ms,
@@ -163,6 +182,7 @@ impl Shard {
             cache_healthy: self.manager.is_healthy(),
             cache_fault: self.cache_fault.clone().map(|fault| self.with_distrust(fault)),
             manager: self.manager.stats().named().into_iter().collect(),
+            extents,
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
             stopping: !self.stopping.is_running(),
             slots: [count(slots), count(slots_max)],

@@ -52,6 +52,8 @@ impl Level {
 /// Why it is not healthy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Reason {
+    /// A word for programs.
+    pub(crate) kind: &'static str,
     pub(crate) level: Level,
     /// The volume, if it is about one.
     pub(crate) volume: Option<String>,
@@ -158,9 +160,9 @@ impl Verdict {
 }
 
 fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
-    let reason = |what: String, follows: &str, command: String| {
+    let reason = |kind: &'static str, what: String, follows: &str, command: String| {
         let (follows, volume) = (follows.to_owned(), None);
-        Reason { level: Level::Degraded, volume, what, follows, command }
+        Reason { kind, level: Level::Degraded, volume, what, follows, command }
     };
     let mut reasons = Vec::new();
     if !look.stats.cache_healthy {
@@ -171,6 +173,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
             "when the cache is back: zcctl reattach"
         };
         reasons.push(reason(
+            "cache-failed",
             format!("the cache is out of order: {fault}"),
             "reads and writes go to the origins alone",
             command.to_owned(),
@@ -179,6 +182,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
     let now_ms = look.stats.uptime_ms;
     if let Some(count) = incidents.recent(Kind::Verification, "", now_ms) {
         reasons.push(reason(
+            "verification-failed",
             format!("{count} reads of the cache failed verification, the last within the hour"),
             "what was damaged was read from the origin; the cache device may be failing",
             format!("smartctl -a on the device of {}; after a stop: zcctl check --data", look.cache),
@@ -186,6 +190,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
     }
     if let Some(count) = incidents.recent(Kind::CacheError, "", now_ms) {
         reasons.push(reason(
+            "cache-errors",
             format!("{count} operations of the cache device failed, the last within the hour"),
             "what failed went to the origin; the cache device may be failing",
             format!("dmesg; smartctl -a on the device of {}", look.cache),
@@ -196,6 +201,7 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
 
 fn of_absent(absent: &Absent) -> Reason {
     Reason {
+        kind: "origin-missing",
         level: Level::Failed,
         volume: Some(absent.name.clone()),
         what: format!("it is not served: {}", absent.why),
@@ -208,6 +214,7 @@ fn of_absent(absent: &Absent) -> Reason {
 fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
     if dirty.fenced {
         return Some(Reason {
+            kind: "fenced",
             level: Level::Failed,
             volume: Some(name.to_owned()),
             what: "it is fenced: dirty data of it is out of reach".to_owned(),
@@ -220,6 +227,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
     let bound_ms = info.max_dirty_age_ms?;
     let late_ms = bound_ms.saturating_add(bound_ms / 4).saturating_add(LATE_MARGIN_MS);
     (dirty.oldest_age_ms > late_ms).then(|| Reason {
+        kind: "recovery-point-late",
         level: Level::Degraded,
         volume: Some(name.to_owned()),
         what: format!(
@@ -236,6 +244,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
 fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
     let (bytes, offset) = (dirty.stuck_bytes, dirty.stuck_offset_bytes);
     (bytes > 0 && !dirty.fenced).then(|| Reason {
+        kind: "dirty-stuck",
         level: Level::Degraded,
         volume: Some(name.to_owned()),
         what: format!(
@@ -256,13 +265,14 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
 /// What happened within the last hour.
 fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u64) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    let mut add = |what: String, follows: &str, command: String| {
+    let mut add = |kind: &'static str, what: String, follows: &str, command: String| {
         let (volume, follows) = (Some(name.to_owned()), follows.to_owned());
-        reasons.push(Reason { level: Level::Degraded, volume, what, follows, command });
+        reasons.push(Reason { kind, level: Level::Degraded, volume, what, follows, command });
     };
     let origin = info.origin.display();
     if let Some(count) = incidents.recent(Kind::Unreadable, name, now_ms) {
         add(
+            "dirty-unreadable",
             format!("dirty data could not be read from the cache {count} times, the last within the hour"),
             "reads of it fail, and it does not reach the origin",
             format!("dmesg; to give it up: zcctl drop-dirty {name} --unreadable"),
@@ -270,6 +280,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
     }
     if let Some(count) = incidents.recent(Kind::Refused, name, now_ms) {
         add(
+            "origin-refused",
             format!("its origin refused dirty data {count} times, the last within the hour"),
             "the data stays on the cache and is tried again",
             format!("dmesg; look at {origin}"),
@@ -277,6 +288,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
     }
     if let Some(count) = incidents.recent(Kind::OriginError, name, now_ms) {
         add(
+            "origin-errors",
             format!("its origin failed {count} times, the last within the hour"),
             "requests that needed the origin got an error",
             format!("dmesg; look at {origin}"),
@@ -286,6 +298,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
         && incidents.recent(Kind::Cold, name, now_ms).is_some()
     {
         add(
+            "cold-start",
             format!("it started cold: {why}"),
             "reads go to the origin until the cache has filled",
             "nothing, if the reason was expected; else find what changed the origin".to_owned(),
@@ -296,6 +309,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
 
 fn of_unserved(unserved: &Unserved) -> Reason {
     Reason {
+        kind: "dirty-unserved",
         level: Level::Degraded,
         volume: Some(unserved.name.clone()),
         what: format!(

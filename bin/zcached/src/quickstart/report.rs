@@ -79,10 +79,9 @@ impl Line {
 
     /// Extent reads that needed no origin, of all. What was read ahead came from the origin.
     fn hit_ratio(&self) -> Option<f64> {
-        let grew = |name| counter(&self.after, name).saturating_sub(counter(&self.before, name));
-        let served = grew("extent_hits_device") + grew("extent_hits_memory") + grew("extent_hits_zero");
-        let all = served + grew("extent_misses") + grew("extent_joins");
-        let hits = served.saturating_sub(grew("prefetched_used"));
+        let extents = |stats: &ShardStats| (stats.extents.hits, stats.extents.read);
+        let ((hits, all), (hits_before, all_before)) = (extents(&self.after), extents(&self.before));
+        let (hits, all) = (hits.saturating_sub(hits_before), all.saturating_sub(all_before));
         (all > 0 && self.phase != Phase::Store).then(|| hits as f64 / all as f64)
     }
 }
@@ -223,13 +222,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_ahead_is_no_hit() {
-        let line = line(&[
-            ("extent_hits_device", 6),
-            ("extent_hits_memory", 2),
-            ("extent_misses", 7),
-            ("prefetched_used", 1),
-        ]);
+    fn the_hit_ratio_is_of_the_pass() {
+        let mut line = line(&[]);
+        line.before.extents = zc_engine::Extents { read: 5, hits: 0, read_ahead: 0 };
+        line.after.extents = zc_engine::Extents { read: 15, hits: 7, read_ahead: 1 };
         assert_eq!(line.hit_ratio(), Some(0.7));
         let mut out = Vec::new();
         passes(&[line], &mut out).unwrap();

@@ -1,0 +1,114 @@
+//! Whom the end of a daemon concerns: connected clients, and volumes that are mounted.
+//!
+//! Job: name them before a stop. What it does not do: refuse. Requests to block devices wait for the next daemon, and
+//! clients may connect to it again.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use crate::cli::Daemon;
+use crate::online::ask;
+use crate::text;
+
+/// What the kernel has mounted, as this process sees it.
+const MOUNTS: &str = "/proc/self/mounts";
+
+/// Those who notice that a daemon ends.
+#[derive(Debug, Default)]
+pub(crate) struct Concerned {
+    /// Connections by volume and client.
+    clients: BTreeMap<(String, String), u64>,
+    /// Device, volume and where it is mounted.
+    mounted: Vec<(String, String, String)>,
+}
+
+impl Concerned {
+    /// Asks the daemon and the kernel.
+    ///
+    /// # Errors
+    /// The daemon does not answer.
+    pub(crate) fn of(daemon: &Daemon) -> anyhow::Result<Self> {
+        let connections = ask(&daemon.socket, &json!({"cmd": "connections"}))?;
+        let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+        // Without /proc nothing is known to be mounted.
+        let mounts = std::fs::read_to_string(MOUNTS).unwrap_or_default();
+        Ok(Self::from(&connections, &status, &mounts))
+    }
+
+    fn from(connections: &Value, status: &Value, mounts: &str) -> Self {
+        let text = |value: &Value| text::clean(value.as_str().unwrap_or("-"));
+        let mut found = Self::default();
+        for connection in connections["connections"].as_array().into_iter().flatten() {
+            let client = (text(&connection["export"]), text(&connection["peer"]));
+            *found.clients.entry(client).or_default() += 1;
+        }
+        for volume in status["volumes"].as_array().into_iter().flatten() {
+            let Some(device) = volume["info"]["device"].as_str() else { continue };
+            let places = places_of(mounts, device).map(text::clean);
+            found.mounted.extend(places.map(|place| (text::clean(device), text(&volume["name"]), place)));
+        }
+        found
+    }
+
+    /// One line each.
+    pub(crate) fn tell(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        for ((volume, peer), count) in &self.clients {
+            let connections = if *count == 1 { "connection" } else { "connections" };
+            writeln!(out, "connected to volume {volume}: {peer}, {count} {connections}")?;
+        }
+        for (device, volume, place) in &self.mounted {
+            writeln!(out, "{device} (volume {volume}) is mounted at {place}; it waits for the next daemon")?;
+        }
+        Ok(())
+    }
+
+    /// The same for programs.
+    pub(crate) fn to_json(&self) -> Value {
+        let client = |((volume, peer), count): (&(String, String), &u64)| json!({"volume": volume, "peer": peer, "connections": count});
+        let clients: Vec<Value> = self.clients.iter().map(client).collect();
+        let mount = |(device, volume, place): &(String, String, String)| json!({"device": device, "volume": volume, "mounted_at": place});
+        let mounted: Vec<Value> = self.mounted.iter().map(mount).collect();
+        json!({"clients": clients, "mounted": mounted})
+    }
+}
+
+/// Where a device, or a partition of it, is mounted.
+fn places_of<'a>(mounts: &'a str, device: &str) -> impl Iterator<Item = &'a str> {
+    let device = device.to_owned();
+    mounts.lines().filter_map(move |line| {
+        let mut fields = line.split(' ');
+        let (source, place) = (fields.next()?, fields.next()?);
+        let rest = source.strip_prefix(device.as_str())?;
+        let is_number = |number: &str| number.bytes().all(|byte| byte.is_ascii_digit());
+        (rest.is_empty() || rest.strip_prefix('p').is_some_and(is_number)).then_some(place)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_and_mounts_are_named() {
+        let connections = json!({"connections": [
+            {"export": "vm", "peer": "192.0.2.1:7"}, {"export": "vm", "peer": "user 0"},
+            {"export": "vm", "peer": "user 0"}]});
+        let status = json!({"volumes": [{"name": "vm", "info": {"device": "/dev/ublkb1"}},
+            {"name": "other", "info": {"device": null}}]});
+        let mounts = "/dev/ublkb1 /mnt ext4 rw 0 0\n/dev/ublkb1p2 /a\\040b xfs rw 0 0\n\
+            /dev/ublkb10 /no ext4 rw 0 0\nproc /proc proc rw 0 0\n";
+        let found = Concerned::from(&connections, &status, mounts);
+        let mut out = Vec::new();
+        found.tell(&mut out).unwrap();
+        let told = String::from_utf8(out).unwrap();
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 4, "{told}");
+        assert_eq!(lines[0], "connected to volume vm: 192.0.2.1:7, 1 connection");
+        assert_eq!(lines[1], "connected to volume vm: user 0, 2 connections");
+        assert!(lines[2].starts_with("/dev/ublkb1 (volume vm) is mounted at /mnt;"), "{told}");
+        assert!(lines[3].contains("/a\\040b") && !told.contains("/no"), "{told}");
+        assert_eq!(found.to_json()["mounted"][0]["mounted_at"], "/mnt");
+    }
+}

@@ -1,0 +1,94 @@
+//! What scripts and supervisors read: events, tables of words, whom a stop concerns, several mistakes at once.
+
+use std::io::{BufRead, BufReader};
+use std::process::Command;
+
+use serde_json::{Value, json};
+use zc_tests::{Companion, MIB, World, program};
+
+#[test]
+fn events_tell_what_begins_what_ends_and_that_the_daemon_went_and_came() {
+    let mut world = World::new(16, 16);
+    world.volumes.push(("late".to_owned(), MIB, String::new()));
+    std::fs::create_dir(world.origin("late")).expect("nothing that can be opened");
+    let daemon = world.start();
+    let mut follow = Command::new(program("zcctl"));
+    follow.args(["events", "--follow", "--socket"]).arg(world.path("control.sock"));
+    let (follower, _input, output) = Companion::converse(&mut follow);
+    let mut lines = BufReader::new(output).lines().map(|line| line.expect("events are text"));
+    let mut next = || -> Value {
+        serde_json::from_str(&lines.next().expect("it follows")).expect("a line is one JSON object")
+    };
+    let begun = next();
+    assert_eq!((&begun["event"], &begun["change"]), (&json!("origin-missing"), &json!("begins")), "{begun}");
+    assert_eq!(
+        (&begun["volume"], &begun["level"], &begun["number"]),
+        (&json!("late"), &json!("FAILED"), &json!(1))
+    );
+    std::fs::remove_dir(world.origin("late")).expect("it was ours");
+    assert!(world.zcctl_output(&["reload"]).status.success());
+    let ended = next();
+    assert_eq!((&ended["event"], &ended["change"]), (&json!("origin-missing"), &json!("ends")), "{ended}");
+    assert_eq!(next()["event"], "back-to-normal");
+    let kept = world.zcctl_output(&["events", "--after", "1"]).stdout;
+    assert_eq!(String::from_utf8_lossy(&kept).lines().count(), 2, "those after the first");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert_eq!(next()["event"], "daemon-gone");
+    let daemon = world.start();
+    assert_eq!(next()["event"], "daemon-back");
+    drop(follower);
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn tables_for_scripts_are_words() {
+    let mut world = World::new(16, 16);
+    world.volumes.push(("back".to_owned(), MIB, "mode = \"write-back\"\n".to_owned()));
+    let daemon = world.start();
+    let text = |arguments: &[&str]| {
+        let output = world.zcctl_output(arguments);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        String::from_utf8(output.stdout).expect("it is text")
+    };
+    let words = text(&["-o", "name,state,mode,size,device", "--no-headings", "--bytes", "status"]);
+    assert_eq!(words, "disk\tserved\twrite-through\t16777216\t-\nback\tserved\twrite-back\t1048576\t-\n");
+    let all = text(&["status", "--bytes"]);
+    let counts: Vec<usize> = all.lines().map(|line| line.split_whitespace().count()).collect();
+    assert_eq!(counts, [18; 3], "{all}");
+    let _client = world.connect("back");
+    let clients = text(&["connections", "--no-headings", "-o", "volume,listener"]);
+    assert!(clients.starts_with("back\t") && clients.lines().count() == 1, "{clients}");
+    let wrong = world.zcctl_output(&["status", "-o", "nam"]);
+    let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
+    assert!(wrong.status.code() == Some(2) && said.contains("there are name, state"), "{said}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
+fn a_stop_names_the_clients_that_are_connected() {
+    let world = World::new(16, 16);
+    let daemon = world.start();
+    let _clients = [world.connect("disk"), world.connect("disk")];
+    let output = world.zcctl_output(&["stop"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("connected to volume disk: ") && said.contains(", 2 connections\n"), "{said}");
+    assert!(said.ends_with("stopped\n"), "{said}");
+    assert_eq!(daemon.wait().code(), Some(0));
+}
+
+#[test]
+fn every_mistake_of_a_reload_has_a_line() {
+    let world = World::new(16, 16);
+    let daemon = world.start();
+    let path = world.path("zcached.toml");
+    let text = std::fs::read_to_string(&path).expect("it was written");
+    let wrong = text.replace("weu_max_age", "weu_max_aeg").replace("unix =", "unxi =");
+    std::fs::write(&path, wrong).expect("cannot write the configuration");
+    let output = world.zcctl_output(&["reload"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    let named = |word: &str| said.lines().filter(|line| line.contains(word)).count();
+    assert_eq!((named("weu_max_aeg"), named("unxi")), (1, 1), "{said}");
+    assert!(!said.contains('\u{fffd}') && said.lines().count() >= 2, "{said}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
