@@ -1,0 +1,177 @@
+//! The recipes of the book, line by line: files stand for the devices, and the test for systemd.
+//!
+//! Lines that mount, unmount or attach are left to the virtual machine's tests, which have block devices.
+
+#![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
+
+use std::fs::File;
+use std::process::Command;
+
+use zc_tests::{Daemon, DataGen, MIB, World, program, read_file, run_ok, same};
+
+const BOOK: &str = include_str!("../../docs/src/recipes.md");
+/// Most lines of a recipe.
+const LINES_MAX: usize = 10;
+const VOLUME_MIB: u64 = 16;
+
+/// The commands of a recipe.
+fn recipe(name: &str) -> Vec<&'static str> {
+    let (_, rest) = BOOK.split_once(&format!("```sh recipe={name}\n")).expect("the book has this recipe");
+    let (commands, _) = rest.split_once("```").expect("it ends");
+    let commands: Vec<&str> = commands.lines().collect();
+    assert!(!commands.is_empty() && commands.len() <= LINES_MAX, "{name}: {commands:?}");
+    commands
+}
+
+/// A machine with the volume `vm`, an SSD and a new one.
+struct Machine {
+    world: World,
+    daemon: Option<Daemon>,
+}
+
+impl Machine {
+    /// As it is before the recipe; the daemon does not run.
+    fn new(mode: &str) -> (Self, Vec<u8>) {
+        let mut world = World::new(32, VOLUME_MIB);
+        "vm".clone_into(&mut world.volumes[0].0);
+        world.volumes[0].2 = format!("mode = \"{mode}\"\nmax_dirty_age = \"24 h\"\n");
+        if mode == "write-back" {
+            world.cache.push_str("destage_idle = \"1 h\"\n");
+        }
+        world.cache_path = "SSD".into();
+        for device in ["SSD", "NEW-SSD"] {
+            let file = File::create(world.path(device)).expect("cannot make a device");
+            file.set_len(32 * MIB).expect("cannot size a device");
+        }
+        let bytes = DataGen::new(9, 8192).mixed(usize::try_from(VOLUME_MIB << 7).expect("small"));
+        std::fs::write(world.origin("vm"), &bytes).expect("cannot write the disk");
+        let _path = world.configure();
+        (Self { world, daemon: None }, bytes)
+    }
+
+    /// The same with a daemon that serves.
+    fn serving(mode: &str) -> (Self, Vec<u8>) {
+        let (mut machine, bytes) = Self::new(mode);
+        machine.systemctl("start");
+        (machine, bytes)
+    }
+
+    fn systemctl(&mut self, verb: &str) {
+        if verb == "restart" || verb == "stop" {
+            let ended = self.daemon.take().expect("the daemon runs").terminate();
+            assert_eq!(ended.code(), Some(0));
+        }
+        if verb == "restart" || verb == "start" {
+            assert!(self.daemon.is_none(), "the daemon runs already");
+            self.daemon = Some(Daemon::start(&self.world.path("zcached.toml")));
+        }
+    }
+
+    /// Carries out one line as an operator would.
+    fn line(&mut self, line: &str) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            ["mount" | "umount", ..] | ["zcctl", "attach", ..] | ["systemctl", "disable", ..] => {}
+            ["systemctl", "enable", "--now", _] => self.systemctl("start"),
+            ["systemctl", verb, "zcached"] => self.systemctl(verb),
+            _ => {
+                let folder = self.world.path("");
+                let here = format!("{}/", folder.display().to_string().trim_end_matches('/'));
+                let line = line.replace("/etc/", &here).replace("/dev/disk/by-id/", &here);
+                let programs = program("zcctl").parent().expect("a folder").display().to_string();
+                let path = std::env::var("PATH").unwrap_or_default();
+                let mut shell = Command::new("sh");
+                shell.args(["-ec", &line.replace("/var/lib/zcached/", &here)]);
+                shell.env("PATH", format!("{programs}:{path}"));
+                shell.env("ZCACHED_SOCKET", self.world.path("control.sock"));
+                run_ok(&mut shell);
+                if words.starts_with(&["zcctl", "stop"]) {
+                    assert_eq!(self.daemon.take().expect("the daemon runs").wait().code(), Some(0));
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, name: &str) {
+        recipe(name).into_iter().for_each(|line| self.line(line));
+    }
+
+    /// The volume has these bytes.
+    fn serves(&self, bytes: &[u8]) {
+        same(&self.world.connect("vm").read(0, bytes.len()).expect("read"), bytes, "the volume");
+    }
+
+    /// Writes over the first of them, and flushes.
+    fn write(&self, bytes: &mut [u8]) {
+        bytes[..65536].fill(0x6b);
+        let mut client = self.world.connect("vm");
+        client.write(0, &bytes[..65536]).expect("write");
+        client.flush().expect("flush");
+    }
+}
+
+#[test]
+fn a_disk_that_has_a_file_system() {
+    let (mut machine, bytes) = Machine::new("write-through");
+    machine.follow("existing");
+    machine.serves(&bytes);
+    machine.systemctl("stop");
+    machine.world.origin_is("vm", &bytes);
+}
+
+#[test]
+fn taking_zcached_away() {
+    for mode in ["write-through", "write-back"] {
+        let (mut machine, mut bytes) = Machine::serving(mode);
+        machine.write(&mut bytes);
+        assert_eq!(read_file(&machine.world.origin("vm")) == bytes, mode == "write-through", "dirty data");
+        machine.follow("remove");
+        machine.world.origin_is("vm", &bytes);
+    }
+}
+
+#[test]
+fn upgrading() {
+    let (mut machine, mut bytes) = Machine::serving("write-back");
+    machine.write(&mut bytes);
+    machine.follow("upgrade");
+    machine.serves(&bytes);
+}
+
+#[test]
+fn a_new_ssd() {
+    for mode in ["write-through", "write-back"] {
+        let (mut machine, mut bytes) = Machine::serving(mode);
+        machine.write(&mut bytes);
+        machine.follow("new-ssd");
+        machine.serves(&bytes);
+        let cache = machine.world.status()["cache"]["path"].as_str().map(str::to_owned);
+        assert_eq!(cache, Some(machine.world.path("NEW-SSD").display().to_string()));
+    }
+}
+
+#[test]
+fn the_ssd_died() {
+    let (mut machine, mut bytes) = Machine::serving("write-through");
+    machine.write(&mut bytes);
+    std::fs::remove_file(machine.world.path("SSD")).expect("it dies");
+    machine.follow("dead-ssd");
+    machine.serves(&bytes);
+    assert_eq!(machine.world.status()["cache"]["healthy"], true);
+}
+
+#[test]
+fn how_much_ssd() {
+    let (mut machine, bytes) = Machine::serving("write-through");
+    let commands = recipe("size");
+    machine.line(commands[0]);
+    machine.serves(&bytes);
+    commands[1..].iter().for_each(|line| machine.line(line));
+}
+
+#[test]
+fn every_recipe_is_followed_here() {
+    let told = BOOK.matches("```sh recipe=").count();
+    let here = include_str!("e2e_recipes.rs");
+    assert_eq!(told, here.matches(".follow(\"").count() + here.matches("recipe(\"").count());
+}
