@@ -3,7 +3,7 @@
 //! Job: `test` prepares a Debian machine and runs every check in order; `bench` runs the benchmarks;
 //! `soak` lets the simulator try seeds for as long as you like, and goes on where it stopped; `fuzz` feeds bytes to
 //! every decoder; `canaries` shows that the simulator finds deliberate bugs; `mutants` shows that tests notice small
-//! changes; `nbd-conformance` judges NBD servers; `vm` runs what needs another kernel.
+//! changes; `nbd-conformance` judges NBD servers; `deb` builds the Debian package; `vm` runs what needs another kernel.
 //!
 //! Invariants: output of the tools is streamed, or, where it only matters then, shown when they fail; a missing tool is
 //! an error and never a skipped check (clients of a newer Debian than this one, the virtual machine and the database of
@@ -17,6 +17,7 @@
 
 mod canaries;
 mod conformance;
+mod deb;
 mod fuzz;
 mod mutants;
 mod newer;
@@ -67,6 +68,8 @@ enum Task {
     /// Judge an NBD server by the protocol document; without --uri ours, nbdkit, qemu-nbd and nbd-server, for the
     /// table.
     NbdConformance(conformance::Args),
+    /// Build the Debian package; with --check, install, use and remove it in a clean root.
+    Deb(deb::Args),
     /// Real kernels and file systems, in a virtual machine.
     Vm(vm::Args),
 }
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Task::Mutants(args) => mutants::mutants(&args),
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
+        Task::Deb(args) => deb::run_task(&args),
         Task::Vm(args) => vm::run(&args, true),
     };
     match result {

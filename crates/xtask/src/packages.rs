@@ -77,6 +77,9 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// The version of cargo-mutants whose names of changes `crates/zc-cache/MUTANTS.md` has.
 const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 
+/// The version of cargo-deb that `bin/zcached/Cargo.toml` is written for.
+const CARGO_DEB_VERSION: &str = "3.8.0";
+
 /// Makes sure that every Debian package is there.
 ///
 /// # Errors
@@ -143,6 +146,14 @@ pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
 /// As there.
 pub(crate) fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-mutants", CARGO_MUTANTS_VERSION, install)
+}
+
+/// The same for cargo-deb.
+///
+/// # Errors
+/// As there.
+pub(crate) fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
+    ensure_cargo_tool("cargo-deb", CARGO_DEB_VERSION, install)
 }
 
 /// A tool that is missing is built into the target directory, not into your home.

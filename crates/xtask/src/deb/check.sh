@@ -1,0 +1,58 @@
+#!/bin/sh
+# Runs in a clean Debian root: installs the package $1, uses what is in it, removes it, and looks for what is left.
+set -eu
+export DEBIAN_FRONTEND=noninteractive LC_ALL=C
+before=$(find / -xdev -path /proc -prune -o -path /tmp -prune -o -name '*zcached*' -print)
+[ -z "$before" ]
+apt-get -q install -y --no-install-recommends "$1"
+for program in zcached zcctl zcsim; do
+    "$program" --version
+    test -s "/usr/share/man/man1/$program.1.gz"
+    test -s "/usr/share/bash-completion/completions/$program"
+    test -s "/usr/share/zsh/vendor-completions/_$program"
+    test -s "/usr/share/fish/vendor_completions.d/$program.fish"
+done
+test -s /usr/share/man/man5/zcached.toml.5.gz
+for unit in zcached.service zcached-nbd.service zcached.socket; do test -s "/lib/systemd/system/$unit"; done
+test -s /lib/udev/rules.d/60-zcached.rules
+getent passwd zcached
+[ "$(stat -c %a /var/lib/zcached)" = 700 ]
+zcached check-config /usr/share/doc/zcached/examples/zcached.toml
+test -s /usr/share/doc/zcached/copyright
+
+# The daemon serves a volume from files, as the user of the package.
+place=$(mktemp -d)
+chown zcached "$place"
+cat > "$place/zcached.toml" << END
+[cache]
+path = "$place/cache.img"
+size = "16 MiB"
+state_dir = "$place/state"
+direct = false
+[[volume]]
+name = "vm"
+origin = "$place/vm.img"
+create_size = "16 MiB"
+[nbd]
+listen = []
+[control]
+socket = "$place/control.sock"
+[sandbox]
+user = "zcached"
+END
+chmod 644 "$place/zcached.toml"
+zcached --config "$place/zcached.toml" &
+daemon=$!
+for _ in $(seq 1 300); do
+    if zcctl --socket "$place/control.sock" status; then break; fi
+    kill -0 "$daemon"
+    sleep 0.1
+done
+zcctl --socket "$place/control.sock" stop
+wait "$daemon"
+rm -rf "$place"
+
+apt-get -q purge -y zcached
+left=$(find / -xdev -path /proc -prune -o -path /tmp -prune -o -path /var/log -prune -o -name '*zcached*' -print)
+[ -z "$left" ] || { echo "left behind: $left"; exit 1; }
+echo "the package is whole"

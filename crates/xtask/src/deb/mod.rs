@@ -1,0 +1,132 @@
+//! `cargo xtask deb`: the Debian package.
+//!
+//! Job: build the programs, have them write their manual and completions, and have cargo-deb pack all of it as
+//! `bin/zcached/Cargo.toml` says; with `--check` also install the package in a clean Debian root, use it and remove it.
+//!
+//! Invariants: nothing of this machine changes but the target directory. The clean root is of this machine's own release
+//! and mirror, and gone afterwards. What it does not do: sign or publish.
+
+use anyhow::{Context as _, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::packages::{as_root, ensure_cargo_deb, ensure_vm, find};
+use crate::run::{build_dir, cargo, run};
+
+const CHECK: &str = include_str!("check.sh");
+const IN_ROOT: &str = "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh /tmp/zcached.deb";
+const PROGRAMS: [&str; 3] = ["zcached", "zcctl", "zcsim"];
+/// Shells, and what their completions are called; `%` is the program.
+const SHELLS: [(&str, &str); 3] = [("bash", "%"), ("zsh", "_%"), ("fish", "%.fish")];
+
+/// What to build.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Install the package in a clean Debian root, use it, remove it.
+    #[arg(long)]
+    check: bool,
+    /// Build the programs in this profile; another than release is a trial of the packing.
+    #[arg(long, value_name = "NAME", default_value = "release")]
+    profile: String,
+}
+
+/// `cargo xtask deb`.
+///
+/// # Errors
+/// Something cannot be built or installed.
+pub(crate) fn run_task(args: &Args) -> anyhow::Result<()> {
+    let package = build(&args.profile)?;
+    println!("    {}", package.display());
+    if args.check { check(&package) } else { Ok(()) }
+}
+
+/// Builds the package with the programs of a profile, and returns where it is.
+fn build(profile: &str) -> anyhow::Result<PathBuf> {
+    let tool = ensure_cargo_deb(true)?;
+    let packages = PROGRAMS.iter().flat_map(|program| ["--package", program]);
+    run(cargo().args(["build", "--locked", "--profile", profile]).args(packages))?;
+    let built = build_dir()?.join(if profile == "dev" { "debug" } else { profile });
+    write_pages(&built)?;
+    let package = build_dir()?.join("debian").join("zcached.deb");
+    let mut pack = Command::new(tool);
+    pack.args(["--package", "zcached", "--no-build", "--locked", "--profile", profile, "--output"])
+        .arg(&package);
+    run(&mut pack)?;
+    Ok(package)
+}
+
+/// Has the programs write their manual and completions beside them.
+fn write_pages(built: &Path) -> anyhow::Result<()> {
+    let folder = |name: &str| {
+        let place = built.join("deb").join(name);
+        if place.exists() {
+            std::fs::remove_dir_all(&place).with_context(|| format!("cannot remove {}", place.display()))?;
+        }
+        std::fs::create_dir_all(&place).with_context(|| format!("cannot create {}", place.display()))?;
+        anyhow::Ok(place)
+    };
+    let man = folder("man")?;
+    for program in PROGRAMS {
+        run(Command::new(built.join(program)).args(["man", "--dir"]).arg(&man))?;
+    }
+    run(Command::new("sh").args(["-ec", "gzip -9n \"$1\"/*", "sh"]).arg(&man))?;
+    for (shell, name) in SHELLS {
+        let place = folder(shell)?;
+        for program in PROGRAMS {
+            let mut command = Command::new(built.join(program));
+            let output = command.args(["completions", shell]).output().context("cannot start a program")?;
+            ensure!(output.status.success(), "{program} writes no completions for {shell}");
+            let file = place.join(name.replace('%', program));
+            std::fs::write(&file, output.stdout)
+                .with_context(|| format!("cannot write {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Installs, uses and removes the package in a root that has nothing but Debian.
+fn check(package: &Path) -> anyhow::Result<()> {
+    ensure_vm(true)?;
+    let script = package.with_file_name("check.sh");
+    std::fs::write(&script, CHECK).with_context(|| format!("cannot write {}", script.display()))?;
+    let (package, script) = (shell_word(package)?, shell_word(&script)?);
+    let hooks = [
+        format!("copy-in {package} {script} /tmp"),
+        // What is mounted for it goes with it, however it ends.
+        format!("unshare --mount sh -ec '{IN_ROOT}' sh \"$1\""),
+    ];
+    let debootstrap = find("mmdebstrap").context("there is no mmdebstrap")?;
+    let mut root = as_root(&debootstrap)?;
+    // Its own unpacking runs as root, too: a build machine need not have a user for it.
+    root.args(["--quiet", "--aptopt=APT::Sandbox::User \"root\"", "--variant=minbase", "--format=null"]);
+    root.args(hooks.iter().map(|hook| format!("--customize-hook={hook}")));
+    run(root.args([&release()?, "-"]))
+}
+
+/// The release that this machine runs.
+fn release() -> anyhow::Result<String> {
+    let text = std::fs::read_to_string("/etc/os-release").context("cannot tell this machine's release")?;
+    let name = text.lines().find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    name.map(|name| name.trim_matches('"').to_owned()).context("this machine's release has no code name")
+}
+
+/// A path that a hook can have as it is.
+fn shell_word(path: &Path) -> anyhow::Result<String> {
+    let text = path.display().to_string();
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+".contains(&byte));
+    ensure!(is_plain, "the path {text} needs quotes: build elsewhere (CARGO_TARGET_DIR)");
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_for_hooks_are_words() {
+        assert_eq!(shell_word(Path::new("/a/b-c_d.deb")).unwrap(), "/a/b-c_d.deb");
+        for wrong in ["/a b", "/a;b", "/$a", "/a'b"] {
+            shell_word(Path::new(wrong)).unwrap_err();
+        }
+    }
+}
