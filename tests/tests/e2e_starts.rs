@@ -494,7 +494,8 @@ fn checked(world: &World) -> (bool, String) {
 
 #[test]
 fn check_config_finds_what_a_start_refuses() {
-    let cases: [(&str, &str, fn(&mut World)); 7] = [
+    type Case = (&'static str, &'static str, fn(&mut World));
+    let cases: [Case; 7] = [
         ("another layout", "was formatted with", |world| world.cache.push_str("extent_size = \"16 KiB\"\n")),
         ("no cache", "holds no cache", |world| overwrite(world, 0, CACHE_MIB * MIB)),
         ("no origin", "neither a regular file nor", |world| away(world, "disk")),
@@ -517,12 +518,12 @@ fn check_config_finds_what_a_start_refuses() {
     for (what, words, spoil) in cases {
         let mut world = World::new(CACHE_MIB, VOLUME_MIB);
         world.cache.push_str("required = true\nwait_max = \"0 s\"\n");
-        assert_eq!(checked(&world).0, true, "{what}: before the first start: {}", checked(&world).1);
+        assert!(checked(&world).0, "{what}: before the first start: {}", checked(&world).1);
         let daemon = world.start();
         let (is_fine, said) = checked(&world);
         assert!(is_fine && said.contains("was not looked at"), "{what}: while the daemon runs: {said}");
         assert_eq!(daemon.terminate().code(), Some(0));
-        assert_eq!(checked(&world).0, true, "{what}: after it: {}", checked(&world).1);
+        assert!(checked(&world).0, "{what}: after it: {}", checked(&world).1);
         spoil(&mut world);
         let (is_fine, said) = checked(&world);
         assert!(!is_fine && said.contains(words), "{what}: {said}");
