@@ -66,22 +66,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             return dirty::give_up_unreadable(volume, *force, daemon, out);
         }
         Online::Reattach(daemon) => one(daemon, &json!({"cmd": "reattach"}), dirty::reattached, out)?,
-        Online::SetMode { volume, mode, daemon } => {
-            let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
-            let done = |answer: &Value, out: &mut dyn Write| {
-                writeln!(out, "{volume} is {mode} now")?;
-                let left = number(&answer["dirty"]["bytes"]);
-                if left > 0 && mode != Mode::WriteBack.word() {
-                    let left = size(left);
-                    writeln!(
-                        out,
-                        "{left} are still being brought to its origin; `zcctl flush` waits for it"
-                    )?;
-                }
-                Ok(())
-            };
-            one(daemon, &request, done, out)?;
-        }
+        Online::SetMode { volume, mode, daemon } => set_mode(volume, mode, daemon, out)?,
         Online::Resize { volume, size, daemon } => {
             return resize(volume, size.map(|size| size.0), daemon, out);
         }
@@ -113,6 +98,21 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Changes the mode of a volume, and says what of its dirty data is on the way then.
+fn set_mode(volume: &str, mode: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<()> {
+    let request = json!({"cmd": "set-mode", "volume": volume, "mode": mode});
+    let done = |answer: &Value, out: &mut dyn Write| {
+        writeln!(out, "{volume} is {mode} now")?;
+        let left = number(&answer["dirty"]["bytes"]);
+        if left > 0 && mode != Mode::WriteBack.word() {
+            let left = size(left);
+            writeln!(out, "{left} are still being brought to its origin; `zcctl flush` waits for it")?;
+        }
+        Ok(())
+    };
+    one(daemon, &request, done, out)
 }
 
 /// Shows the status; the exit status is the verdict's.

@@ -356,8 +356,9 @@ async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, Strin
 async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
     match request {
         Request::Status {} => shared.status().await,
-        Request::Stats {} => shared.stats_json().await,
-        Request::Metrics {} => Ok(json!({ "text": shared.metrics(Format::Classic).await? })),
+        asked @ (Request::Stats {} | Request::Metrics {}) => {
+            shared.numbers(asked == Request::Metrics {}).await
+        }
         Request::Events { after } => shared.events(after).await,
         Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
         Request::Disconnect { id, client, volume } => {
@@ -415,7 +416,11 @@ impl Shared {
         self.ublk.stop();
     }
 
-    async fn stats_json(&self) -> Result<Value, String> {
+    /// All counters, or the text that Prometheus reads.
+    async fn numbers(&self, as_text: bool) -> Result<Value, String> {
+        if as_text {
+            return Ok(json!({ "text": self.metrics(Format::Classic).await? }));
+        }
         serde_json::to_value(self.stats().await?).map_err(|error| error.to_string())
     }
 

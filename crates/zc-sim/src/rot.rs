@@ -4,7 +4,8 @@
 //! anyone else asks for anything. If there is no room for what is written, the extent stays rotten, as any that rots.
 //! Else nothing excuses the volume from then on: it has to become clean, no request may fail, and the origin alone is
 //! judged in all sectors but those that the manager says it leaves out (`CONSISTENCY.md`, G6). What is given up reads as
-//! zeros.
+//! zeros. That is so for pieces of extents, which are stored without a fingerprint: nothing shares them. What is shared
+//! rots for all who share it, as any that rots.
 //!
 //! What it does not do: rot what is written anew in part, or never (the seeds with plain rot do).
 
@@ -60,6 +61,10 @@ impl World {
             self.coverage.note("stored extents rotted and written anew");
         }
         self.trouble.rotten = false;
+        if header.fingerprint.0 != [0; 32] {
+            // Other extents may share it, and nobody has written those anew.
+            self.trouble.damage();
+        }
     }
 
     /// Destaging or a scrub finds what cannot be read, if anything dirty has rotted; an operator gives it up.
