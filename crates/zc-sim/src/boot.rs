@@ -386,6 +386,7 @@ impl World {
         self.stopped = None;
         self.stalled = None;
         self.promise.session_over();
+        self.excuses.forget();
         self.trouble.session = false;
         self.cache.all_ended();
         self.origins.iter_mut().for_each(Disk::all_ended);

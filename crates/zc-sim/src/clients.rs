@@ -95,6 +95,64 @@ impl World {
         }
     }
 
+    /// Whether the manager holds that dirty data of the volume is out of reach.
+    fn is_fenced(&self, volume: usize) -> bool {
+        self.dirty(volume).is_some_and(|dirty| dirty.fenced)
+    }
+
+    /// What explains that a request failed, if anything does.
+    fn explain(&mut self, client: &Client, error: ErrorKind) -> Option<&'static str> {
+        let volume = client.volume;
+        let extent = self.geometry.extent_bytes as usize;
+        let (start, end) = match client.kind {
+            ClientKind::Flush => (0, usize::MAX),
+            _ => (client.offset / extent * extent, (client.offset + client.len).next_multiple_of(extent)),
+        };
+        let owes = self.manager.as_ref().is_some_and(|manager| manager.owes_loss(VolumeId(volume as u16)));
+        let told = matches!(client.kind, ClientKind::Flush)
+            && self.excuses.explains_flush(volume, client.start, self.now, owes);
+        if told || self.excuses.has_origin_failed(volume, start as u64, end as u64, client.start) {
+            return Some("requests failed: the origin did");
+        }
+        let writes = matches!(client.kind, ClientKind::Write { .. } | ClientKind::Clear { .. });
+        if writes && self.excuses.has_flush_failed() {
+            return Some("writes failed: an origin does not flush, and regions stay marked");
+        }
+        let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
+        if healthy && !self.is_fenced(volume) {
+            return self.explain_in_order(client, error);
+        }
+        (client.buffered && self.is_excused(volume)).then_some("requests failed: dirty data out of reach")
+    }
+
+    /// The same where the cache is in order and the volume is not fenced.
+    fn explain_in_order(&mut self, client: &Client, error: ErrorKind) -> Option<&'static str> {
+        match client.kind {
+            ClientKind::Read(buf) => {
+                self.excuses.explains_read(buf).then_some("reads failed: dirty data damaged")
+            }
+            ClientKind::Write { .. } | ClientKind::Clear { .. } if client.buffered => match error {
+                ErrorKind::NoSpace => self.is_crowded(client.volume).then_some("writes crowded out"),
+                _ => self.is_stuck(client.volume).then_some("writes failed: destaging is stuck"),
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether dirty data of the volume cannot be read and stands in the way of what comes after it.
+    fn is_stuck(&self, volume: usize) -> bool {
+        let troubled = self.trouble.session || self.trouble.damaged || self.trouble.rotten;
+        troubled && self.dirty(volume).is_some_and(|state| state.stuck_bytes > 0)
+    }
+
+    /// Whether another volume takes up room with dirty data that does not go to its origin.
+    fn is_crowded(&self, volume: usize) -> bool {
+        (0..self.volumes.len()).filter(|other| *other != volume).any(|other| {
+            let held_back = self.volumes[other].mode == Mode::ReadOnly || !self.served[other];
+            self.dirty(other).is_some_and(|state| held_back || state.fenced) || self.is_stuck(other)
+        })
+    }
+
     /// A request failed: only the origin or the volume's mode may be the reason. What it wrote, if anything, is
     /// uncertain; a refused one wrote nothing.
     fn refused(&mut self, req: ReqId, client: &Client, error: ErrorKind) {
@@ -108,11 +166,9 @@ impl World {
             // What it was for.
         } else if refused {
             self.coverage.note("writes refused: read-only");
-        } else if client.buffered && error == ErrorKind::NoSpace && self.write_back {
-            self.coverage.note("writes crowded out");
-        } else if client.buffered && self.is_excused(client.volume) {
-            self.coverage.note("requests failed: dirty data out of reach");
-        } else if !self.faults.origin_errors {
+        } else if let Some(why) = self.explain(client, error) {
+            self.coverage.note(why);
+        } else {
             self.violation.get_or_insert_with(|| format!("request {req:?} failed: {error} (G4)"));
         }
         if self.trouble.rotten {
@@ -280,7 +336,7 @@ impl World {
     }
 
     /// A volume that is not served is added.
-    fn serve_volume(&mut self, volume: usize) {
+    pub(crate) fn serve_volume(&mut self, volume: usize) {
         if !self.served[volume] {
             self.served[volume] = true;
             self.volumes[volume].may_be_dirty = self.maybe_dirty[volume];

@@ -44,6 +44,7 @@ impl World {
         if self.happens(self.faults.lost) {
             self.coverage.note(zone.lost());
             self.trouble.lie(zone.is_slots());
+            self.cache.taint(at, data.len());
             return Ok(());
         }
         if self.happens(self.faults.misdirected) {
@@ -51,6 +52,8 @@ impl World {
             let to = self.other_place(data.len());
             self.trouble.lie(zone.is_slots() && to as u64 >= self.geometry.slots_offset);
             self.cache.write(to, data, op.0);
+            self.cache.taint(at, data.len());
+            self.cache.taint(to, data.len());
             return Ok(());
         }
         if self.faults.replayed && self.rng.random_bool(0.1) {
@@ -105,8 +108,8 @@ impl World {
         self.replays.push((zone, at, data.to_vec()));
     }
 
-    /// The bytes at a place of the cache device, or those of another place.
-    fn cache_read(&mut self, at: usize, len: usize) -> Result<Vec<u8>, ErrorKind> {
+    /// The bytes at a place of the cache device, or those of another place, and from where they are.
+    fn cache_read(&mut self, at: usize, len: usize) -> Result<(Vec<u8>, usize), ErrorKind> {
         if self.is_dead() || self.happens(self.faults.read_errors) {
             self.trouble.session = true;
             return Err(ErrorKind::Io);
@@ -123,7 +126,7 @@ impl World {
         } else {
             at
         };
-        Ok(self.cache.seen[at..at + len].to_vec())
+        Ok((self.cache.seen[at..at + len].to_vec(), at))
     }
 
     fn meta_write(&mut self, op: OpId, zone: Zone, writes: &[(u64, Vec<u8>)]) -> Event {
@@ -145,7 +148,10 @@ impl World {
         self.trouble.session = true;
         let late = ErrorKind::TimedOut;
         let event = match &action {
-            Action::ReadExtents { .. } => Event::ExtentsRead { op, result: Err(late) },
+            Action::ReadExtents { parts, .. } => {
+                parts.iter().for_each(|part| self.excuses.unreadable(part));
+                Event::ExtentsRead { op, result: Err(late) }
+            }
             Action::ReadHeader { .. } => Event::HeaderRead { op, result: Err(late) },
             _ => {
                 self.coverage.note("abandoned: writes");
@@ -165,17 +171,25 @@ impl World {
     pub(crate) fn perform_cache(&mut self, action: &Action, issued: u64) -> Event {
         match action {
             Action::ReadExtents { op, source, slot, start_bytes, len_bytes, parts, .. } => {
-                let result = self.extent_bytes(*source, *slot, *start_bytes, *len_bytes);
-                let result =
-                    result.map(|bytes| parts.iter().map(|p| self.extract(&bytes, *start_bytes, p)).collect());
+                let read = self.extent_bytes(*source, *slot, *start_bytes, *len_bytes);
+                if read.is_err() {
+                    parts.iter().for_each(|part| self.excuses.unreadable(part));
+                }
+                let result = read.map(|(bytes, from)| {
+                    parts
+                        .iter()
+                        .map(|part| self.extract_judged(&bytes, *slot, *start_bytes, from, part))
+                        .collect()
+                });
                 Event::ExtentsRead { op: *op, result }
             }
             Action::ReadHeader { op, slot, .. } => {
                 let (weu, extent) = (self.geometry.weu_bytes, self.geometry.extent_bytes);
                 let at = self.geometry.slot_offset(*slot) as usize;
                 let result = self.cache_read(at, weu as usize);
-                let header =
-                    |bytes: Vec<u8>| WeuHeader::decode(&bytes, *slot, weu, extent).ok().map(Box::new);
+                let header = |(bytes, _): (Vec<u8>, usize)| {
+                    WeuHeader::decode(&bytes, *slot, weu, extent).ok().map(Box::new)
+                };
                 Event::HeaderRead { op: *op, result: result.map(header) }
             }
             Action::WriteWeu { op, slot, weu, start_bytes, data_bytes, header } => {
@@ -261,14 +275,42 @@ impl World {
         slot: WeuSlot,
         start: u32,
         len: u32,
-    ) -> Result<Vec<u8>, ErrorKind> {
+    ) -> Result<(Vec<u8>, Option<usize>), ErrorKind> {
         match source {
-            Source::Memory(buf) => Ok(self.bufs[&buf][start as usize..(start + len) as usize].to_vec()),
+            Source::Memory(buf) => {
+                let bytes = self.bufs[&buf][start as usize..(start + len) as usize].to_vec();
+                Ok((bytes, None))
+            }
             Source::Device => {
                 let at = self.geometry.slot_offset(slot) as usize + start as usize;
-                self.cache_read(at, len as usize)
+                self.cache_read(at, len as usize).map(|(bytes, from)| (bytes, Some(from)))
             }
         }
+    }
+
+    /// Verifies and delivers one extent whose bytes came `from` that place of the device. If it fails, and a fault
+    /// explains that, its readers may be told.
+    fn extract_judged(
+        &mut self,
+        bytes: &[u8],
+        slot: WeuSlot,
+        start_bytes: u32,
+        from: Option<usize>,
+        part: &ExtentRead,
+    ) -> Result<(), ExtentError> {
+        let result = self.extract(bytes, start_bytes, part);
+        if result.is_err()
+            && let Some(from) = from
+        {
+            let at = (self.geometry.slot_offset(slot) + u64::from(part.expected.offset_bytes)) as usize;
+            let len = EXTENT_HEADER_BYTES + part.expected.raw_bytes;
+            let elsewhere = from != (self.geometry.slot_offset(slot) + u64::from(start_bytes)) as usize;
+            // Where the journal or a checkpoint was not what it had been, another unit may have taken the slot.
+            if elsewhere || self.cache.is_tainted(at, len as usize) || self.trouble.lied_metadata {
+                self.excuses.unreadable(part);
+            }
+        }
+        result
     }
 
     /// Verifies, decodes and delivers one extent, as the daemon does.

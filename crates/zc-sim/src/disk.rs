@@ -38,6 +38,16 @@ pub(crate) struct Disk {
     /// Writes that took effect.
     pub(crate) written: u64,
     unreadable: BTreeSet<usize>,
+    /// Pages that do not hold what the device acknowledged, as a read sees them,
+    tainted: BTreeSet<usize>,
+    /// and as a power cut leaves them.
+    tainted_durably: BTreeSet<usize>,
+}
+
+/// Pages that so many bytes from there fill.
+fn filled(at: usize, len: usize) -> core::ops::Range<usize> {
+    let first = at.div_ceil(PAGE);
+    first..((at + len) / PAGE).max(first)
 }
 
 impl Disk {
@@ -49,6 +59,8 @@ impl Disk {
             clock: 1,
             written: 0,
             unreadable: BTreeSet::new(),
+            tainted: BTreeSet::new(),
+            tainted_durably: BTreeSet::new(),
         }
     }
 
@@ -82,9 +94,11 @@ impl Disk {
         for (index, write) in core::mem::take(&mut self.log).into_iter().enumerate() {
             if keeps(index) {
                 self.durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+                filled(write.at, write.data.len()).for_each(|page| _ = self.tainted_durably.remove(&page));
             }
         }
         self.seen.clone_from(&self.durable);
+        self.tainted.clone_from(&self.tainted_durably);
     }
 
     fn put(&mut self, at: usize, data: &[u8]) {
@@ -93,6 +107,19 @@ impl Disk {
         for page in at / PAGE..(at + data.len()).div_ceil(PAGE) {
             self.unreadable.remove(&page);
         }
+        filled(at, data.len()).for_each(|page| _ = self.tainted.remove(&page));
+    }
+
+    /// What was acknowledged for these bytes is not there, now and after a power cut.
+    pub(crate) fn taint(&mut self, at: usize, len: usize) {
+        let pages = at / PAGE..(at + len).div_ceil(PAGE);
+        self.tainted.extend(pages.clone());
+        self.tainted_durably.extend(pages);
+    }
+
+    /// Whether some of these bytes are not what the device acknowledged.
+    pub(crate) fn is_tainted(&self, at: usize, len: usize) -> bool {
+        self.tainted.range(at / PAGE..(at + len).div_ceil(PAGE)).next().is_some()
     }
 
     /// The operation's writes are over.
@@ -141,11 +168,12 @@ impl Disk {
             }
         }
         let mut chosen = chosen.into_iter();
-        let durable = &mut self.durable;
+        let (durable, tainted) = (&mut self.durable, &mut self.tainted_durably);
         self.log.retain(|write| {
             let covered = chosen.next() == Some(true);
             if covered {
                 durable[write.at..write.at + write.data.len()].copy_from_slice(&write.data);
+                filled(write.at, write.data.len()).for_each(|page| _ = tainted.remove(&page));
             }
             !covered
         });
@@ -188,12 +216,14 @@ impl Disk {
     pub(crate) fn settle(&mut self) {
         self.log.clear();
         self.durable.clone_from(&self.seen);
+        self.tainted_durably.clone_from(&self.tainted);
     }
 
     /// Damage that no write made: it is there now and after a power cut.
     pub(crate) fn damage(&mut self, at: usize, data: &[u8]) {
         self.seen[at..at + data.len()].copy_from_slice(data);
         self.durable[at..at + data.len()].copy_from_slice(data);
+        self.taint(at, data.len());
     }
 
     /// A page cannot be read until it is written again.
@@ -214,6 +244,7 @@ impl Disk {
     /// The whole device holds something else.
     pub(crate) fn restore(&mut self, image: &[u8]) {
         self.seen.copy_from_slice(image);
+        self.tainted.clear();
         self.settle();
         self.unreadable.clear();
     }
@@ -227,10 +258,12 @@ impl Disk {
                 if rng.random_bool(keep) {
                     let at = write.at + index * piece;
                     self.durable[at..at + chunk.len()].copy_from_slice(chunk);
+                    filled(at, chunk.len()).for_each(|page| _ = self.tainted_durably.remove(&page));
                 }
             }
         }
         self.seen.clone_from(&self.durable);
+        self.tainted.clone_from(&self.tainted_durably);
     }
 }
 
@@ -288,6 +321,23 @@ mod tests {
         disk.write(0, &[2; PIECE], 2);
         disk.persist(2);
         assert_eq!((disk.durable[0], disk.durable[PIECE]), (2, 0));
+    }
+
+    #[test]
+    fn a_page_is_tainted_until_it_is_written_whole_and_a_power_cut_takes_that_back() {
+        let mut disk = Disk::new(4 * PAGE);
+        disk.damage(PAGE + 5, &[9]);
+        assert!(disk.is_tainted(0, 2 * PAGE) && !disk.is_tainted(0, PAGE));
+        disk.write_now(PAGE, &[1; PIECE]);
+        assert!(disk.is_tainted(PAGE, 1), "the rest of it is as it was");
+        disk.write(PAGE, &[2; PAGE], 1);
+        assert!(!disk.is_tainted(0, 4 * PAGE));
+        disk.cut_to(|_| false);
+        assert!(disk.is_tainted(PAGE, 1));
+        disk.write(PAGE, &[3; PAGE], 2);
+        disk.persist(2);
+        disk.cut_to(|_| false);
+        assert!(!disk.is_tainted(0, 4 * PAGE));
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!
 //! What it does not do: judge a cache that is out of order, or a fenced volume (`write_back`).
 
-use std::collections::BTreeSet;
+use core::ops::Range;
+use std::collections::{BTreeMap, BTreeSet};
 
 use zc_cache::seam::ExtentRead;
 use zc_core::{BufId, OpId};
@@ -19,6 +20,10 @@ pub(crate) struct Excuses {
     unread: BTreeSet<BufId>,
     /// Errors of origins.
     origins: Vec<OriginError>,
+    /// Volumes whose origin failed a flush that no client has heard of: the next flush of a client fails.
+    owed: BTreeSet<usize>,
+    /// When a flush of a client told last, by volume: what was asked for before that may have failed with it.
+    told: BTreeMap<usize, u64>,
 }
 
 /// An operation of an origin that failed.
@@ -29,6 +34,8 @@ struct OriginError {
     /// Its bytes; a flush has all.
     start: u64,
     end: u64,
+    /// It was to make durable what was written: that may be lost, and clients have to hear of it.
+    flushes: bool,
     /// When the manager heard of it.
     at: u64,
 }
@@ -45,21 +52,40 @@ impl Excuses {
     }
 
     /// An operation of an origin failed at these bytes.
-    pub(crate) fn origin_failed(&mut self, op: OpId, volume: usize, start: u64, end: u64) {
-        self.origins.push(OriginError { op, volume, start, end, at: u64::MAX });
+    pub(crate) fn origin_failed(&mut self, op: OpId, volume: usize, bytes: Range<u64>, flushes: bool) {
+        let Range { start, end } = bytes;
+        self.origins.push(OriginError { op, volume, start, end, flushes, at: u64::MAX });
     }
 
     /// The manager hears of a failed operation of an origin.
     pub(crate) fn heard(&mut self, op: OpId, now: u64) {
         for error in self.origins.iter_mut().filter(|error| error.op == op) {
             error.at = now;
+            if error.flushes {
+                self.owed.insert(error.volume);
+            }
         }
+    }
+
+    /// Whether a client's flush that was asked for at `asked` may have failed for an earlier one of the origin. `owes`:
+    /// the manager has not told that yet, so this one failed for something else.
+    pub(crate) fn explains_flush(&mut self, volume: usize, asked: u64, now: u64, owes: bool) -> bool {
+        if !owes && self.owed.remove(&volume) {
+            self.told.insert(volume, now);
+        }
+        self.told.get(&volume).is_some_and(|told| asked <= *told)
     }
 
     /// Whether an operation of the origin failed at these bytes since then.
     pub(crate) fn has_origin_failed(&self, volume: usize, start: u64, end: u64, since: u64) -> bool {
         let there = |error: &OriginError| error.volume == volume && error.start < end && start < error.end;
         self.origins.iter().any(|error| error.at >= since && there(error))
+    }
+
+    /// Whether the origin of any volume failed a flush in this session. Writes that wait for room in the region map
+    /// fail when the last of several flushes has ended, which may be long after the one that failed.
+    pub(crate) fn has_flush_failed(&self) -> bool {
+        self.origins.iter().any(|error| error.flushes && error.at != u64::MAX)
     }
 
     /// The session is over.
@@ -73,9 +99,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_flush_that_failed_unheard_is_told_once() {
+        let mut excuses = Excuses::default();
+        excuses.origin_failed(OpId(7), 1, 0..u64::MAX, true);
+        excuses.heard(OpId(7), 50);
+        assert!(!excuses.explains_flush(0, 60, 61, false), "another volume");
+        assert!(!excuses.explains_flush(1, 52, 53, true), "it is not told yet");
+        assert!(excuses.explains_flush(1, 60, 65, false));
+        assert!(excuses.explains_flush(1, 63, 66, false), "it was under way when the first one failed");
+        assert!(!excuses.explains_flush(1, 70, 71, false));
+    }
+
+    #[test]
     fn an_origin_explains_what_was_under_way_in_the_same_place() {
         let mut excuses = Excuses::default();
-        excuses.origin_failed(OpId(7), 1, 4096, 8192);
+        excuses.origin_failed(OpId(7), 1, 4096..8192, false);
         excuses.heard(OpId(7), 50);
         assert!(excuses.has_origin_failed(1, 0, 4097, 50));
         assert!(!excuses.has_origin_failed(1, 0, 4096, 50), "another place");

@@ -19,6 +19,7 @@ use zc_reduce::Reducer;
 use crate::boot::{Files, START_IOS};
 use crate::clients::ClientKind;
 use crate::coverage::Coverage;
+use crate::excuses::Excuses;
 use crate::oracle::Oracle;
 use crate::run::{Options, Violation};
 use crate::setup::Setup;
@@ -241,6 +242,7 @@ impl World {
             bufs: std::collections::BTreeMap::new(),
             clients: std::collections::BTreeMap::new(),
             files: Files::clone(&self.files),
+            excuses: Excuses::default(),
             superblock: self.superblock.clone(),
             distrusted: self.distrusted.clone(),
             maybe_dirty: self.maybe_dirty.clone(),

@@ -5,10 +5,10 @@
 //! against a model disk, and what the origins hold alone against the epochs of the clients (guarantees G1 to G7),
 //! and every record of shared content against the borders of dedup domains (G9).
 //!
-//! In half of the seeds volumes write back. Two more judgements hold there. A request may fail once the cache device is
-//! in trouble (it may hold what only it has), and never return wrong bytes. Where the device lied about what it kept
-//! (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had, and keeps to them:
-//! at the end of a log, what was lost cannot be told from what never was.
+//! In half of the seeds volumes write back. Two more judgements hold there. A request may fail where a fault explains
+//! it (the cache device may hold what only it has; `excuses`), and never return wrong bytes. Where the device lied
+//! about what it kept (lost, misdirected or repeated writes, rot), a restart may show any bytes that a sector once had,
+//! and keeps to them: at the end of a log, what was lost cannot be told from what never was.
 //!
 //! At the end of a seed all faults are switched off, and everything has to come to an end (`liveness`).
 //!
@@ -69,6 +69,7 @@
     reason = "a simulation over small devices: an assumption that breaks is a failed run, and says where"
 )]
 
+mod aimed;
 mod boot;
 mod borders;
 mod canary;
@@ -78,6 +79,7 @@ mod coverage;
 mod device;
 mod disk;
 mod epochs;
+mod excuses;
 mod exhaustive;
 mod liveness;
 mod losses;

@@ -77,7 +77,7 @@ impl World {
         self.manager.as_ref().is_some_and(CacheManager::is_healthy)
     }
 
-    /// The cache does not go out of order while no operation fails.
+    /// The cache stays in order once it has been taken up again.
     fn judge_order(&mut self) {
         if !self.is_in_order() {
             self.violation.get_or_insert_with(|| "the cache is out of order though nothing fails".to_owned());

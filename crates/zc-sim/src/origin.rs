@@ -24,6 +24,9 @@ impl World {
         if fails {
             self.coverage.note(if gone { "origins gone" } else { "origin errors" });
         }
+        if fails {
+            self.note_failed(action);
+        }
         let op = match action {
             Action::OriginRead { op, volume, offset_bytes, dest } => {
                 let origin = &self.origins[usize::from(volume.0)].seen;
@@ -62,6 +65,26 @@ impl World {
             other => panic!("{other:?} is not the origin's"),
         };
         Event::OriginDone { op, result: if fails { Err(ErrorKind::Io) } else { Ok(()) } }
+    }
+
+    /// An operation fails: requests at its bytes may.
+    fn note_failed(&mut self, action: &Action) {
+        let (op, volume, start, len, flushes) = match action {
+            Action::OriginRead { op, volume, offset_bytes, dest } => {
+                (op, volume, *offset_bytes, dest.len_bytes.into(), false)
+            }
+            Action::OriginWrite { op, volume, offset_bytes, src, fua } => {
+                (op, volume, *offset_bytes, src.len_bytes.into(), *fua)
+            }
+            Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua }
+            | Action::OriginZero { op, volume, offset_bytes, len_bytes, fua, .. } => {
+                (op, volume, *offset_bytes, *len_bytes, *fua)
+            }
+            Action::OriginFlush { op, volume } => (op, volume, 0, u64::MAX, true),
+            other => panic!("{other:?} is not the origin's"),
+        };
+        let bytes = start..start.saturating_add(len);
+        self.excuses.origin_failed(*op, usize::from(volume.0), bytes, flushes);
     }
 
     /// Sectors that a write in flight is about to change are half of it already: no copy is atomic.

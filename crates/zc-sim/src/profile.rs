@@ -51,6 +51,8 @@ pub(crate) struct Habits {
     pub(crate) hot_bytes: Option<usize>,
     /// A start is followed by a crash this often.
     pub(crate) crash_after_start: f64,
+    /// At times one of the schedules in [`crate::aimed`] runs.
+    pub(crate) aimed: bool,
 }
 
 impl Default for Habits {
@@ -64,6 +66,7 @@ impl Default for Habits {
             pool_turns: 0,
             hot_bytes: None,
             crash_after_start: 0.25,
+            aimed: false,
         }
     }
 }
@@ -137,6 +140,7 @@ impl Setup {
             hangs: Some([Zone::DirtyWrite, Zone::Flush, Zone::SlotWrite][rng.random_range(0..3)]),
             hot_bytes: Some(64 << 10),
             pool_turns: 300,
+            aimed: true,
             ..self.habits
         };
     }
@@ -181,6 +185,7 @@ impl Setup {
             flushes: 15,
             crash_after_flush: 0.02,
             crash_after_start: 0.75,
+            aimed: true,
             hangs: Some(if rng.random_bool(0.7) { Zone::Journal } else { Zone::Flush }),
             hot_bytes: Some(64 << 10),
             ..self.habits

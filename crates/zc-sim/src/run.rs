@@ -130,6 +130,7 @@ fn turn(world: &mut World) -> bool {
         }
         945..948 => world.stall(),
         936..945 if world.habits.hangs.is_some() => world.stall(),
+        932..936 if world.habits.aimed => world.aim(),
         948 if world.rng.random_bool(0.3) => world.clients_do_not_wait_for_weus(),
         950..985 => world.tick(),
         985..989 if world.faults.rot_dirty => world.rot_one(),

@@ -20,6 +20,7 @@ use crate::content;
 use crate::coverage::Coverage;
 use crate::disk::{Disk, PAGE};
 use crate::epochs::OriginJudge;
+use crate::excuses::Excuses;
 use crate::losses::Losses;
 use crate::oracle::Oracle;
 use crate::profile::Habits;
@@ -71,6 +72,7 @@ pub(crate) struct World {
     /// Volumes write back in this seed.
     pub(crate) write_back: bool,
     pub(crate) trouble: Trouble,
+    pub(crate) excuses: Excuses,
     /// The next start is cut off after so many I/Os.
     pub(crate) cut_start_at: Option<u32>,
     /// Some starts are followed by a crash,
@@ -151,6 +153,7 @@ impl World {
             losses: Losses::new(volumes.len()),
             write_back,
             trouble: Trouble::default(),
+            excuses: Excuses::default(),
             cut_start_at: None,
             hasty,
             syncing,
@@ -223,7 +226,10 @@ impl World {
                 self.cache.ended(op.0);
                 self.promise.ended(*op, result.is_ok());
             }
-            Event::OriginDone { op, .. } => self.origins.iter_mut().for_each(|origin| origin.ended(op.0)),
+            Event::OriginDone { op, .. } => {
+                self.excuses.heard(*op, self.now);
+                self.origins.iter_mut().for_each(|origin| origin.ended(op.0));
+            }
             _ => {}
         }
         let mut actions = Vec::new();
@@ -231,6 +237,10 @@ impl World {
         self.carry_out(actions);
         if let Some(manager) = &self.manager {
             self.losses.note(manager);
+            if !manager.is_healthy() && !self.trouble.session {
+                let text = "the cache is out of order though none of its operations failed (G4)";
+                self.violation.get_or_insert_with(|| text.to_owned());
+            }
         }
     }
 
