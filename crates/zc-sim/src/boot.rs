@@ -279,7 +279,10 @@ impl World {
             // Who is not served may be written elsewhere; its change time tells, where it matters.
             self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
             self.distrusted[volume] |= !self.served[volume] && !self.maybe_dirty[volume];
-            if self.moving && !self.maybe_dirty[volume] && self.rng.random_bool(0.2) {
+            // What was given up without the device is told again before it is called clean, and lies in the old domain.
+            let may_move =
+                self.moving && !self.maybe_dirty[volume] && !self.files.given_up.contains_key(&volume);
+            if may_move && self.rng.random_bool(0.2) {
                 let before = core::mem::replace(&mut config.domain, setup::domain(&mut self.rng));
                 if before != config.domain {
                     self.distrusted[volume] = true;
