@@ -247,6 +247,16 @@ pub(crate) fn drop_dirty(
     Ok(ExitCode::SUCCESS)
 }
 
+/// What the daemon's counters have of a volume's dirty data.
+fn dirty_of(volume: &str, daemon: &Daemon) -> anyhow::Result<Value> {
+    let mut stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
+    let dirty = stats["dirty"][volume].take();
+    if dirty.is_null() {
+        bail!("there is no volume \"{}\"", text::clean(volume));
+    }
+    Ok(dirty)
+}
+
 /// Gives up what of a volume's dirty data cannot be read, and nothing else.
 pub(crate) fn give_up_unreadable(
     volume: &str,
@@ -256,11 +266,7 @@ pub(crate) fn give_up_unreadable(
 ) -> anyhow::Result<ExitCode> {
     let name = text::clean(volume);
     if !force {
-        let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
-        let dirty = &stats["dirty"][volume];
-        if dirty.is_null() {
-            bail!("there is no volume \"{name}\"");
-        }
+        let dirty = dirty_of(volume, daemon)?;
         let number = |key: &str| dirty[key].as_u64().unwrap_or(0);
         if number("unreadable_bytes") == 0 {
             writeln!(
@@ -296,11 +302,7 @@ pub(crate) fn accept_loss(
 ) -> anyhow::Result<ExitCode> {
     let name = text::clean(volume);
     if !force {
-        let dirty = &ask(&daemon.socket, &json!({"cmd": "stats"}))?["dirty"][volume];
-        if dirty.is_null() {
-            bail!("there is no volume \"{name}\"");
-        }
-        if dirty["fenced"] != json!(true) {
+        if dirty_of(volume, daemon)?["fenced"] != json!(true) {
             bail!("volume \"{name}\" is not fenced");
         }
         bail!(
