@@ -7,9 +7,10 @@
 mod cli;
 mod driver;
 mod place;
+mod progress;
 
 use std::fs::File;
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ pub(crate) use cli::StoreCommand;
 use cli::{Deleted, Named, Pool};
 use driver::Driver;
 use place::Place;
+use progress::Progress;
 
 use crate::text;
 use crate::units::{ratio, size};
@@ -199,7 +201,7 @@ fn volumes(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
 /// Verifies all that is stored, order by order; on a terminal it tells how far it is.
 fn scrub(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let place = Place::open(pool)?;
-    let shows = std::io::stderr().is_terminal() && !pool.daemon.json;
+    let mut progress = Progress::new(pool.daemon.json);
     let (mut chunks, mut stored, mut damage, mut from) = (0, 0, Vec::new(), None);
     loop {
         let mut answer = place.carry_out(&Order::Scrub { from })?;
@@ -208,18 +210,13 @@ fn scrub(pool: &Pool, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         if let Some(found) = answer["damage"].as_array_mut() {
             damage.append(found);
         }
-        if shows {
-            // Back to the start of the line, and clear it.
-            write!(std::io::stderr(), "\r\u{1b}[K{chunks} chunks with {} verified", size(stored))?;
-        }
+        progress.tell(stored, || format!("{chunks} chunks with {} verified", size(stored)))?;
         from = serde_json::from_value::<Option<Point>>(answer["next"].take())?;
         if from.is_none() {
             break;
         }
     }
-    if shows {
-        writeln!(std::io::stderr())?;
-    }
+    progress.end()?;
     place.close()?;
     let code = if damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     let answer = json!({ "chunks": chunks, "stored_bytes": stored, "damage": damage });
@@ -250,7 +247,8 @@ fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
     let _freed = driver.client().clean();
     let root = create_volume(driver.client(), &volume.name, len)?;
-    let copied = copy_in(&driver, root, &source, len).and_then(|()| driver.close());
+    let progress = Progress::new(volume.pool.daemon.json);
+    let copied = copy_in(&driver, root, &source, len, progress).and_then(|()| driver.close());
     copied.with_context(|| {
         let name = text::clean(&volume.name);
         format!("the volume \"{name}\" is incomplete; delete it before you import again")
@@ -258,7 +256,13 @@ fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
 }
 
 /// Stores what the image has that is no hole.
-fn copy_in(driver: &Driver, root: RootId, source: &File, len: u64) -> anyhow::Result<()> {
+fn copy_in(
+    driver: &Driver,
+    root: RootId,
+    source: &File,
+    len: u64,
+    mut progress: Progress,
+) -> anyhow::Result<()> {
     let chunk = 1_u64 << CHUNK_SHIFT;
     let mut at = 0;
     while let Some(data) = next_data(source, at)? {
@@ -270,9 +274,11 @@ fn copy_in(driver: &Driver, root: RootId, source: &File, len: u64) -> anyhow::Re
             source.read_exact_at(&mut bytes, start)?;
             driver.write(root, start, Bytes::from(bytes))?;
             start += piece;
+            progress.tell(start, || format!("{} of {} read", size(start), size(len)))?;
         }
         at = end;
     }
+    progress.end()?;
     Ok(())
 }
 
@@ -292,13 +298,16 @@ fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
     let file = File::create_new(image).with_context(|| format!("cannot make {}", image.display()))?;
     file.set_len(root.size_chunks << root.chunk_shift)?;
     let (mut at, len) = (0, root.size_chunks << root.chunk_shift);
+    let mut progress = Progress::new(volume.pool.daemon.json);
     while at < len {
         let pieces = driver.read(id, at, u32::try_from((len - at).min(COPY_BYTES))?)?;
         for piece in pieces {
             write_sparse(&file, &piece, at)?;
             at += zc_core::u64_from_usize(piece.len());
         }
+        progress.tell(at, || format!("{} of {} written", size(at), size(len)))?;
     }
+    progress.end()?;
     file.sync_all()?;
     driver.close()
 }

@@ -1,0 +1,38 @@
+//! How far long work on a store is.
+//!
+//! Job: one line on the standard error, written anew from time to time. Invariant: nothing is written where it is no
+//! terminal, or where a program reads the answer.
+
+use std::io::{IsTerminal as _, Write as _};
+
+/// Bytes between two lines: a few a second where the store is fast.
+const STEP_BYTES: u64 = 32 << 20;
+
+/// The line.
+pub(super) struct Progress {
+    shows: bool,
+    /// Bytes at which the next line is due.
+    next_bytes: u64,
+}
+
+impl Progress {
+    /// Nothing is written yet. `quiet`: nor will be.
+    pub(super) fn new(quiet: bool) -> Self {
+        Self { shows: !quiet && std::io::stderr().is_terminal(), next_bytes: 0 }
+    }
+
+    /// So many bytes are done.
+    pub(super) fn tell(&mut self, done_bytes: u64, line: impl FnOnce() -> String) -> std::io::Result<()> {
+        if !self.shows || done_bytes < self.next_bytes {
+            return Ok(());
+        }
+        self.next_bytes = done_bytes + STEP_BYTES;
+        // Back to the start of the line, and clear it.
+        write!(std::io::stderr(), "\r\u{1b}[K{}", line())
+    }
+
+    /// The work is done: the line goes.
+    pub(super) fn end(&self) -> std::io::Result<()> {
+        if self.next_bytes > 0 { write!(std::io::stderr(), "\r\u{1b}[K") } else { Ok(()) }
+    }
+}
