@@ -135,8 +135,17 @@ fn a_volume_that_was_rolled_back_meanwhile_starts_cold_and_with_dirty_data_not_a
     assert!(rig.world.zcctl_output(&["stop", "--keep-dirty"]).status.success());
     assert_eq!(daemon.wait().code(), Some(0));
     rig.zcctl(&["rollback"], &["back", "back@old"]);
-    let said = rig.world.refused(&[]);
-    assert!(said.contains("volume \"back\"") && said.contains("was written since"), "{said}");
+    let daemon = rig.world.start();
+    let absent = rig.world.status()["absent"].clone();
+    assert!(
+        absent[0]["name"] == "back" && absent[0]["why"].to_string().contains("was written since"),
+        "{absent}"
+    );
+    is(&mut rig.world.connect("thru"), 0, &old, "the volume beside it");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let said = rig.zcctl(&["export"], &["back", &rig.world.path("back.img").display().to_string()]);
+    let image = zc_tests::read_file(&rig.world.path("back.img"));
+    same(&image[..old.len()], &old, &format!("the store was not written {said}"));
 }
 
 #[test]

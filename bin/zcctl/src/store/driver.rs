@@ -14,6 +14,11 @@ use zc_pool::{Answer, RequestKind};
 use zc_pool_io::{OpenPool, PoolClient, Settings};
 use zc_store::{Config, RootId};
 
+/// The kernel keeps the lock of a command that was killed until the last operation of its ring has ended. So long and
+/// so often a locked store is tried again.
+const LOCK_PAUSE: rustix::event::Timespec = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+const LOCK_TRIES: u32 = 60;
+
 /// An open store.
 pub(super) struct Driver(OpenPool);
 
@@ -34,15 +39,20 @@ impl Driver {
         let store = Config { clean_bytes_per_s: u64::MAX, ..Config::default() };
         let workers = available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
         let settings = Settings { store, workers, direct: Some(false) };
-        OpenPool::open(path, settings).map(Self).map_err(|error| {
-            let is_in_use = error.is_in_use();
-            let error = anyhow::Error::new(error);
-            if is_in_use {
-                error.context("if a daemon has it open, name the store as its configuration does: zcctl store COMMAND NAME")
-            } else {
-                error
+        let mut tries = LOCK_TRIES;
+        loop {
+            match OpenPool::open(path, settings.clone()) {
+                Ok(pool) => return Ok(Self(pool)),
+                Err(error) if error.is_in_use() && tries > 0 => tries -= 1,
+                Err(error) if error.is_in_use() => {
+                    return Err(anyhow::Error::new(error).context(
+                        "if a daemon has it open, name the store as its configuration does: zcctl store COMMAND NAME",
+                    ));
+                }
+                Err(error) => return Err(error.into()),
             }
-        })
+            rustix::event::poll(&mut [], Some(&LOCK_PAUSE)).context("cannot wait")?;
+        }
     }
 
     /// For asking it.
