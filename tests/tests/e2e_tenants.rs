@@ -129,8 +129,11 @@ fn dirty_data_holds_a_volume_in_its_domain() {
 
     let lines = world.volumes[1].2.clone();
     world.volumes[1].2 = lines.replace("\"one\"", "\"other\"");
-    let said = world.refused(&[]);
-    assert!(said.contains("its dedup_domain was \"one\""), "{said}");
+    let daemon = world.start();
+    let absent = world.status()["absent"].clone();
+    let why = absent[0]["why"].to_string();
+    assert!(absent[0]["name"] == "guesser" && why.contains("its dedup_domain was"), "{absent}");
+    assert_eq!(daemon.terminate().code(), Some(0));
     world.volumes[1].2 = lines;
     let daemon = world.start();
     assert!(world.connect("guesser").read(0, 32 << 10).unwrap() == blocks(1, 0, 4));
