@@ -66,7 +66,7 @@ fn a_cache_of_another_origin_is_refused_and_untouched() {
     std::fs::remove_file(rig.path("v.img")).unwrap();
     let before = std::fs::read(rig.path("cache.img")).unwrap();
     let error = rig.try_start(&["v"], false).unwrap_err().to_string();
-    assert!(error.contains("does not exist") && error.contains("--cold"), "{error}");
+    assert!(error.contains("is gone; bring it back"), "{error}");
     assert!(!rig.path("v.img").exists(), "nothing was created");
     std::fs::rename(rig.path("copy.img"), rig.path("v.img")).unwrap();
     let error = rig.try_start(&["v"], false).unwrap_err();
