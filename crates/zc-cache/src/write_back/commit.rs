@@ -281,19 +281,19 @@ impl CacheManager {
     /// A flush is issued: it serves every commit that is ready.
     pub(crate) fn commits_flushing(&mut self) {
         self.wb.flushing_before = self.wb.parts.first().copied().unwrap_or(self.wb.next_part);
-        for commit in self.wb.commits_mut() {
+        self.wb.each_commit(|commit| {
             if commit.step == Step::Ready {
                 commit.step = Step::Flushing;
             }
-        }
+        });
     }
 
     /// That flush has ended.
     pub(crate) fn commits_flushed(&mut self) {
         let before = self.wb.flushing_before;
         self.wb.unflushed = self.wb.unflushed.split_off(&before);
-        for volume in self.wb.ids() {
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        for volume in self.wb.volumes.awake_ids() {
+            let dirty = self.wb.volumes.get(&volume).expect_held();
             if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
                 debug_assert!(
                     commit.parts_before <= before,
@@ -333,10 +333,10 @@ impl CacheManager {
     /// A journal block is about to be written: notes which commits it holds.
     pub(crate) fn commits_in_block(&mut self, block: JournalSeq) {
         let taken = self.journal.taken();
-        for commit in self.wb.commits_mut() {
+        self.wb.each_commit(|commit| {
             // With a summary it ends before a block is taken.
             if matches!(commit.step, Step::Placing | Step::Summarized) {
-                continue;
+                return;
             }
             if commit.first_block.is_none() && commit.first <= taken {
                 commit.first_block = Some(block);
@@ -344,7 +344,7 @@ impl CacheManager {
             if commit.block.is_none() && commit.last <= taken {
                 commit.block = Some(block);
             }
-        }
+        });
     }
 
     /// Commits in blocks before this one are durable, with all they speak of.

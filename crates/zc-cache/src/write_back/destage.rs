@@ -380,8 +380,12 @@ impl CacheManager {
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let gather = self.gathers.get_mut(&id).expect_held();
+        let dirty = self.wb.volumes.get_mut(&gather.volume);
         if !ok {
-            self.gathers.get_mut(&id).expect_held().failed.push(part);
+            gather.failed.push(part);
+        } else if let (Some(dirty), Some((extent, version))) = (dirty, gather.batch.parts.get(part)) {
+            dirty.read_after_all(*extent, version);
         }
         self.gathered(id);
     }

@@ -173,8 +173,13 @@ impl WriteBack {
         self.volumes.awake().filter_map(|dirty| dirty.commit.as_ref())
     }
 
-    pub(crate) fn commits_mut(&mut self) -> impl Iterator<Item = &mut Commit> {
-        self.volumes.awake_mut().filter_map(|dirty| dirty.commit.as_mut())
+    /// Changes each of them.
+    pub(crate) fn each_commit(&mut self, mut change: impl FnMut(&mut Commit)) {
+        self.volumes.each_awake(|dirty| {
+            if let Some(commit) = &mut dirty.commit {
+                change(commit);
+            }
+        });
     }
 
     /// Whether writes wait for room.

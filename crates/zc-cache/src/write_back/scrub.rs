@@ -165,6 +165,9 @@ impl CacheManager {
         if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
             let sectors = version.stored.end - version.stored.start;
             self.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
+            if let Some(dirty) = self.wb.volumes.get_mut(&volume) {
+                dirty.read_after_all(extent, &version);
+            }
             return;
         }
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };

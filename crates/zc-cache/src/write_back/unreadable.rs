@@ -4,7 +4,8 @@
 //! sectors, it is left out, and destaging goes on without a pause up to the last of them. If not, its run waits
 //! (`CONSISTENCY.md`, G6), until clients write the sectors anew or an operator gives them up: zeros are written then.
 //!
-//! Invariant: only what was read twice in vain counts as unreadable; only what is committed covers.
+//! Invariants: only what was read twice in vain counts as unreadable, until it can be read; only what is committed
+//! covers.
 
 use core::ops::Range;
 use std::collections::BTreeMap;
@@ -47,6 +48,15 @@ impl Unreadable {
             bodies.push(version.body);
         }
         is_new
+    }
+
+    fn remove(&mut self, extent: ExtentNo, version: &Version) {
+        if let Some(bodies) = self.found.get_mut(&(extent, version.epoch)) {
+            bodies.retain(|body| *body != version.body);
+            if bodies.is_empty() {
+                self.found.remove(&(extent, version.epoch));
+            }
+        }
     }
 
     /// Whether an operator waits for it to be given up.
@@ -115,6 +125,17 @@ impl VolumeDirty {
         if let Some((extent, version)) = self.destaging.stuck_at()
             && self.data.cover(*extent, version).open.is_empty()
         {
+            self.destaging.try_again();
+        }
+    }
+
+    /// A version could be read after all: what failed was not the medium, and destaging is not stuck at it any more.
+    pub(crate) fn read_after_all(&mut self, extent: ExtentNo, version: &Version) {
+        self.unreadable.remove(extent, version);
+        let is_it = |at: &(ExtentNo, Version)| {
+            at.0 == extent && at.1.epoch == version.epoch && at.1.body == version.body
+        };
+        if self.destaging.stuck_at().is_some_and(is_it) {
             self.destaging.try_again();
         }
     }

@@ -115,10 +115,13 @@ impl DirtyVolumes {
         self.awake.iter().filter_map(|id| self.all.get(id))
     }
 
-    /// [`Self::awake`], to be changed.
-    pub(crate) fn awake_mut(&mut self) -> impl Iterator<Item = &mut VolumeDirty> {
-        let awake = &self.awake;
-        self.all.iter_mut().filter(|(id, _)| awake.contains(id)).map(|(_, dirty)| dirty)
+    /// Changes those that are awake.
+    pub(crate) fn each_awake(&mut self, mut change: impl FnMut(&mut VolumeDirty)) {
+        for id in &self.awake {
+            if let Some(dirty) = self.all.get_mut(id) {
+                change(dirty);
+            }
+        }
     }
 
     /// The numbers of those that are awake, in order.

@@ -8,12 +8,12 @@ use zc_cache::config::{VolumeConfig, WriteBackConfig};
 use crate::world::{Shape, V, World, noise};
 use crate::write_back::{E, Twin, write_back};
 
-/// Spoils what the device holds of these bytes, which do not compress.
+/// Spoils what the device holds of these bytes, which do not compress. Mends it, when it is called again.
 fn rot(world: &mut World, bytes: &[u8]) {
     let found = (0..world.slots()).find(|slot| {
         let slot = world.slot_bytes(zc_core::WeuSlot(*slot));
-        let at = slot.windows(64).position(|window| window == &bytes[..64]);
-        at.map(|at| slot[at] ^= 1).is_some()
+        let at = slot.windows(63).position(|window| window == &bytes[1..64]);
+        at.map(|at| slot[at - 1] ^= 1).is_some()
     });
     assert!(found.is_some(), "they are on the device");
 }
@@ -230,4 +230,31 @@ fn a_scrub_tells_of_rot_before_destaging_meets_it_and_reads_nothing_twice() {
     assert_eq!(t.world.manager.dirty(V).unwrap().unreadable_bytes, 0);
     t.clean();
     assert!(t.world.origins[&V] == t.twin);
+}
+
+#[test]
+fn what_can_be_read_again_is_not_given_up() {
+    for by_scrub in [true, false] {
+        let interval = if by_scrub { 2000 } else { 0 };
+        let mut t = rotten(Shape { scrub_interval_ms: interval, idle_ms: 3_600_000, ..Shape::default() });
+        t.world = t.world.restart(false);
+        rot(&mut t.world, &noise(1, 8192));
+        if !by_scrub {
+            t.world.event(Event::Destage { volume: V });
+        }
+        wait(&mut t, 2100);
+        assert_eq!(t.world.manager.dirty(V).unwrap().unreadable_bytes, 8192);
+        // What failed was not the medium.
+        rot(&mut t.world, &noise(1, 8192));
+        t.world.origin_flushes_hang = true;
+        wait(&mut t, 17_000);
+        assert_eq!(t.world.manager.dirty(V).unwrap().unreadable_bytes, 0, "scrub: {by_scrub}");
+        t.world.event(Event::GiveUpUnreadable { volume: V });
+        t.world.origin_flushes_hang = false;
+        t.world.end_origin_flushes();
+        assert!(!t.world.manager.owes_loss(V));
+        t.check(0, 4 * E);
+        t.clean();
+        assert!(t.world.origins[&V] == t.twin);
+    }
 }
