@@ -63,6 +63,7 @@ fn extent(c: &mut Criterion) {
         raw_bytes: 8192,
         first_sector: 0,
         key: Some(key(9)),
+        print: None,
     };
     let mut out = vec![0; 4160];
     let mut group = c.benchmark_group("extent_4096_stored");

@@ -42,6 +42,9 @@ pub struct ManagerConfig {
     pub header_prints_max: u32,
     /// Regions that may be active at once.
     pub regions_active_max: u32,
+    /// Of the stored extents that reads get from the device, one in so many is hashed (0 = none): its content must be
+    /// that of its fingerprint.
+    pub prove_hits: u32,
     /// Discard slots before reuse.
     pub discard: bool,
     /// Which WEU goes when a slot is needed.
@@ -82,6 +85,7 @@ impl ManagerConfig {
             // 2 MiB or so.
             header_prints_max: 1 << 15,
             regions_active_max: ACTIVE_REGIONS_DEFAULT,
+            prove_hits: 128,
             discard: false,
             replacement: Replacement::default(),
             packer: Packer::default(),
@@ -268,6 +272,8 @@ pub enum Canary {
     OriginMeetings,
     /// G2: a write does not mark its region active.
     NoRegionMark,
+    /// G3: no content is compared with its fingerprint.
+    TrustContent,
     /// G4: an error of the cache device is passed on to the client.
     SurfaceCacheError,
     /// G5: a flush is answered before the data is durable.

@@ -161,6 +161,8 @@ pub struct CacheManager {
     #[cfg(zc_canary)]
     pub(crate) canary: Option<crate::config::Canary>,
     pub(crate) extent_bytes: u32,
+    /// Reads of stored extents by clients since one had to prove its content.
+    pub(crate) unproved_hits: u32,
     pub(crate) now_ms: u64,
     pub(crate) session: Session,
     pub(crate) volumes: Map<VolumeId, Volume>,
@@ -330,6 +332,7 @@ impl CacheManager {
             next_number: 1,
             out: Vec::new(),
             stats: Stats::default(),
+            unproved_hits: 0,
             cfg: config,
             #[cfg(zc_canary)]
             canary: None,

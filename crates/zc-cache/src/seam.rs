@@ -14,8 +14,8 @@
 //! - Time enters with [`Event::Tick`] alone; a tick every 10 ms or so is enough, none is needed while nothing happens.
 
 use zc_core::{
-    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, OpId, ReqId,
-    SectorSpan, VolumeId, WeuSlot,
+    BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, ExtentNo, Fingerprint, FingerprintKind, OpId,
+    ReqId, SectorSpan, VolumeId, WeuSlot,
 };
 use zc_format::{
     CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, JournalBlock, Record, RegionMap, Summary,
@@ -221,6 +221,18 @@ pub struct ExtentRead {
     pub skip_bytes: u32,
     /// Where the decoded bytes after those go.
     pub dest: BufSlice,
+    /// Hash what was decoded, and compare it with the fingerprint in the header before anything goes to `dest`:
+    /// [`ExtentError::Content`] if it differs. That is work for the reduce workers, like an [`Action::Hash`].
+    pub proof: Option<Proof>,
+}
+
+/// How a stored content is proved to be that of its fingerprint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Proof {
+    /// The fingerprint function.
+    pub kind: FingerprintKind,
+    /// The domain of its volume.
+    pub domain: DedupDomain,
 }
 
 /// What to do.

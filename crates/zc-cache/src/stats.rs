@@ -145,6 +145,8 @@ stats! {
         promoted,
         /// Stored extents that were verified and served.
         verified_hits,
+        /// Stored extents that clients read and whose content was compared with its fingerprint.
+        proved_hits,
         /// Stored extents that failed verification and were refetched.
         failed_hits,
         /// Device reads that failed.

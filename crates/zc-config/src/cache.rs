@@ -80,6 +80,7 @@ pub(crate) fn read(mut section: Section<'_, '_>) -> CacheConfig {
         destage_idle_ms: section.duration("destage_idle", 1_000, &limits::DESTAGE_IDLE_MS),
         destage_bytes_per_s: section.size("destage_rate", &limits::DESTAGE_RATE).unwrap_or(0),
         dirty_scrub_ms: section.duration("dirty_scrub", 4 * 3_600_000, &limits::DIRTY_SCRUB_MS),
+        prove_hits: section.count("prove_hits", 128, &limits::PROVE_HITS),
         destage_writes: section.count("destage_writes", 16, &limits::DESTAGE_WRITES),
     };
     section.finish();

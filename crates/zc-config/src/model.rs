@@ -249,6 +249,8 @@ pub struct CacheConfig {
     pub destage_bytes_per_s: u64,
     /// Dirty data is read back once in so long, to find what rots; 0 = never.
     pub dirty_scrub_ms: u64,
+    /// Of the stored extents that reads get from the cache device, one in so many is hashed; 0 = none.
+    pub prove_hits: u32,
 }
 
 /// `[[volume]]`.

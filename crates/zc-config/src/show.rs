@@ -85,6 +85,7 @@ impl Config {
             ("destage_writes", cache.destage_writes.to_string()),
             ("destage_rate", size(cache.destage_bytes_per_s)),
             ("dirty_scrub", duration(cache.dirty_scrub_ms)),
+            ("prove_hits", cache.prove_hits.to_string()),
         ]);
         rows
     }

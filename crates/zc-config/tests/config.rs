@@ -74,6 +74,7 @@ const STRANGE: &str = r#"
         destage_writes = 3
         destage_rate = "20 MiB"
         dirty_scrub = "1 h"
+        prove_hits = 7
         [[volume]]
         name = "two words"
         origin = "relative"

@@ -181,7 +181,9 @@ impl Shard {
         };
         let raw_bytes = parts.iter().fold(0_u32, |sum, part| sum.saturating_add(part.expected.raw_bytes));
         let cost_bytes = inline_cost_bytes(pages.len(), raw_bytes);
-        let inline = urgent && cost_bytes.is_some_and(|bytes| bytes <= self.inline_left_bytes);
+        // What is hashed is for the workers, whoever waits.
+        let hashes = parts.iter().any(|part| part.proof.is_some());
+        let inline = urgent && !hashes && cost_bytes.is_some_and(|bytes| bytes <= self.inline_left_bytes);
         let pages = pages.into_shared();
         self.next_number += 1;
         let number = self.next_number;
@@ -337,8 +339,9 @@ mod tests {
             raw_bytes: 8192,
             first_sector: 0,
             key: None,
+            print: None,
         };
-        ExtentRead { expected, skip_bytes: 0, dest: slice(BufId(1), 0, 8192) }
+        ExtentRead { expected, skip_bytes: 0, dest: slice(BufId(1), 0, 8192), proof: None }
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! gathers their results.
 //!
 //! Invariants: nothing reaches the destination before checksum, place and identity were verified. A payload that does
-//! not decode to exactly one extent is a fault, whatever its checksum says.
+//! not decode to exactly one extent is a fault, whatever its checksum says. So is a content that is not that of its
+//! fingerprint, where the manager wants a proof of that.
 //!
 //! What it does not do: decide what a fault means; the manager does.
 
@@ -47,9 +48,16 @@ pub(crate) fn decode(
     scratch: &mut Scratch,
 ) -> Result<(), ExtentError> {
     let verified = ExtentHeader::verify(bytes, &wanted.expected)?;
-    let payload = bytes.get(verified.payload).ok_or(ExtentError::Truncated)?;
+    let payload = bytes.get(verified.payload.clone()).ok_or(ExtentError::Truncated)?;
     let raw_bytes = usize_from_u32(wanted.expected.raw_bytes);
     let skip = usize_from_u32(wanted.skip_bytes);
+    if let Some(proof) = &wanted.proof {
+        let print =
+            scratch.fingerprint(verified.codec, payload, raw_bytes, proof).ok_or(ExtentError::Payload)?;
+        if !verified.is_content(&print) {
+            return Err(ExtentError::Content);
+        }
+    }
     scratch.decompress_part(verified.codec, payload, raw_bytes, skip, dest).ok_or(ExtentError::Payload)
 }
 
@@ -84,13 +92,22 @@ impl ExtentsRead {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zc_core::{BufId, BufSlice, Codec, ExtentKey, Fingerprint, Generation, WeuSeq, WeuSlot};
+    use crate::reduce::Facts;
+    use zc_cache::seam::Proof;
+    use zc_core::{
+        BufId, BufSlice, Codec, DedupDomain, ExtentKey, Fingerprint, FingerprintKind, Generation, WeuSeq,
+        WeuSlot,
+    };
     use zc_format::ExpectedExtent;
     use zc_io::{AlignedBuf, Arena};
 
     const RAW: u32 = 8192;
 
     fn sealed(codec: Codec, payload: &[u8]) -> (AlignedBuf, ExtentRead) {
+        sealed_as(Fingerprint([7; 32]), codec, payload)
+    }
+
+    fn sealed_as(fingerprint: Fingerprint, codec: Codec, payload: &[u8]) -> (AlignedBuf, ExtentRead) {
         let header = ExtentHeader {
             slot: WeuSlot(3),
             generation: Generation(2),
@@ -100,7 +117,7 @@ mod tests {
             first_sector: 0,
             key: ExtentKey::default_for_test(),
             codec,
-            fingerprint: Fingerprint([7; 32]),
+            fingerprint,
         };
         let mut weu = AlignedBuf::new(32 << 10);
         header.seal(4160, payload, &mut weu[4160..4160 + 64 + payload.len()]);
@@ -112,9 +129,10 @@ mod tests {
             raw_bytes: RAW,
             first_sector: 0,
             key: None,
+            print: None,
         };
         let dest = BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: 512 };
-        (weu, ExtentRead { expected, skip_bytes: 1024, dest })
+        (weu, ExtentRead { expected, skip_bytes: 1024, dest, proof: None })
     }
 
     trait ForTest {
@@ -139,6 +157,27 @@ mod tests {
         dest.fill(0);
         assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
         assert!(dest.iter().all(|&byte| byte == 0), "nothing arrives before the proof");
+    }
+
+    #[test]
+    fn a_content_that_is_not_that_of_its_fingerprint_does_not_arrive() {
+        let proof = Proof { kind: FingerprintKind::Blake3, domain: DedupDomain::keyed([3; 32]) };
+        let raw: Vec<u8> = (0..RAW).map(|at| u8::try_from(at / 64 % 200).unwrap()).collect();
+        let print = zc_reduce::fingerprint(proof.kind, &proof.domain, &raw);
+        let mut packed = vec![0; 8192];
+        let mut scratch = Scratch::default();
+        let Facts::Compressed(Some(len)) = scratch.compress(&raw, Codec::Lz4, &mut packed) else {
+            panic!("it compresses")
+        };
+        for (codec, payload) in [(Codec::Raw, &raw[..]), (Codec::Lz4, &packed[..usize_from_u32(len)])] {
+            for (print, result) in [(print, Ok(())), (Fingerprint([7; 32]), Err(ExtentError::Content))] {
+                let (weu, mut wanted) = sealed_as(print, codec, payload);
+                wanted.proof = Some(proof);
+                let mut dest = vec![0; 512];
+                assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), result);
+                assert_eq!(dest == raw[1024..1536], result.is_ok());
+            }
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use zc_cache::seam::Digest;
-use zc_core::{Codec, DedupDomain, FingerprintKind, limits::EXTENT_BYTES_MAX, usize_from_u32};
+use zc_cache::seam::{Digest, Proof};
+use zc_core::{Codec, DedupDomain, Fingerprint, FingerprintKind, limits::EXTENT_BYTES_MAX, usize_from_u32};
 use zc_reduce::Reducer;
 
 /// Facts about bytes that the manager gets instead of the bytes.
@@ -52,6 +52,31 @@ impl Scratch {
         Facts::Compressed(stored.and_then(|len| u32::try_from(len).ok()))
     }
 
+    /// The fingerprint of what a payload decodes to. `None`: it does not decode.
+    pub(crate) fn fingerprint(
+        &mut self,
+        codec: Codec,
+        payload: &[u8],
+        raw_bytes: usize,
+        proof: &Proof,
+    ) -> Option<Fingerprint> {
+        let content = if codec == Codec::Raw {
+            (payload.len() == raw_bytes).then_some(payload)?
+        } else {
+            self.decode(codec, payload, raw_bytes)?
+        };
+        Some(zc_reduce::fingerprint(proof.kind, &proof.domain, content))
+    }
+
+    fn decode(&mut self, codec: Codec, payload: &[u8], raw_bytes: usize) -> Option<&[u8]> {
+        if raw_bytes > usize_from_u32(EXTENT_BYTES_MAX) {
+            return None;
+        }
+        self.decoded.resize(raw_bytes, 0);
+        self.reducer.decompress(codec, payload, &mut self.decoded).ok()?;
+        Some(&self.decoded)
+    }
+
     /// Decodes an extent of `raw_bytes` and copies what starts `skip` bytes in to `dest`. `None`: it does not decode.
     pub(crate) fn decompress_part(
         &mut self,
@@ -72,12 +97,7 @@ impl Scratch {
         if wanted == (0..raw_bytes) {
             return self.reducer.decompress(codec, payload, dest).ok();
         }
-        if raw_bytes > usize_from_u32(EXTENT_BYTES_MAX) {
-            return None;
-        }
-        self.decoded.resize(raw_bytes, 0);
-        self.reducer.decompress(codec, payload, &mut self.decoded).ok()?;
-        dest.copy_from_slice(self.decoded.get(wanted)?);
+        dest.copy_from_slice(self.decode(codec, payload, raw_bytes)?.get(wanted)?);
         Some(())
     }
 }

@@ -60,6 +60,8 @@ pub struct ExpectedExtent {
     /// The base, for base entries. A duplicate entry has none: slot, generation, sequence and offset name content
     /// that never changes.
     pub key: Option<ExtentKey>,
+    /// The fingerprint that its header must have, where it is known: the first 24 bytes count.
+    pub print: Option<Fingerprint>,
 }
 
 /// Why bytes are not the extent that was expected.
@@ -84,6 +86,9 @@ pub enum ExtentError {
     /// The payload does not decode.
     #[error("its payload does not decode")]
     Payload,
+    /// All of it verifies, but it is not what its fingerprint was made of.
+    #[error("its content is not that of its fingerprint")]
+    Content,
 }
 
 /// A verified extent.
@@ -146,8 +151,25 @@ impl ExtentHeader {
         if expected.key.is_some_and(|key| key != header.key) {
             return Err(ExtentError::Identity);
         }
+        if expected.print.is_some_and(|print| !is_cut(&header.fingerprint, &print)) {
+            return Err(ExtentError::Identity);
+        }
         Ok(VerifiedExtent { codec: header.codec, payload: HEADER..end, header })
     }
+}
+
+impl VerifiedExtent {
+    /// Whether the content, whose fingerprint this is, is what the header says: its first 24 bytes are compared. A piece
+    /// of an extent was stored without a fingerprint, so nothing is its content.
+    #[must_use]
+    pub fn is_content(&self, print: &Fingerprint) -> bool {
+        is_cut(&self.header.fingerprint, print)
+    }
+}
+
+/// Whether a stored fingerprint is the beginning of this one.
+fn is_cut(stored: &Fingerprint, print: &Fingerprint) -> bool {
+    stored.0.iter().zip(&print.0).take(PRINT_BYTES).all(|(stored, whole)| stored == whole)
 }
 
 fn binding(slot: WeuSlot, generation: Generation, weu_seq: WeuSeq, offset_bytes: u32) -> Binding {

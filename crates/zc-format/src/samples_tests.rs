@@ -214,6 +214,7 @@ pub(crate) fn expected(header: &ExtentHeader, offset_bytes: u32) -> ExpectedExte
         raw_bytes: header.raw_bytes,
         first_sector: header.first_sector,
         key: Some(header.key),
+        print: None,
     }
 }
 

@@ -177,6 +177,7 @@ pub fn manager_config(
         prefetch_max_bytes: config.prefetch_max_bytes,
         learned_recipes_bytes: config.learned_recipes_bytes,
         regions_active_max: config.regions_active_max,
+        prove_hits: config.prove_hits,
         discard: config.discard.unwrap_or(on_block_device),
         replacement: replacement(config.policy),
         packer: packer(config.packer),

@@ -40,6 +40,8 @@ pub const CANARIES: &[(&str, Canary)] = &[
     #[cfg(zc_canary)]
     ("g2-no-region-mark", Canary::Manager(Bug::NoRegionMark)),
     #[cfg(zc_canary)]
+    ("g3-trust-content", Canary::Manager(Bug::TrustContent)),
+    #[cfg(zc_canary)]
     ("g4-surface-cache-error", Canary::Manager(Bug::SurfaceCacheError)),
     #[cfg(zc_canary)]
     ("g5-early-flush", Canary::Manager(Bug::EarlyFlush)),

@@ -325,8 +325,13 @@ impl World {
             Err(error) => return Err(error),
         };
         let mut raw = vec![0; part.expected.raw_bytes as usize];
-        let payload = &bytes[at..][extent.payload];
+        let payload = &bytes[at..][extent.payload.clone()];
         self.reducer.decompress(extent.codec, payload, &mut raw).map_err(|_| ExtentError::Payload)?;
+        if let Some(proof) = &part.proof
+            && !extent.is_content(&zc_reduce::fingerprint(proof.kind, &proof.domain, &raw))
+        {
+            return Err(ExtentError::Content);
+        }
         let skip = part.skip_bytes as usize;
         self.put(part.dest, &raw[skip..skip + part.dest.len_bytes as usize]);
         Ok(())

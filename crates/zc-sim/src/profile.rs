@@ -202,6 +202,8 @@ impl Setup {
         }
         self.honest(rng);
         self.faults.rot_dirty = true;
+        // A content that is another one is told by its fingerprint alone.
+        self.config.prove_hits = 1;
         self.habits = Habits {
             flushes: rng.random_range(5..=25),
             duplicates: 0.0,

@@ -1,6 +1,6 @@
 //! Dirty extents that rot, one at a time, and are written anew or given up.
 //!
-//! Job: damage a stored extent, then have a client write its sectors and flush, or an operator give them up, before
+//! Job: damage a stored extent, or put another content there under its fingerprint; then have a client write its sectors and flush, or an operator give them up, before
 //! anyone else asks for anything. If there is no room for what is written, the extent stays rotten, as any that rots.
 //! Else nothing excuses the volume from then on: it has to become clean, no request may fail, and the origin alone is
 //! judged in all sectors but those that the manager says it leaves out (`CONSISTENCY.md`, G6). What is given up reads as
@@ -12,7 +12,7 @@
 use rand::RngExt as _;
 use zc_cache::CacheManager;
 use zc_cache::seam::Event;
-use zc_core::{Mode, SECTOR_BYTES, VolumeId, limits};
+use zc_core::{Codec, Mode, SECTOR_BYTES, VolumeId, limits};
 use zc_format::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader};
 
 use crate::world::{PATIENCE, World};
@@ -135,14 +135,39 @@ impl World {
             raw_bytes: header.raw_bytes,
             first_sector: header.first_sector,
             key: Some(header.key),
+            print: None,
         };
         let bytes = &self.cache.seen[at..at + len as usize];
         if ExtentHeader::verify(bytes, &expected).is_err() {
             return false;
         }
+        if header.fingerprint.0 != [0; 32]
+            && self.rng.random_bool(0.5)
+            && self.forge(header, offset_bytes, at)
+        {
+            self.coverage.note("stored extents with another content");
+            return true;
+        }
         let spoiled = at + self.rng.random_range(0..(EXTENT_HEADER_BYTES + header.stored_bytes) as usize);
         let byte = self.cache.seen[spoiled] ^ (1 << self.rng.random_range(0..8));
         self.cache.damage(spoiled, &[byte]);
+        true
+    }
+
+    /// Puts another content there, under the fingerprint of the one that was there and with a checksum that is right.
+    fn forge(&mut self, header: &ExtentHeader, offset_bytes: u32, at: usize) -> bool {
+        // No client writes this.
+        let content = vec![0x5a; header.raw_bytes as usize];
+        let mut packed = vec![0; header.stored_bytes as usize];
+        let payload = match self.reducer.compress(header.codec, &content, &mut packed) {
+            Some(len) => &packed[..len],
+            None if header.codec == Codec::Raw => &content[..],
+            None => return false,
+        };
+        let forged = ExtentHeader { stored_bytes: payload.len() as u32, ..*header };
+        let mut bytes = vec![0; EXTENT_HEADER_BYTES as usize + payload.len()];
+        forged.seal(offset_bytes, payload, &mut bytes);
+        self.cache.damage(at, &bytes);
         true
     }
 

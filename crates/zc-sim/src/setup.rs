@@ -215,6 +215,7 @@ fn config(rng: &mut Pcg64Mcg, geometry: Geometry, kind: FingerprintKind) -> Mana
         prefetch_max_bytes: if rng.random_bool(0.5) { 32 << 10 } else { 0 },
         regions_active_max: rng.random_range(4..=12),
         discard: rng.random_bool(0.3),
+        prove_hits: 3,
         ..ManagerConfig::new(geometry, kind, 0)
     }
 }

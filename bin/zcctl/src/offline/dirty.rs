@@ -140,6 +140,7 @@ fn read(image: &Image, slots: &Slots, record: &Record) -> Result<(), String> {
         raw_bytes: span.len_bytes(),
         first_sector: span.first(),
         key: None,
+        print: None,
     };
     ExtentHeader::verify(bytes, &expected).map(drop).map_err(|error| error.to_string())
 }

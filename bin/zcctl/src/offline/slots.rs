@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{Generation, SectorSpan, WeuSeq, WeuSlot, usize_from_u32};
+use zc_core::{Fingerprint, Generation, SectorSpan, WeuSeq, WeuSlot, usize_from_u32};
 use zc_format::{
     BLOCK, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, FormatError, Record, WeuEntry, WeuHeader,
 };
@@ -196,6 +196,7 @@ fn verify(image: &Image, header: &WeuHeader, entry: &WeuEntry) -> Result<(), Str
         raw_bytes: entry.dirty.map_or_else(|| image.geometry().extent_bytes, SectorSpan::len_bytes),
         first_sector: entry.dirty.map_or(0, SectorSpan::first),
         key: Some(entry.key),
+        print: (entry.fingerprint != Fingerprint([0; 32])).then_some(entry.fingerprint),
     };
     ExtentHeader::verify(&bytes, &expected).map(drop).map_err(|error| error.to_string())
 }

@@ -306,7 +306,7 @@ impl CacheManager {
         let place = self.place(slot, generation, stored);
         let expected = self.expected(&Mapping::Duplicate(place), &place, self.inserts.jobs[&id].guard.key);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-        self.read_stored_extent(OpKind::CompareRead(id), &place, expected, 0, dest);
+        self.read_stored_extent(OpKind::CompareRead(id), &place, expected, 0, dest, None);
     }
 
     pub(crate) fn compare_read_done(

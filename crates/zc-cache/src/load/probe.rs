@@ -169,7 +169,7 @@ impl CacheManager {
         self.slots.pin(place.slot);
         let expected = self.expected(&mapping, &place, key);
         let dest = self.whole(ours);
-        self.read_stored_extent(OpKind::ProbeRead(id), &place, expected, 0, dest);
+        self.read_stored_extent(OpKind::ProbeRead(id), &place, expected, 0, dest, None);
         ours
     }
 

@@ -8,13 +8,13 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, WeuSlot};
+use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError};
 
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::{Portion, Waiter, Wanted};
-use crate::seam::{Action, ExtentRead, Note, Purpose, Source};
+use crate::seam::{Action, ExtentRead, Note, Proof, Purpose, Source};
 use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Largest device read for hits.
@@ -78,6 +78,7 @@ impl CacheManager {
                     expected: self.expected_dirty(&place, key, &stored),
                     skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
                     dest: portion.dest,
+                    proof: self.hit_proof(portion.key.volume, &place, &stored),
                 });
                 parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
                 continue;
@@ -94,6 +95,7 @@ impl CacheManager {
                 expected: self.expected(&mapping, &place, portion.key),
                 skip_bytes,
                 dest,
+                proof: self.hit_proof(portion.key.volume, &place, &self.whole_sectors()),
             });
             parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
         }
@@ -166,7 +168,42 @@ impl CacheManager {
             raw_bytes: self.extent_bytes,
             first_sector: 0,
             key: matches!(mapping, Mapping::Base(_)).then_some(key),
+            print: None,
         }
+    }
+
+    /// The sectors of a whole extent.
+    pub(crate) const fn whole_sectors(&self) -> Range<u32> {
+        0..self.extent_bytes / SECTOR_BYTES
+    }
+
+    /// How the content of a volume's stored sectors is proved. There is a fingerprint of whole extents alone, and what
+    /// is in memory is decoded where nothing is hashed.
+    pub(crate) fn proof(&self, volume: VolumeId, place: &Place, stored: &Range<u32>) -> Option<Proof> {
+        #[cfg(zc_canary)]
+        if self.canary == Some(crate::config::Canary::TrustContent) {
+            return None;
+        }
+        let provable = *stored == self.whole_sectors() && self.source(place.slot) == Source::Device;
+        let domain = self.volumes.get(&volume)?.cfg.domain;
+        provable.then_some(Proof { kind: self.cfg.fingerprint, domain })
+    }
+
+    /// The same for a read of a client: one of many has to prove its content.
+    pub(crate) fn hit_proof(
+        &mut self,
+        volume: VolumeId,
+        place: &Place,
+        stored: &Range<u32>,
+    ) -> Option<Proof> {
+        let proof = self.proof(volume, place, stored)?;
+        self.unproved_hits += 1;
+        if self.cfg.prove_hits == 0 || self.unproved_hits < self.cfg.prove_hits {
+            return None;
+        }
+        self.unproved_hits = 0;
+        self.stats.proved_hits += 1;
+        Some(proof)
     }
 
     /// Reads one stored extent in the background, from where it is now.
@@ -177,6 +214,7 @@ impl CacheManager {
         expected: ExpectedExtent,
         skip_bytes: u32,
         dest: BufSlice,
+        proof: Option<Proof>,
     ) {
         let page = zc_core::limits::BLOCK_BYTES;
         let source = self.source(place.slot);
@@ -188,7 +226,7 @@ impl CacheManager {
             slot: place.slot,
             start_bytes: expected.offset_bytes / page * page,
             len_bytes: u32::from(place.pages) * page,
-            parts: vec![ExtentRead { expected, skip_bytes, dest }],
+            parts: vec![ExtentRead { expected, skip_bytes, dest, proof }],
             urgent: false,
         });
     }

@@ -595,9 +595,10 @@ impl CacheManager {
         let expected = self.expected(mapping, place, key);
         let into = self.alloc(self.extent_bytes);
         let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.extent_bytes };
+        let proof = self.hit_proof(key.volume, place, &self.whole_sectors());
         self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
         let slot = place.slot;
-        self.read_stored_extent(OpKind::Merge { key, slot, into }, place, expected, 0, dest);
+        self.read_stored_extent(OpKind::Merge { key, slot, into }, place, expected, 0, dest, proof);
     }
 
     pub(crate) fn merge_done(

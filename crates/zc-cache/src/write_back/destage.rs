@@ -366,9 +366,10 @@ impl CacheManager {
             }
             Body::Stored { place, own } => {
                 let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
+                let proof = self.proof(key.volume, &place, &version.stored);
                 self.gathers.get_mut(&id).expect_held().reads += 1;
                 let kind = OpKind::GatherRead { gather: id, part };
-                self.read_stored_extent(kind, &place, expected, skip_bytes, dest);
+                self.read_stored_extent(kind, &place, expected, skip_bytes, dest, proof);
             }
         }
     }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use zc_core::{
     BufId, BufSlice, Codec, ErrorKind, ExtentKey, Fingerprint, Generation, SECTOR_BYTES, SectorSpan, WeuSlot,
 };
-use zc_format::ExtentError;
+use zc_format::{ExpectedExtent, ExtentError};
 
 use crate::health::Health;
 use crate::index::file_index::Mapping;
@@ -137,10 +137,11 @@ impl CacheManager {
         let place = self.place(slot, generation, stored);
         let job = self.wb.jobs.get_mut(&id).expect_held();
         job.proving = Some(Proving { slot, generation, stored, buf });
-        let key = job.key;
-        let expected = self.expected(&Mapping::Duplicate(place), &place, key);
+        let (key, print) = (job.key, job.print);
+        let expected = ExpectedExtent { print, ..self.expected(&Mapping::Duplicate(place), &place, key) };
+        let proof = self.proof(key.volume, &place, &self.whole_sectors());
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-        self.read_stored_extent(OpKind::DirtyProof(id), &place, expected, 0, dest);
+        self.read_stored_extent(OpKind::DirtyProof(id), &place, expected, 0, dest, proof);
     }
 
     pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {

@@ -36,6 +36,7 @@ impl CacheManager {
             raw_bytes: (stored.end - stored.start) * SECTOR_BYTES,
             first_sector: u8::try_from(stored.start).unwrap_or(u8::MAX),
             key,
+            print: None,
         }
     }
 

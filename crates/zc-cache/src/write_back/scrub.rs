@@ -152,8 +152,9 @@ impl CacheManager {
         let key = own.then_some(ExtentKey { volume, extent });
         let expected = self.expected_dirty(&place, key, &version.stored);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
+        let proof = self.proof(volume, &place, &version.stored);
         self.wb.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
-        self.read_stored_extent(OpKind::ScrubRead, &place, expected, 0, dest);
+        self.read_stored_extent(OpKind::ScrubRead, &place, expected, 0, dest, proof);
     }
 
     pub(crate) fn scrub_read_done(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {

@@ -192,6 +192,7 @@ impl Dangling {
             raw_bytes: span.len_bytes(),
             first_sector: span.first(),
             key: None,
+            print: None,
         };
         ExtentHeader::verify(bytes, &expected).is_ok()
     }

@@ -4,6 +4,7 @@
 mod bounds;
 mod dropping;
 mod failing;
+mod forged;
 mod golden;
 mod hanging;
 mod learned;

@@ -11,7 +11,7 @@ use zc_core::{
     BufId, BufSlice, Codec, DedupDomain, ErrorKind, ExtentKey, FingerprintKind, JournalSeq, OpId, ReqId,
     VolumeId, WeuSlot, usize_from_u32, usize_from_u64,
 };
-use zc_format::{BLOCK, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
+use zc_format::{BLOCK, ExtentError, ExtentHeader, Geometry, JournalBlock, PlanOptions, Record, WeuHeader};
 use zc_reduce::Reducer;
 
 pub(crate) const V: VolumeId = VolumeId(0);
@@ -141,6 +141,7 @@ pub(crate) struct Shape {
     pub(crate) insert_bytes_max: u32,
     pub(crate) destage_bytes_per_s: u64,
     pub(crate) scrub_interval_ms: u64,
+    pub(crate) prove_hits: u32,
     pub(crate) idle_ms: u64,
     pub(crate) dirty_high_percent: u8,
     pub(crate) learned_recipes_bytes: u64,
@@ -163,6 +164,7 @@ impl Default for Shape {
             insert_bytes_max: 8 << 20,
             destage_bytes_per_s: 0,
             scrub_interval_ms: 0,
+            prove_hits: 0,
             idle_ms: 1000,
             dirty_high_percent: 50,
             learned_recipes_bytes: 0,
@@ -205,6 +207,7 @@ impl World {
             learned_recipes_bytes: shape.learned_recipes_bytes,
             header_prints_max: shape.header_prints_max,
             regions_active_max: 16,
+            prove_hits: shape.prove_hits,
             packer: shape.packer,
             dirty: zc_cache::config::DirtyConfig {
                 destage_bytes_per_s: shape.destage_bytes_per_s,
@@ -660,8 +663,14 @@ impl World {
                         let at = usize_from_u32(part.expected.offset_bytes - start_bytes);
                         let extent = ExtentHeader::verify(&bytes[at..], &part.expected)?;
                         let mut raw = vec![0; usize_from_u32(part.expected.raw_bytes)];
-                        let stored = &bytes[at..][extent.payload];
+                        let stored = &bytes[at..][extent.payload.clone()];
                         self.reducer.decompress(extent.codec, stored, &mut raw).unwrap();
+                        if let Some(proof) = &part.proof {
+                            let print = zc_reduce::fingerprint(proof.kind, &proof.domain, &raw);
+                            if !extent.is_content(&print) {
+                                return Err(ExtentError::Content);
+                            }
+                        }
                         let skip = usize_from_u32(part.skip_bytes);
                         let take = raw[skip..skip + usize_from_u32(part.dest.len_bytes)].to_vec();
                         self.slice_mut(part.dest).copy_from_slice(&take);

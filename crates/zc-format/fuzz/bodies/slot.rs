@@ -43,6 +43,7 @@ fn extent(data: &[u8]) {
         raw_bytes: EXTENT_BYTES,
         first_sector: 0,
         key: None,
+        print: None,
     };
     if let Ok(extent) = ExtentHeader::verify(data, &expected) {
         let payload = &data[extent.payload.clone()];
