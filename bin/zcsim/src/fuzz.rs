@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 use zc_config::{Packer, Policy};
 use zc_sim::{
-    CANARIES, Canary, Coverage, ELUSIVE, Options, Profile, SeedReport, Turns, manager_bugs, run_seed,
-    run_turns, shrink,
+    CANARIES, Canary, Coverage, Options, Profile, SeedReport, Turns, manager_bugs, run_seed, run_turns,
+    shrink,
 };
 
 use crate::say::say;
@@ -27,7 +27,7 @@ const SHRINK_RUNS_MAX: u32 = 2000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Run the capacity-optimized store instead of the cache manager.
-    #[arg(long, conflicts_with_all = ["policy", "packer", "profile", "turns", "shrink", "elusive"])]
+    #[arg(long, conflicts_with_all = ["policy", "packer", "profile", "turns", "shrink"])]
     store: bool,
     /// How many seeds.
     #[arg(long, default_value_t = 300)]
@@ -53,15 +53,12 @@ pub(crate) struct Args {
     /// The packer (append, first-fit, best-fit); default: each seed draws one, most of them append.
     #[arg(long)]
     packer: Option<Packer>,
-    /// The kind of machine (plain, shared, tiny, restarts, rotting); default: each seed draws one, most often plain.
+    /// The kind of machine (plain, shared, tiny, restarts, rotting, aimed); default: each seed draws one.
     #[arg(long, value_parser = profile)]
     profile: Option<Profile>,
     /// Check that each deliberate bug is found.
     #[arg(long)]
     pub(crate) canaries: bool,
-    /// Look for the bugs too that a thousand seeds seldom find, and report on them.
-    #[arg(long, requires = "canaries")]
-    elusive: bool,
     /// Run this seed only.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
@@ -90,7 +87,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
     }
     let canary = match &args.canary {
         None => None,
-        Some(name) => match CANARIES.iter().chain(ELUSIVE).find(|(known, _)| known == name) {
+        Some(name) => match CANARIES.iter().find(|(known, _)| known == name) {
             Some((_, canary)) => Some(*canary),
             None => {
                 let known: Vec<_> = CANARIES.iter().map(|(name, _)| *name).collect();
@@ -129,7 +126,7 @@ fn profile(name: &str) -> Result<Profile, String> {
     let known = Profile::ALL.iter().find(|(known, _)| *known == name);
     known
         .map(|(_, profile)| *profile)
-        .ok_or_else(|| "there are plain, shared, tiny, restarts and rotting".to_owned())
+        .ok_or_else(|| "there are plain, shared, tiny, restarts, rotting and aimed".to_owned())
 }
 
 /// Policy, packer and profile as they were given.
@@ -199,12 +196,13 @@ fn run_canaries(args: &Args) -> ExitCode {
     }
     let quiet = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let fails = |seed, bug: &Canary| attempt(seed, &options(args, Some(*bug)), None).is_err();
+    let fails = |seed, bug: &Canary| {
+        let options = options(args, Some(*bug));
+        let profile = options.profile.or_else(|| bug.profile());
+        attempt(seed, &Options { profile, ..options }, None).is_err()
+    };
     let lost =
         find_each(args, CANARIES, fails).into_iter().filter(|(name, found)| !tell(name, *found)).count();
-    for (name, found) in if args.elusive { find_each(args, ELUSIVE, fails) } else { Vec::new() } {
-        tell(name, found);
-    }
     std::panic::set_hook(quiet);
     say!("{} passed, {lost} failed", CANARIES.len() - lost);
     if lost == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

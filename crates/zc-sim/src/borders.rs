@@ -1,23 +1,26 @@
 //! The borders of dedup domains: no stored extent is shared over one (G9).
 //!
 //! Job: remember in which domain each stored extent was placed, and judge the records by which a volume gets what
-//! is stored already.
+//! is stored already. A unit that was lost in a crash leaves its slot's generation to be used again, so a unit is known
+//! by its sequence number, and which one is in a slot by what the manager was told last.
 //!
 //! What it does not do: know fingerprints. It would notice one that is the same in two domains, and a volume that keeps
 //! content from the domain that it left.
 
 use std::collections::BTreeMap;
 
-use zc_core::{DedupDomain, ExtentKey, Generation, WeuSlot, limits::PLACE_ALIGN_BYTES};
+use zc_core::{DedupDomain, ExtentKey, Generation, WeuSeq, WeuSlot, limits::PLACE_ALIGN_BYTES};
 use zc_format::{ExtentHeader, Record};
 
-/// Where an extent is stored.
-type Place = (WeuSlot, Generation, u16);
+/// Where an extent is stored: the unit, and the place in it.
+type Place = (WeuSlot, Generation, WeuSeq, u16);
 
 /// In which domain each stored extent was placed.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Borders {
     placed: BTreeMap<Place, DedupDomain>,
+    /// Which unit is in each slot.
+    units: BTreeMap<WeuSlot, WeuSeq>,
     /// Extents that share over a border as far as the event under way has been handled.
     foreign: BTreeMap<ExtentKey, String>,
 }
@@ -26,7 +29,13 @@ impl Borders {
     /// An extent is placed, for a volume of `domain`.
     pub(crate) fn place(&mut self, header: &ExtentHeader, offset_bytes: u32, domain: DedupDomain) {
         let units = (offset_bytes / PLACE_ALIGN_BYTES) as u16;
-        self.placed.insert((header.slot, header.generation, units), domain);
+        self.unit(header.slot, header.weu_seq);
+        self.placed.insert((header.slot, header.generation, header.weu_seq, units), domain);
+    }
+
+    /// The manager hears which unit is in a slot, or decides it.
+    pub(crate) fn unit(&mut self, slot: WeuSlot, weu_seq: WeuSeq) {
+        self.units.insert(slot, weu_seq);
     }
 
     /// The device has an older image: its slots may have had other contents under these generations.
@@ -43,7 +52,8 @@ impl Borders {
             }
             Record::Duplicate { key, slot, generation, offset_units, .. }
             | Record::Dirty { key, slot, generation, offset_units, .. } => {
-                (*key, (*slot, *generation, *offset_units))
+                let Some(unit) = self.units.get(slot) else { return };
+                (*key, (*slot, *generation, *unit, *offset_units))
             }
             _ => return,
         };

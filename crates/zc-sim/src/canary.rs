@@ -7,6 +7,8 @@
 #[cfg(zc_canary)]
 use zc_cache::config::Canary as Bug;
 
+use crate::profile::Profile;
+
 /// A deliberate bug.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Canary {
@@ -55,22 +57,33 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g7-short-fingerprint", Canary::Manager(Bug::ShortFingerprint)),
     #[cfg(zc_canary)]
     ("g9-forget-domain", Canary::Manager(Bug::ForgetDomain)),
-];
-
-/// Deliberate bugs of this build that a thousand seeds do not find, or not always. `CONSISTENCY.md` says what they would
-/// take. A run reports them and does not fail.
-pub const ELUSIVE: &[(&str, Canary)] = &[
-    #[cfg(zc_canary)]
-    ("g2-no-hold", Canary::Manager(Bug::NoHold)),
     #[cfg(zc_canary)]
     ("g1-no-sweep-gate", Canary::Manager(Bug::NoSweepGate)),
     #[cfg(zc_canary)]
-    ("g5-ignore-elsewhere", Canary::Manager(Bug::IgnoreElsewhere)),
+    ("g2-no-hold", Canary::Manager(Bug::NoHold)),
     #[cfg(zc_canary)]
     ("g5-early-summary", Canary::Manager(Bug::EarlySummary)),
     #[cfg(zc_canary)]
+    ("g5-ignore-elsewhere", Canary::Manager(Bug::IgnoreElsewhere)),
+    #[cfg(zc_canary)]
     ("g5-unpinned-chain", Canary::Manager(Bug::UnpinnedChain)),
 ];
+
+impl Canary {
+    /// The kind of machine in which it is looked for, if a mixture of all would seldom show it.
+    #[must_use]
+    pub const fn profile(self) -> Option<Profile> {
+        match self {
+            #[cfg(zc_canary)]
+            Self::Manager(Bug::NoSweepGate) => Some(Profile::Tiny),
+            #[cfg(zc_canary)]
+            Self::Manager(Bug::NoHold | Bug::EarlySummary | Bug::IgnoreElsewhere | Bug::UnpinnedChain) => {
+                Some(Profile::Aimed)
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Whether this build has the manager's deliberate bugs too, and the mark that says so.
 #[must_use]

@@ -273,6 +273,11 @@ impl World {
                 self.judges[volume].excuse();
             }
         }
+        self.reconfigured(volume);
+    }
+
+    /// A volume's settings are others from now on.
+    pub(crate) fn reconfigured(&mut self, volume: usize) {
         self.settings[volume] += 1;
         let to = self.volumes[volume].mode;
         if to == Mode::WriteBack {

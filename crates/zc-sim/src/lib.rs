@@ -97,7 +97,7 @@ mod world;
 mod write_back;
 mod zone;
 
-pub use canary::{CANARIES, Canary, DriverBug, ELUSIVE, manager_bugs};
+pub use canary::{CANARIES, Canary, DriverBug, manager_bugs};
 pub use coverage::{Coverage, REQUIRED};
 pub use exhaustive::{Exhaustive, ExhaustiveReport, run_exhaustive};
 pub use profile::Profile;

@@ -7,7 +7,7 @@
 use rand::RngExt as _;
 use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
-use zc_cache::config::{DirtyConfig, Replacement};
+use zc_cache::config::{Admission, DirtyConfig, Replacement};
 use zc_core::{Ack, Destage, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
@@ -22,14 +22,16 @@ pub enum Profile {
     /// Two to four volumes write back, share content, and flush often; crashes follow flushes; pieces and flushes of
     /// the device hang.
     Shared,
-    /// Generations of two bits, and dirty data that stays: the few slots that are left are used again and again, and
-    /// old index entries look like new ones.
+    /// Generations of one bit or two, and dirty data that stays: the few slots that are left are used again and again,
+    /// and old index entries look like new ones.
     Tiny,
     /// Starts are cut off and followed by crashes, and clients write at once.
     Restarts,
     /// Dirty extents rot on a device that is honest but for that, and are written anew: what was written later has to
     /// reach the origin.
     Rotting,
+    /// Little but the schedules of [`crate::aimed`], on a device that is honest.
+    Aimed,
 }
 
 /// What clients do, and when the machine is cut off.
@@ -51,8 +53,10 @@ pub(crate) struct Habits {
     pub(crate) hot_bytes: Option<usize>,
     /// A start is followed by a crash this often.
     pub(crate) crash_after_start: f64,
-    /// At times one of the schedules in [`crate::aimed`] runs.
-    pub(crate) aimed: bool,
+    /// Of the sessions that would end by chance, the share of those that do.
+    pub(crate) ends: f64,
+    /// Of 1000 turns, how many are one of the schedules in [`crate::aimed`].
+    pub(crate) aimed: u32,
 }
 
 impl Default for Habits {
@@ -66,19 +70,21 @@ impl Default for Habits {
             pool_turns: 0,
             hot_bytes: None,
             crash_after_start: 0.25,
-            aimed: false,
+            ends: 1.0,
+            aimed: 0,
         }
     }
 }
 
 impl Profile {
     /// All profiles, with their names.
-    pub const ALL: [(&'static str, Self); 5] = [
+    pub const ALL: [(&'static str, Self); 6] = [
         ("plain", Self::Plain),
         ("shared", Self::Shared),
         ("tiny", Self::Tiny),
         ("restarts", Self::Restarts),
         ("rotting", Self::Rotting),
+        ("aimed", Self::Aimed),
     ];
 
     /// What a seed draws: nearly half of the seeds are plain.
@@ -87,7 +93,8 @@ impl Profile {
         match Pcg64Mcg::seed_from_u64(seed ^ 0x5057).random_range(0..16) {
             0..7 => Self::Plain,
             7 => Self::Rotting,
-            8..12 => Self::Shared,
+            8..11 => Self::Shared,
+            11 => Self::Aimed,
             12..14 => Self::Tiny,
             _ => Self::Restarts,
         }
@@ -100,6 +107,7 @@ impl Profile {
             Self::Tiny => "profile tiny",
             Self::Restarts => "profile restarts",
             Self::Rotting => "profile rotting",
+            Self::Aimed => "profile aimed",
         }
     }
 }
@@ -115,6 +123,7 @@ impl Setup {
             Profile::Tiny => self.tiny(&mut rng),
             Profile::Restarts => self.restarts(&mut rng),
             Profile::Rotting => self.rotting(&mut rng),
+            Profile::Aimed => self.aimed(&mut rng),
         }
     }
 
@@ -140,7 +149,7 @@ impl Setup {
             hangs: Some([Zone::DirtyWrite, Zone::Flush, Zone::SlotWrite][rng.random_range(0..3)]),
             hot_bytes: Some(64 << 10),
             pool_turns: 300,
-            aimed: true,
+            aimed: 4,
             ..self.habits
         };
     }
@@ -152,7 +161,7 @@ impl Setup {
         self.honest(rng);
         // A sweep of the index lasts for a fourth of the slots: it is long where most slots are pinned by dirty data.
         let weu_bytes = 32 << 10;
-        let slots = rng.random_range(16..=40_u64);
+        let slots = rng.random_range(4..=40_u64);
         self.config.geometry = Geometry::plan(&PlanOptions {
             device_bytes: (700 << 10) + slots * u64::from(weu_bytes),
             weu_bytes,
@@ -161,19 +170,20 @@ impl Setup {
             journal_blocks: Some(rng.random_range(6..=10)),
         })
         .expect("a layout");
-        self.config.generation_bits = 2;
+        self.config.generation_bits = rng.random_range(1..=2);
         self.config.replacement =
             if rng.random_bool(0.5) { Replacement::S3Fifo } else { self.config.replacement };
         self.config.file_index_entries = 1000;
         self.config.fingerprint_index_entries = 600;
         self.config.read_buffer_bytes = 0;
         self.config.dirty =
-            DirtyConfig { high_percent: 90, low_percent: 88, idle_ms: 2000, ..self.config.dirty };
+            DirtyConfig { high_percent: 90, low_percent: 88, idle_ms: 60_000, ..self.config.dirty };
         for volume in &mut self.volumes[1..] {
             volume.write_back.max_dirty_age_ms = 60_000;
             volume.codec = zc_core::Codec::Raw;
         }
-        self.habits = Habits { flushes: 2, duplicates: 0.3, pool_turns: 200, ..self.habits };
+        self.habits =
+            Habits { flushes: 2, duplicates: 0.3, pool_turns: 200, ends: 0.3, aimed: 3, ..self.habits };
     }
 
     fn restarts(&mut self, rng: &mut Pcg64Mcg) {
@@ -185,7 +195,7 @@ impl Setup {
             flushes: 15,
             crash_after_flush: 0.02,
             crash_after_start: 0.75,
-            aimed: true,
+            aimed: 4,
             hangs: Some(if rng.random_bool(0.7) { Zone::Journal } else { Zone::Flush }),
             hot_bytes: Some(64 << 10),
             ..self.habits
@@ -211,6 +221,31 @@ impl Setup {
             hot_bytes: Some(64 << 10),
             ..self.habits
         };
+    }
+
+    fn aimed(&mut self, rng: &mut Pcg64Mcg) {
+        self.volumes_in_write_back(rng, 3..=3);
+        if rng.random_bool(0.7) {
+            self.volumes[0].mode = Mode::WriteThrough;
+        }
+        for volume in &mut self.volumes {
+            volume.dedup = true;
+            volume.admission = Admission::Always;
+        }
+        self.honest(rng);
+        self.faults.slow = true;
+        let weu_bytes = 32 << 10;
+        self.config.geometry = Geometry::plan(&PlanOptions {
+            device_bytes: (700 << 10) + rng.random_range(5..=10) * u64::from(weu_bytes),
+            weu_bytes,
+            extent_bytes: if rng.random_bool(0.5) { 4096 } else { 8192 },
+            align_bytes: 0,
+            journal_blocks: Some(10),
+        })
+        .expect("a layout");
+        self.config.fingerprint_index_entries = 300;
+        self.config.dirty = DirtyConfig { high_percent: 90, ..self.config.dirty };
+        self.habits = Habits { flushes: 15, hot_bytes: Some(64 << 10), aimed: 12, ..self.habits };
     }
 
     /// All volumes write back, and there are so many of them.

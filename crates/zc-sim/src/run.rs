@@ -124,13 +124,13 @@ fn turn(world: &mut World) -> bool {
     }
     let width = world.rng.random_range(1..12);
     match world.rng.random_range(0..1000) {
+        drawn if (936 - world.habits.aimed..936).contains(&drawn) => world.aim(),
         0..450 if world.in_flight() < width => {
             world.random_request();
             return true;
         }
         945..948 => world.stall(),
         936..945 if world.habits.hangs.is_some() => world.stall(),
-        932..936 if world.habits.aimed => world.aim(),
         948 if world.rng.random_bool(0.3) => world.clients_do_not_wait_for_weus(),
         950..985 => world.tick(),
         985..989 if world.faults.rot_dirty => world.rot_one(),
@@ -138,6 +138,7 @@ fn turn(world: &mut World) -> bool {
         989..991 if world.syncing => world.sync_often(),
         996 if world.growing => world.grow(),
         989..991 => idle(world),
+        991..994 if !world.rng.random_bool(world.habits.ends) => world.step(),
         991 => world.power_cut(),
         992 => world.kill(),
         993 if world.rng.random_bool(0.5) => world.stop_and_start(),
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn every_canary_is_found() {
         for (name, canary) in CANARIES {
-            let options = Options { ops: 2000, canary: Some(*canary), ..OPTIONS };
+            let options = Options { ops: 2000, canary: Some(*canary), profile: canary.profile(), ..OPTIONS };
             let found = (1..=100).any(|seed| {
                 std::panic::catch_unwind(|| run_seed(seed, &options)).is_ok_and(|outcome| outcome.is_err())
             });

@@ -226,6 +226,9 @@ impl World {
                 self.cache.ended(op.0);
                 self.promise.ended(*op, result.is_ok());
             }
+            Event::HeaderRead { result: Ok(Some(header)), .. } => {
+                self.borders.unit(header.slot, header.weu_seq);
+            }
             Event::OriginDone { op, .. } => {
                 self.excuses.heard(*op, self.now);
                 self.origins.iter_mut().for_each(|origin| origin.ended(op.0));
@@ -377,7 +380,9 @@ impl World {
             self.files.lose_intents();
             self.coverage.note("intent log lost");
         }
-        if let Some(volume) = borders::volume_of(&record) {
+        if let Record::SlotDirty { slot, weu_seq, .. } | Record::SlotSealed { slot, weu_seq, .. } = record {
+            self.borders.unit(slot, weu_seq);
+        } else if let Some(volume) = borders::volume_of(&record) {
             self.borders.record(&record, self.volumes[volume].domain);
         }
         self.files.intents.push(record);
@@ -416,6 +421,11 @@ impl World {
         } else {
             self.event(event);
         }
+    }
+
+    /// Whether something is under way that does not hang.
+    pub(crate) fn can_step(&self) -> bool {
+        !self.unheard.is_empty() || (0..self.pending.len()).any(|index| !self.is_stalled(index))
     }
 
     fn is_stalled(&self, index: usize) -> bool {
