@@ -183,6 +183,74 @@ fn a_truncated_origin_makes_a_smaller_volume_that_says_so() {
     assert_eq!(daemon.terminate().code(), Some(0));
 }
 
+/// Writes an image, truncates the origin while it is served, and waits until the daemon says so.
+fn truncated_while_served(world: &World, image: &[u8], now_bytes: u64) {
+    let mut client = world.connect("disk");
+    client.write(0, image).expect("write");
+    client.flush().expect("flush");
+    world.settled();
+    cut(world, now_bytes);
+    let status =
+        world.status_until("the truncation is noticed", |status| status["verdict"]["state"] == "FAILED");
+    let text = status["verdict"]["reasons"].to_string();
+    for part in ["origin-truncated", &format!("from {OLD} to"), &format!("truncate --size={OLD}")] {
+        assert!(text.contains(part), "{part} in {text}");
+    }
+}
+
+#[test]
+fn a_truncation_is_noticed_while_zcached_serves_and_no_write_hides_it() {
+    let half = OLD / 1024 * 512;
+    let world = world("mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n");
+    let mut image = image(OLD);
+    let daemon = world.start();
+    truncated_while_served(&world, &image, half);
+    // What is written and flushed now stays on the cache: on the origin it would hide the loss.
+    let mut client = world.connect("disk");
+    let end = usize::try_from(OLD).expect("small");
+    client.write(OLD - 4096, &[8; 4096]).expect("write");
+    client.flush().expect("flush");
+    image[end - 4096..].fill(8);
+    let answer = world.control(&serde_json::json!({ "cmd": "flush", "volume": "disk" }));
+    assert_eq!(answer["ok"], true, "{answer}");
+    world.stats_until("the origin refuses", |stats| stats["dirty"]["disk"]["refused"].as_u64() > Some(0));
+    assert_eq!(std::fs::metadata(world.origin("disk")).expect("the origin").len(), half);
+    drop(client);
+    daemon.kill9();
+    let said = world.refused(&[]);
+    assert!(said.contains(&format!("has shrunk from {OLD} to")), "{said}");
+    cut(&world, OLD);
+    let daemon = world.start();
+    same(&all(&mut world.connect("disk")), &image, "as long again");
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &image);
+}
+
+#[test]
+fn what_was_cached_of_an_origin_that_was_truncated_while_served_is_not_believed_later() {
+    let half = OLD / 1024 * 512;
+    for kill in [false, true] {
+        let world = world("");
+        let mut image = image(OLD);
+        let daemon = world.start();
+        truncated_while_served(&world, &image, half);
+        // As long again before the end: its length tells nothing any more.
+        cut(&world, OLD);
+        image[usize::try_from(half).expect("small")..].fill(0);
+        if kill {
+            daemon.kill9();
+        } else {
+            assert_eq!(daemon.terminate().code(), Some(0));
+        }
+        let daemon = world.start();
+        let (size, reason) = info(&world);
+        assert!(size == OLD && !reason.is_empty(), "{size} {reason}");
+        same(&all(&mut world.connect("disk")), &image, "what the origin has");
+        assert_eq!(daemon.terminate().code(), Some(0));
+    }
+}
+
 #[test]
 fn an_origin_that_was_truncated_and_put_back_while_zcached_is_stopped_is_cold() {
     let half = OLD / 1024 * 512;

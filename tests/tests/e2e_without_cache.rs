@@ -154,6 +154,62 @@ fn a_cache_that_died_with_nothing_dirty_is_done_without() {
 }
 
 #[test]
+fn a_cache_that_died_with_nothing_dirty_is_done_without_after_a_kill_too() {
+    let (mut world, behind) = world();
+    let cache = FilteredFile::failing(&world, &behind);
+    symlink(cache.path(), world.cache_file()).expect("cannot name the cache");
+    world.cache.push_str("direct = false\n");
+    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
+    let mut expected = image(4);
+    let daemon = world.start();
+    write(&world, 0, &expected);
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    cache.fail(true);
+    reads(&world, &expected, "while the cache dies");
+    world.stats_until("the state directory knows", |_| log(&daemon).contains("can do without the cache"));
+    daemon.kill9();
+    let daemon = world.start();
+    is_without(&world, "failed while its metadata was");
+    expected[..512].fill(10);
+    write(&world, 0, &expected[..512]);
+    daemon.kill9();
+    // The cache is back, with epochs that the origin has: they are not written over what it got since.
+    cache.fail(false);
+    let daemon = world.start();
+    reads(&world, &expected, "with the cache again");
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    assert_eq!(daemon.terminate().code(), Some(0));
+    world.origin_is("disk", &expected);
+}
+
+#[test]
+fn a_cache_that_came_back_before_a_kill_is_waited_for_again() {
+    let (mut world, behind) = world();
+    let cache = FilteredFile::failing(&world, &behind);
+    symlink(cache.path(), world.cache_file()).expect("cannot name the cache");
+    world.cache.push_str("direct = false\ndestage_idle = \"1 h\"\n");
+    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
+    let expected = image(5);
+    let daemon = world.start();
+    write(&world, 0, &expected);
+    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
+    cache.fail(true);
+    reads(&world, &expected, "while the cache dies");
+    world.stats_until("the state directory knows", |_| log(&daemon).contains("can do without the cache"));
+    cache.fail(false);
+    assert_eq!(world.zcctl_output(&["reattach"]).status.code(), Some(0));
+    write(&world, 0, &[6; 4096]);
+    daemon.kill9();
+    cache.fail(true);
+    let said = world.refused(&[]);
+    assert!(said.contains("lacks data"), "{said}");
+    cache.fail(false);
+    let daemon = world.start();
+    reads(&world, &[&[6; 4096], &expected[4096..]].concat(), "with the cache again");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+#[test]
 fn a_cache_that_has_what_an_origin_lacks_is_not_done_without() {
     let (mut world, behind) = world();
     symlink(&behind, world.cache_file()).expect("cannot name the cache");

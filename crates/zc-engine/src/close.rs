@@ -25,11 +25,8 @@ impl Closer {
     /// origin has all of that and perhaps newer writes.
     pub(crate) fn settle(&self, shard: &Shard) {
         for (id, volume) in &shard.volumes {
-            let dirty = shard.manager.dirty(*id).unwrap_or_default();
-            if dirty.bytes > 0 || dirty.waiting > 0 || dirty.fenced {
-                continue;
-            }
-            if let Err(error) = self.custody.give_up(&volume.name, dirty.newest_epoch) {
+            let Some(newest_epoch) = shard.needs_no_cache(*id) else { continue };
+            if let Err(error) = self.custody.give_up(&volume.name, newest_epoch) {
                 tracing::warn!(
                     "volume \"{}\": the next start will wait for the cache, although the origin has all data: {error}",
                     volume.name
@@ -97,8 +94,8 @@ struct Left {
     mark: OriginMark,
     /// What the next start compares; nothing if the origin fails.
     seen: Option<Seen>,
-    /// The origin was truncated while it was served.
-    has_shrunk: bool,
+    /// The origin was truncated while it was served, and may be as long again.
+    was_truncated: bool,
     /// Clients were not told of a loss yet.
     owes_loss: bool,
 }
@@ -114,8 +111,8 @@ impl Left {
         });
         // After the flush, which may change the time of the last change.
         let mark = pairing::mark(&volume.origin.identity()?);
-        let has_shrunk = mark.len_bytes < volume.config.size_bytes;
-        Ok(Self { mark, seen: seen.ok(), has_shrunk, owes_loss })
+        let was_truncated = volume.is_withdrawn || mark.len_bytes < volume.config.size_bytes;
+        Ok(Self { mark, seen: seen.ok(), was_truncated, owes_loss })
     }
 
     /// A truncated origin keeps the length that it is to have. What was behind its end is not what the cache holds of it,
@@ -123,7 +120,7 @@ impl Left {
     fn note(self, name: &str, entry: &mut VolumeState) {
         entry.owes_loss = self.owes_loss;
         let before = std::mem::replace(&mut entry.origin, self.mark).len_bytes;
-        if self.has_shrunk {
+        if self.was_truncated && self.mark.len_bytes < before {
             tracing::error!(
                 "volume \"{name}\": {origin} was truncated from {before} to {now} bytes while it was served; make it {before} \
                  bytes long again before the next start (`truncate --size={before}` for a file), or the volume starts with \
@@ -131,6 +128,8 @@ impl Left {
                 origin = entry.path.display(),
                 now = self.mark.len_bytes,
             );
+        }
+        if self.was_truncated {
             entry.origin.len_bytes = before;
             entry.stamp = entry.stamp.wrapping_add(1);
             return;

@@ -15,6 +15,7 @@ use zc_io::Waker;
 use crate::disconnect::Which;
 use crate::error::EngineError;
 use crate::front_settings::FrontSettings;
+use crate::lengths::Measured;
 use crate::limits::COMMANDS_MAX;
 use crate::reattach::{Looked, Replacement};
 use crate::record::Tap;
@@ -65,6 +66,10 @@ pub(crate) enum Command {
     },
     /// Let a volume be as large as its origin has become.
     Grow { volume: VolumeId, size_bytes: u64, reply: oneshot::Sender<()> },
+    /// Give what measures the origins.
+    Lengths(oneshot::Sender<Vec<Measured>>),
+    /// Send a volume's origin no request any more: it was truncated.
+    Withdraw(VolumeId),
     /// Record a volume, or end its recording.
     Record {
         /// The volume.
@@ -174,6 +179,10 @@ impl Shard {
                     self.grow(volume, size_bytes);
                     let _asker_left = reply.send(());
                 }
+                Command::Lengths(reply) => {
+                    let _asker_left = reply.send(self.lengths());
+                }
+                Command::Withdraw(volume) => self.withdraw(volume),
                 Command::Disconnect(which, reply) => {
                     let _asker_left = reply.send(self.disconnect(&which));
                 }

@@ -38,6 +38,7 @@ use crate::error::EngineError;
 use crate::events::Events;
 use crate::exposition::{Format, Scrape};
 use crate::front_settings::{FrontSettings, default_export};
+use crate::lengths;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
 use crate::metrics_http;
@@ -232,6 +233,7 @@ impl ControlHandle {
                     // It ends with the runtime.
                     drop(runtime.spawn(metrics_http::serve(Arc::clone(&shared), listener)));
                 }
+                drop(runtime.spawn(lengths::look_at_lengths(Arc::clone(&shared))));
                 if !shared.absent().is_empty() {
                     drop(runtime.spawn(returning::look_for_absent(Arc::clone(&shared))));
                 }

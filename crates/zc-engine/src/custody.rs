@@ -187,14 +187,9 @@ impl Custody {
     }
 
     /// Remembers, where a cache that is out of reach cannot be told, that a volume's epochs up to this one are given
-    /// up: when the cache is back they must not be written over what the origin got meanwhile. Blocks.
+    /// up. Blocks.
     pub(crate) fn give_up(&self, name: &str, epoch: u64) -> Result<(), EngineError> {
-        self.state.update(|state| {
-            if let Some(entry) = state.volumes.get_mut(name) {
-                entry.given_up = entry.given_up.max(epoch);
-                entry.dirty = false;
-            }
-        })
+        self.state.give_up(self.state.snapshot().session, name, epoch)
     }
 
     /// Forgets that a start could not tell all of the volume's dirty data: what was found, or nothing, is all. Blocks.

@@ -19,6 +19,7 @@ use crate::pending::Pending;
 use crate::reduce::Facts;
 use crate::reduce_pool::Job;
 use crate::shard::Shard;
+use crate::state_thread::Requester;
 use crate::stop::Stopping;
 use crate::store_volume::{Asker, StoreAnswer, StoreOutcome};
 
@@ -240,13 +241,16 @@ impl Shard {
                 ErrorKind::Io
             })
         };
-        self.state_thread.ask(op, Box::new(work), self.clock.now_ms());
+        self.state_thread.ask(Requester::Op(op), Box::new(work), self.clock.now_ms());
     }
 
     /// Changes of the state directory that have ended, one way or the other.
     pub(crate) fn take_state_changes(&mut self) {
-        for (op, result) in self.state_thread.take_ended(self.clock.now_ms()) {
-            self.events.push_back(Event::DeviceDone { op, result });
+        for (requester, result) in self.state_thread.take_ended(self.clock.now_ms()) {
+            match requester {
+                Requester::Op(op) => self.events.push_back(Event::DeviceDone { op, result }),
+                Requester::Settled(volume) => self.settled_ended(volume, result),
+            }
         }
     }
 

@@ -19,7 +19,8 @@
 //! connect, `front` for the way of a request, `status` for what clients are told of the cache, `ublk` and
 //! `ublk_control` for block devices of the kernel, `exec` and `device` for actions, `startup` and `pairing` for what is
 //! checked before anything is touched, `stand_in` for a cache device that is missing then, `reattach` for a cache
-//! device that is back, `resize` for an origin that has grown, `record` for recordings, `CONTROL.md` for the control
+//! device that is back, `resize` for an origin that has grown, `lengths` for one
+//! that was truncated, `record` for recordings, `CONTROL.md` for the control
 //! socket.
 #![forbid(unsafe_code)]
 
@@ -60,6 +61,7 @@ mod fuzz_control;
 mod give_back;
 mod intent;
 mod late;
+mod lengths;
 mod limits;
 mod listen;
 mod locks;
@@ -91,6 +93,7 @@ mod risk;
 mod seen;
 mod serving;
 mod settings;
+mod settled;
 mod shard;
 mod shares;
 mod sparse;

@@ -194,11 +194,15 @@ pub(crate) const RECORD_BYTES_DEFAULT: u64 = 1 << 30;
 pub(crate) const PAUSE_MAX_MS: u64 = 10_000;
 /// Milliseconds in which the origins of volumes that are to be served answer to being opened.
 pub(crate) const ORIGIN_LOOK_MS: u64 = 10_000;
+/// Milliseconds between two looks at the lengths of origins.
+pub(crate) const LENGTHS_PAUSE_MS: u64 = 10_000;
 /// Milliseconds between two looks for volumes that a start left out: at first, and in the end. It doubles.
 pub(crate) const ABSENT_PAUSE_MIN_MS: u64 = 500;
 pub(crate) const ABSENT_PAUSE_MAX_MS: u64 = 8_000;
 /// Milliseconds for which the data plane waits for a change of the state directory.
 pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
+/// Milliseconds after such a change failed until the data plane asks for the next.
+pub(crate) const STATE_RETRY_MS: u64 = 5_000;
 /// Changes of the state directory that wait while one is carried out.
 pub(crate) const STATE_CHANGES_MAX: usize = 16;
 /// Scrapes of the numbers at a time; further ones wait.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use zc_core::Mode;
 use zc_io::{Identity, SharedFd};
-use zc_origin::{Landmark, OriginOptions};
+use zc_origin::{Landmark, LengthProbe, OriginOptions};
 
 use crate::error::EngineError;
 use crate::store_volume::StoreVolume;
@@ -127,6 +127,22 @@ impl Origin {
         match self {
             Self::Raw(raw) => Ok(raw.measure(at_least_bytes)?),
             Self::Store(volume) => volume.measure(at_least_bytes),
+        }
+    }
+
+    /// Measures it on another thread. `None`: only its store changes its length.
+    pub(crate) fn length_probe(&self) -> Option<LengthProbe> {
+        match self {
+            Self::Raw(raw) => Some(raw.length_probe()),
+            Self::Store(_) => None,
+        }
+    }
+
+    /// Lets every later request fail. For raw origins: a store's volume is what its store says.
+    pub(crate) const fn withdraw(&mut self) {
+        match self {
+            Self::Raw(raw) => raw.withdraw(),
+            Self::Store(_) => {}
         }
     }
 

@@ -316,7 +316,8 @@ fn reason(
     if let Some(reason) = older_image(known).or_else(|| other_domain(candidate, entry)) {
         return Ok(Some(reason));
     }
-    let given_up = "what the cache holds of it was given up: the origin was written without the cache, or the cache failed";
+    let given_up = "what the cache holds of it was given up: the origin was truncated or written without the cache, or the cache \
+                    failed";
     Ok((entry.stamp != record.stamp).then(|| given_up.to_owned()))
 }
 

@@ -16,6 +16,7 @@ use zc_core::{JournalSeq, Map, VolumeId};
 use crate::error::EngineError;
 use crate::limits::PAUSE_MAX_MS;
 use crate::reattach::{Looked, Replacement};
+use crate::settled::Settled;
 use crate::shard::Shard;
 use crate::startup::Facing;
 
@@ -124,6 +125,7 @@ impl Shard {
         }
         (self.journal_written, self.restart_bytes_read) = (JournalSeq(0), bytes_read);
         (self.cache_fault, self.loaded_ms, self.metrics.distrusts) = (None, None, 0);
+        self.settled = Settled::default();
         self.tell_contents_again();
         let mut actions = Vec::new();
         self.manager.begin(self.clock.now_ms(), &mut actions);

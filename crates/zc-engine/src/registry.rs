@@ -48,6 +48,8 @@ pub struct VolumeInfo {
     pub dedup_domain: String,
     /// Why its cache contents were not trusted at the start, if they were not.
     pub cold_reason: Option<String>,
+    /// The length in bytes to which its origin was truncated while it was served.
+    pub origin_truncated_bytes: Option<u64>,
     /// The ublk device that serves it, if one does.
     pub device: Option<String>,
 }

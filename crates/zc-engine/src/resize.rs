@@ -12,8 +12,8 @@
 //! what is behind it, is said where the manager grows.
 //!
 //! # What it does not do
-//! Make a volume smaller. An origin that is truncated under a running daemon answers with errors behind its end. The stop
-//! says so and remembers the length that the volume had (`close`). The next start goes on if the origin is as long again;
+//! Make a volume smaller. An origin that is truncated under a running daemon is used no more (`lengths`). The stop says
+//! so and remembers the length that the volume had (`close`). The next start goes on if the origin is as long again;
 //! otherwise the volume starts with the new length, cold, and not at all while it has dirty data.
 //! Clients that are connected over NBD are not told of a new size, because the protocol has no word for it; they keep the
 //! size that they were told, others see the new one.

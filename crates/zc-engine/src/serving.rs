@@ -86,6 +86,7 @@ fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &Volu
         origin: volume.origin.clone(),
         dedup_domain: volume.dedup_domain.clone(),
         cold_reason: paired.cold_reason.clone(),
+        origin_truncated_bytes: None,
         device: None,
     };
     registry.volumes.insert(volume.name.clone(), info);

@@ -51,6 +51,7 @@ use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
 use crate::risk::RiskFile;
 use crate::settings::FrontLimits;
+use crate::settled::Settled;
 use crate::state_dir::StateDir;
 use crate::state_thread::StateThread;
 use crate::stop::Stopping;
@@ -68,6 +69,8 @@ pub(crate) struct Volume {
     /// Times that its dirty data could not be read from the cache device, and that the origin refused it.
     pub(crate) unreadable: u64,
     pub(crate) refused: u64,
+    /// Its origin was truncated and gets no request any more.
+    pub(crate) is_withdrawn: bool,
     /// At the end of the last turn clients had yet to be told of a loss.
     pub(crate) owed_loss: bool,
     /// What clients asked of it.
@@ -93,6 +96,7 @@ impl Volume {
             zeroes_fast,
             unreadable: 0,
             refused: 0,
+            is_withdrawn: false,
             owed_loss: false,
             traffic: Traffic::default(),
             durations: Box::default(),
@@ -159,6 +163,7 @@ pub(crate) struct Shard {
     /// Those of origins.
     pub(crate) origin_queue: OriginQueue<(Operation, Pending)>,
     pub(crate) state_thread: StateThread,
+    pub(crate) settled: Settled,
     pub(crate) manager: CacheManager,
     pub(crate) events: VecDeque<Event>,
     pub(crate) buffers: Buffers,
@@ -229,6 +234,7 @@ impl Shard {
             backlog: VecDeque::new(),
             origin_queue: OriginQueue::default(),
             state_thread: StateThread::start(parts.event.waker())?,
+            settled: Settled::default(),
             manager: parts.manager,
             events: VecDeque::new(),
             buffers: Buffers::new(BufPool::new(POOL_BYTES)),
@@ -445,6 +451,7 @@ impl Shard {
         self.last_tick_ms = now_ms;
         self.events.push_back(Event::Tick { now_ms });
         self.take_state_changes();
+        self.settle_volumes();
         if self.taps > 0 {
             self.hand_over_taps();
         }

@@ -358,6 +358,22 @@ impl StateDir {
         Ok(())
     }
 
+    /// Remembers that a volume's epochs up to this one are given up, and that nothing of it is dirty: when the cache is
+    /// back they must not be written over what the origin got meanwhile. Does nothing if another session has begun on the
+    /// cache: that one may have dirty data again. Blocks.
+    pub(crate) fn give_up(&self, session: u64, name: &str, epoch: u64) -> Result<(), EngineError> {
+        let mut changing = self.begin_change();
+        if self.lock().session != session {
+            return Ok(());
+        }
+        self.change(&mut changing, |state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.given_up = entry.given_up.max(epoch);
+                entry.dirty = false;
+            }
+        })
+    }
+
     /// Remembers, of every volume that may be dirty, that the cache does not tell all of its dirty data. Blocks.
     pub(crate) fn doubt_dirty(&self) -> Result<(), EngineError> {
         self.update(|state| {

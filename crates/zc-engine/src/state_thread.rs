@@ -4,41 +4,50 @@
 //! neither the data plane nor its workers.
 //!
 //! Invariants: a change ends once for who asked. One that takes longer than [`STATE_CHANGE_MS`] has failed; should it end
-//! well later, the state directory says more than was asked for, which is always safe. The end of the daemon waits for no
+//! well later, the state directory says more than was asked for: every change is one that is safe then. The end of the daemon waits for no
 //! change.
 //!
 //! What it does not do: order them against changes by the control thread (`state_dir` does).
 
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
-use zc_core::{ErrorKind, OpId};
+use zc_core::{ErrorKind, OpId, VolumeId};
 use zc_io::Waker;
 
 use crate::error::EngineError;
 use crate::limits::{STATE_CHANGE_MS, STATE_CHANGES_MAX};
 
 type Work = Box<dyn FnOnce() -> Result<(), ErrorKind> + Send>;
-type Ended = (OpId, Result<(), ErrorKind>);
+type Ended = (Requester, Result<(), ErrorKind>);
+
+/// Who asked for a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Requester {
+    /// The manager.
+    Op(OpId),
+    /// The data plane, for a volume that needs nothing of a failed cache (`settled`).
+    Settled(VolumeId),
+}
 
 /// The thread, and what was asked of it.
 #[derive(Debug)]
 pub(crate) struct StateThread {
-    jobs: SyncSender<(OpId, Work)>,
+    jobs: SyncSender<(Requester, Work)>,
     ended: Receiver<Ended>,
     /// Since when.
-    under_way: Vec<(OpId, u64)>,
+    under_way: Vec<(Requester, u64)>,
     /// Such as found no place.
-    refused: Vec<OpId>,
+    refused: Vec<Requester>,
 }
 
 impl StateThread {
     /// Starts the thread. It ends with the last job after this is dropped.
     pub(crate) fn start(waker: Waker) -> Result<Self, EngineError> {
-        let (jobs, todo) = mpsc::sync_channel::<(OpId, Work)>(STATE_CHANGES_MAX);
+        let (jobs, todo) = mpsc::sync_channel::<(Requester, Work)>(STATE_CHANGES_MAX);
         let (tell, ended) = mpsc::channel();
         let work = move || {
-            for (op, work) in todo {
-                if tell.send((op, work())).is_err() {
+            for (requester, work) in todo {
+                if tell.send((requester, work())).is_err() {
                     return;
                 }
                 waker.wake();
@@ -52,30 +61,31 @@ impl StateThread {
     }
 
     /// Asks for a change.
-    pub(crate) fn ask(&mut self, op: OpId, work: Work, now_ms: u64) {
-        match self.jobs.try_send((op, work)) {
-            Ok(()) => self.under_way.push((op, now_ms)),
-            Err(_) => self.refused.push(op),
+    pub(crate) fn ask(&mut self, requester: Requester, work: Work, now_ms: u64) {
+        match self.jobs.try_send((requester, work)) {
+            Ok(()) => self.under_way.push((requester, now_ms)),
+            Err(_) => self.refused.push(requester),
         }
     }
 
     /// Changes that have ended, or that are not waited for any longer.
     pub(crate) fn take_ended(&mut self, now_ms: u64) -> Vec<Ended> {
-        let mut ended: Vec<Ended> = self.refused.drain(..).map(|op| (op, Err(ErrorKind::TimedOut))).collect();
-        while let Ok((op, result)) = self.ended.try_recv() {
+        let mut ended: Vec<Ended> =
+            self.refused.drain(..).map(|requester| (requester, Err(ErrorKind::TimedOut))).collect();
+        while let Ok((requester, result)) = self.ended.try_recv() {
             let before = self.under_way.len();
-            self.under_way.retain(|(asked, _)| *asked != op);
+            self.under_way.retain(|(asked, _)| *asked != requester);
             if self.under_way.len() < before {
-                ended.push((op, result));
+                ended.push((requester, result));
             }
         }
         let is_late = |since_ms: u64| now_ms.saturating_sub(since_ms) >= STATE_CHANGE_MS;
         let late = self.under_way.extract_if(.., |(_, since_ms)| is_late(*since_ms));
-        for (op, _) in late {
+        for (requester, _) in late {
             tracing::error!(
                 "the state directory does not answer; what is to be recorded there is tried again"
             );
-            ended.push((op, Err(ErrorKind::TimedOut)));
+            ended.push((requester, Err(ErrorKind::TimedOut)));
         }
         ended
     }
@@ -85,6 +95,10 @@ impl StateThread {
 mod tests {
     use super::*;
     use zc_io::EventFd;
+
+    const fn op(number: u64) -> Requester {
+        Requester::Op(OpId(number))
+    }
 
     #[test]
     fn a_change_that_hangs_fails_in_time_and_ends_once() {
@@ -96,13 +110,13 @@ mod tests {
             drop(tell);
             hangs.recv().map_err(|_| ErrorKind::Io)
         };
-        thread.ask(OpId(1), Box::new(hang), 0);
+        thread.ask(op(1), Box::new(hang), 0);
         has_begun.recv().unwrap_err();
-        thread.ask(OpId(2), Box::new(|| Ok(())), 1000);
+        thread.ask(op(2), Box::new(|| Ok(())), 1000);
         assert_eq!(thread.take_ended(STATE_CHANGE_MS - 1), []);
-        assert_eq!(thread.take_ended(STATE_CHANGE_MS), [(OpId(1), Err(ErrorKind::TimedOut))]);
-        for op in 3..100 {
-            thread.ask(OpId(op), Box::new(|| Ok(())), STATE_CHANGE_MS);
+        assert_eq!(thread.take_ended(STATE_CHANGE_MS), [(op(1), Err(ErrorKind::TimedOut))]);
+        for number in 3..100 {
+            thread.ask(op(number), Box::new(|| Ok(())), STATE_CHANGE_MS);
         }
         let refused = thread.take_ended(STATE_CHANGE_MS);
         assert_eq!(refused.len(), 97 - (STATE_CHANGES_MAX - 1), "they do not pile up");
@@ -112,6 +126,9 @@ mod tests {
             ended.extend(thread.take_ended(STATE_CHANGE_MS));
             std::thread::yield_now();
         }
-        assert!(ended.iter().all(|(op, result)| *op != OpId(1) && *result == Ok(())), "{ended:?}");
+        assert!(
+            ended.iter().all(|(requester, result)| *requester != op(1) && *result == Ok(())),
+            "{ended:?}"
+        );
     }
 }

@@ -146,6 +146,7 @@ impl Verdict {
         for (name, info) in look.volumes {
             let dirty = look.stats.dirty.get(name).copied().unwrap_or_default();
             reasons.extend(of_volume(name, info, &dirty));
+            reasons.extend(of_truncated(name, info));
             reasons.extend(of_gap(name, &dirty));
             reasons.extend(of_incidents(name, info, incidents, look.stats.uptime_ms));
         }
@@ -237,6 +238,22 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
         ),
         follows: "if the cache is lost now, more is lost than was allowed".to_owned(),
         command: format!("zcctl flush {name}; if the origin is too slow, raise max_dirty_age"),
+    })
+}
+
+/// An origin that lost its end.
+fn of_truncated(name: &str, info: &VolumeInfo) -> Option<Reason> {
+    let (now_bytes, bytes) = (info.origin_truncated_bytes?, info.size_bytes);
+    let origin = info.origin.display();
+    Some(Reason {
+        kind: "origin-truncated",
+        level: Level::Failed,
+        volume: Some(name.to_owned()),
+        what: format!("{origin} was truncated from {bytes} to {now_bytes} bytes while it was served"),
+        follows: "requests that need it fail, and dirty data stays on the cache".to_owned(),
+        command: format!(
+            "zcctl stop --keep-dirty; make it as long again (for a file: truncate --size={bytes} {origin}); start"
+        ),
     })
 }
 
@@ -336,6 +353,7 @@ mod tests {
             origin: "/srv/v".into(),
             dedup_domain: String::new(),
             cold_reason: None,
+            origin_truncated_bytes: None,
             device: None,
         }
     }
@@ -395,6 +413,13 @@ mod tests {
         assert!(
             stuck.state == Level::Degraded && stuck.reasons[0].what.contains("512 bytes at offset 8192"),
             "{stuck:?}"
+        );
+        let cut = VolumeInfo { origin_truncated_bytes: Some(77), ..info() };
+        let truncated = judged(&stats(5), &cut, &mut incidents);
+        assert!(
+            truncated.state == Level::Failed
+                && truncated.reasons[0].command.contains("truncate --size=512 /srv/v"),
+            "{truncated:?}"
         );
         let fenced = Dirty { fenced: true, ..Dirty::default() };
         let verdict = state(&with(fenced, false), &mut incidents);

@@ -110,7 +110,7 @@ impl BlockFile {
             size_new_file(path, &file, options.create_len.unwrap_or(0))?;
         }
         let block_bytes = block_bytes(&file, kind).map_err(fail)?;
-        let len_bytes = length(&file, kind).map_err(fail)?;
+        let len_bytes = length_of(&file, kind).map_err(fail)?;
         let fd = SharedFd::of_file(file.try_clone().map_err(fail)?);
         let created = known.is_none();
         let path = path.to_owned();
@@ -158,7 +158,7 @@ impl BlockFile {
     /// # Errors
     /// When the device is gone.
     pub fn len_now_bytes(&self) -> Result<u64, IoError> {
-        length(&self.file, self.kind).map_err(|error| self.failed("measure", error))
+        length_of(&self.file, self.kind).map_err(|error| self.failed("measure", error))
     }
 
     /// Makes a file longer, by a hole; a file that is long enough stays as it is.
@@ -430,11 +430,15 @@ fn size_new_file(path: &Path, file: &File, len_bytes: u64) -> Result<(), IoError
     })
 }
 
-fn length(file: &File, kind: FileKind) -> io::Result<u64> {
+/// Length in bytes of an open file or block device, now.
+///
+/// # Errors
+/// When the device is gone, or the file server fails.
+pub fn length_of(file: impl AsFd, kind: FileKind) -> io::Result<u64> {
     match kind {
-        FileKind::Regular => Ok(file.metadata()?.len()),
-        // The end of a block device is its size; nobody uses the file position.
-        FileKind::Block => rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).map_err(io::Error::from),
+        FileKind::Regular => Ok(u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0)),
+        // The end of a block device is its size; no other code uses the file position.
+        FileKind::Block => Ok(rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?),
     }
 }
 

@@ -40,7 +40,7 @@ pub use arena::{Arena, Lease, ReadLease};
 pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
 pub use error::{IoError, kind_of};
 pub use event::{EventFd, Waker};
-pub use files::{BlockFile, FileKind, Identity, OpenOptions};
+pub use files::{BlockFile, FileKind, Identity, OpenOptions, length_of};
 pub use heap::give_heap_back;
 pub use in_use::block_device_user;
 pub use inherited::take_passed_sockets;

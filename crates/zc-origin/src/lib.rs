@@ -30,4 +30,4 @@ pub use fault::{FaultEffect, FaultPlan, FaultRule, FaultWhen};
 pub use identity::{Likeness, compare};
 pub use job::{Finished, Job, OriginRequest, Step};
 pub use landmarks::{Landmark, MAX_BYTES, MAX_LANDMARKS};
-pub use origin::{Origin, OriginCaps, OriginOptions};
+pub use origin::{LengthProbe, Origin, OriginCaps, OriginOptions};

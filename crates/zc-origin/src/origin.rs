@@ -61,6 +61,26 @@ pub struct Origin {
     caps: OriginCaps,
     zeros: Option<SharedBuf>,
     faults: FaultPlan,
+    /// No request is carried out any more.
+    withdrawn: bool,
+}
+
+/// Measures an origin on any thread: a file server that is gone takes its time to say so.
+#[derive(Debug, Clone)]
+pub struct LengthProbe {
+    fd: SharedFd,
+    kind: FileKind,
+}
+
+impl LengthProbe {
+    /// Length now, a multiple of 512. Blocks.
+    ///
+    /// # Errors
+    /// When the origin is gone.
+    pub fn measure(&self) -> io::Result<u64> {
+        let len_bytes = zc_io::length_of(&*self.fd, self.kind)?;
+        Ok(len_bytes - len_bytes % u64::from(SECTOR_BYTES))
+    }
 }
 
 impl Origin {
@@ -85,7 +105,15 @@ impl Origin {
             writable: options.write,
         };
         let len_bytes = file.len_bytes() - file.len_bytes() % u64::from(SECTOR_BYTES);
-        Ok(Self { file, buffered, len_bytes, caps, zeros: None, faults: FaultPlan::default() })
+        Ok(Self {
+            file,
+            buffered,
+            len_bytes,
+            caps,
+            zeros: None,
+            faults: FaultPlan::default(),
+            withdrawn: false,
+        })
     }
 
     /// The same origin, failing as planned. For tests.
@@ -120,6 +148,17 @@ impl Origin {
         }
         let len_bytes = self.file.len_now_bytes()?;
         Ok(len_bytes - len_bytes % u64::from(SECTOR_BYTES))
+    }
+
+    /// Measures it elsewhere.
+    #[must_use]
+    pub fn length_probe(&self) -> LengthProbe {
+        LengthProbe { fd: SharedFd::clone(&self.buffered), kind: self.file.kind() }
+    }
+
+    /// Lets every later request fail, for as long as it is open: it is not what it was when it was opened.
+    pub const fn withdraw(&mut self) {
+        self.withdrawn = true;
     }
 
     /// Requests may go as far as this from now on. It never becomes less.
@@ -275,6 +314,9 @@ impl Origin {
 
     /// Why a request cannot be carried out at all.
     fn objection(&self, class: RequestClass, offset: u64, len: u64) -> Option<ErrorKind> {
+        if self.withdrawn {
+            return Some(ErrorKind::Io);
+        }
         let sector = u64::from(SECTOR_BYTES);
         let end = offset.checked_add(len);
         if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) || end.is_none() {

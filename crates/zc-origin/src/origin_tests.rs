@@ -164,6 +164,23 @@ fn a_file_that_shrank_is_an_io_error_and_not_zeros() {
         .and_then(|file| file.set_len(4096))
         .unwrap();
     assert_eq!(read(&mut origin, 4096, 512), Err(ErrorKind::Io));
+    assert_eq!(origin.length_probe().measure().unwrap(), 4096);
+}
+
+#[test]
+fn an_origin_that_is_withdrawn_takes_no_request_that_would_make_it_longer() {
+    let dir = dir();
+    let mut origin = open(dir.path(), WRITE);
+    origin.withdraw();
+    let len_bytes = origin.len_bytes();
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(dir.path().join("origin"))
+        .and_then(|file| file.set_len(4096))
+        .unwrap();
+    assert_eq!(write(&mut origin, len_bytes - 512, &[1; 512], false), Err(ErrorKind::Io));
+    assert_eq!(read(&mut origin, 0, 512), Err(ErrorKind::Io));
+    assert_eq!(origin.length_probe().measure().unwrap(), 4096);
 }
 
 #[test]

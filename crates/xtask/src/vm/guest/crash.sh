@@ -51,6 +51,8 @@ told() {
     sync /mnt/a
     dd if=/tmp/data of=/mnt/a/not-flushed bs=64k oflag=direct status=none
     kill -KILL "$(cat /tmp/daemon.pid)"
+    # What counts is how the writes were acknowledged, not how the next ones are to be.
+    configure 'ublk.attach = true' 'ack = "durable"'
     start_daemon
     if dd if=/dev/zero of=/mnt/a/more bs=4k count=1 conv=fsync status=none; then
         echo "a file system goes on above writes that were lost"
