@@ -109,6 +109,12 @@ impl HeaderCache {
         Some(header.prints.get(print).map(|stored| (header.generation, *stored)))
     }
 
+    /// The content that a unit stores at a place, if its header is here. Looks at each of the header's fingerprints.
+    pub(crate) fn content_at(&self, slot: WeuSlot, stored: Stored) -> Option<Fingerprint> {
+        let prints = &self.headers.get(&slot)?.prints;
+        prints.iter().find(|(_, place)| **place == stored).map(|(print, _)| *print)
+    }
+
     /// How many units have gone to the device: while this does not change, what was stored is found by
     /// [`HeaderCache::find_in_memory`].
     pub(crate) fn settled_units(&self) -> u64 {
@@ -220,6 +226,9 @@ mod tests {
         headers.load(WeuSlot(3), Generation(1), prints(2..3));
         assert_eq!(headers.find_in_memory(&print(1)), Some((WeuSlot(1), Generation(6), stored)));
         assert_eq!(headers.find_in_memory(&print(2)), None, "on the device alone");
+        let content =
+            |slot, offset_units| headers.content_at(WeuSlot(slot), Stored { offset_units, pages: 1 });
+        assert_eq!((content(1, 3), content(1, 4), content(7, 3)), (Some(print(1)), None, None));
         let before = headers.settled_units();
         headers.remove(WeuSlot(0));
         assert_eq!(headers.settled_units(), before, "what was dropped holds nothing that could be missed");

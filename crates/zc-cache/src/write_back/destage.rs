@@ -24,6 +24,7 @@ use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Note, RequestKind};
+use crate::weu::headers::Stored;
 use crate::write::origin_flush::FlushWaiter;
 use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
@@ -530,6 +531,10 @@ impl CacheManager {
         }
         self.stats.promoted += 1;
         self.map_extent(key, Mapping::Duplicate(place));
+        let stored = Stored { offset_units: place.offset_units, pages: place.pages };
+        if let Some(print) = self.headers.content_at(place.slot, stored) {
+            self.learn(key, print);
+        }
     }
 }
 

@@ -105,6 +105,35 @@ fn a_write_is_answered_and_read_back_before_the_origin_has_it() {
 }
 
 #[test]
+fn what_was_destaged_and_evicted_is_a_hit_again_when_it_comes_back_elsewhere() {
+    let mut t = Twin::new(Shape { learned_recipes_bytes: 64 << 10, ..Shape::default() });
+    t.world.configure(VolumeConfig { recipes: false, ..write_back() });
+    t.world.configure(VolumeConfig { recipes: false, ..volume(W, 4 << 20) });
+    let image: Vec<u8> = (0..64).flat_map(|n| half(n, 8192)).collect();
+    t.write(0, &image);
+    t.flush();
+    t.clean();
+    assert_eq!(t.world.stat("promoted"), 64);
+    // Written anew since, and not on the origin.
+    t.write(5 * E, &extents(77, 1));
+    for round in 0..4 {
+        for at in 0..64 {
+            let other: Vec<u8> =
+                (0..8).flat_map(|n| half(10_000 + round * 1000 + at * 8 + n, 8192)).collect();
+            t.world.write(W, at * 8 * E, &other);
+        }
+        t.world.tick(2000);
+    }
+    t.world.write(W, 1 << 20, &image);
+    t.world.tick(2000);
+    t.world.origin_reads.clear();
+    t.check(0, 64 * E);
+    assert!(t.world.origin_reads.is_empty(), "{:?}", t.world.origin_reads);
+    assert!(t.world.stat("recipe_hits_learned") > 40, "most of it was evicted");
+    t.world.stop();
+}
+
+#[test]
 fn newer_writes_hide_older_ones_sector_by_sector() {
     let mut t = Twin::new(Shape::default());
     t.write(0, &extents(1, 1));
