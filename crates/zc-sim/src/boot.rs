@@ -35,6 +35,8 @@ const STOP_PATIENCE: u32 = 2_000;
 pub(crate) struct Files {
     /// The newest session that the state directory knows.
     pub(crate) session: u64,
+    /// The newest session of all, as a clock would tell.
+    pub(crate) newest: u64,
     pub(crate) intents: Vec<Record>,
     /// The newest journal block of the session that was written, as far as anybody was told.
     pub(crate) journal_written: JournalSeq,
@@ -152,6 +154,7 @@ impl World {
     /// Starts, however often it takes.
     pub(crate) fn start(&mut self) {
         self.swap_image();
+        self.look_for_state();
         let mut records = Vec::new();
         let opened = loop {
             records.clear();
@@ -164,7 +167,7 @@ impl World {
                     self.coverage.note("formatted anew");
                     self.promise.forget();
                     self.losses.forget();
-                    self.files.session += 1;
+                    self.files.session = self.files.newest + 1;
                     self.format();
                     self.trouble = Trouble::default();
                     self.files.incomplete.clear();
@@ -270,11 +273,13 @@ impl World {
         }
         self.superblock = Some(opened.superblock.clone());
         self.files.session = opened.start.session;
+        self.files.newest = self.files.newest.max(opened.start.session);
         let mut intents = self.files.new_log(opened.start.session);
         if by_intent {
             intents = startup::settle_intents(&mut Raw::whole(&mut self.cache), &mut opened, intents);
         }
         self.remember_fences(&mut opened);
+        self.change_settings_while_stopped();
         for (volume, config) in self.volumes.iter_mut().enumerate() {
             // Who is not served may be written elsewhere; its change time tells, where it matters.
             self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
@@ -326,6 +331,17 @@ impl World {
         manager.begin(self.now_ms, &mut actions);
         self.manager = Some(manager);
         self.carry_out(actions);
+    }
+
+    /// The configuration file says something else than the last session heard.
+    fn change_settings_while_stopped(&mut self) {
+        for volume in 0..self.volumes.len() {
+            if !self.mended && self.rng.random_bool(0.03) {
+                self.draw_settings(volume);
+                self.settings[volume] += 1;
+                self.coverage.note("settings that changed between two sessions");
+            }
+        }
     }
 
     /// What the device does not remember of fences is told to the session, and kept for the next.
@@ -391,6 +407,7 @@ impl World {
         self.promise.session_over();
         self.excuses.forget();
         self.trouble.session = false;
+        self.trouble.unrecorded_ms = None;
         self.cache.all_ended();
         self.origins.iter_mut().for_each(Disk::all_ended);
     }
@@ -560,6 +577,11 @@ impl World {
         let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..6));
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
         let journal_next = self.manager.as_ref().expect("runs").journal_next();
+        if self.is_state_failing() {
+            // The origins' marks are noted first.
+            self.coverage.note("stops that the state directory did not hear of");
+            return false;
+        }
         let mut media = Raw::new(&mut self.cache, left, forgets);
         let done = startup::mark_clean(&mut media, &superblock, journal_next).is_ok();
         if done {

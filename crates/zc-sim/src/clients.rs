@@ -115,6 +115,9 @@ impl World {
             return Some("requests failed: the origin did");
         }
         let writes = matches!(client.kind, ClientKind::Write { .. } | ClientKind::Clear { .. });
+        if writes && self.is_unrecordable() {
+            return Some("writes failed: their distrust cannot be recorded");
+        }
         if writes && self.excuses.has_flush_failed() {
             return Some("writes failed: an origin does not flush, and regions stay marked");
         }
@@ -264,8 +267,19 @@ impl World {
     }
 
     fn reconfigure(&mut self) {
+        if self.is_state_failing() {
+            // That a volume may become dirty has to be known there first.
+            self.coverage.note("settings refused: the state directory fails");
+            return;
+        }
         let volume = self.rng.random_range(0..self.volumes.len());
         self.serve_volume(volume);
+        self.draw_settings(volume);
+        self.reconfigured(volume);
+    }
+
+    /// Other settings for a volume, which the manager does not know yet.
+    pub(crate) fn draw_settings(&mut self, volume: usize) {
         setup::reconfigure(&mut self.rng, &mut self.volumes[volume]);
         if self.write_back {
             setup::reconfigure_write_back(&mut self.rng, &mut self.volumes[volume]);
@@ -273,7 +287,6 @@ impl World {
                 self.judges[volume].excuse();
             }
         }
-        self.reconfigured(volume);
     }
 
     /// A volume's settings are others from now on.

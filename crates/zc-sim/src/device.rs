@@ -31,6 +31,12 @@ impl World {
             self.trouble.session = true;
             return Err(ErrorKind::Io);
         }
+        if self.is_full() {
+            self.coverage.note("cache device and state directory full together");
+            self.trouble.session = true;
+            let _error = self.fail_write(op, at, data);
+            return Err(ErrorKind::NoSpace);
+        }
         let (rate, name) = match zone {
             Zone::SlotWrite => (self.faults.write_errors, "WEU write errors"),
             Zone::DirtyWrite => (self.faults.write_errors, "write errors of dirty extents"),

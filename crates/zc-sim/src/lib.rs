@@ -44,6 +44,14 @@
 //! | a file written by somebody else while stopped (its change time tells) | that volume starts cold |
 //! | it grows while it is served, and the volume with it; either end may cut an extent | G1: what the origin has there is read |
 //!
+//! | fault of the state directory | must hold |
+//! |---|---|
+//! | a record fails, or hangs and is carried out later or not | G2, G4: what needs it waits, fails after 30 s, or goes where marks are |
+//! | nothing can be changed for a while, alone or full together with the cache device | the same; intent log and risk file are withdrawn |
+//! | it fails when a session ends in order | that session did not |
+//! | it is lost between two sessions | cold; dirty data counts once it is trusted; what it alone knew is forgiven |
+//! | the configuration changes between two sessions, `ack` included | G5: whether a loss is told goes by the old settings |
+//!
 //! A flush, of either device, covers the writes that had *ended* when it was issued, and any others. In all cases: G1,
 //! G2, G3, G7 for every byte read, and G4: no request fails unless its origin failed it or its volume is read-only.
 //!
@@ -92,6 +100,7 @@ mod rot;
 mod run;
 mod setup;
 mod shrink;
+mod state;
 pub mod store;
 mod world;
 mod write_back;

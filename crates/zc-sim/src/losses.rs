@@ -29,6 +29,8 @@ struct Volume {
     may_fail: bool,
     /// Flushes that were asked for until then may have failed together with the one that told.
     told_at: u64,
+    /// An operator trusts the cache device with its dirty data, newest or not: that counts as a loss.
+    trusted: bool,
 }
 
 /// What is known of all.
@@ -66,6 +68,19 @@ impl Losses {
     pub(crate) fn forget(&mut self) {
         self.volumes.fill(Volume::default());
         self.believed = false;
+    }
+
+    /// The risk file could not be written, and is withdrawn.
+    pub(crate) fn lose_risks(&mut self) {
+        self.owner = (0, 0);
+    }
+
+    /// The state directory is lost. That a loss is owed for a volume that is clean is forgotten.
+    pub(crate) fn lose(&mut self, volume: usize, may_be_dirty: bool) {
+        self.lose_risks();
+        let known = &mut self.volumes[volume];
+        let untold = known.untold && may_be_dirty;
+        *known = Volume { untold, trusted: may_be_dirty, ..Volume::default() };
     }
 
     /// The machine starts anew. Clients on other machines live on, if there are any.
@@ -106,7 +121,7 @@ impl Losses {
         let known = &mut self.volumes[volume];
         let was_volatile = may_be_dirty && known.volatile;
         let before = Before { ended_in_order, clients_may_live, was_volatile, owed: known.owed, at_risk };
-        let lost = before.must_be_told();
+        let lost = before.must_be_told() || core::mem::take(&mut known.trusted);
         (known.owed, known.volatile) = (lost, is_volatile(config));
         known.may_fail = lost;
         lost

@@ -41,6 +41,14 @@ pub(crate) struct Faults {
     pub(crate) dead: Option<(u64, u64)>,
     /// Records in the state directory that fail.
     pub(crate) record_errors: f64,
+    /// When nothing can be changed in the state directory.
+    pub(crate) state_gone: Option<(u64, u64)>,
+    /// When changes of the state directory do not end.
+    pub(crate) state_hangs: Option<(u64, u64)>,
+    /// When cache device and state directory are full together.
+    pub(crate) full: Option<(u64, u64)>,
+    /// Between two sessions the state directory may be lost.
+    pub(crate) state_lost: bool,
     /// Not of the cache device: of the origins.
     pub(crate) origin_errors: bool,
     /// When all operations of all origins fail.
@@ -70,6 +78,10 @@ impl Faults {
             dead: rng.random_bool(0.2).then(|| dead(rng)),
             origin_errors: rng.random_bool(0.15),
             origins_gone: None,
+            state_gone: None,
+            state_hangs: None,
+            full: None,
+            state_lost: false,
         }
     }
 }
@@ -129,6 +141,7 @@ impl Setup {
             setup.config.geometry.checkpoint_blocks = 2 + seed / 8 % 2;
         }
         setup.write_back(seed);
+        setup.state_directory(seed);
         setup.replacement(seed);
         setup.packer(seed);
         setup.profile(profile.unwrap_or_else(|| Profile::of(seed)), seed);
@@ -272,6 +285,19 @@ impl Setup {
             volume.domain = domain(&mut rng);
         }
         self.moving = true;
+    }
+
+    /// What happens to the state directory. Drawn apart. A device that forgets its superblock is told by it alone.
+    fn state_directory(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5354);
+        let mut window = |rate: f64| {
+            let from = rng.random_range(200..4000);
+            rng.random_bool(rate).then(|| (from, from + rng.random_range(50..3000)))
+        };
+        self.faults.state_gone = window(0.15);
+        self.faults.state_hangs = window(0.15);
+        self.faults.full = window(0.1);
+        self.faults.state_lost = rng.random_bool(0.2) && self.faults.lost == 0.0;
     }
 
     /// Draws the replacement policy, also apart.

@@ -51,7 +51,7 @@ pub(crate) struct World {
     pub(crate) volumes: Vec<VolumeConfig>,
     /// Volumes that the manager knows.
     pub(crate) served: Vec<bool>,
-    /// Operations that have not taken effect, with the moment of issue for flushes.
+    /// Operations that have not taken effect, with the moment of issue for flushes and changes of the state directory.
     pub(crate) pending: Vec<(Action, u64)>,
     /// Operations that have taken effect and whose end the manager has not heard of.
     pub(crate) unheard: Vec<Event>,
@@ -200,7 +200,7 @@ impl World {
             uuid: [1; 16],
             fingerprint_kind: self.config.fingerprint,
             label: String::new(),
-            now_unix_s: self.files.session + 1,
+            now_unix_s: self.files.newest.max(self.files.session) + 1,
         };
         startup::format(&mut Raw::whole(&mut self.cache), &format).expect("formats");
     }
@@ -235,6 +235,7 @@ impl World {
             }
             _ => {}
         }
+        self.withdraw_files();
         let mut actions = Vec::new();
         self.manager.as_mut().expect("runs").handle(event, &mut actions);
         self.carry_out(actions);
@@ -250,6 +251,7 @@ impl World {
     pub(crate) fn tick(&mut self) {
         self.now_ms += self.rng.random_range(1..40);
         let now_ms = self.now_ms;
+        self.end_late_changes();
         self.event(Event::Tick { now_ms });
         // Mostly the manager finds out by itself.
         if self.is_dead() && now_ms.is_multiple_of(8) {
@@ -335,6 +337,7 @@ impl World {
                 self.cache.flush_issued()
             }
             Action::OriginFlush { volume, .. } => self.origins[usize::from(volume.0)].flush_issued(),
+            Action::Distrust { .. } => self.now_ms,
             _ => 0,
         };
         self.pending.push((action, issued));
@@ -429,8 +432,11 @@ impl World {
     }
 
     fn is_stalled(&self, index: usize) -> bool {
-        let Some((zone, until)) = self.stalled else { return false };
         let of = Zone::of(&self.pending[index].0);
+        if of == Zone::State && self.is_state_hanging() {
+            return true;
+        }
+        let Some((zone, until)) = self.stalled else { return false };
         // Where pieces hang, flushes do for a while behind them: what was written is there, and not durable.
         let behind = zone == Zone::DirtyWrite && self.habits.hangs == Some(zone) && of == Zone::Flush;
         (self.now < until && of == zone) || (behind && (until..until.saturating_add(60)).contains(&self.now))
@@ -459,17 +465,7 @@ impl World {
             | Action::Hash { .. }
             | Action::Compress { .. }
             | Action::Compare { .. } => self.perform_reduce(action),
-            Action::Distrust { op, .. } if self.happens(self.faults.record_errors) => {
-                self.coverage.note("records in the state directory that failed");
-                Event::DeviceDone { op: *op, result: Err(zc_core::ErrorKind::NoSpace) }
-            }
-            Action::Distrust { op, volume } => {
-                match volume {
-                    Some(volume) => self.distrusted[usize::from(volume.0)] = true,
-                    None => self.distrusted.fill(true),
-                }
-                Event::DeviceDone { op: *op, result: Ok(()) }
-            }
+            Action::Distrust { op, volume } => self.record_distrust(*op, *volume),
             other => self.perform_cache(other, issued),
         }
     }

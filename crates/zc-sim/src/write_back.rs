@@ -27,6 +27,8 @@ pub(crate) struct Trouble {
     pub(crate) lied_metadata: bool,
     /// A dirty extent has rotted, and is not written anew yet.
     pub(crate) rotten: bool,
+    /// Since when a distrust could not be recorded in this session.
+    pub(crate) unrecorded_ms: Option<u64>,
 }
 
 impl Trouble {

@@ -15,12 +15,14 @@ pub(crate) enum Zone {
     Flush,
     OriginRead,
     OriginWrite,
+    /// Changes of the state directory.
+    State,
     /// Hashing, compressing, comparing, what is in memory.
     Work,
 }
 
 /// Zones in which a device may be slow.
-pub(crate) const SLOW: [Zone; 10] = [
+pub(crate) const SLOW: [Zone; 11] = [
     Zone::SlotRead,
     Zone::SlotWrite,
     Zone::Journal,
@@ -31,6 +33,7 @@ pub(crate) const SLOW: [Zone; 10] = [
     Zone::OriginWrite,
     Zone::Work,
     Zone::DirtyWrite,
+    Zone::State,
 ];
 
 impl Zone {
@@ -56,6 +59,7 @@ impl Zone {
             | Action::OriginTrim { .. }
             | Action::OriginZero { .. }
             | Action::OriginFlush { .. } => Self::OriginWrite,
+            Action::Distrust { .. } => Self::State,
             _ => Self::Work,
         }
     }
@@ -101,6 +105,7 @@ impl Zone {
             Self::Flush => "slow: flush",
             Self::OriginRead => "slow: origin reads",
             Self::OriginWrite => "slow: origin writes",
+            Self::State => "slow: state directory",
             Self::Work => "slow: reduce",
         }
     }
