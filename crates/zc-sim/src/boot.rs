@@ -11,10 +11,10 @@ use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
 use zc_cache::startup::{self, Media, OpenOptions, Opened, StartError};
 use zc_core::{ErrorKind, JournalSeq, Mode, VolumeId};
-use zc_format::Record;
+use zc_format::{Geometry, Record};
 
 use crate::canary::DriverBug;
-use crate::disk::Disk;
+use crate::disk::{self, Disk, PAGE};
 use crate::oracle::Oracle;
 use crate::setup;
 use crate::world::{PATIENCE, World};
@@ -91,6 +91,7 @@ impl Files {
 /// The cache device as a start sees it.
 pub(crate) struct Raw<'a> {
     disk: &'a mut Disk,
+    geometry: &'a Geometry,
     /// I/Os after which it is cut off.
     left: Option<u32>,
     /// It was cut off: nothing that came back after that moment counts.
@@ -100,12 +101,12 @@ pub(crate) struct Raw<'a> {
 }
 
 impl<'a> Raw<'a> {
-    pub(crate) fn whole(disk: &'a mut Disk) -> Self {
-        Self::new(disk, None, false)
+    pub(crate) fn whole(disk: &'a mut Disk, geometry: &'a Geometry) -> Self {
+        Self::new(disk, geometry, None, false)
     }
 
-    fn new(disk: &'a mut Disk, left: Option<u32>, forgets: bool) -> Self {
-        Self { disk, left, cut: false, forgets }
+    fn new(disk: &'a mut Disk, geometry: &'a Geometry, left: Option<u32>, forgets: bool) -> Self {
+        Self { disk, geometry, left, cut: false, forgets }
     }
 
     fn step(&mut self) -> Result<(), ErrorKind> {
@@ -125,11 +126,11 @@ impl<'a> Raw<'a> {
 
 impl Media for Raw<'_> {
     fn len_bytes(&self) -> u64 {
-        self.disk.seen.len() as u64
+        self.geometry.device_bytes
     }
     fn read(&mut self, offset: u64, buf: &mut [u8]) -> Result<(), ErrorKind> {
         self.step()?;
-        let at = offset as usize;
+        let at = disk::address(self.geometry, offset);
         if self.disk.is_unreadable(at, buf.len()) {
             return Err(ErrorKind::Io);
         }
@@ -139,7 +140,7 @@ impl Media for Raw<'_> {
     fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), ErrorKind> {
         self.step()?;
         if !self.forgets {
-            self.disk.write_now(offset as usize, data);
+            self.disk.write_now(disk::address(self.geometry, offset), data);
         }
         Ok(())
     }
@@ -155,6 +156,7 @@ impl World {
     pub(crate) fn start(&mut self) {
         self.swap_image();
         self.look_for_state();
+        self.replace_journal();
         let mut records = Vec::new();
         let opened = loop {
             records.clear();
@@ -210,7 +212,7 @@ impl World {
 
     /// Opens the cache; `None` if that was cut off.
     fn open(&mut self, records: &mut Vec<Record>) -> Option<Result<Opened, StartError>> {
-        let before = match startup::read_superblock(&mut Raw::whole(&mut self.cache)) {
+        let before = match startup::read_superblock(&mut Raw::whole(&mut self.cache, &self.geometry)) {
             Ok(before) => before,
             Err(error) => return Some(Err(error)),
         };
@@ -235,7 +237,7 @@ impl World {
         let left = (!self.mended && self.rng.random_bool(0.1)).then(|| self.rng.random_range(0..START_IOS));
         let left = self.cut_start_at.take().or(left);
         let forgets = self.faults.lost > 0.0 && self.rng.random_bool(0.03);
-        let mut raw = Raw::new(&mut self.cache, left, forgets);
+        let mut raw = Raw::new(&mut self.cache, &self.geometry, left, forgets);
         let opened = startup::open(&mut raw, &options, &mut |record| records.push(*record));
         if raw.cut {
             return None;
@@ -276,33 +278,16 @@ impl World {
         self.files.newest = self.files.newest.max(opened.start.session);
         let mut intents = self.files.new_log(opened.start.session);
         if by_intent {
-            intents = startup::settle_intents(&mut Raw::whole(&mut self.cache), &mut opened, intents);
+            intents = startup::settle_intents(
+                &mut Raw::whole(&mut self.cache, &self.geometry),
+                &mut opened,
+                intents,
+            );
         }
         self.remember_fences(&mut opened);
         self.change_settings_while_stopped();
-        for (volume, config) in self.volumes.iter_mut().enumerate() {
-            // Who is not served may be written elsewhere; its change time tells, where it matters.
-            self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
-            self.distrusted[volume] |= !self.served[volume] && !self.maybe_dirty[volume];
-            // What was given up without the device is told again before it is called clean, and lies in the old domain.
-            let may_move =
-                self.moving && !self.maybe_dirty[volume] && !self.files.given_up.contains_key(&volume);
-            if may_move && self.rng.random_bool(0.2) {
-                let before = core::mem::replace(&mut config.domain, setup::domain(&mut self.rng));
-                if before != config.domain {
-                    self.distrusted[volume] = true;
-                    self.coverage.note("volumes that changed their domain");
-                }
-            }
-            config.trusted = !self.distrusted[volume];
-            config.may_be_dirty = self.maybe_dirty[volume];
-            if self.served[volume] {
-                let was_clean = opened.was_clean;
-                config.lost_writes = self.losses.begin(volume, config, config.may_be_dirty, was_clean);
-            } else {
-                self.losses.put_aside(volume, config.may_be_dirty, opened.was_clean);
-            }
-            self.maybe_dirty[volume] |= config.mode == Mode::WriteBack;
+        for volume in 0..self.volumes.len() {
+            self.configure_start(volume, opened.was_clean);
         }
         let served = self.volumes.iter().zip(&self.served).filter(|(_, served)| **served);
         let volumes = served.map(|(volume, _)| volume.clone()).collect();
@@ -333,6 +318,31 @@ impl World {
         self.carry_out(actions);
     }
 
+    /// What a start decides about a volume before the manager hears of it.
+    fn configure_start(&mut self, volume: usize, was_clean: bool) {
+        let config = &mut self.volumes[volume];
+        // Who is not served may be written elsewhere; its change time tells, where it matters.
+        self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
+        self.distrusted[volume] |= !self.served[volume] && !self.maybe_dirty[volume];
+        // What was given up without the device is told again before it is called clean, and lies in the old domain.
+        let may_move = self.moving && !self.maybe_dirty[volume] && !self.files.given_up.contains_key(&volume);
+        if may_move && self.rng.random_bool(0.2) {
+            let before = core::mem::replace(&mut config.domain, setup::domain(&mut self.rng));
+            if before != config.domain {
+                self.distrusted[volume] = true;
+                self.coverage.note("volumes that changed their domain");
+            }
+        }
+        config.trusted = !self.distrusted[volume];
+        config.may_be_dirty = self.maybe_dirty[volume];
+        if self.served[volume] {
+            config.lost_writes = self.losses.begin(volume, config, config.may_be_dirty, was_clean);
+        } else {
+            self.losses.put_aside(volume, config.may_be_dirty, was_clean);
+        }
+        self.maybe_dirty[volume] |= config.mode == Mode::WriteBack;
+    }
+
     /// The configuration file says something else than the last session heard.
     fn change_settings_while_stopped(&mut self) {
         for volume in 0..self.volumes.len() {
@@ -355,6 +365,21 @@ impl World {
         if !opened.start.fenced.is_empty() {
             self.coverage.note("starts that know of a fence");
         }
+    }
+
+    /// The journal's device has failed, and another one is put in its place.
+    fn replace_journal(&mut self) {
+        if !self.is_journal_gone() || self.mended {
+            return;
+        }
+        self.faults.journal_gone = None;
+        let range = disk::journal_range(&self.geometry);
+        // The label before the ring.
+        let at = range.start - PAGE;
+        self.cache.damage(at, &vec![0; range.end - at]);
+        self.promise.forget();
+        self.trouble.damage();
+        self.coverage.note("journal devices replaced");
     }
 
     /// An image of the device is kept, or one that was kept takes its place.
@@ -582,7 +607,7 @@ impl World {
             self.coverage.note("stops that the state directory did not hear of");
             return false;
         }
-        let mut media = Raw::new(&mut self.cache, left, forgets);
+        let mut media = Raw::new(&mut self.cache, &self.geometry, left, forgets);
         let done = startup::mark_clean(&mut media, &superblock, journal_next).is_ok();
         if done {
             self.distrusted.fill(false);

@@ -104,6 +104,8 @@ pub const REQUIRED: &[&str] = &[
     "slow: origin writes",
     "slow: reduce",
     "slow: state directory",
+    "journal devices died",
+    "journal devices replaced",
     "changes of the state directory that hung",
     "cache device and state directory full together",
     "starts that waited for the state directory",

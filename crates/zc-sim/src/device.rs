@@ -9,7 +9,7 @@ use zc_core::{BufId, ErrorKind, OpId, WeuSlot, limits};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentError, ExtentHeader, WeuHeader};
 
 use crate::canary::DriverBug;
-use crate::disk::PAGE;
+use crate::disk::{self, PAGE};
 use crate::world::{SECTOR, World};
 use crate::zone::Zone;
 
@@ -21,6 +21,11 @@ impl World {
         self.faults.dead.is_some_and(|(from, to)| (from..to).contains(&self.now))
     }
 
+    /// The journal's own device is dead.
+    pub(crate) fn is_journal_gone(&self) -> bool {
+        self.faults.journal_gone.is_some_and(|from| self.now >= from)
+    }
+
     pub(crate) fn happens(&mut self, rate: f64) -> bool {
         rate > 0.0 && self.rng.random_bool(rate)
     }
@@ -28,6 +33,11 @@ impl World {
     /// A write of the cache device takes effect, or another one does, or none.
     fn cache_write(&mut self, op: OpId, zone: Zone, at: usize, data: &[u8]) -> Result<(), ErrorKind> {
         if self.is_dead() {
+            self.trouble.session = true;
+            return Err(ErrorKind::Io);
+        }
+        if zone == Zone::Journal && self.is_journal_gone() {
+            self.coverage.note("journal devices died");
             self.trouble.session = true;
             return Err(ErrorKind::Io);
         }
@@ -100,7 +110,10 @@ impl World {
         let (start, end) = match self.rng.random_range(0..10) {
             0 => (g.region_map[copy], g.region_map[copy] + zc_format::REGION_MAP_BYTES),
             1 => (g.checkpoint[copy], g.checkpoint_block_offset(copy, g.checkpoint_blocks - 1)),
-            2..4 => (g.journal_offset, g.slots_offset),
+            2..4 => {
+                let journal = disk::journal_range(g);
+                (journal.start as u64, journal.end as u64)
+            }
             _ => (g.slots_offset, g.slot_offset(WeuSlot(g.slots - 1)) + u64::from(g.weu_bytes)),
         };
         (start as usize, end as usize)
@@ -217,7 +230,7 @@ impl World {
                 Event::DeviceDone { op: *op, result: Ok(()) }
             }
             Action::FlushCache { op } => {
-                let fails = self.is_dead() || self.happens(self.faults.meta_errors);
+                let fails = self.is_dead() || self.is_journal_gone() || self.happens(self.faults.meta_errors);
                 self.trouble.session |= fails;
                 if !fails {
                     self.cache.flush(issued, &mut self.rng);
@@ -245,8 +258,8 @@ impl World {
                     self.coverage.note("journal wraps");
                 }
                 self.newest_journal = self.newest_journal.max(block.sequence.0);
-                let at = self.geometry.journal_block_offset(block.sequence);
-                let done = self.meta_write(*op, Zone::Journal, &[(at, block.encode())]);
+                let at = disk::address(&self.geometry, self.geometry.journal_block_offset(block.sequence));
+                let done = self.meta_write(*op, Zone::Journal, &[(at as u64, block.encode())]);
                 if matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
                     self.files.journal_written = self.files.journal_written.max(block.sequence);
                 }
@@ -434,7 +447,10 @@ impl World {
                 let at = offsets[self.rng.random_range(0..offsets.len())];
                 (at, at + 4096)
             }
-            _ => (self.geometry.journal_offset, self.geometry.slots_offset),
+            _ => {
+                let journal = disk::journal_range(&self.geometry);
+                (journal.start as u64, journal.end as u64)
+            }
         };
         let at = self.rng.random_range(start..end) as usize;
         match self.rng.random_range(0..4) {

@@ -4,10 +4,32 @@
 //! A flush covers the writes that had *ended* when it was issued. Of those that were in flight then, or came later, it
 //! covers any.
 
+use core::ops::Range;
 use std::collections::BTreeSet;
 
 use rand::RngExt as _;
 use rand_pcg::Pcg64Mcg;
+use zc_format::{Geometry, JOURNAL_DEVICE};
+
+/// Where a place of the cache device, or of its journal device, is on the simulated one: the journal device lies behind
+/// the other. A flush is of both, as the driver's is.
+pub(crate) fn address(geometry: &Geometry, offset_bytes: u64) -> usize {
+    match offset_bytes.checked_sub(JOURNAL_DEVICE) {
+        Some(behind) => (geometry.device_bytes + behind) as usize,
+        None => offset_bytes as usize,
+    }
+}
+
+/// Where the ring of the journal begins and ends on the simulated device.
+pub(crate) fn journal_range(geometry: &Geometry) -> Range<usize> {
+    let start = address(geometry, geometry.journal_offset);
+    start..start + geometry.journal_blocks as usize * PAGE
+}
+
+/// Bytes of the simulated device.
+pub(crate) fn device_bytes(geometry: &Geometry) -> usize {
+    (geometry.device_bytes as usize).max(journal_range(geometry).end)
+}
 
 /// Smallest piece that is written whole.
 const PIECE: usize = 512;
@@ -45,7 +67,7 @@ pub(crate) struct Disk {
 }
 
 /// Pages that so many bytes from there fill.
-fn filled(at: usize, len: usize) -> core::ops::Range<usize> {
+fn filled(at: usize, len: usize) -> Range<usize> {
     let first = at.div_ceil(PAGE);
     first..((at + len) / PAGE).max(first)
 }

@@ -34,6 +34,7 @@
 //! | flush error | | pass-through | pass-through | pass-through | | |
 //! | device dead, for a while or until the next start | - | pass-through | pass-through | pass-through | miss | miss |
 //! | operations of one zone stalled while others pass | - | writes wait | nobody waits | writes may wait | nobody waits (G8) | nobody waits |
+//! | the journal on a device of its own, which dies and is replaced | untouched | untouched | untouched | pass-through; then cold, dirty volumes fenced | miss | miss |
 //! | the whole image replaced by one of an earlier session | cold: the state directory knows a later session | | | | | |
 //!
 //! | fault of an origin | must hold |

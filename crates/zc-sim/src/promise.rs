@@ -72,7 +72,7 @@ fn mentioned(media: &[u8], geometry: &Geometry) -> u64 {
     };
     let mut mentioned = newest.region_map_sequence;
     for sequence in (newest.journal_start.0..).take(geometry.journal_blocks as usize).map(JournalSeq) {
-        let at = geometry.journal_block_offset(sequence) as usize;
+        let at = crate::disk::address(geometry, geometry.journal_block_offset(sequence));
         let Ok(block) = JournalBlock::decode(&media[at..at + BLOCK], sequence) else { break };
         mentioned = mentioned.max(block.region_map_sequence);
     }

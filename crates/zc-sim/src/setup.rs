@@ -43,6 +43,8 @@ pub(crate) struct Faults {
     pub(crate) record_errors: f64,
     /// When nothing can be changed in the state directory.
     pub(crate) state_gone: Option<(u64, u64)>,
+    /// From when on the journal's own device is dead. It is replaced before the next session.
+    pub(crate) journal_gone: Option<u64>,
     /// When changes of the state directory do not end.
     pub(crate) state_hangs: Option<(u64, u64)>,
     /// When cache device and state directory are full together.
@@ -80,6 +82,7 @@ impl Faults {
             origins_gone: None,
             state_gone: None,
             state_hangs: None,
+            journal_gone: None,
             full: None,
             state_lost: false,
         }
@@ -142,6 +145,7 @@ impl Setup {
         }
         setup.write_back(seed);
         setup.state_directory(seed);
+        setup.journal_device(seed);
         setup.replacement(seed);
         setup.packer(seed);
         setup.profile(profile.unwrap_or_else(|| Profile::of(seed)), seed);
@@ -285,6 +289,24 @@ impl Setup {
             volume.domain = domain(&mut rng);
         }
         self.moving = true;
+    }
+
+    /// Puts the journal on a device of its own in an eighth of the seeds. Drawn apart.
+    fn journal_device(&mut self, seed: u64) {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x4a44);
+        if !rng.random_bool(0.125) {
+            return;
+        }
+        let geometry = &self.config.geometry;
+        let options = PlanOptions {
+            device_bytes: geometry.device_bytes,
+            weu_bytes: geometry.weu_bytes,
+            extent_bytes: geometry.extent_bytes,
+            align_bytes: 0,
+            journal_blocks: None,
+        };
+        self.config.geometry = Geometry::plan_with_journal_device(&options, 80 << 12).expect("a layout");
+        self.faults.journal_gone = rng.random_bool(0.4).then(|| rng.random_range(200..5000));
     }
 
     /// What happens to the state directory. Drawn apart. A device that forgets its superblock is told by it alone.

@@ -18,7 +18,7 @@ use crate::canary::{Canary, DriverBug};
 use crate::clients::Client;
 use crate::content;
 use crate::coverage::Coverage;
-use crate::disk::{Disk, PAGE};
+use crate::disk::{self, Disk, PAGE};
 use crate::epochs::OriginJudge;
 use crate::excuses::Excuses;
 use crate::losses::Losses;
@@ -140,7 +140,7 @@ impl World {
             now: 1,
             now_ms: 0,
             manager: None,
-            cache: Disk::new(geometry.device_bytes as usize),
+            cache: Disk::new(disk::device_bytes(&geometry)),
             origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
             oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
             judges: volumes.iter().map(judge).collect(),
@@ -202,7 +202,7 @@ impl World {
             label: String::new(),
             now_unix_s: self.files.newest.max(self.files.session) + 1,
         };
-        startup::format(&mut Raw::whole(&mut self.cache), &format).expect("formats");
+        startup::format(&mut Raw::whole(&mut self.cache, &self.geometry), &format).expect("formats");
     }
 
     /// From here on chance depends on the seed and the turn alone: turns can be left out of a run.
