@@ -3,13 +3,17 @@
 
 use std::hint::black_box;
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_cache::index::{FileIndex, FingerprintIndex, IndexShape, Mapping, Place};
 use zc_core::{ExtentKey, ExtentNo, Fingerprint, Generation, VolumeId, WeuSlot};
 
 const ENTRIES: u64 = 1_000_000;
+/// Some 300 MB of index.
+const LARGE_ENTRIES: u64 = 32 << 20;
+/// Extents that are called up together.
+const GROUP: usize = 8;
 const SHAPE: IndexShape =
     IndexShape { slots: 20_000, weu_bytes: 2 << 20, extent_bytes: 8 << 10, generation_bits: 8 };
 
@@ -68,5 +72,32 @@ fn fingerprint_index(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, file_index, fingerprint_index);
+/// Replacement in an index that no processor cache holds, as at a start: each extent for itself, and in groups that are
+/// called up first.
+fn large_index(c: &mut Criterion) {
+    let mut index = FileIndex::new(SHAPE, LARGE_ENTRIES);
+    for number in 0..LARGE_ENTRIES {
+        index.insert(key(number * 7), mapping(number));
+    }
+    let mut rng = Pcg64Mcg::seed_from_u64(1);
+    let mut group = c.benchmark_group("large_file_index");
+    group.throughput(Throughput::Elements(GROUP as u64));
+    for (name, is_called_up) in [("replace_one_by_one", false), ("replace_called_up", true)] {
+        group.bench_function(name, |b| {
+            b.iter(|| {
+                let keys: [_; GROUP] = core::array::from_fn(|_| key(rng.random_range(0..LARGE_ENTRIES) * 7));
+                if is_called_up {
+                    keys.iter().for_each(|key| index.call_up(*key));
+                }
+                for key in keys {
+                    index.remove(key);
+                    black_box(index.insert(key, mapping(key.extent.0)));
+                }
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, file_index, fingerprint_index, large_index);
 criterion_main!(benches);

@@ -176,6 +176,14 @@ impl FileIndex {
             + u64_from_usize(size_of::<Self>())
     }
 
+    /// Begins to bring what a lookup of the extent reads. Calling up a few extents before they are looked up, one after
+    /// the other, makes them wait for memory once.
+    pub fn call_up(&self, key: ExtentKey) {
+        if let Some(packed) = pack(key) {
+            self.table.call_up(packed);
+        }
+    }
+
     /// The mapping of an extent.
     #[must_use]
     pub fn get(&self, key: ExtentKey) -> Option<Mapping> {

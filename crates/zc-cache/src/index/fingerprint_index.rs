@@ -63,6 +63,11 @@ impl FingerprintIndex {
         (tag_bits + buckets.max(1).ilog2(), slot_bits, buckets)
     }
 
+    /// Begins to bring what a lookup reads: see [`FileIndex::call_up`](super::FileIndex::call_up).
+    pub fn call_up(&self, fingerprint: &Fingerprint) {
+        self.table.call_up(self.key(fingerprint));
+    }
+
     /// Slots that may hold the content, the most recently used of each bucket first.
     #[must_use]
     pub fn candidates(&self, fingerprint: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {

@@ -35,6 +35,8 @@ const LOAD_PERCENT: u64 = 95;
 const SWEEPS_MAX: usize = 4;
 /// Most buckets: keeps p * B below 2^96.
 const BUCKETS_MAX: u64 = 1 << 32;
+/// What memory brings at a time, in bytes.
+const CACHE_LINE_BYTES: usize = 64;
 /// Widest entry that can be read, in bytes.
 const WINDOW_BYTES: usize = 16;
 
@@ -166,6 +168,19 @@ impl Table {
 
     pub(crate) fn ram_bytes(&self) -> u64 {
         u64_from_usize(self.bytes.capacity())
+    }
+
+    /// Reads the two buckets of `key`, without waiting for the bytes: memory brings those of several keys at once.
+    pub(crate) fn call_up(&self, key: u64) {
+        if self.buckets == 0 {
+            return;
+        }
+        for which in 0..2 {
+            let (bucket, _) = self.quotients.locate(key, which);
+            for line in (self.start(bucket)..self.start(bucket + 1)).step_by(CACHE_LINE_BYTES) {
+                core::hint::black_box(self.bytes[line]);
+            }
+        }
     }
 
     /// The first entry of `key` whose value satisfies `wanted`.

@@ -26,6 +26,9 @@ use crate::manager::OpKind;
 use crate::seam::Action;
 use crate::weu::slots::SlotState;
 
+/// Entries of a header that are looked for in the indexes together: a few lines of memory each, as many as a core waits
+/// for at once.
+const CALLED_UP: usize = 8;
 /// Headers being read at once.
 const HEADERS_IN_FLIGHT: u32 = 32;
 /// Extents written during the load that are remembered one by one; with more, what is not loaded yet is distrusted.
@@ -450,8 +453,14 @@ impl CacheManager {
                 self.install_duplicate(*key, *place);
             }
         }
-        for entry in &header.entries {
-            self.adopt_entry(slot, header.generation, entry);
+        for entries in header.entries.chunks(CALLED_UP) {
+            for entry in entries {
+                self.files.call_up(entry.key);
+                self.prints.call_up(&entry.fingerprint);
+            }
+            for entry in entries {
+                self.adopt_entry(slot, header.generation, entry);
+            }
         }
     }
 
