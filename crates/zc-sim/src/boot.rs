@@ -273,6 +273,7 @@ impl World {
         if by_intent {
             self.coverage.note("starts by intent log");
         }
+        self.trouble.undecided = !opened.was_clean;
         self.superblock = Some(opened.superblock.clone());
         self.files.session = opened.start.session;
         self.files.newest = self.files.newest.max(opened.start.session);
@@ -432,6 +433,7 @@ impl World {
         self.promise.session_over();
         self.excuses.forget();
         self.trouble.session = false;
+        self.trouble.failed_at = None;
         self.trouble.unrecorded_ms = None;
         self.cache.all_ended();
         self.origins.iter_mut().for_each(Disk::all_ended);

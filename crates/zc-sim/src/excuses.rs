@@ -5,7 +5,8 @@
 //! its own pages do not hold what the device acknowledged. Or an origin failed where the request is, while it was under
 //! way. A write may fail if it waits for room, and dirty data that stands in the way cannot go to its origin.
 //!
-//! What it does not do: judge a cache that is out of order, or a fenced volume (`write_back`).
+//! What it does not do: judge a cache that is out of order, or a fenced volume (`write_back`). There a request may fail
+//! that was under way when the cache failed, or whose volume has dirty data out of reach.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};

@@ -344,6 +344,9 @@ impl World {
     }
 
     fn noted(&mut self, note: &Note) {
+        if matches!(note, Note::CacheFailed { .. }) {
+            self.trouble.failed_at.get_or_insert(self.now);
+        }
         match note {
             // The device is as good as gone, which the manager has found out first.
             Note::CacheFailed { error: zc_core::ErrorKind::TimedOut, .. } => {

@@ -27,6 +27,10 @@ pub(crate) struct Trouble {
     pub(crate) lied_metadata: bool,
     /// A dirty extent has rotted, and is not written anew yet.
     pub(crate) rotten: bool,
+    /// This session's start, or an operator, decided something about dirty data, which may not be durable.
+    pub(crate) undecided: bool,
+    /// When the cache got out of order in this session.
+    pub(crate) failed_at: Option<u64>,
     /// Since when a distrust could not be recorded in this session.
     pub(crate) unrecorded_ms: Option<u64>,
 }
@@ -57,6 +61,13 @@ impl World {
     /// Writes of the volume may be acknowledged before the origin has them.
     pub(crate) fn writes_back(&self, volume: usize) -> bool {
         self.volumes[volume].mode == Mode::WriteBack || self.dirty(volume).is_some()
+    }
+
+    /// Whether dirty data of the volume is out of reach while the cache is out of order, or may be for all that the
+    /// device could be told.
+    pub(crate) fn is_out_of_reach(&self, volume: usize) -> bool {
+        let unknown = self.trouble.undecided || self.files.incomplete.contains(&volume);
+        self.dirty(volume).is_some_and(|state| state.fenced && (state.bytes > 0 || unknown))
     }
 
     /// A request may fail: the cache device is in trouble, and may hold what only it has.
@@ -187,6 +198,7 @@ impl World {
         if state.fenced && healthy && self.rng.random_bool(0.5) {
             self.coverage.note("losses accepted");
             self.files.incomplete.remove(&volume);
+            self.trouble.undecided = true;
             self.event(Event::AcceptLoss { volume: VolumeId(volume as u16) });
             return self.forgive(volume);
         }
@@ -199,6 +211,7 @@ impl World {
         let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);
         self.losses.given_up(volume);
         self.coverage.note("dirty data given up");
+        self.trouble.undecided = true;
         self.files.incomplete.remove(&volume);
         if !healthy {
             self.coverage.note("epochs given up elsewhere");
