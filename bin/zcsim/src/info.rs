@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
-use zc_trace::recording::Ended;
+use zc_recording::Ended;
 use zc_trace::{Format, Info, Options, Reader};
 
 use crate::say::{self, say};

@@ -2,7 +2,7 @@
 //!
 //! Job: `cargo xtask canaries` builds `zcsim` with `--cfg zc_canary` in a target directory of its own, and has it find
 //! every bug. The step `shipped` builds the programs that users install, as users do, and looks for the mark that every
-//! cache manager with such bugs carries.
+//! cache manager with such bugs carries. It also looks for crates of the lab in what these programs depend on.
 //!
 //! Invariants: no other build of this tool sets that `cfg`; the mark is looked for in the simulator too, where it must
 //! be, so that the search itself is known to work.
@@ -18,6 +18,9 @@ const CFG: &str = "--cfg zc_canary";
 const MARK: &[u8] = b"this build contains deliberate bugs";
 /// What users install.
 const SHIPPED: [&str; 2] = ["zcached", "zcctl"];
+
+/// Crates that simulate, replay and read other programs' traces, and one that only they need.
+const LAB: [&str; 7] = ["zc-trace", "zc-sim", "zc-replay", "zc-flash", "zc-figures", "tpchgen", "lzma-rust2"];
 
 /// `cargo xtask canaries`.
 ///
@@ -40,7 +43,7 @@ pub(crate) fn canaries(args: &[String]) -> anyhow::Result<()> {
 /// The programs that users install, built alone: nothing that another package asks for may be in them.
 ///
 /// # Errors
-/// They cannot be built, or contain a deliberate bug.
+/// They cannot be built, contain a deliberate bug, or depend on the lab.
 pub(crate) fn check_shipped() -> anyhow::Result<()> {
     let packages = SHIPPED.iter().flat_map(|name| ["--package", name]);
     run(cargo().args(["build", "--locked"]).args(packages))?;
@@ -49,17 +52,35 @@ pub(crate) fn check_shipped() -> anyhow::Result<()> {
         if has_mark(&program)? {
             bail!("{} contains deliberate bugs; is `{CFG}` in RUSTFLAGS?", program.display());
         }
-        let features = features_of(name)?;
-        if let Some(line) = features.lines().find(|line| line.contains("canary")) {
+        let tree = tree_of(name)?;
+        if let Some(line) = tree.lines().find(|line| line.contains("canary")) {
             bail!("{name} is built with a feature that is a deliberate bug: {line}");
+        }
+        if let Some(line) = lab_in(&tree) {
+            bail!("{name} depends on the lab: {line}");
         }
     }
     Ok(())
 }
 
-fn features_of(package: &str) -> anyhow::Result<String> {
+/// The first line of a tree of dependencies that is a crate of the lab.
+fn lab_in(tree: &str) -> Option<&str> {
+    tree.lines().find(|line| line.split_whitespace().next().is_some_and(|name| LAB.contains(&name)))
+}
+
+/// All that a program depends on, with features, one a line.
+fn tree_of(package: &str) -> anyhow::Result<String> {
     let mut command = cargo();
-    command.args(["tree", "--locked", "--edges", "features,normal", "--package", package]);
+    command.args([
+        "tree",
+        "--locked",
+        "--edges",
+        "features,normal",
+        "--prefix",
+        "none",
+        "--package",
+        package,
+    ]);
     let output = command.current_dir(workspace()).output().context("cannot start `cargo tree`")?;
     if !output.status.success() {
         bail!("`cargo tree` failed: {}", String::from_utf8_lossy(&output.stderr));
@@ -92,6 +113,13 @@ fn has_mark(program: &Path) -> anyhow::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_crate_of_the_lab_is_found_in_a_tree() {
+        let lab = "zcached v0.1.0 (/src)\nzc-engine v0.1.0 (/src)\ntpchgen v4.0.0\n";
+        assert_eq!(lab_in(lab), Some("tpchgen v4.0.0"));
+        assert_eq!(lab_in("zcached v0.1.0 (/src)\nzc-recording v0.1.0 (/src)\ntracing v0.1.44\n"), None);
+    }
 
     #[test]
     fn the_mark_is_that_of_the_cache_manager() {

@@ -35,7 +35,7 @@ pub(crate) enum Step {
     Advisories,
     /// Unit, property and documentation tests of every crate.
     Unit,
-    /// The programs as they ship, built alone: they contain no deliberate bug.
+    /// The programs as they ship, built alone: they contain no deliberate bug and depend on nothing of the lab.
     Shipped,
     /// The simulator over a thousand seeds of the cache and hundreds of the store, then every crash of small workloads,
     /// then its canaries.

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use zc_cache::config::VolumeConfig;
-use zc_trace::recording::{Header, Share};
+use zc_recording::{Header, Share};
 
 use crate::clock::unix_s;
 use crate::commands::Command;

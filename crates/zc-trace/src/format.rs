@@ -4,7 +4,6 @@ use std::str::FromStr;
 
 use crate::error::TraceError;
 use crate::limits::PEEK_LINES;
-use crate::recording;
 use crate::text::{Parsed, TextParser};
 
 /// A format of traces. Fields are named in the order of a line.
@@ -42,7 +41,7 @@ pub enum Format {
     Keys,
     /// Keys of four bytes back to back; has to be named.
     Keys32,
-    /// What the daemon records (`TRACE.md`).
+    /// What the daemon records ([`zc_recording`]).
     Recording,
 }
 
@@ -93,7 +92,7 @@ impl Format {
     /// Tells the format from the beginning of a trace: the one in which most of the first lines make sense, if nine in
     /// ten do.
     pub(crate) fn detect(head: &[u8]) -> Option<Self> {
-        if head.starts_with(&recording::MAGIC) {
+        if head.starts_with(&zc_recording::MAGIC) {
             return Some(Self::Recording);
         }
         if looks_like_vscsi(head) {

@@ -1,7 +1,7 @@
 //! Block traces: what a machine read and wrote, and when.
 //!
 //! Job: read traces of many formats, compressed or not, one request at a time ([`Reader`]); tell what is in
-//! one ([`Info`]); write and read what the daemon records ([`recording`]); make new ones from a template
+//! one ([`Info`]); read what the daemon records ([`zc_recording`]) as well; make new ones from a template
 //! ([`storm`]), from nothing ([`workload`]), of several ([`compose`]) or of a database that has real bytes
 //! too ([`tpch`]); turn fingerprints back into bytes that compress as the originals did ([`contents`]).
 //!
@@ -26,7 +26,7 @@ pub mod joined;
 pub mod limits;
 mod lines;
 mod reader;
-pub mod recording;
+mod recorded;
 mod request;
 pub mod storm;
 mod synthetic;

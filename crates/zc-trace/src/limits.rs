@@ -16,7 +16,7 @@ pub const MEMBERS_LISTED_MAX: usize = 32;
 /// Bad lines of which number and reason are kept; all are counted.
 pub const BAD_LINES_KEPT: usize = 5;
 /// Largest offset plus length of a request in bytes.
-pub const ADDRESS_MAX: u64 = 1 << 62;
+pub const ADDRESS_MAX: u64 = zc_recording::ADDRESS_MAX;
 /// Members that a counter of distinct things holds (16 bytes and a flag each, at most 40 MiB with the table's slack);
 /// beyond, it goes on with half as many by hash.
 pub const DISTINCT_MAX: usize = 1 << 20;

@@ -6,12 +6,14 @@
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 
+use zc_recording::{End, Header};
+
 use crate::error::TraceError;
 use crate::format::{Format, known};
 use crate::input::{self, Bytes};
 use crate::limits::{BAD_LINES_KEPT, PEEK_BYTES};
 use crate::lines::{Line, next_line};
-use crate::recording::{Decoder, End, Header};
+use crate::recorded::Recording;
 use crate::request::{Op, Request};
 use crate::text::{self, Parsed, TextParser};
 
@@ -49,7 +51,7 @@ pub struct Reader {
     bytes: Bytes,
     format: Format,
     parser: TextParser,
-    recording: Option<Box<Decoder>>,
+    recording: Option<Box<Recording>>,
     strict: bool,
     line: Vec<u8>,
     lines: u64,
@@ -100,7 +102,8 @@ impl Reader {
             }
         };
         let recording = if format == Format::Recording {
-            let begun = Decoder::new(&mut *bytes).map_err(|source| TraceError::Read { place: 0, source })?;
+            let begun =
+                Recording::new(&mut *bytes).map_err(|source| TraceError::Read { place: 0, source })?;
             Some(Box::new(begun.map_err(|why| TraceError::Recording { why })?))
         } else {
             None
@@ -141,14 +144,14 @@ impl Reader {
     /// What a recording says of itself, if this is one.
     #[must_use]
     pub fn recorded(&self) -> Option<Recorded> {
-        let decoder = self.recording.as_ref()?;
+        let decoder = self.recording.as_ref()?.decoder();
         Some(Recorded { header: *decoder.header(), end: decoder.end().copied(), lost: decoder.lost() })
     }
 
     /// Share of the addresses that are in the trace, as far as it tells: 1 for what is not a sample.
     #[must_use]
     pub fn sample_rate(&self) -> f64 {
-        self.recording.as_ref().map_or(1.0, |decoder| decoder.header().share.rate())
+        self.recording.as_ref().map_or(1.0, |recording| recording.decoder().header().share.rate())
     }
 
     /// What the trace's own clock said at its first request, from which times are counted; `None` before that was read.

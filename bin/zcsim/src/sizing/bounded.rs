@@ -9,8 +9,8 @@
 use std::path::Path;
 
 use anyhow::Context as _;
+use zc_recording::Share;
 use zc_replay::{Ratios, Trace};
-use zc_trace::recording::Share;
 use zc_trace::{Format, Options, Reader, Request, TraceError};
 
 /// What is held.

@@ -1,4 +1,4 @@
-//! Recording of a volume's requests (`zc_trace`'s `TRACE.md`).
+//! Recording of a volume's requests ([`zc_recording`]).
 //!
 //! Job: a [`Tap`] on the data plane notes what the cache manager is asked and what it learns, and passes it on in
 //! batches; a thread of its own ([`recorder`]) brings the two together ([`window`]) and writes the file.
@@ -20,7 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 use zc_cache::seam::{Digest, Event, Request, RequestKind};
 use zc_core::{Codec, VolumeId};
-use zc_trace::recording::{Asked, Ended, Share};
+use zc_recording::{Asked, Ended, Share};
 
 use crate::shard::Shard;
 

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 
 use zc_cache::seam::Digest;
 use zc_core::u64_from_usize;
-use zc_trace::recording::{End, Ended, Header, KNOWN_MAX, Known, Record, Writer};
+use zc_recording::{End, Ended, Header, KNOWN_MAX, Known, Record, Writer};
 
 use super::window::Window;
 use super::{Progress, Seen, Tap};

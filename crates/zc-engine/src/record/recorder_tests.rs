@@ -3,7 +3,7 @@
 use super::*;
 use zc_cache::seam::{Request, RequestKind};
 use zc_core::{BufId, Codec, Fingerprint, ReqId, VolumeId};
-use zc_trace::recording::Share;
+use zc_recording::Share;
 use zc_trace::{Op, Options, Reader};
 
 const HEADER: Header = Header { extent_bytes: 4096, volume_bytes: 1 << 30, share: Share::WHOLE, began_s: 7 };

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{KeyedMap, u64_from_usize, usize_from_u64};
-use zc_trace::recording::{Asked, KNOWN_MAX, Known, Record, extents_of};
+use zc_recording::{Asked, KNOWN_MAX, Known, Record, extents_of};
 
 use crate::limits::{RECORD_WINDOW_MAX, RECORD_WINDOW_NS};
 use crate::settings;

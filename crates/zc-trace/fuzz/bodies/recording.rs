@@ -3,8 +3,7 @@
 //!
 //! The input is cut at each 0xfe; the first byte of a part that is odd makes it the payload of the end.
 
-use zc_trace::limits::ADDRESS_MAX;
-use zc_trace::recording::{Header, Share, Writer};
+use zc_recording::{ADDRESS_MAX, Header, Share, Writer};
 use zc_trace::{Options, Reader};
 
 /// Requests that are read of one input.

@@ -1,8 +1,9 @@
-//! Recordings there and back, and damaged ones.
+//! Recordings as traces, whole and cut off.
 
 use super::*;
-use crate::{BadLine, Content, Format, Op, Options, Reader, Request, TraceError};
+use crate::{Format, Options, Reader, TraceError};
 use proptest::prelude::*;
+use zc_recording::{End, Ended, HEADER_BYTES, Header, Record, Share, Writer, extents_of};
 
 const HEADER: Header =
     Header { extent_bytes: 8192, volume_bytes: 1 << 30, share: Share::WHOLE, began_s: 1_700_000_000 };
@@ -109,14 +110,6 @@ fn everything_comes_back() {
     }
 }
 
-/// A file of version 1 as it was written when the version was new.
-#[test]
-fn an_old_file_is_read() {
-    const GOLDEN: &[u8] = include_bytes!("golden.zcrec");
-    assert_eq!(written(&HEADER, &sample(), false), GOLDEN, "a change of the format is a new version");
-    assert_eq!(read(GOLDEN.to_vec()).0, expected());
-}
-
 #[test]
 fn a_compressed_recording_is_read() {
     let bytes = zstd::encode_all(written(&HEADER, &sample(), false).as_slice(), 3).unwrap();
@@ -151,83 +144,6 @@ fn a_file_that_was_cut_off_gives_what_it_has() {
         assert!(matches!(error, TraceError::Recording { .. }), "{error}");
     }
 }
-
-#[test]
-fn a_flipped_bit_costs_a_block_and_is_told() {
-    let whole = written(&HEADER, &sample(), true);
-    for bit in (HEADER_BYTES * 8)..whole.len() * 8 {
-        let mut bytes = whole.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        let (requests, reader) = read(bytes);
-        assert!(reader.bad_count() > 0, "bit {bit}");
-        let expected = expected();
-        let times = |request: &&Request| (request.op, request.offset_bytes, request.len_bytes);
-        assert!(
-            requests.iter().all(|found| expected.iter().any(|known| times(&known) == times(&found))),
-            "bit {bit}: something that was never asked"
-        );
-    }
-    for bit in 0..HEADER_BYTES * 8 {
-        let mut bytes = whole.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        let options = Options { format: Some(Format::Recording), strict: false };
-        Reader::from_vec(bytes, options).unwrap_err();
-    }
-}
-
-#[test]
-fn missing_and_repeated_blocks_are_told() {
-    let [one, two] = [false, true].map(|flush_each| written(&HEADER, &sample(), flush_each));
-    assert!(one.len() < two.len());
-    let len = usize::try_from(u32::from_le_bytes(two[68..72].try_into().unwrap())).unwrap();
-    let without = [&two[..HEADER_BYTES], &two[HEADER_BYTES + BLOCK_HEADER_BYTES + len..]].concat();
-    let (requests, reader) = read(without);
-    assert_eq!(requests.len(), 11);
-    assert_eq!(reader.bad_lines(), [BadLine { line: 1, why: "blocks are missing" }]);
-    let options = Options { format: None, strict: true };
-    let mut cut = one;
-    cut.pop();
-    let error = Reader::from_vec(cut, options).unwrap().find_map(Result::err).unwrap().to_string();
-    assert!(error.contains("cut off"), "{error}");
-}
-
-/// A block with a good checksum over any payload.
-fn sealed(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
-    let mut block = [&magic[..], &u32::try_from(payload.len()).unwrap().to_le_bytes(), &[0; 4]].concat();
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&block), payload);
-    block.extend_from_slice(&crc.to_le_bytes());
-    block.extend_from_slice(payload);
-    [&HEADER.to_bytes()[..], &block].concat()
-}
-
-#[test]
-fn blocks_that_make_no_sense_are_told() {
-    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
-    let wrong: [&[u8]; 9] = [
-        &[],
-        &[5, 6, 0],                           // no such request
-        &[5, 0x40, 0],                        // no such bit
-        &[5, 0x20, 0, 0],                     // a read of nothing
-        &[5, 8, 0, 0, 1],                     // contents that do not come
-        &[5, 8, 0, 0, 1, 9 << 3 | 1],         // contents of more extents than there are
-        &[5, 8, 0, 0, 1, 1],                  // a run of none
-        &[5, 8, 0, 0, 1, 1 << 3 | 7],         // a kind that is none
-        &[&[5, 0, 0, 0][..], &huge].concat(), // beyond all addresses
-    ];
-    for payload in wrong {
-        let (requests, reader) = read(sealed(RECORDS, payload));
-        let whys: Vec<_> = reader.bad_lines().iter().map(|bad| bad.why).collect();
-        assert_eq!(
-            (requests.len(), whys),
-            (0, vec![NONSENSE_TOLD, "the recording was cut off"]),
-            "{payload:?}"
-        );
-    }
-    let (_, reader) = read(sealed(END, &[9, 0, 0, 0, 0]));
-    assert_eq!((reader.bad_lines()[0].why, reader.recorded().unwrap().end), (NONSENSE_TOLD, None));
-}
-
-const NONSENSE_TOLD: &str = "a block makes no sense";
 
 fn any_known() -> impl Strategy<Value = Known> {
     let codec = prop_oneof![

@@ -1,19 +1,21 @@
 //! Recordings of the daemon (`TRACE.md`): a compact binary format with the prints and compressed sizes that the cache
 //! learned.
 //!
-//! Job: [`Writer`] puts [`Record`]s into blocks, each readable by itself; the decoder gives them back as requests.
+//! Job: [`Writer`] puts [`Record`]s into blocks, each readable by itself; [`Decoder`] gives them back as [`Run`]s. The
+//! daemon writes, `zc-trace` reads: a crate of its own keeps the readers of other formats out of the daemon.
 //!
-//! Invariants: what a writer writes, a reader reads back; a damaged block costs the requests in it and is told, and so
+//! Invariants: what a writer writes, a decoder reads back; a damaged block costs the requests in it and is told, and so
 //! is a file without an end. No length in a file decides how much memory is spent beyond [`PAYLOAD_BYTES_MAX`].
 //!
-//! What it does not do: observe anything, or keep keys; the daemon does.
+//! What it does not do: observe anything, keep keys, or open files: it takes what can be read or written.
+#![forbid(unsafe_code)]
 
 mod decode;
 mod encode;
 mod sample;
 mod varint;
 
-pub(crate) use decode::Decoder;
+pub use decode::{Decoder, Run};
 pub use encode::Writer;
 pub use sample::{SAMPLE_UNIT_BYTES, Share};
 
@@ -21,7 +23,7 @@ use zc_core::Codec;
 use zc_core::limits::{EXTENT_BYTES_MAX, EXTENT_BYTES_MIN};
 
 /// What a recording begins with.
-pub(crate) const MAGIC: [u8; 8] = *b"ZCREC\r\n\x1a";
+pub const MAGIC: [u8; 8] = *b"ZCREC\r\n\x1a";
 /// The version that is written, and the only one that is read.
 const VERSION: u16 = 1;
 /// Bytes of the file's header.
@@ -38,6 +40,8 @@ pub const PAYLOAD_BYTES: usize = 64 << 10;
 pub const PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Extents of one request of which something is written, the first ones: 32 MiB in extents of 4 KiB.
 pub const KNOWN_MAX: usize = 8192;
+/// Largest offset plus length of a request that is read, in bytes.
+pub const ADDRESS_MAX: u64 = 1 << 62;
 /// Bytes of a sector: places and lengths are in sectors.
 const SECTOR: u64 = zc_core::SECTOR_BYTES as u64;
 
@@ -117,7 +121,7 @@ pub struct Header {
 /// Why a recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Somebody asked for it.
+    /// An operator asked for it.
     Asked,
     /// Its time was over.
     Time,
@@ -215,5 +219,4 @@ impl Header {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -5,10 +5,10 @@
 
 use std::io::{self, Write};
 
-use zc_core::{Codec, u64_from_usize};
+use zc_core::u64_from_usize;
 
-use super::varint::{fold, put};
-use super::{
+use crate::varint::{fold, put};
+use crate::{
     ASKED, Asked, BLOCK_HEADER_BYTES, END, ENDED, End, HEADER_BYTES, Header, KIND_BOTH, KIND_PRINT,
     KIND_SIZE, KIND_UNKNOWN, KIND_ZERO, KNOWN_MAX, Known, PAYLOAD_BYTES, RECORDS, Record, SECTOR,
     TAG_AS_LONG, TAG_CONTENTS, TAG_FOLLOWS, TAG_LOST, extents_of,
@@ -53,13 +53,7 @@ fn put_known(out: &mut Vec<u8>, known: &Known) {
         out.extend_from_slice(&print.to_le_bytes());
     }
     if let Some((codec, bytes)) = stored {
-        let number = match codec {
-            Codec::Raw => 0,
-            Codec::Lz4 => 1,
-            Codec::Zlib(_) => 2,
-            Codec::Zstd(_) => 3,
-        };
-        put(out, u64::from(*bytes) << 2 | number);
+        put(out, u64::from(*bytes) << 2 | u64::from(codec.media_code()));
     }
 }
 

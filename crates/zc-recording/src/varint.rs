@@ -1,7 +1,7 @@
 //! Numbers of variable length: seven bits a byte, the lowest first.
 
 /// Appends a number.
-pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
         value >>= 7;
@@ -10,7 +10,7 @@ pub(super) fn put(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Takes a number off the front; `None` if there is none.
-pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn take(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (first, rest) = bytes.split_first()?;
@@ -28,13 +28,13 @@ pub(super) fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 /// A difference as a number that is small if it is small, whatever its sign.
-pub(super) const fn fold(from: u64, to: u64) -> u64 {
+pub(crate) const fn fold(from: u64, to: u64) -> u64 {
     let difference = to.wrapping_sub(from).cast_signed();
     (difference << 1 ^ (difference >> 63)).cast_unsigned()
 }
 
 /// The number that lies `folded` from `from`.
-pub(super) const fn unfold(from: u64, folded: u64) -> u64 {
+pub(crate) const fn unfold(from: u64, folded: u64) -> u64 {
     let difference = (folded >> 1) ^ (folded & 1).wrapping_neg();
     from.wrapping_add(difference)
 }

@@ -1,67 +1,59 @@
 //! Bytes to requests.
 //!
-//! Job: give a recording back one request at a time; a request of whose parts different things are known comes in
-//! pieces, the later ones marked as going on with the first. Pieces with a print or a size have a block of 4 KiB each.
+//! Job: give a recording back one [`Run`] at a time: a request, or a part of one of which one thing is known.
 //!
 //! Invariants: one block is held, of bounded size. A block that is damaged or makes no sense is passed over and told,
-//! and so are gaps and a missing end. What contents are is derived from what the file says and from nothing else.
+//! and so are gaps and a missing end.
 
 use std::io::{self, BufRead, Read as _};
 
-use zc_core::{usize_from_u32, usize_from_u64};
+use zc_core::{Codec, usize_from_u32, usize_from_u64};
 
-use super::varint::{take, unfold};
-use super::{
-    ASKED, Asked, BLOCK_HEADER_BYTES, END, ENDED, End, HEADER_BYTES, Header, KIND_BOTH, KIND_PRINT,
-    KIND_SIZE, KIND_UNKNOWN, KIND_ZERO, PAYLOAD_BYTES_MAX, RECORDS, SECTOR, TAG_AS_LONG, TAG_CONTENTS,
-    TAG_FOLLOWS, TAG_LOST, extents_of,
+use crate::varint::{take, unfold};
+use crate::{
+    ADDRESS_MAX, ASKED, Asked, BLOCK_HEADER_BYTES, END, ENDED, End, HEADER_BYTES, Header, KIND_BOTH,
+    KIND_PRINT, KIND_SIZE, KIND_UNKNOWN, KIND_ZERO, Known, PAYLOAD_BYTES_MAX, RECORDS, SECTOR, TAG_AS_LONG,
+    TAG_CONTENTS, TAG_FOLLOWS, TAG_LOST, extents_of,
 };
-use crate::joined;
-use crate::limits::ADDRESS_MAX;
-use crate::request::{Content, Op, Request};
-use crate::text::Parsed;
-
-/// Unit of contents.
-const BLOCK_BYTES: u32 = 4096;
-/// Longest piece of a request of which nothing is known, or which is zeros.
-const PIECE_BYTES_MAX: u64 = 1 << 30;
-/// The first half of the MD5 of a block of zeros, by which traces name it.
-const ZERO_PRINT: u128 = 0x620f_0b67_a91f_7f74;
-/// Set in the prints of contents that the recording does not name.
-const NAMELESS_BIT: u128 = 1 << 112;
 
 const NONSENSE: &str = "a block makes no sense";
 
-/// What is known of the extents that come next.
-#[derive(Debug, Clone, Copy)]
-enum Run {
-    Unknown,
-    Zero,
-    /// One extent at a time.
-    Named(Content),
+/// A request, or a part of one: a range of which one thing is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// Nanoseconds since the recording began.
+    pub time_ns: u64,
+    /// What was asked.
+    pub asked: Asked,
+    /// First byte, of a whole sector.
+    pub offset_bytes: u64,
+    /// How many, in whole sectors; 0 for a flush.
+    pub len_bytes: u64,
+    /// What is known of each extent of it. One with a print or a size touches one extent only. Codecs have level 0.
+    pub known: Known,
+    /// Goes on with the run before: both are parts of one request.
+    pub continues: bool,
 }
 
 /// A request being handed out.
 #[derive(Debug, Clone, Copy)]
 struct Current {
     time_ns: u64,
-    op: Op,
+    asked: Asked,
     at: u64,
     end: u64,
-    /// The first piece is out.
+    /// The first run is out.
     began: bool,
     /// Extents of which the contents have not been read, unless nothing is known of any.
     unread: Option<u64>,
-    /// A run whose extents are of one kind, how many, and where it ends on the volume.
+    /// Extents of one kind that come next, and how many.
     kind: u64,
     kind_left: u64,
-    run: Run,
-    run_end: u64,
 }
 
 /// Reads a recording.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     header: Header,
     payload: Vec<u8>,
     /// What of it is read.
@@ -71,7 +63,6 @@ pub(crate) struct Decoder {
     before_end: u64,
     before_len: u64,
     current: Option<Current>,
-    nameless: u64,
     end: Option<End>,
     /// Requests that the recording says are missing.
     lost: u64,
@@ -87,7 +78,10 @@ fn fill(input: &mut dyn BufRead, bytes: &mut Vec<u8>, len: usize) -> io::Result<
 
 impl Decoder {
     /// Reads the header; what is wrong with it, if it is none.
-    pub(crate) fn new(input: &mut dyn BufRead) -> io::Result<Result<Self, &'static str>> {
+    ///
+    /// # Errors
+    /// As the input says.
+    pub fn new(input: &mut dyn BufRead) -> io::Result<Result<Self, &'static str>> {
         let mut bytes = Vec::new();
         fill(input, &mut bytes, HEADER_BYTES)?;
         let Some(whole) = bytes.first_chunk() else { return Ok(Err("the recording is cut in its header")) };
@@ -100,35 +94,44 @@ impl Decoder {
             before_end: 0,
             before_len: 0,
             current: None,
-            nameless: 0,
             end: None,
             lost: 0,
             over: false,
         }))
     }
 
-    pub(crate) const fn header(&self) -> &Header {
+    /// What the beginning says.
+    #[must_use]
+    pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    pub(crate) const fn end(&self) -> Option<&End> {
+    /// What the end says, once it is read.
+    #[must_use]
+    pub const fn end(&self) -> Option<&End> {
         self.end.as_ref()
     }
 
-    pub(crate) const fn lost(&self) -> u64 {
+    /// Requests so far that the recording says are missing.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The next request or piece of one; `None` at the end.
-    pub(crate) fn next(&mut self, input: &mut dyn BufRead) -> io::Result<Option<Parsed>> {
+    /// The next request or part of one, or what is wrong with a block; `None` at the end.
+    ///
+    /// # Errors
+    /// As the input says.
+    pub fn next(&mut self, input: &mut dyn BufRead) -> io::Result<Option<Result<Run, &'static str>>> {
         loop {
-            if self.current.is_some() {
-                return Ok(Some(self.piece()));
+            if let Some(current) = self.current.take() {
+                let run = self.run(current);
+                return Ok(Some(run.ok_or_else(|| self.give_up(NONSENSE))));
             }
             if self.read < self.payload.len() {
                 match self.record() {
                     Some(()) => continue,
-                    None => return Ok(Some(self.give_up(NONSENSE))),
+                    None => return Ok(Some(Err(self.give_up(NONSENSE)))),
                 }
             }
             if self.over {
@@ -141,10 +144,10 @@ impl Decoder {
     }
 
     /// Passes over the rest of the block.
-    fn give_up(&mut self, why: &'static str) -> Parsed {
+    const fn give_up(&mut self, why: &'static str) -> &'static str {
         self.current = None;
         self.read = self.payload.len();
-        Err(why)
+        why
     }
 
     /// Reads the next block; what is wrong, if something is.
@@ -235,73 +238,49 @@ impl Decoder {
     fn begin(&self, asked: Asked, place: u64, len: u64, known: bool) -> Option<Current> {
         let at = place.checked_mul(SECTOR)?;
         let end = at.checked_add(len.checked_mul(SECTOR)?).filter(|end| *end <= ADDRESS_MAX)?;
-        let op = match asked {
-            Asked::Read => Op::Read,
-            Asked::Write => Op::Write,
-            Asked::Flush => Op::Flush,
-            Asked::Discard | Asked::Zeroes => Op::Discard,
-        };
-        if (len == 0) != (op == Op::Flush) {
+        if (len == 0) != (asked == Asked::Flush) {
             return None;
         }
         let extents = extents_of(at, end - at, self.header.extent_bytes);
         Some(Current {
             time_ns: self.time_ns,
-            op,
+            asked,
             at,
             end,
             began: false,
             unread: known.then_some(extents),
             kind: KIND_UNKNOWN,
             kind_left: 0,
-            run: Run::Unknown,
-            run_end: if known { at } else { end },
         })
     }
 
-    /// The next piece of the request that is being handed out.
-    fn piece(&mut self) -> Parsed {
-        let Some(mut current) = self.current else { return Ok(None) };
-        if current.at == current.run_end && current.at < current.end && self.next_run(&mut current).is_none()
-        {
-            return self.give_up(NONSENSE);
-        }
-        let (border, content) = match current.run {
-            Run::Unknown => (current.run_end.min(current.at.saturating_add(PIECE_BYTES_MAX)), None),
-            Run::Zero => {
-                let content = Content { fingerprint: ZERO_PRINT, lz4_bytes: None, zstd1_bytes: None };
-                (current.run_end.min(current.at.saturating_add(PIECE_BYTES_MAX)), Some(content))
-            }
-            Run::Named(of_extent) => {
-                let unit = u64::from(BLOCK_BYTES);
-                let block = current.at % u64::from(self.header.extent_bytes) / unit;
-                let fingerprint = of_extent.fingerprint | u128::from(block);
-                (
-                    current.run_end.min((current.at / unit + 1) * unit),
-                    Some(Content { fingerprint, ..of_extent }),
-                )
-            }
+    /// The next run of the request that is being handed out; `None` if its contents make no sense.
+    fn run(&mut self, mut current: Current) -> Option<Run> {
+        let (known, end) = if current.unread.is_some() && current.at < current.end {
+            self.contents(&mut current)?
+        } else {
+            (Known::Unknown, current.end)
         };
-        let request = Request {
+        let run = Run {
             time_ns: current.time_ns,
-            device: 0,
+            asked: current.asked,
             offset_bytes: current.at,
-            len_bytes: u32::try_from(border - current.at).unwrap_or(u32::MAX),
-            op: current.op,
-            content,
+            len_bytes: end - current.at,
+            known,
             continues: current.began,
         };
-        (current.at, current.began) = (border, true);
-        self.current = (current.at < current.end).then_some(current);
-        // Whatever contents are left over are too many.
-        if self.current.is_none() && current.unread.is_some_and(|unread| unread > 0) {
-            return self.give_up(NONSENSE);
+        (current.at, current.began) = (end, true);
+        if current.at < current.end {
+            self.current = Some(current);
+        } else if current.unread.is_some_and(|unread| unread > 0) {
+            // Whatever contents are left over are too many.
+            return None;
         }
-        Ok(Some(request))
+        Some(run)
     }
 
-    /// Reads what is known of the next extents.
-    fn next_run(&mut self, current: &mut Current) -> Option<()> {
+    /// Reads what is known of the next extents, and where they end on the volume.
+    fn contents(&mut self, current: &mut Current) -> Option<(Known, u64)> {
         let mut rest = self.payload.get(self.read..)?;
         let unread = current.unread?;
         if current.kind_left == 0 {
@@ -311,55 +290,37 @@ impl Decoder {
                 return None;
             }
         }
-        let extents = match current.kind {
-            KIND_UNKNOWN => {
-                current.run = Run::Unknown;
-                current.kind_left
-            }
-            KIND_ZERO => {
-                current.run = Run::Zero;
-                current.kind_left
-            }
-            kind => {
-                self.nameless += u64::from(kind == KIND_SIZE);
-                current.run = Run::Named(named(kind, self.header.extent_bytes, self.nameless, &mut rest)?);
-                1
-            }
+        let (known, extents) = match current.kind {
+            KIND_UNKNOWN => (Known::Unknown, current.kind_left),
+            KIND_ZERO => (Known::Zero, current.kind_left),
+            kind => (named(kind, self.header.extent_bytes, &mut rest)?, 1),
         };
         self.read = self.payload.len() - rest.len();
         current.kind_left -= extents;
         current.unread = Some(unread - extents);
         let extent = u64::from(self.header.extent_bytes);
-        current.run_end = (current.at / extent).checked_add(extents)?.checked_mul(extent)?.min(current.end);
-        Some(())
+        let end = (current.at / extent).checked_add(extents)?.checked_mul(extent)?;
+        Some((known, end.min(current.end)))
     }
 }
 
-/// What a named extent's first block holds; `nameless` stands for a print that is not told.
-fn named(kind: u64, extent_bytes: u32, nameless: u64, rest: &mut &[u8]) -> Option<Content> {
-    let print = if kind == KIND_PRINT || kind == KIND_BOTH {
-        let (print, after) = rest.split_first_chunk()?;
-        *rest = after;
-        u128::from(u64::from_le_bytes(*print))
-    } else if kind == KIND_SIZE {
-        NAMELESS_BIT | u128::from(nameless)
-    } else {
-        return None;
+/// Reads the fields of an extent of one of the kinds that have some.
+fn named(kind: u64, extent_bytes: u32, rest: &mut &[u8]) -> Option<Known> {
+    let print = match kind {
+        KIND_PRINT | KIND_BOTH => {
+            let (print, after) = rest.split_first_chunk()?;
+            *rest = after;
+            Some(u64::from_le_bytes(*print))
+        }
+        KIND_SIZE => None,
+        _ => return None,
     };
-    let (mut lz4_bytes, mut zstd1_bytes) = (None, None);
-    if kind != KIND_PRINT {
+    let stored = if kind == KIND_PRINT {
+        None
+    } else {
         let size = take(rest)?;
-        let (codec, stored) = (size & 3, (size >> 2).min(u64::from(extent_bytes)));
-        let blocks = usize_from_u32(extent_bytes / BLOCK_BYTES);
-        // One that does not compress is its whole size; the others are less, however little.
-        let small = |table| {
-            u32::try_from(joined::share_of(table, blocks, stored)).ok().map(|s| s.min(BLOCK_BYTES - 1))
-        };
-        (lz4_bytes, zstd1_bytes) = match codec {
-            0 => (Some(BLOCK_BYTES), Some(BLOCK_BYTES)),
-            1 => (small(&joined::LZ4), None),
-            _ => (None, small(&joined::ZSTD)),
-        };
-    }
-    Some(Content { fingerprint: print << 8, lz4_bytes, zstd1_bytes })
+        let codec = Codec::from_media_code(u8::try_from(size & 3).ok()?)?;
+        Some((codec, u32::try_from(size >> 2).unwrap_or(u32::MAX).min(extent_bytes)))
+    };
+    Some(Known::Named { print, stored })
 }

@@ -1,0 +1,295 @@
+//! Recordings there and back, and damaged ones.
+
+use super::*;
+use proptest::prelude::*;
+
+const HEADER: Header =
+    Header { extent_bytes: 8192, volume_bytes: 1 << 30, share: Share::WHOLE, began_s: 1_700_000_000 };
+
+fn record(time_ns: u64, asked: Asked, offset_bytes: u64, len_bytes: u64, known: Vec<Known>) -> Record {
+    Record { time_ns, asked, offset_bytes, len_bytes, known }
+}
+
+fn named(print: u64, codec: Codec, stored: u32) -> Known {
+    Known::Named { print: Some(print), stored: Some((codec, stored)) }
+}
+
+/// One of everything.
+fn sample() -> Vec<Record> {
+    vec![
+        record(1000, Asked::Write, 8192, 16384, vec![named(7, Codec::Lz4, 3820), Known::Zero]),
+        record(3000, Asked::Read, 24576, 16384, vec![]),
+        record(4500, Asked::Flush, 0, 0, vec![]),
+        record(9000, Asked::Read, 1 << 29, 512, vec![named(9, Codec::Raw, 8192)]),
+        record(9001, Asked::Discard, 0, 4096, vec![]),
+        record(12_000, Asked::Zeroes, 65536, 1 << 20, vec![]),
+        record(
+            15_000,
+            Asked::Write,
+            4096,
+            3 * 8192,
+            vec![
+                Known::Unknown,
+                Known::Named { print: None, stored: Some((Codec::Zstd(3), 1884)) },
+                Known::Named { print: Some(7), stored: None },
+                Known::Unknown,
+            ],
+        ),
+    ]
+}
+
+fn end(requests: usize) -> End {
+    let requests = u64::try_from(requests).unwrap();
+    End { why: Ended::Time, requests, lost: 3, known: 5, duration_ns: 20_000 }
+}
+
+fn written(header: &Header, records: &[Record], flush_each: bool) -> Vec<u8> {
+    let mut writer = Writer::new(Vec::new(), header).unwrap();
+    for record in records {
+        writer.add(record).unwrap();
+        if flush_each {
+            writer.flush().unwrap();
+        }
+    }
+    let foreseen = writer.bytes();
+    let bytes = writer.finish(&end(records.len())).unwrap();
+    assert!(u64::try_from(bytes.len()).unwrap() <= foreseen, "{} of {foreseen}", bytes.len());
+    bytes
+}
+
+/// What came of a file.
+struct Found {
+    runs: Vec<Run>,
+    whys: Vec<&'static str>,
+    decoder: Decoder,
+}
+
+fn read(bytes: &[u8]) -> Found {
+    let mut input = bytes;
+    let mut decoder = Decoder::new(&mut input).unwrap().unwrap();
+    let (mut runs, mut whys) = (Vec::new(), Vec::new());
+    while let Some(next) = decoder.next(&mut input).unwrap() {
+        match next {
+            Ok(run) => runs.push(run),
+            Err(why) => whys.push(why),
+        }
+    }
+    Found { runs, whys, decoder }
+}
+
+/// What is wrong with a header.
+fn refused(bytes: &[u8]) -> &'static str {
+    let mut input = bytes;
+    Decoder::new(&mut input).unwrap().unwrap_err()
+}
+
+/// The same without the level of a codec, which is not written.
+fn unlevelled(known: Known) -> Known {
+    let Known::Named { print, stored } = known else { return known };
+    let codec = |codec: Codec| Codec::from_media_code(codec.media_code()).unwrap();
+    match (print, stored.map(|(how, bytes)| (codec(how), bytes))) {
+        (None, None) => Known::Unknown,
+        (print, stored) => Known::Named { print, stored },
+    }
+}
+
+/// What the sample reads back as.
+fn expected() -> Vec<Run> {
+    let run = |time_ns, asked, offset_bytes, len_bytes, known, continues| Run {
+        time_ns,
+        asked,
+        offset_bytes,
+        len_bytes,
+        known,
+        continues,
+    };
+    let nothing = Known::Unknown;
+    let size = Known::Named { print: None, stored: Some((Codec::Zstd(0), 1884)) };
+    vec![
+        run(1000, Asked::Write, 8192, 8192, named(7, Codec::Lz4, 3820), false),
+        run(1000, Asked::Write, 16384, 8192, Known::Zero, true),
+        run(3000, Asked::Read, 24576, 16384, nothing, false),
+        run(4500, Asked::Flush, 0, 0, nothing, false),
+        run(9000, Asked::Read, 1 << 29, 512, named(9, Codec::Raw, 8192), false),
+        run(9001, Asked::Discard, 0, 4096, nothing, false),
+        run(12_000, Asked::Zeroes, 65536, 1 << 20, nothing, false),
+        run(15_000, Asked::Write, 4096, 4096, nothing, false),
+        run(15_000, Asked::Write, 8192, 8192, size, true),
+        run(15_000, Asked::Write, 16384, 8192, Known::Named { print: Some(7), stored: None }, true),
+        run(15_000, Asked::Write, 24576, 4096, nothing, true),
+    ]
+}
+
+#[test]
+fn everything_comes_back() {
+    for flush_each in [false, true] {
+        let found = read(&written(&HEADER, &sample(), flush_each));
+        assert_eq!((found.runs, found.whys), (expected(), vec![]));
+        let decoder = found.decoder;
+        assert_eq!((*decoder.header(), decoder.end(), decoder.lost()), (HEADER, Some(&end(7)), 0));
+    }
+}
+
+/// A file of version 1 as it was written when the version was new.
+#[test]
+fn an_old_file_is_read() {
+    const GOLDEN: &[u8] = include_bytes!("../testdata/golden.zcrec");
+    assert_eq!(written(&HEADER, &sample(), false), GOLDEN, "a change of the format is a new version");
+    assert_eq!(read(GOLDEN).runs, expected());
+}
+
+#[test]
+fn what_was_lost_is_told() {
+    let mut writer = Writer::new(Vec::new(), &HEADER).unwrap();
+    writer.add(&sample()[0]).unwrap();
+    writer.lost(2000, 17).unwrap();
+    writer.flush().unwrap();
+    writer.lost(2500, 1).unwrap();
+    let found = read(&writer.finish(&end(1)).unwrap());
+    assert_eq!((found.runs.len(), found.decoder.lost()), (2, 18));
+}
+
+#[test]
+fn a_file_that_was_cut_off_gives_what_it_has() {
+    let whole = written(&HEADER, &sample(), true);
+    let mut counts = Vec::new();
+    for len in HEADER_BYTES..whole.len() {
+        let found = read(&whole[..len]);
+        assert_eq!(found.runs, expected()[..found.runs.len()]);
+        assert_eq!(found.whys.last(), Some(&"the recording was cut off"));
+        counts.push(found.runs.len());
+    }
+    assert!(counts.is_sorted() && counts.last() == Some(&11), "{counts:?}");
+    for len in 0..HEADER_BYTES {
+        assert_eq!(refused(&whole[..len]), "the recording is cut in its header");
+    }
+}
+
+#[test]
+fn a_flipped_bit_costs_a_block_and_is_told() {
+    let whole = written(&HEADER, &sample(), true);
+    for bit in (HEADER_BYTES * 8)..whole.len() * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        let found = read(&bytes);
+        assert!(!found.whys.is_empty(), "bit {bit}");
+        assert!(found.runs.iter().all(|run| expected().contains(run)), "bit {bit}: never asked");
+    }
+    for bit in 0..HEADER_BYTES * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        refused(&bytes);
+    }
+}
+
+#[test]
+fn missing_blocks_are_told() {
+    let two = written(&HEADER, &sample(), true);
+    assert!(written(&HEADER, &sample(), false).len() < two.len());
+    let len = usize::try_from(u32::from_le_bytes(two[68..72].try_into().unwrap())).unwrap();
+    let without = [&two[..HEADER_BYTES], &two[HEADER_BYTES + BLOCK_HEADER_BYTES + len..]].concat();
+    let found = read(&without);
+    assert_eq!((found.runs, found.whys), (expected()[2..].to_vec(), vec!["blocks are missing"]));
+}
+
+/// A block with a good checksum over any payload.
+fn sealed(magic: [u8; 4], payload: &[u8]) -> Vec<u8> {
+    let mut block = [&magic[..], &u32::try_from(payload.len()).unwrap().to_le_bytes(), &[0; 4]].concat();
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&block), payload);
+    block.extend_from_slice(&crc.to_le_bytes());
+    block.extend_from_slice(payload);
+    [&HEADER.to_bytes()[..], &block].concat()
+}
+
+#[test]
+fn blocks_that_make_no_sense_are_told() {
+    let huge = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+    let wrong: [&[u8]; 9] = [
+        &[],
+        &[5, 6, 0],                           // no such request
+        &[5, 0x40, 0],                        // no such bit
+        &[5, 0x20, 0, 0],                     // a read of nothing
+        &[5, 8, 0, 0, 1],                     // contents that do not come
+        &[5, 8, 0, 0, 1, 9 << 3 | 1],         // contents of more extents than there are
+        &[5, 8, 0, 0, 1, 1],                  // a run of none
+        &[5, 8, 0, 0, 1, 1 << 3 | 7],         // a kind that is none
+        &[&[5, 0, 0, 0][..], &huge].concat(), // beyond all addresses
+    ];
+    for payload in wrong {
+        let found = read(&sealed(RECORDS, payload));
+        let whys = vec![NONSENSE_TOLD, "the recording was cut off"];
+        assert_eq!((found.runs, found.whys), (vec![], whys), "{payload:?}");
+    }
+    let found = read(&sealed(END, &[9, 0, 0, 0, 0]));
+    assert_eq!((found.whys[0], found.decoder.end()), (NONSENSE_TOLD, None));
+}
+
+const NONSENSE_TOLD: &str = "a block makes no sense";
+
+fn any_known() -> impl Strategy<Value = Known> {
+    let codec = prop_oneof![
+        Just((Codec::Raw, 8192)),
+        (1..8192_u32).prop_map(|size| (Codec::Lz4, size)),
+        (1..8192_u32).prop_map(|size| (Codec::Zstd(1), size))
+    ];
+    prop_oneof![
+        3 => Just(Known::Unknown),
+        1 => Just(Known::Zero),
+        3 => (proptest::option::of(any::<u64>()), proptest::option::of(codec))
+            .prop_map(|(print, stored)| Known::Named { print, stored })
+    ]
+}
+
+fn any_record() -> impl Strategy<Value = Record> {
+    let asked = prop_oneof![4 => Just(Asked::Read), 4 => Just(Asked::Write), 1 => Just(Asked::Flush), 1 => Just(Asked::Discard)];
+    let place = prop_oneof![0..64_u64, any::<u64>().prop_map(|place| place >> 14)];
+    let len = prop_oneof![Just(16_u64), 1..200_u64];
+    (asked, 1..1_000_000_u64, place, len, proptest::collection::vec(any_known(), 14)).prop_map(
+        |(asked, time_ns, place, len, mut known)| {
+            let (offset_bytes, len_bytes) =
+                if asked == Asked::Flush { (0, 0) } else { (place * 512, len * 512) };
+            known.truncate(usize::try_from(extents_of(offset_bytes, len_bytes, 8192)).unwrap());
+            Record { time_ns, asked, offset_bytes, len_bytes, known }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_requests_come_back(
+        mut records in proptest::collection::vec(any_record(), 1..60),
+        flush_each: bool,
+    ) {
+        let mut time_ns = 0;
+        for record in &mut records {
+            time_ns += record.time_ns;
+            record.time_ns = time_ns;
+        }
+        let found = read(&written(&HEADER, &records, flush_each));
+        prop_assert_eq!(found.whys, Vec::<&str>::new());
+        // The runs of each record follow each other without a gap, and say what was known of their extents.
+        let mut runs = found.runs.into_iter();
+        for record in &records {
+            let mut at = record.offset_bytes;
+            let end = at + record.len_bytes;
+            let mut continues = false;
+            loop {
+                let run = runs.next().expect("a run of each record");
+                prop_assert_eq!((run.time_ns, run.asked, run.continues), (record.time_ns, record.asked, continues));
+                prop_assert_eq!(run.offset_bytes, at);
+                let first = at / 8192 - record.offset_bytes / 8192;
+                let extents = extents_of(at, run.len_bytes, 8192);
+                for extent in first..first + extents {
+                    let known = record.known.get(usize::try_from(extent).unwrap()).copied();
+                    prop_assert_eq!(run.known, unlevelled(known.unwrap_or_default()));
+                }
+                at += run.len_bytes;
+                continues = true;
+                if at == end {
+                    break;
+                }
+            }
+        }
+        prop_assert!(runs.next().is_none());
+    }
+}
