@@ -273,7 +273,7 @@ impl CacheManager {
             prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
             policy: policy(config.replacement, geometry.slots),
             slots: SlotTable::new(geometry.slots, config.generation_bits),
-            headers: HeaderCache::new(zc_core::usize_from_u32(config.header_prints_max)),
+            headers: HeaderCache::new(zc_core::usize_from_u32(config.header_prints_max), key),
             sweeps: Sweeps::default(),
             tracks: Tracks::new(key),
             staging: Staging::new(config.staging_bytes, extent_bytes, key),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
-use zc_core::{Map, OpId, ReqId};
+use zc_core::{HashKey, Map, OpId, ReqId};
 use zc_io::{BlockFile, EventFd};
 use zc_pool::{Ended, Pool, Request, Work};
 use zc_store::Config;
@@ -54,7 +54,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(
         file: BlockFile,
-        config: Config,
+        mut config: Config,
         workers: Workers,
         event: EventFd,
         inbox: Inbox,
@@ -63,7 +63,8 @@ impl Server {
         let path = file.path().to_owned();
         let device = Device::new(file, event)?;
         let mut work = Vec::new();
-        let nonce = uuid::Uuid::new_v4().as_u64_pair().0;
+        let (nonce, seed) = uuid::Uuid::new_v4().as_u64_pair();
+        config.hash_key = HashKey::random(seed);
         let pool = Pool::open(config, nonce, &mut work);
         let began = now();
         Ok(Self {

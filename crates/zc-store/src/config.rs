@@ -1,9 +1,11 @@
 //! Settings of a store while it is open. What it is on media stands in the superblock.
 
+use zc_core::HashKey;
+
 use crate::limits;
 
 /// The settings.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Pages of all trees in memory, 4 KiB each; a few more while many requests wait for pages.
     pub cache_pages: usize,
@@ -23,6 +25,8 @@ pub struct Config {
     pub clean_bytes_per_s: u64,
     /// Recover although the device lost a part of the log.
     pub accept_loss: bool,
+    /// What the places of pages and fingerprints in hash maps depend on. Clients choose contents, and must not know it.
+    pub hash_key: HashKey,
     /// A deliberate bug.
     #[cfg(zc_canary)]
     pub canary: Option<Canary>,
@@ -40,6 +44,7 @@ impl Default for Config {
             clean_until_percent: 20,
             clean_bytes_per_s: 64 << 20,
             accept_loss: false,
+            hash_key: HashKey::fixed(),
             #[cfg(zc_canary)]
             canary: None,
         }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{Fingerprint, Map};
+use zc_core::{Fingerprint, HashKey, KeyedMap, Map};
 
 use crate::ids::ChunkNo;
 
@@ -34,11 +34,11 @@ struct List {
 /// The index.
 #[derive(Debug)]
 pub(crate) struct Fingerprints {
-    samples: Map<u64, ChunkNo>,
+    samples: KeyedMap<u64, ChunkNo>,
     samples_max: usize,
     /// One of 2^shift is taken.
     shift: u32,
-    listed: Map<u64, ChunkNo>,
+    listed: KeyedMap<u64, ChunkNo>,
     listed_max: usize,
     lists: Map<u64, List>,
     by_use: BTreeMap<u64, u64>,
@@ -48,12 +48,12 @@ pub(crate) struct Fingerprints {
 }
 
 impl Fingerprints {
-    pub(crate) fn new(max: usize, per_leaf: u64) -> Self {
+    pub(crate) fn new(max: usize, per_leaf: u64, key: &HashKey) -> Self {
         Self {
-            samples: Map::default(),
+            samples: key.map(),
             samples_max: max / 2,
             shift: 0,
-            listed: Map::default(),
+            listed: key.map(),
             listed_max: max - max / 2,
             lists: Map::default(),
             by_use: BTreeMap::new(),
@@ -183,7 +183,11 @@ mod tests {
 
     impl Table {
         fn new(budget: usize) -> Self {
-            Self { prints: Vec::new(), index: Fingerprints::new(budget, PER_LEAF), leaf_reads: 0 }
+            Self {
+                prints: Vec::new(),
+                index: Fingerprints::new(budget, PER_LEAF, &HashKey::fixed()),
+                leaf_reads: 0,
+            }
         }
 
         /// Whether the contents were found; they are stored if not.
@@ -251,10 +255,10 @@ mod tests {
 
     #[test]
     fn samples_thin_out_and_lists_leave_by_use() {
-        let mut index = Fingerprints::new(8, 2);
+        let mut index = Fingerprints::new(8, 2, &HashKey::fixed());
         (0..100).for_each(|n| index.sample(&print(n), ChunkNo(n)));
         assert!(index.samples.len() <= 4 && index.shift >= 4, "{index:?}");
-        let mut index = Fingerprints::new(8, 2);
+        let mut index = Fingerprints::new(8, 2, &HashKey::fixed());
         let all = |leaf: u64| [2 * leaf, 2 * leaf + 1].map(|n| (print(n), ChunkNo(n)));
         index.load(0, &all(0));
         index.load(1, &all(1));
@@ -267,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_budget_of_nothing_holds_nothing() {
-        let mut index = Fingerprints::new(0, 72);
+        let mut index = Fingerprints::new(0, 72, &HashKey::fixed());
         index.insert(&print(1), ChunkNo(1));
         assert_eq!((index.len(), index.find(&print(1))), (0, None));
         assert_eq!(index.found(ChunkNo(1)), Vec::<u64>::new());

@@ -3,6 +3,9 @@
 //! Invariant: what is put into the page cache was checked against the pointer that led to it, and a map page in it names
 //! only numbers that were given: sets of numbers are as large as the largest.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
 use zc_core::{ErrorKind, Map, OpId};
 
 use crate::ids::Place;
@@ -18,7 +21,7 @@ use crate::trees::Trees;
 #[derive(Debug, Default)]
 pub(crate) struct Loader {
     by_op: Map<OpId, Missing>,
-    by_key: Map<PageKey, OpId>,
+    by_key: BTreeMap<PageKey, OpId>,
 }
 
 /// A page read that ended.
@@ -40,10 +43,10 @@ impl Loader {
         if !missing.pointer.is_some() {
             return Err(StoreError::Damaged(Place::default()));
         }
-        if !self.by_key.contains_key(&missing.key) {
+        if let Entry::Vacant(place) = self.by_key.entry(missing.key) {
             *next_op += 1;
             let op = OpId(*next_op);
-            self.by_key.insert(missing.key, op);
+            place.insert(op);
             self.by_op.insert(op, missing);
             let offset_bytes = Superblock::device_offset(missing.pointer.place, segment_bytes);
             out.push(Action::ReadBlock { op, offset_bytes });
@@ -115,7 +118,7 @@ mod tests {
         let superblock = Superblock::format(uuid, 64 << 20, 64 << 10, 1).unwrap();
         let place = Place { segment: SegmentNo(3), offset_bytes: 4096 };
         for (level, number, is_sound) in [(0, 1, true), (0, 2, false), (1, 4, true), (1, 1 << 50, false)] {
-            let mut trees = Trees::new(&superblock);
+            let mut trees = Trees::new(&superblock, &zc_core::HashKey::fixed());
             trees.chunk_numbers.given(1);
             trees.page_numbers.given(4);
             let key = map_key(PageNo(2));

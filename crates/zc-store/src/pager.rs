@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zc_core::Map;
+use zc_core::{HashKey, KeyedMap};
 
 use crate::ids::Pointer;
 use crate::media::Block;
@@ -35,9 +35,9 @@ struct Frame {
 }
 
 /// The cache.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pager {
-    frames: Map<PageKey, Frame>,
+    frames: KeyedMap<PageKey, Frame>,
     by_use: BTreeMap<u64, PageKey>,
     dirty: BTreeSet<PageKey>,
     writing: BTreeSet<PageKey>,
@@ -45,6 +45,16 @@ pub(crate) struct Pager {
 }
 
 impl Pager {
+    pub(crate) fn new(key: &HashKey) -> Self {
+        Self {
+            frames: key.map(),
+            by_use: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            writing: BTreeSet::new(),
+            clock: 0,
+        }
+    }
+
     /// The page, if it is here.
     pub(crate) fn get(&mut self, key: PageKey) -> Option<&Block> {
         self.clock += 1;
@@ -203,7 +213,7 @@ mod tests {
 
     #[test]
     fn only_clean_pages_leave_the_longest_unused_first() {
-        let mut pager = Pager::default();
+        let mut pager = Pager::new(&HashKey::fixed());
         (1..=4).for_each(|index| read(&mut pager, index));
         pager.get(key(1));
         pager.mark_dirty(key(2));
@@ -216,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_page_that_changes_while_it_is_written_stays() {
-        let mut pager = Pager::default();
+        let mut pager = Pager::new(&HashKey::fixed());
         pager.insert_new(key(1), Box::new([0; BLOCK]));
         pager.insert_new(key(2), Box::new([0; BLOCK]));
         pager.begin_write(key(1));
@@ -232,7 +242,7 @@ mod tests {
 
     #[test]
     fn what_is_here_is_newer_than_what_is_read_and_used_pages_stay() {
-        let mut pager = Pager::default();
+        let mut pager = Pager::new(&HashKey::fixed());
         pager.insert_new(key(1), Box::new([7; BLOCK]));
         read(&mut pager, 1);
         assert_eq!(pager.page(key(1))[0], 7);

@@ -172,7 +172,7 @@ impl Recovery {
         superblock.session += 1;
         superblock.nonce = self.nonce;
         #[cfg_attr(not(zc_canary), expect(unused_mut, reason = "a deliberate bug is put in"))]
-        let mut trees = Trees::new(&superblock);
+        let mut trees = Trees::new(&superblock, &self.config.hash_key);
         #[cfg(zc_canary)]
         {
             trees.canary = self.config.canary;
@@ -409,7 +409,11 @@ impl Recovery {
         Ok(Box::new(Open {
             log: Log::new(superblock.uuid, at, self.config.batch_bytes_max),
             flushes: Flushes::new(BatchSeq(seq.0 - 1)),
-            prints: Fingerprints::new(self.config.fingerprints_max, trees.chunks.per_leaf()),
+            prints: Fingerprints::new(
+                self.config.fingerprints_max,
+                trees.chunks.per_leaf(),
+                &self.config.hash_key,
+            ),
             config: self.config.clone(),
             superblock,
             trees,

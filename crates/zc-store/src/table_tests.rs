@@ -7,6 +7,7 @@ use crate::media::superblock::TableRoot;
 use crate::media::{put_u64, u64_at};
 use crate::pager::{Missing, Pager};
 use crate::table::{FANOUT, Table};
+use zc_core::HashKey;
 
 const UUID: [u8; 16] = [1; 16];
 
@@ -40,7 +41,7 @@ impl Device {
 
 #[test]
 fn a_table_grows_and_is_found_again_from_its_root() {
-    let (mut device, mut pager) = (Device::default(), Pager::default());
+    let (mut device, mut pager) = (Device::default(), Pager::new(&HashKey::fixed()));
     let mut table = Table::new(TableId::Chunks, 56, TableRoot::default());
     let numbers = [0, 71, 72, 5000, 72 * FANOUT - 1, 72 * FANOUT, 72 * FANOUT * FANOUT + 3];
     for number in numbers {
@@ -53,7 +54,7 @@ fn a_table_grows_and_is_found_again_from_its_root() {
         pager.shrink(1, u64::MAX, |_| false);
     }
     let again = Table::new(TableId::Chunks, 56, table.root());
-    let mut pager = Pager::default();
+    let mut pager = Pager::new(&HashKey::fixed());
     for number in numbers {
         let mut reads = 0;
         let value = loop {
@@ -71,7 +72,7 @@ fn a_table_grows_and_is_found_again_from_its_root() {
 
 #[test]
 fn a_changed_page_stays_until_it_is_written() {
-    let mut pager = Pager::default();
+    let mut pager = Pager::new(&HashKey::fixed());
     let mut table = Table::new(TableId::Chunks, 56, TableRoot::default());
     table.make_writable(&mut pager, 5).unwrap();
     pager.shrink(0, u64::MAX, |_| false);

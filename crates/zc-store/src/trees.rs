@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use zc_core::{Codec, Fingerprint};
+use zc_core::{Codec, Fingerprint, HashKey};
 
 use crate::catalog::{self, Root};
 use crate::ids::{ChunkNo, PageNo, Place, Pointer, RootId};
@@ -53,10 +53,10 @@ pub(crate) const fn map_key(number: PageNo) -> PageKey {
 }
 
 impl Trees {
-    pub(crate) fn new(superblock: &Superblock) -> Self {
+    pub(crate) fn new(superblock: &Superblock, key: &HashKey) -> Self {
         let [chunks, pages, segment_table, catalog_table] = superblock.tables;
         Self {
-            pager: Pager::default(),
+            pager: Pager::new(key),
             chunks: Table::new(TableId::Chunks, CHUNK_BYTES, chunks),
             pages: Table::new(TableId::Pages, PAGE_BYTES, pages),
             segment_table: Table::new(TableId::Segments, segments::RECORD_BYTES, segment_table),

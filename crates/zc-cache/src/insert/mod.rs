@@ -287,8 +287,7 @@ impl CacheManager {
         let prints = header
             .entries
             .iter()
-            .map(|entry| (entry.fingerprint, stored_of(entry.offset_bytes, entry.stored_bytes)))
-            .collect();
+            .map(|entry| (entry.fingerprint, stored_of(entry.offset_bytes, entry.stored_bytes)));
         self.headers.load(header.slot, header.generation, prints);
     }
 

@@ -107,7 +107,7 @@ impl CacheManager {
                 self.load_prints(header);
             }
             // What it has cannot be proved, and is not asked for again with each miss.
-            _ => self.headers.load(slot, generation, Map::default()),
+            _ => self.headers.load(slot, generation, []),
         }
         for waiter in self.header_reads.arrived(slot) {
             match waiter {

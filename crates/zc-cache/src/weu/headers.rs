@@ -5,7 +5,7 @@
 //! their originals in few WEUs, so one header read of some 30 KiB serves hundreds of them.
 
 use smallvec::SmallVec;
-use zc_core::{Fingerprint, FixedHasher, Generation, Map, WeuSlot};
+use zc_core::{Fingerprint, Generation, HashKey, KeyedMap, Map, WeuSlot};
 
 /// Where an extent is stored in a WEU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 struct Header {
     generation: Generation,
-    prints: Map<Fingerprint, Stored>,
+    prints: KeyedMap<Fingerprint, Stored>,
     /// Stays while its WEU does.
     unit_in_memory: bool,
     used: u64,
@@ -43,11 +43,13 @@ pub(crate) struct HeaderCache {
     settled_prints: usize,
     settled_prints_max: usize,
     clock: u64,
+    /// Clients choose contents, and so fingerprints.
+    key: HashKey,
 }
 
 impl HeaderCache {
     /// Keeps so many fingerprints of WEUs that are on the device alone.
-    pub(crate) fn new(settled_prints_max: usize) -> Self {
+    pub(crate) fn new(settled_prints_max: usize, key: &HashKey) -> Self {
         Self {
             headers: Map::default(),
             in_memory: SmallVec::new(),
@@ -56,13 +58,14 @@ impl HeaderCache {
             settled_prints: 0,
             settled_prints_max,
             clock: 0,
+            key: key.clone(),
         }
     }
 
     /// Begins the header of a WEU that opens.
     pub(crate) fn open(&mut self, slot: WeuSlot, generation: Generation) {
         self.clock += 1;
-        let prints = Map::with_capacity_and_hasher(self.usual_prints, FixedHasher::default());
+        let prints = KeyedMap::with_capacity_and_hasher(self.usual_prints, self.key.clone());
         self.put(slot, Header { generation, prints, unit_in_memory: true, used: self.clock });
         self.in_memory.push(slot);
     }
@@ -90,8 +93,15 @@ impl HeaderCache {
     }
 
     /// Puts in a header that was read.
-    pub(crate) fn load(&mut self, slot: WeuSlot, generation: Generation, prints: Map<Fingerprint, Stored>) {
+    pub(crate) fn load(
+        &mut self,
+        slot: WeuSlot,
+        generation: Generation,
+        found: impl IntoIterator<Item = (Fingerprint, Stored)>,
+    ) {
         self.clock += 1;
+        let mut prints = self.key.map();
+        prints.extend(found);
         self.put(slot, Header { generation, prints, unit_in_memory: false, used: self.clock });
         self.shrink();
     }
@@ -181,13 +191,13 @@ mod tests {
         Fingerprint([number; 32])
     }
 
-    fn prints(numbers: core::ops::Range<u8>) -> Map<Fingerprint, Stored> {
-        numbers.map(|number| (print(number), Stored { offset_units: number.into(), pages: 1 })).collect()
+    fn prints(numbers: core::ops::Range<u8>) -> impl Iterator<Item = (Fingerprint, Stored)> {
+        numbers.map(|number| (print(number), Stored { offset_units: number.into(), pages: 1 }))
     }
 
     #[test]
     fn as_many_headers_stay_as_have_so_many_fingerprints_together() {
-        let mut headers = HeaderCache::new(8);
+        let mut headers = HeaderCache::new(8, &HashKey::fixed());
         let generation = Generation(1);
         for slot in 0..4 {
             headers.load(WeuSlot(slot), generation, prints(0..2));
@@ -217,7 +227,7 @@ mod tests {
 
     #[test]
     fn what_units_in_memory_hold_is_found_until_they_settle() {
-        let mut headers = HeaderCache::new(8);
+        let mut headers = HeaderCache::new(8, &HashKey::fixed());
         let stored = Stored { offset_units: 3, pages: 1 };
         for slot in 0..3 {
             headers.open(WeuSlot(slot), Generation(slot + 5));
@@ -240,7 +250,7 @@ mod tests {
 
     #[test]
     fn headers_without_fingerprints_are_bounded_too() {
-        let mut headers = HeaderCache::new(4);
+        let mut headers = HeaderCache::new(4, &HashKey::fixed());
         for slot in 0..6 {
             headers.load(WeuSlot(slot), Generation(1), prints(0..0));
         }
