@@ -4,7 +4,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use zc_tests::{DataGen, MIB, World, bounded, program, python_nbd, require_tool, run_ok};
@@ -282,6 +282,99 @@ fn connections_end_with_the_authority_that_let_them_in() {
     assert_eq!([one.read(), two.read()], ["ended\n"; 2], "the old one is gone");
     assert_eq!([three.read(), plain.read()], ["served\n"; 2]);
     assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// An authority's record of what it signed, beside its certificate.
+struct Record {
+    config: String,
+    lists: PathBuf,
+}
+
+impl Record {
+    /// Begins one for the authority in `dir`, with a list of nothing in `DIR/crl.pem`.
+    fn begin(dir: &Path) -> Self {
+        let (config, path) = (dir.join("record.cnf"), dir.display());
+        let text = format!(
+            "[ca]\ndefault_ca=own\n[own]\ndatabase={path}/index\ncrlnumber={path}/number\ndefault_md=sha256\n\
+             default_crl_days=30\ncertificate={path}/ca-cert.pem\nprivate_key={path}/ca-key.pem\n"
+        );
+        std::fs::write(&config, text).unwrap();
+        std::fs::write(dir.join("index"), "").unwrap();
+        std::fs::write(dir.join("number"), "01\n").unwrap();
+        let record = Self { config: config.display().to_string(), lists: dir.join("crl.pem") };
+        record.list();
+        record
+    }
+
+    fn openssl(&self, arguments: &[&str]) {
+        run_ok(Command::new(require_tool("openssl")).args(["ca", "-config", &self.config]).args(arguments));
+    }
+
+    /// Writes the list anew.
+    fn list(&self) {
+        self.openssl(&["-gencrl", "-out", &self.lists.display().to_string()]);
+    }
+
+    /// Revokes a certificate that stands beside the record, and writes the list anew.
+    fn revoke(&self, name: &str) {
+        self.openssl(&[
+            "-revoke",
+            &self.lists.with_file_name(format!("{name}-cert.pem")).display().to_string(),
+        ]);
+        self.list();
+    }
+}
+
+#[test]
+fn a_revoked_certificate_ends_its_connections_and_lets_no_client_in() {
+    let mut world = tls_world("allowed", true);
+    let tls = world.path("tls");
+    let record = Record::begin(&tls);
+    world.nbd.push_str(&format!("tls_client_crl = \"{}\"\n", record.lists.display()));
+    let daemon = world.start();
+    let [one, two] = ["one", "two"].map(|name| tls_uri(&world, "disk", name));
+    let mut held = [Held::connect(&one), Held::connect(&two), Held::connect(&world.uri("disk"))];
+    record.revoke("one");
+    assert_eq!(held[0].read(), "served\n", "the daemon has not read the list yet");
+    let reload = serde_json::json!({ "cmd": "reload" });
+    assert_eq!(world.control(&reload)["ok"], true);
+    assert_eq!(held.each_mut().map(Held::read), ["ended\n", "served\n", "served\n"]);
+    failure("nbdinfo", &["--size", &one]);
+    tool("nbdinfo", &["--size", &two]);
+    // Lists that cannot be read leave the old ones in force, and check-config names them.
+    let good = std::fs::read(&record.lists).unwrap();
+    for (bytes, says) in [
+        (&b"nothing"[..], "the revocation lists cannot be read: there are none in PEM form"),
+        (b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n", "not a revocation list"),
+    ] {
+        std::fs::write(&record.lists, bytes).unwrap();
+        let refused = world.control(&reload);
+        assert!(refused["error"].as_str().is_some_and(|error| error.contains(says)), "{refused}");
+        let config = world.configure().display().to_string();
+        let said = failure(&program("zcached").display().to_string(), &["check-config", &config]);
+        assert!(said.contains("crl.pem") && said.contains(says), "{said}");
+    }
+    assert_eq!(held[1].read(), "served\n");
+    failure("nbdinfo", &["--size", &one]);
+    // A list of another authority says nothing of this one's certificates: that is a refusal.
+    let stranger = world.path("stranger");
+    authority(&stranger);
+    let other = Record::begin(&stranger);
+    std::fs::copy(&other.lists, &record.lists).unwrap();
+    assert_eq!(world.control(&reload)["ok"], true);
+    assert_eq!([held[1].read(), held[2].read()], ["ended\n", "served\n"]);
+    failure("nbdinfo", &["--size", &two]);
+    std::fs::write(&record.lists, [&good[..], &std::fs::read(&other.lists).unwrap()].concat()).unwrap();
+    assert_eq!(world.control(&reload)["ok"], true);
+    tool("nbdinfo", &["--size", &two]);
+    let log = daemon.log_path().to_owned();
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let log = std::fs::read_to_string(log).unwrap();
+    for line in ["client disconnected by a reload: its certificate does not hold any more", "client refused"]
+    {
+        let revoked = |logged: &str| logged.contains(line) && logged.contains("Revoked");
+        assert!(log.lines().any(revoked), "{line}: {log}");
+    }
 }
 
 #[test]

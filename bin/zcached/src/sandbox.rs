@@ -140,7 +140,8 @@ fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
     if wants_ublk {
         folders.devices.push("/dev".into());
     }
-    let tls = [&config.nbd.tls_certificate, &config.nbd.tls_key, &config.nbd.tls_client_ca];
+    let nbd = &config.nbd;
+    let tls = [&nbd.tls_certificate, &nbd.tls_key, &nbd.tls_client_ca, &nbd.tls_client_crl];
     for read in tls.into_iter().flatten().map(PathBuf::as_path).chain([file]) {
         folders.read.push(parent(read));
         // Renewed certificates are often links to where they are.

@@ -29,6 +29,7 @@ pub const LIVE: &[(&str, &str)] = &[
     ("nbd", "tls_certificate"),
     ("nbd", "tls_key"),
     ("nbd", "tls_client_ca"),
+    ("nbd", "tls_client_crl"),
     ("nbd", "connections_max"),
     ("nbd", "connections_per_client_max"),
     ("nbd", "ipv6_client_prefix"),

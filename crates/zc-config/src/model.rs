@@ -379,6 +379,8 @@ pub struct NbdConfig {
     pub tls_key: Option<PathBuf>,
     /// Authorities of which every client must show a certificate, in PEM form.
     pub tls_client_ca: Option<PathBuf>,
+    /// Lists of the certificates that these authorities have revoked, in PEM form. `None` = no list is asked.
+    pub tls_client_crl: Option<PathBuf>,
     /// Most connections.
     pub connections_max: u32,
     /// Most connections of one client (an IPv4 address, an IPv6 prefix, a user on Unix sockets); 0 = no bound of its own,

@@ -21,10 +21,11 @@ pub(crate) fn nbd(mut section: Section<'_, '_>) -> NbdConfig {
         unix_mode: unix_mode(&mut section),
         unix_group: section.text("unix_group").map(|group| group.value),
         allow: section.ranges("allow"),
-        tls: tls.0,
-        tls_certificate: tls.1,
-        tls_key: tls.2,
-        tls_client_ca: tls.3,
+        tls: tls.mode,
+        tls_certificate: tls.certificate,
+        tls_key: tls.key,
+        tls_client_ca: tls.client_ca,
+        tls_client_crl: tls.client_crl,
         connections_max: section.count("connections_max", 256, &limits::CONNECTIONS),
         connections_per_client_max: section
             .optional_count("connections_per_client_max", &limits::CONNECTIONS_PER_CLIENT),
@@ -61,17 +62,29 @@ fn unix_mode(section: &mut Section<'_, '_>) -> u32 {
     }
 }
 
-type TlsFiles = (Tls, Option<PathBuf>, Option<PathBuf>, Option<PathBuf>);
+/// The keys of `[nbd]` about TLS.
+struct TlsKeys {
+    mode: Tls,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    client_ca: Option<PathBuf>,
+    client_crl: Option<PathBuf>,
+}
 
-fn tls(section: &mut Section<'_, '_>) -> TlsFiles {
-    let tls = section.word("tls", Tls::WORDS, Tls::Off);
+fn tls(section: &mut Section<'_, '_>) -> TlsKeys {
+    let mode = section.word("tls", Tls::WORDS, Tls::Off);
     let mut file = |key| section.read_path(key).map(|path| path.value);
-    let files = (file("tls_certificate"), file("tls_key"), file("tls_client_ca"));
-    if tls != Tls::Off && (files.0.is_none() || files.1.is_none()) {
+    let (certificate, key) = (file("tls_certificate"), file("tls_key"));
+    let client_ca = file("tls_client_ca");
+    let crl = section.read_path("tls_client_crl");
+    if mode != Tls::Off && (certificate.is_none() || key.is_none()) {
         let at = section.get("tls").map_or(section.at, |value| value.span().start);
         section.mistake(at, "tls", "tls_certificate and tls_key are needed for it");
     }
-    (tls, files.0, files.1, files.2)
+    if let (Some(crl), None) = (&crl, &client_ca) {
+        section.mistake(crl.at, "tls_client_crl", "tls_client_ca is needed for it");
+    }
+    TlsKeys { mode, certificate, key, client_ca, client_crl: crl.map(|path| path.value) }
 }
 
 fn listen(section: &mut Section<'_, '_>) -> Vec<SocketAddr> {

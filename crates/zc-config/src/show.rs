@@ -104,6 +104,7 @@ impl Config {
         rows.extend(nbd.tls_certificate.as_ref().map(|file| ("tls_certificate", path(file))));
         rows.extend(nbd.tls_key.as_ref().map(|file| ("tls_key", path(file))));
         rows.extend(nbd.tls_client_ca.as_ref().map(|file| ("tls_client_ca", path(file))));
+        rows.extend(nbd.tls_client_crl.as_ref().map(|file| ("tls_client_crl", path(file))));
         let per_client = nbd.connections_per_client_max;
         rows.extend(per_client.map(|most| ("connections_per_client_max", most.to_string())));
         rows.extend([

@@ -102,6 +102,7 @@ const STRANGE: &str = r#"
         tls_certificate = "/tls/all.pem"
         tls_key = "/tls/all.pem"
         tls_client_ca = "/tls/ca.pem"
+        tls_client_crl = "/tls/crl.pem"
         listen = ["[::1]:10809", "0.0.0.0:0"]
         unix = ["/run/a", "/run/b"]
         [log]
@@ -243,6 +244,7 @@ fn volumes_that_come_and_go_wait_for_a_restart() {
 fn live_keys_exist() {
     let text = LEAST.replace("size = \"10 GiB\"", "compression = \"zstd\"")
         + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n\
+           tls_client_crl = \"/l\"\n\
            connections_per_client_max = 9\n";
     let text = text.replace("[[volume]]\n", "[[volume]]\nack = \"durable\"\n");
     let shown = parse(&text).effective_toml();

@@ -225,6 +225,7 @@ fn mistakes_in_the_other_sections() {
         ),
         ("[nbd]\nunix_mode = \"0888\"", "7: nbd.unix_mode: \"0888\" is not a mode such as \"0660\""),
         ("[nbd]\ntls = \"required\"", "7: nbd.tls: tls_certificate and tls_key are needed for it"),
+        ("[nbd]\ntls_client_crl = \"/l\"", "7: nbd.tls_client_crl: tls_client_ca is needed for it"),
         (
             "[nbd]\nallow = [\"here\"]",
             "7: nbd.allow: \"here\" is not an IP address or a range such as \"192.0.2.0/24\"",

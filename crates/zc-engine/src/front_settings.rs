@@ -3,8 +3,8 @@
 //! Job: gather bounds and exports of a configuration, and put new ones in force.
 //!
 //! Invariants: a connection keeps the export it chose and what its session was made with; new bounds of time, memory
-//! and number hold for all at once. A connection that new settings of TLS would not let in ends: a replaced authority
-//! or an expired certificate leaves no client behind. A volume that the daemon does not serve is not exported.
+//! and number hold for all at once. A connection that new settings of TLS would not let in ends: a replaced authority,
+//! an expired or a revoked certificate leaves no client behind. A volume that the daemon does not serve is not exported.
 //!
 //! What it does not do: open or close listening sockets.
 
@@ -64,6 +64,7 @@ impl Shard {
         // What waited for memory may go on with more of it.
         self.recount_all();
     }
+
     /// Ends connections that the settings of TLS do not let in any more.
     fn end_refused(&mut self) {
         let tls = &self.nbd.tls;

@@ -1,14 +1,15 @@
 //! TLS of client connections, with rustls.
 //!
-//! Job: read certificate, key and client authority from their files ([`load`]), and be the layer between a socket's
-//! bytes and a session's ([`TlsLayer`]): no sockets in here, bytes in and bytes out.
+//! Job: read certificate, key, client authority and revocation lists from their files ([`load`]), and be the layer
+//! between a socket's bytes and a session's ([`TlsLayer`]): no sockets in here, bytes in and bytes out.
 //!
 //! Invariants: TLS 1.2 or later. With a client authority every client must show a certificate that it signed; the names
-//! a client has are the DNS names of that certificate, and nothing else counts. A layer buffers no more than one record
-//! of input beyond what it was given, and what the driver gave it to send. A connection does not outlive what let it in:
-//! [`Tls::refuses`] says which ones new settings would not take.
+//! a client has are the DNS names of that certificate, and nothing else counts. With revocation lists each certificate
+//! of the client's chain must be absent from the list of its authority, and that list must be there. A layer buffers no
+//! more than one record of input beyond what it was given, and what the driver gave it to send. A connection does not
+//! outlive what let it in: [`Tls::refuses`] says which ones new settings would not take.
 //!
-//! What it does not do: look at revocation lists, or encrypt in the kernel.
+//! What it does not do: fetch revocation lists, ask when their next update is due, or encrypt in the kernel.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -16,9 +17,9 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use webpki::EndEntityCert;
 use zc_config::NbdConfig;
@@ -58,15 +59,19 @@ fn exposed(key: &Path, mode: u32) -> Option<String> {
     })
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
-    let fail = |error| refused(path, &format!("the certificates cannot be read: {error}"));
-    let file = read_bounded(path, TLS_FILE_BYTES_MAX)
-        .map_err(|error| cannot_read(path, "the certificates", &error))?;
-    let list: Vec<_> = CertificateDer::pem_slice_iter(&file.bytes).collect::<Result<_, _>>().map_err(fail)?;
-    if list.is_empty() {
-        return Err(refused(path, "there is no certificate in PEM form"));
+/// All the PEM parts of one kind in a file; `what` they are, for errors.
+fn pem_parts<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, EngineError> {
+    let file = read_bounded(path, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(path, what, &error))?;
+    let parts: Result<Vec<T>, _> = T::pem_slice_iter(&file.bytes).collect();
+    let parts = parts.map_err(|error| refused(path, &format!("{what} cannot be read: {error}")))?;
+    if parts.is_empty() {
+        return Err(refused(path, &format!("{what} cannot be read: there are none in PEM form")));
     }
-    Ok(list)
+    Ok(parts)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
+    pem_parts(path, "the certificates")
 }
 
 /// Reads what `[nbd]` names.
@@ -96,7 +101,7 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
         .map_err(|error| refused(certificate, &format!("TLS cannot be set up: {error}")))?;
     let clients = match &nbd.tls_client_ca {
         None => None,
-        Some(path) => Some(verifier(path, provider)?),
+        Some(path) => Some(verifier(path, nbd.tls_client_crl.as_deref(), provider)?),
     };
     let builder = match &clients {
         None => builder.with_no_client_auth(),
@@ -108,17 +113,29 @@ pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
     Ok(Tls { mode, config: Some(Arc::new(config)), clients })
 }
 
-/// What checks certificates of clients against the authorities in a file.
-fn verifier(path: &Path, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, EngineError> {
+/// What checks certificates of clients against the authorities in a file, and against revocation lists in another.
+fn verifier(
+    path: &Path,
+    lists: Option<&Path>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, EngineError> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path)? {
         roots
             .add(authority)
             .map_err(|error| refused(path, &format!("not a certificate authority: {error}")))?;
     }
-    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| refused(path, &format!("clients cannot be verified: {error}")))
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    if let Some(lists) = lists {
+        builder = builder
+            .with_crls(pem_parts::<CertificateRevocationListDer<'static>>(lists, "the revocation lists")?);
+    }
+    builder.build().map_err(|error| match (error, lists) {
+        (VerifierBuilderError::InvalidCrl(error), Some(lists)) => {
+            refused(lists, &format!("not a revocation list: {error:?}"))
+        }
+        (error, _) => refused(path, &format!("clients cannot be verified: {error}")),
+    })
 }
 
 impl Tls {
