@@ -69,7 +69,7 @@ impl Conn {
                 }
                 Some(ServerEvent::Request(request)) => self.session.reply_done(request, &mut self.head),
                 Some(ServerEvent::WriteBegin(request)) => self.write = Some(request),
-                Some(ServerEvent::Attached { .. }) => {}
+                Some(ServerEvent::Attached { .. } | ServerEvent::Refused { .. }) => {}
                 Some(ServerEvent::Disconnect | ServerEvent::Closed(_)) => return false,
             }
         }

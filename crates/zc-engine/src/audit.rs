@@ -6,6 +6,9 @@
 
 use crate::limits::REFUSAL_LOG_MS;
 
+/// Characters of a client's text in a line.
+const CLIENT_CHARS_MAX: usize = 80;
+
 /// The target of the lines, for the filter in `log.level`.
 pub(crate) const TARGET: &str = "audit";
 
@@ -33,6 +36,12 @@ impl Refusals {
     }
 }
 
+/// A text of a client's choice, such as the name of an export: in quotes, escaped, and of bounded length.
+pub(crate) fn brief(text: &str) -> String {
+    let cut: String = text.chars().take(CLIENT_CHARS_MAX).collect();
+    format!("{cut:?}")
+}
+
 /// Logs a refused client, unless there were others a moment ago.
 pub(crate) fn refused(refusals: &mut Refusals, now_ms: u64, peer: &impl std::fmt::Display, why: &str) {
     if let Some(unlogged) = refusals.count(now_ms) {
@@ -43,6 +52,12 @@ pub(crate) fn refused(refusals: &mut Refusals, now_ms: u64, peer: &impl std::fmt
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_cannot_write_lines_of_its_own() {
+        assert_eq!(brief("a\nclient attached\x1b[2K"), "\"a\\nclient attached\\u{1b}[2K\"");
+        assert_eq!(brief(&"x".repeat(5000)).len(), CLIENT_CHARS_MAX + 2);
+    }
 
     #[test]
     fn a_flood_of_refusals_is_a_line_a_second_and_none_is_forgotten() {

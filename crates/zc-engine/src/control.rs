@@ -57,6 +57,8 @@ use crate::verdict::{Incidents, LOOK_MS, Look, Verdict};
 
 /// Characters of a command in the audit log.
 const AUDIT_CHARS_MAX: usize = 400;
+/// Stands for the user in the audit log where a signal is the command: a signal does not say who sent it.
+const BY_SIGNAL: &str = "signal";
 
 /// What the control plane works on.
 pub(crate) struct Control {
@@ -265,13 +267,17 @@ async fn serve(
                 tokio::spawn(async move { shared.look_for_incidents().await });
             },
             asked = next_signal(signals.as_mut()) => match asked {
-                Asked::Stop => shared.stop(),
+                Asked::Stop => {
+                    tracing::info!(target: audit::TARGET, user = BY_SIGNAL, "audit: command begins: Stop {{}}");
+                    shared.stop();
+                }
                 Asked::Reload => {
                     // It may have to wait for a command, and signals may not wait for it.
                     let shared = Arc::clone(shared);
                     tokio::spawn(async move {
-                        if let Err(error) = shared.reload().await {
-                            tracing::error!("reload: {}", shared.explained(error));
+                        let told = format!("{:?}", Request::Reload {});
+                        if let Err(error) = audited(&shared, &told, BY_SIGNAL, shared.reload()).await {
+                            tracing::error!("reload: {error}");
                         }
                     });
                 }
@@ -281,7 +287,12 @@ async fn serve(
                     let (shared, places) = (Arc::clone(shared), Arc::clone(&places));
                     tokio::spawn(async move {
                         let Some(place) = places.take().await else {
-                            tracing::warn!("a control connection is closed: all others have commands under way");
+                            let user = user_of(&stream);
+                            tracing::warn!(
+                                target: audit::TARGET,
+                                user,
+                                "audit: control connection refused: all others have commands under way"
+                            );
                             return;
                         };
                         if let Err(error) = converse(&shared, stream, &place).await {
@@ -301,7 +312,7 @@ async fn serve(
 
 /// Answers the lines of one connection.
 async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Result<()> {
-    let user = stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |who| who.uid().to_string());
+    let user = user_of(&stream);
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
     loop {
@@ -346,8 +357,23 @@ async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, Strin
         return carry_out(shared, request).await;
     }
     let told: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
+    audited(shared, &told, user, carry_out(shared, request)).await
+}
+
+/// The number of the user at the other end.
+fn user_of(stream: &UnixStream) -> String {
+    stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |who| who.uid().to_string())
+}
+
+/// Carries a command out that changes something, and puts it and what came of it in the audit log.
+async fn audited(
+    shared: &Shared,
+    told: &str,
+    user: &str,
+    command: impl Future<Output = Result<Value, String>>,
+) -> Result<Value, String> {
     tracing::info!(target: audit::TARGET, user, "audit: command begins: {told}");
-    let answer = carry_out(shared, request).await.map_err(|error| shared.explained(error));
+    let answer = command.await.map_err(|error| shared.explained(error));
     match &answer {
         Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {told}"),
         Err(error) => tracing::warn!(target: audit::TARGET, user, "audit: command refused: {told}: {error}"),

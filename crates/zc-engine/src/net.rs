@@ -238,6 +238,13 @@ impl Shard {
     fn break_off(&mut self, id: u64, why: &str) {
         self.metrics.broken += 1;
         tracing::debug!(connection = id, "closed: {why}");
+        if let Some(conn) = self.nbd.conns.get(&id) {
+            if conn.volume.is_none() {
+                audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &conn.peer, why);
+            } else {
+                tracing::warn!(target: audit::TARGET, connection = id, peer = %conn.peer, "audit: client disconnected: {why}");
+            }
+        }
         self.kill(id);
     }
 
@@ -379,6 +386,10 @@ impl Shard {
         let Some(conn) = self.nbd.conns.get_mut(&id) else { return 0 };
         match event {
             ServerEvent::Attached { token } => self.attached(id, token),
+            ServerEvent::Refused { export, why } => {
+                let why = format!("{}: {why}", audit::brief(&export));
+                audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &conn.peer, &why);
+            }
             ServerEvent::Request(request) | ServerEvent::WriteBegin(request) => {
                 let Some(volume) = conn.volume else {
                     unreachable!("requests come after the export was chosen")
@@ -393,6 +404,10 @@ impl Shard {
                 if reason != CloseReason::Aborted {
                     self.metrics.broken += 1;
                     tracing::debug!(connection = id, "closed: {reason}");
+                    if conn.volume.is_none() {
+                        let why = audit::brief(&reason.to_string());
+                        audit::refused(&mut self.nbd.refusals, self.clock.now_ms(), &conn.peer, &why);
+                    }
                 }
             }
         }
@@ -433,7 +448,8 @@ impl Shard {
         if let Some(conn) = self.nbd.conns.remove(&id) {
             self.uncount(id, &conn);
             if conn.volume.is_some() {
-                tracing::info!(target: audit::TARGET, connection = id, peer = %conn.peer, "audit: client gone");
+                let export = conn.session.export().map(|export| export.name.as_str());
+                tracing::info!(target: audit::TARGET, connection = id, peer = %conn.peer, export, "audit: client gone");
             }
             if let Some(payload) = conn.payload {
                 self.budget_bytes -= payload.held_bytes;

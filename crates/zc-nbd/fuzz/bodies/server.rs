@@ -162,7 +162,7 @@ impl Run {
                 }
                 Some(ServerEvent::Request(request)) => self.answer_or_hold(request),
                 Some(ServerEvent::WriteBegin(request)) => self.write = Some(request),
-                Some(ServerEvent::Disconnect | ServerEvent::Closed(_)) => {}
+                Some(ServerEvent::Refused { .. } | ServerEvent::Disconnect | ServerEvent::Closed(_)) => {}
             }
         }
     }

@@ -184,7 +184,10 @@ impl ServerSession {
         }
         if self.is_tls_missing() {
             refuse(number, TLS_REQUIRED, out);
-            return Step::Again;
+            let asked = matches!(number, option::INFO | option::GO).then(|| GoRequest::decode(data).ok());
+            return asked
+                .flatten()
+                .map_or(Step::Again, |request| refused_event(request.export, TLS_REQUIRED));
         }
         if self.shutting_down {
             refuse(number, SHUTDOWN, out);
@@ -192,13 +195,7 @@ impl ServerSession {
         }
         let answer = match number {
             option::LIST => self.list(data, catalog, out),
-            option::INFO | option::GO => match self.describe(number, data, catalog, out) {
-                Ok(export) => {
-                    OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
-                    return if number == option::GO { self.attach(export.0, &export.1) } else { Step::Again };
-                }
-                Err(refused) => Err(refused),
-            },
+            option::INFO | option::GO => return self.info_or_go(number, data, catalog, out),
             option::STRUCTURED_REPLY => self.structured_reply(data),
             option::EXTENDED_HEADERS => self.extended_headers(data),
             option::LIST_META_CONTEXT => self.list_meta(data, catalog, out),
@@ -241,16 +238,32 @@ impl ServerSession {
         self.attach(export, &name)
     }
 
-    /// Answers `INFO` and `GO` up to the ACK; returns the export and the name the client used for it.
-    fn describe(
-        &self,
+    fn info_or_go(
+        &mut self,
         number: u32,
         data: &[u8],
         catalog: &(impl ExportCatalog + ?Sized),
         out: &mut Vec<u8>,
-    ) -> Result<(ExportInfo, String), Refused> {
-        let request = GoRequest::decode(data).map_err(|_| MALFORMED)?;
-        let export = self.find(&request.export, catalog)?;
+    ) -> Step {
+        let Ok(request) = GoRequest::decode(data) else {
+            refuse(number, MALFORMED, out);
+            return Step::Again;
+        };
+        match self.find(&request.export, catalog) {
+            Ok(export) => {
+                self.describe(number, &request, &export, out);
+                OptionReplyHeader::encode_with(number, reply::ACK, &[], out);
+                if number == option::GO { self.attach(export, &request.export) } else { Step::Again }
+            }
+            Err(refused) => {
+                refuse(number, refused, out);
+                refused_event(request.export, refused)
+            }
+        }
+    }
+
+    /// Answers `INFO` and `GO` up to the ACK.
+    fn describe(&self, number: u32, request: &GoRequest, export: &ExportInfo, out: &mut Vec<u8>) {
         let mut flags = export.tx_flags(self.style);
         if self.style == HeaderStyle::Extended && self.has_contexts_for(&request.export) {
             flags |= tx_flag::BLOCK_STATUS_PAYLOAD;
@@ -276,7 +289,6 @@ impl ServerSession {
             info.encode(&mut body);
             OptionReplyHeader::encode_with(number, reply::INFO, &body, out);
         }
-        Ok((export, request.export))
     }
 
     fn has_contexts_for(&self, name: &str) -> bool {
@@ -406,6 +418,10 @@ impl ServerSession {
         }
         Ok(())
     }
+}
+
+const fn refused_event(export: String, refused: Refused) -> Step {
+    Step::Event(ServerEvent::Refused { export, why: refused.1 })
 }
 
 /// Whether `query` is a namespace of `name` with its colon, such as `base:`.

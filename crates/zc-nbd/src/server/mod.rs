@@ -105,6 +105,13 @@ pub enum ServerEvent {
         /// [`ExportInfo::token`].
         token: u64,
     },
+    /// The client asked for an export that it cannot have, and was told so. The handshake goes on.
+    Refused {
+        /// The name that it asked for, of its own choice: at most 4096 bytes, empty for the default.
+        export: String,
+        /// What it was told.
+        why: &'static str,
+    },
     /// A request to carry out, not a WRITE.
     Request(Request),
     /// A WRITE whose payload of [`Request::length`] bytes comes next.

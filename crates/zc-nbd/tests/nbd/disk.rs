@@ -133,6 +133,9 @@ impl Server {
             match self.session.next_event(&mut input, &view, &mut self.out) {
                 None => break,
                 Some(ServerEvent::Attached { token }) => self.log.push(format!("attached {token}")),
+                Some(ServerEvent::Refused { export, why }) => {
+                    self.log.push(format!("refused {export:?}: {why}"));
+                }
                 Some(ServerEvent::Request(request)) => self.carry_out(request, &[]),
                 Some(ServerEvent::WriteBegin(request)) => self.write = Some((request, Vec::new())),
                 Some(ServerEvent::Disconnect) => self.log.push("disconnect".to_owned()),
