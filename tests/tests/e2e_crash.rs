@@ -102,6 +102,7 @@ fn acknowledged_writes_outlive_kill_9_again_and_again() {
     // Small units and a cache smaller than the volume: evictions and journal are in full swing.
     let mut world = World::new(24, VOLUME_MIB);
     world.cache.push_str("weu_size = \"256 KiB\"\n");
+    world.nbd = "[sandbox]\nlandlock = \"required\"\nseccomp = \"required\"\n".to_owned();
     let mut random = rng(seed_from_env(9));
     let mut twin = half_duplicates(3, VOLUME_MIB);
     let mut daemon = world.start();

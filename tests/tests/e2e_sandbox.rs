@@ -134,6 +134,44 @@ fn the_daemon_becomes_another_user_and_owns_what_it_makes() {
     assert!(said.contains("disk.img") && said.contains("ermission denied"), "{said}");
 }
 
+/// What a killed daemon leaves, sockets, intent log and dirty data, must be in reach of the next one's bounds.
+#[test]
+fn a_daemon_that_was_killed_within_its_bounds_starts_again_within_them() {
+    let mut world = world(REQUIRED);
+    world.cache.push_str("dirty_high = \"90 %\"\ndirty_low = \"90 %\"\ndestage_idle = \"1 h\"\n");
+    let lines = "mode = \"write-back\"\nmax_dirty_age = \"1 h\"\n";
+    world.volumes.push(("late".to_owned(), 4 * MIB, lines.to_owned()));
+    let mut arguments = Vec::new();
+    if rustix_uid() == 0 {
+        chown(world.path(""), Some(54321), Some(54321)).unwrap();
+        arguments = vec!["--user", "54321:54321"];
+    }
+    let mut image = vec![0; 512];
+    for cycle in 1..=3_u8 {
+        let daemon = world.start_with(&arguments);
+        for volume in ["disk", "late"] {
+            let mut client = world.connect(volume);
+            assert!(client.read(0, image.len()).unwrap() == image, "{volume} in cycle {cycle}");
+        }
+        image = [image, vec![cycle; 1 << 20]].concat();
+        for volume in ["disk", "late"] {
+            let mut client = world.connect(volume);
+            client.write(0, &image).unwrap();
+            client.flush().unwrap();
+        }
+        let told = world.status()["sandbox"].clone();
+        assert_eq!((&told["landlock"], &told["seccomp"]), (&json!(true), &json!(true)), "{told}");
+        assert!(of_threads(&daemon, "Seccomp").iter().all(|mode| mode == "2"));
+        daemon.kill9();
+    }
+    let daemon = world.start_with(&arguments);
+    assert!(world.connect("late").read(0, image.len()).unwrap() == image);
+    assert_ne!(std::fs::read(world.origin("late")).unwrap()[..image.len()], image, "it was dirty data");
+    assert!(world.zcctl_output(&["flush", "late"]).status.success());
+    assert_eq!(daemon.terminate().code(), Some(0));
+    assert!(std::fs::read(world.origin("late")).unwrap()[..image.len()] == image);
+}
+
 #[test]
 fn ublk_and_another_user_do_not_go_together_and_steps_can_be_off() {
     let mut world = world("user = \"54321:54321\"");
