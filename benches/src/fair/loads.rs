@@ -3,7 +3,7 @@
 //! Invariants: a load ends within [`super::raw::PATIENCE`] of being told to; it talks to the daemon of this run alone.
 
 use std::collections::VecDeque;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -15,7 +15,10 @@ use std::time::Duration;
 use rustls::crypto::ring;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-use super::raw::{CACHE, FLUSH, READ, WRITE, ZEROES, ask, attached, header, take};
+use super::raw::{
+    BLOCK_STATUS, CACHE, FLUSH, READ, WRITE, ZEROES, ask, attached, attached_for_status, greeted, header,
+    option, take, take_structured,
+};
 use crate::clock::pause;
 
 /// Where a load goes.
@@ -57,13 +60,27 @@ pub struct Load {
 }
 
 /// All of them.
-pub const LOADS: [Load; 11] = [
+pub const LOADS: [Load; 15] = [
     Load { name: "3 readers of 4 x 32 MiB that never read", threads: 3, write_back: false, run: never_reads },
     Load { name: "8 writes of 32 MiB that stop midway", threads: 8, write_back: false, run: stops_midway },
     Load { name: "4 clients with 128 prefetches of 32 MiB", threads: 4, write_back: false, run: prefetches },
     Load { name: "8 readers of 4 x 32 MiB", threads: 8, write_back: false, run: reads_much },
     Load { name: "200 connections of small zeroes", threads: 4, write_back: false, run: zeroes_little },
     Load { name: "8 clients with 32 flushes, write-back", threads: 8, write_back: true, run: flushes },
+    Load {
+        name: "8 clients with 16 writes, each flushed, write-back",
+        threads: 8,
+        write_back: true,
+        run: syncs,
+    },
+    Load {
+        name: "8 clients with 32 block status of 32 MiB",
+        threads: 8,
+        write_back: false,
+        run: asks_status,
+    },
+    Load { name: "8 handshakes that list exports without end", threads: 8, write_back: false, run: lists },
+    Load { name: "8 connections that ask zcctl's questions", threads: 8, write_back: false, run: looks },
     Load { name: "8 clients with 128 reads of one byte", threads: 8, write_back: false, run: reads_little },
     Load { name: "nbdcopy to nowhere", threads: 1, write_back: false, run: copies },
     Load { name: "200 TLS handshakes at once", threads: 1, write_back: false, run: shakes_hands },
@@ -135,6 +152,53 @@ fn reads_little(place: Place<'_>) {
 
 fn flushes(place: Place<'_>) {
     keep_asking(place, 32, 0, |number| header(FLUSH, number, 0, 0));
+}
+
+/// Small writes with a flush behind each: what a flush has to make durable is there.
+fn syncs(place: Place<'_>) {
+    keep_asking(place, 16, 16, |number| {
+        let write = header(WRITE, number, (number % 4096) << 12, 4096);
+        [write, vec![u8::try_from(number % 251).unwrap_or(0); 4096], header(FLUSH, number, 0, 0)].concat()
+    });
+}
+
+fn asks_status(place: Place<'_>) {
+    let pieces = place.volume_bytes >> 25;
+    let Ok(mut stream) = attached_for_status(place.socket, place.volume) else { return };
+    let request = |number: u64| header(BLOCK_STATUS, number, (number % pieces) << 25, 32 << 20);
+    for number in 0..32 {
+        let _sent = stream.write_all(&request(number));
+    }
+    let mut number = 32;
+    while place.goes_on() && take_structured(&mut stream).is_ok() {
+        let _sent = stream.write_all(&request(number));
+        number += 1;
+    }
+}
+
+fn lists(place: Place<'_>) {
+    const LIST: u32 = 3;
+    while place.goes_on() {
+        let Ok(mut stream) = greeted(place.socket) else { continue };
+        // The daemon ends a handshake of too many options.
+        while place.goes_on() && option(&mut stream, LIST, &[]).is_ok() {}
+    }
+}
+
+/// A monitor that has no measure. Who can reach the control socket is trusted, but may be mistaken.
+fn looks(place: Place<'_>) {
+    let control = place.socket.with_file_name("control.sock");
+    while place.goes_on() {
+        let Ok(stream) = UnixStream::connect(&control) else { continue };
+        let _bounded = stream.set_read_timeout(Some(super::raw::PATIENCE));
+        let mut answers = BufReader::new(&stream);
+        for word in ["status", "stats", "connections"].iter().cycle() {
+            let asked = (&stream).write_all(format!("{{\"cmd\":\"{word}\"}}\n").as_bytes());
+            if !place.goes_on() || asked.is_err() || answers.read_line(&mut String::new()).unwrap_or(0) == 0 {
+                break;
+            }
+        }
+    }
 }
 
 fn zeroes_little(place: Place<'_>) {

@@ -16,6 +16,12 @@ pub const FLUSH: u16 = 3;
 pub const CACHE: u16 = 5;
 /// See [`READ`].
 pub const ZEROES: u16 = 6;
+/// See [`READ`].
+pub const BLOCK_STATUS: u16 = 7;
+
+const OPTION_GO: u32 = 7;
+const OPTION_STRUCTURED: u32 = 8;
+const OPTION_SET_CONTEXT: u32 = 10;
 
 /// No answer within this time counts as that time.
 pub const PATIENCE: Duration = Duration::from_secs(8);
@@ -53,6 +59,74 @@ pub fn attached(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
     stream.set_write_timeout(Some(PATIENCE))?;
     choose(&mut stream, export)?;
     Ok(stream)
+}
+
+/// An option of the handshake; replies to it are taken up to the last.
+///
+/// # Errors
+/// The connection ended.
+pub fn option(stream: &mut UnixStream, number: u32, data: &[u8]) -> std::io::Result<()> {
+    let len_bytes = u32::try_from(data.len()).unwrap_or(0);
+    stream.write_all(&[&b"IHAVEOPT"[..], &number.to_be_bytes(), &len_bytes.to_be_bytes(), data].concat())?;
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head)?;
+        let word = |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let mut rest = Read::take(&mut *stream, u64::from(word(16)));
+        std::io::copy(&mut rest, &mut std::io::sink())?;
+        // ACK, or an error.
+        if word(12) == 1 || word(12) >> 31 == 1 {
+            return Ok(());
+        }
+    }
+}
+
+/// A connection that has taken the greeting and sent its flags.
+///
+/// # Errors
+/// There is no place, or no server.
+pub fn greeted(socket: &Path) -> std::io::Result<UnixStream> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.read_exact(&mut [0; 18])?;
+    stream.write_all(&3_u32.to_be_bytes())?;
+    Ok(stream)
+}
+
+/// A connection that has chosen its export and `base:allocation`.
+///
+/// # Errors
+/// There is no place, or no server.
+pub fn attached_for_status(socket: &Path, export: &str) -> std::io::Result<UnixStream> {
+    let text =
+        |text: &str| [&u32::try_from(text.len()).unwrap_or(0).to_be_bytes()[..], text.as_bytes()].concat();
+    let mut stream = greeted(socket)?;
+    option(&mut stream, OPTION_STRUCTURED, &[])?;
+    let contexts = [text(export), 1_u32.to_be_bytes().to_vec(), text("base:allocation")].concat();
+    option(&mut stream, OPTION_SET_CONTEXT, &contexts)?;
+    option(&mut stream, OPTION_GO, &[text(export), vec![0; 2]].concat())?;
+    Ok(stream)
+}
+
+/// Takes the chunks of one structured reply.
+///
+/// # Errors
+/// The connection ended, or the server failed the request.
+pub fn take_structured(stream: &mut UnixStream) -> std::io::Result<()> {
+    loop {
+        let mut head = [0; 20];
+        stream.read_exact(&mut head)?;
+        let is_error = head[6] & 0x80 != 0;
+        let len_bytes = u32::from_be_bytes([head[16], head[17], head[18], head[19]]);
+        take(stream, zc_core::usize_from_u32(len_bytes))?;
+        if is_error {
+            return Err(std::io::Error::other("the server failed a request"));
+        }
+        if head[5] & 1 == 1 {
+            return Ok(());
+        }
+    }
 }
 
 /// The same by TCP: another source than those on the Unix socket.
