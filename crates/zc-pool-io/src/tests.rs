@@ -16,7 +16,7 @@ const CHUNK: usize = 8192;
 
 fn make(dir: &Path) -> PathBuf {
     let path = dir.join("pool");
-    let len = u64::from(limits::SEGMENTS_MIN + 8) * u64::from(limits::SEGMENT_BYTES_DEFAULT) + (1 << 20);
+    let len = u64::from(limits::SEGMENTS_MIN + 20) * u64::from(limits::SEGMENT_BYTES_DEFAULT) + (1 << 20);
     let options = OpenOptions { direct: false, write: true, create_len: Some(len) };
     let file = BlockFile::open(&path, options).unwrap();
     let superblock = Superblock::format([7; 16], len, limits::SEGMENT_BYTES_DEFAULT, 1).unwrap();

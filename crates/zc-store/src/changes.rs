@@ -44,6 +44,15 @@ struct Slot {
     encoding: bool,
 }
 
+impl Slot {
+    /// The contents are as long as a chunk of the volume, and the encoding is no longer.
+    fn is_sane(&self, chunk_shift: u8) -> bool {
+        let NewChunk::Data { raw, .. } = self.new else { return true };
+        raw.len_bytes == 1 << chunk_shift
+            && self.encoded.is_none_or(|encoded| encoded.bytes.len_bytes <= raw.len_bytes)
+    }
+}
+
 /// What becomes of a chunk.
 #[derive(Debug, Clone, Copy)]
 enum Becomes {
@@ -61,12 +70,11 @@ enum Step {
 impl Open {
     pub(crate) fn submit_write(&mut self, req: ReqId, root: RootId, first: u64, chunks: Vec<NewChunk>) {
         let slot = |new| Slot { new, encoded: None, encoding: false };
-        let count = chunks.len();
+        let is_malformed = !self.fits_a_batch(&chunks);
         let slots = chunks.into_iter().map(slot).collect();
         let change =
             Change { req, kind: Kind::Write { root, first, chunks: slots }, lacks: Vec::new(), tried_at: 0 };
-        let too_many = count == 0 || count > zc_core::usize_from_u32(limits::REQUEST_CHUNKS_MAX);
-        let Some(change) = self.admit(change, too_many) else { return };
+        let Some(change) = self.admit(change, is_malformed) else { return };
         self.changes.push_back(change);
         let at = self.changes.len() - 1;
         self.encode_unknown(at);
@@ -98,6 +106,14 @@ impl Open {
         };
         self.end_change(change, Err(error));
         None
+    }
+
+    /// Whether some chunks, with their records, fit one batch and so one segment: no encoding is longer than its chunk.
+    fn fits_a_batch(&self, chunks: &[NewChunk]) -> bool {
+        let max = limits::request_bytes_max(self.superblock.segment_bytes);
+        let bytes: u64 = chunks.iter().map(|chunk| u64::from(chunk.raw_bytes())).sum();
+        let counts = 1..=zc_core::usize_from_u32(limits::REQUEST_CHUNKS_MAX);
+        counts.contains(&chunks.len()) && bytes <= u64::from(max)
     }
 
     /// Contents that are not known to be stored are compressed while the change waits in line.
@@ -211,10 +227,13 @@ impl Open {
         lacks: &mut Vec<PageKey>,
     ) -> Step {
         let end = first.checked_add(zc_core::u64_from_usize(chunks.len()));
-        let (dedup, codec) = match self.writable_root(root, end) {
-            Ok(found) => (found.is_deduplicated(), found.codec),
+        let (dedup, codec, chunk_shift) = match self.writable_root(root, end) {
+            Ok(found) => (found.is_deduplicated(), found.codec, found.chunk_shift),
             Err(error) => return Step::Done(Err(error)),
         };
+        if !chunks.iter().all(|slot| slot.is_sane(chunk_shift)) {
+            return Step::Done(Err(StoreError::Invalid));
+        }
         match self.room_for_writes() {
             Room::Yes => {}
             Room::Soon => return Step::Waits,

@@ -9,7 +9,7 @@ use zc_core::OpId;
 
 use crate::changes::Room;
 use crate::ids::{BatchSeq, SegmentNo};
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{self, BLOCK_BYTES};
 use crate::log::LogFull;
 use crate::media::batch::{Record, SHORT_RECORD_BYTES};
 use crate::media::page::{self, PageKey, TableId};
@@ -211,7 +211,7 @@ impl Open {
         let below = zc_core::usize_from_u32(self.trees.segments.count())
             * usize::from(self.config.clean_below_percent)
             / 100;
-        free < below.max(self.reserve() + 2)
+        free < below.max(self.reserve() + limits::URGENT_SEGMENTS)
     }
 
     /// Whether contents may be added.
@@ -221,12 +221,12 @@ impl Open {
 
     /// Whether a change that frees may be made: it uses the reserve.
     pub(crate) fn room_for_less(&mut self) -> Room {
-        self.room_above(self.floor() + 2)
+        self.room_above(self.config.cleaning_segments(self.shape()))
     }
 
-    /// Whether a volume or snapshot may be deleted: it changes no page.
+    /// Whether a volume or snapshot may be deleted: it changes no page but the catalog's, and frees.
     pub(crate) fn room_for_delete(&mut self) -> Room {
-        self.room_above(1)
+        self.room_above(self.config.checkpoints_segments(self.shape()))
     }
 
     fn room_above(&mut self, segments: usize) -> Room {

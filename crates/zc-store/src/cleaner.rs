@@ -178,7 +178,8 @@ impl Open {
     }
 
     fn is_cleaning_urgent(&self) -> bool {
-        self.trees.segments.free_segments() <= self.reserve() + 2 || !self.changes.is_empty()
+        self.trees.segments.free_segments() <= self.reserve() + limits::URGENT_SEGMENTS
+            || !self.changes.is_empty()
     }
 
     /// A round costs a walk over all maps: while space is not short it waits until enough has been written since the
@@ -187,7 +188,9 @@ impl Open {
         let written = self.log.total_bytes() - self.cleaner.round_log_bytes;
         let share = u64::from(self.trees.segments.count()) * u64::from(self.superblock.segment_bytes) / 32;
         let worth = self.cleaner.garbage && (written >= share || self.is_cleaning_urgent());
-        self.opened && !self.stopping && (self.cleaner.asked || (worth && self.is_space_low()))
+        // At a stop, what is in line may still wait for space.
+        let may_begin = self.opened && (!self.stopping || !self.changes.is_empty());
+        may_begin && (self.cleaner.asked || (worth && self.is_space_low()))
     }
 
     fn begin_mark(&mut self) {
@@ -317,8 +320,10 @@ impl Open {
         let freed = self.would_free().max(self.cleaner.emptied.len());
         let free = self.trees.segments.free_segments();
         let count = zc_core::usize_from_u32(self.trees.segments.count());
-        let enough = (count * usize::from(self.config.clean_until_percent) / 100).max(self.reserve() + 4);
-        let victim = if free + freed >= enough || free <= self.floor() {
+        let enough = (count * usize::from(self.config.clean_until_percent) / 100)
+            .max(self.reserve() + 2 * limits::URGENT_SEGMENTS);
+        // What moving one takes may not come from the floor.
+        let victim = if free + freed >= enough || free < self.config.cleaning_segments(self.shape()) {
             None
         } else {
             let limits = [self.cleaner.round_began, self.flushes.durable()];
@@ -430,6 +435,10 @@ impl Open {
         while let Some(record) = records.front()
             && found.len() < limits::MOVES_MAX
         {
+            if self.must_wait_for_checkpoint() {
+                // A batch may list 168 pages: no more of them are changed than a checkpoint has room for.
+                return Ok(Step::Again);
+            }
             match record {
                 Record::Chunk(number, stored) => {
                     let now = self.trees.stored(*number)?;

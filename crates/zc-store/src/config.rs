@@ -63,23 +63,64 @@ impl Config {
         self
     }
 
-    /// Segments that a checkpoint fills at most: all changed pages, those above them, and the catalog.
-    const fn checkpoint_segments(&self, segment_bytes: u32) -> usize {
-        let pages = self.dirty_pages_max + self.dirty_pages_max / 4 + 64;
-        (pages * crate::media::BLOCK).div_ceil(zc_core::usize_from_u32(segment_bytes))
+    /// Segments that a checkpoint takes at most, if so many pages were changed before it. Beside those it writes the
+    /// catalog and the segment table, which it changes itself: at most all their pages.
+    fn checkpoint_segments(&self, shape: Shape, changed_pages: usize) -> usize {
+        let pages = changed_pages + limits::CATALOG_PAGES_MAX + limits::segment_table_pages(shape.segments);
+        // A header for each batch, and where a batch does not fit a segment's end, a block of that stays empty.
+        let block = limits::BLOCK_BYTES;
+        let batch_pages = (self.batch_bytes_max / block - 1).clamp(1, limits::BATCH_PAGES_MAX);
+        let blocks = pages + pages.div_ceil(zc_core::usize_from_u32(batch_pages));
+        blocks.div_ceil(zc_core::usize_from_u32(shape.segment_bytes / block - 2))
     }
 
-    /// Segments that only checkpoints and deletions may use: a checkpoint now, one of a recovery, and the log's two.
-    #[must_use]
-    pub const fn floor_segments(&self, segment_bytes: u32) -> usize {
-        2 * self.checkpoint_segments(segment_bytes) + 4
+    /// Changed pages at a checkpoint: one begins as soon as there are so many, and a change may bring some more.
+    const fn changed_pages_max(&self) -> usize {
+        self.dirty_pages_max + limits::CHANGE_PAGES_MAX
     }
 
-    /// Segments that contents may not use: the floor, and room for the cleaner and for changes that free space.
+    /// Segments that only checkpoints and deletions may use. They hold
+    /// - a checkpoint now;
+    /// - the one of a recovery, should the power go before that one is durable. The log it replays may have changed
+    ///   as many pages again: those that changed while that checkpoint was in progress;
+    /// - the two segments in which the log of the recovery goes on;
+    /// - the records of deletions, of which a checkpoint frees what they filled.
     #[must_use]
-    pub const fn reserve_segments(&self, segment_bytes: u32) -> usize {
-        self.floor_segments(segment_bytes) + self.checkpoint_segments(segment_bytes) + 2 * limits::EMPTIED_MAX
+    pub fn floor_segments(&self, shape: Shape) -> usize {
+        self.checkpoints_segments(shape) + limits::DELETION_SEGMENTS
     }
+
+    /// Segments that nothing but checkpoints may use.
+    pub(crate) fn checkpoints_segments(&self, shape: Shape) -> usize {
+        let now = self.checkpoint_segments(shape, self.changed_pages_max());
+        let recovery = self.checkpoint_segments(shape, 2 * self.changed_pages_max());
+        now + recovery + limits::LOG_SEGMENTS
+    }
+
+    /// Segments that changes which free space may not use: the floor, and what the cleaner takes for the victim it is
+    /// at.
+    #[must_use]
+    pub fn cleaning_segments(&self, shape: Shape) -> usize {
+        self.floor_segments(shape) + limits::VICTIM_SEGMENTS_MAX
+    }
+
+    /// Segments that contents may not use: the above, and room for what the cleaner moves before a checkpoint frees its
+    /// victims, and for that checkpoint.
+    #[must_use]
+    pub fn reserve_segments(&self, shape: Shape) -> usize {
+        let moved = limits::VICTIM_SEGMENTS_MAX * (limits::EMPTIED_MAX - 1);
+        let checkpoint = self.checkpoint_segments(shape, self.changed_pages_max());
+        self.cleaning_segments(shape) + moved + checkpoint
+    }
+}
+
+/// The size of a store's device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a segment.
+    pub segment_bytes: u32,
+    /// How many segments there are.
+    pub segments: u32,
 }
 
 /// Deliberate bugs, each switched on at run time: proof that the simulator can fail. They exist only where the compiler
@@ -93,4 +134,34 @@ pub enum Canary {
     TrustPages,
     /// S3: numbers that are put while a mark runs are not marked.
     NoBarrier,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_of_any_size_keeps_room_for_its_own_segment_table() {
+        let config = Config::default();
+        let shape = |segments| Shape { segment_bytes: limits::SEGMENT_BYTES_DEFAULT, segments };
+        // A sweep may change a record in each page of the table: 63 MB of them at 10 TiB.
+        let table_bytes = 2_621_440 / 168 * 4096_usize;
+        let large = config.floor_segments(shape(2_621_440));
+        assert!(large * 4_194_304 > 2 * table_bytes, "{large}");
+        assert_eq!((config.floor_segments(shape(128)), config.reserve_segments(shape(128))), (12, 23));
+    }
+
+    #[test]
+    fn batches_of_a_page_double_what_a_checkpoint_takes() {
+        let shape = Shape { segment_bytes: 64 << 10, segments: 100 };
+        let small = Config { batch_bytes_max: 8 << 10, dirty_pages_max: 8, ..Config::default() };
+        let pages = 8 + limits::CHANGE_PAGES_MAX + limits::CATALOG_PAGES_MAX + 1;
+        assert_eq!(small.checkpoint_segments(shape, small.changed_pages_max()), (2 * pages).div_ceil(14));
+        let large = Config { batch_bytes_max: 64 << 10, ..small };
+        let batches = pages.div_ceil(15);
+        assert_eq!(
+            large.checkpoint_segments(shape, large.changed_pages_max()),
+            (pages + batches).div_ceil(14)
+        );
+    }
 }

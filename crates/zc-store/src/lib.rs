@@ -40,6 +40,8 @@ pub mod seam;
 mod segments;
 mod stats;
 mod store;
+#[cfg(test)]
+mod store_tests;
 mod survey;
 mod table;
 #[cfg(test)]

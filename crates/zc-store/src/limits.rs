@@ -18,6 +18,12 @@ pub const CHUNK_BYTES_MIN: u32 = zc_core::limits::EXTENT_BYTES_MIN;
 pub const CHUNK_BYTES_MAX: u32 = zc_core::limits::EXTENT_BYTES_MAX;
 /// Most volumes and snapshots together. RAM: 128 bytes each.
 pub const ROOTS_MAX: u16 = 4096;
+/// Most stored bytes of one request in segments of this size: its records and contents are in one batch, which has a
+/// header of a block.
+#[must_use]
+pub const fn request_bytes_max(segment_bytes: u32) -> u32 {
+    segment_bytes - BLOCK_BYTES
+}
 /// Most chunks of one request: their records, 88 bytes each at most, fit one batch header (4032 bytes).
 pub const REQUEST_CHUNKS_MAX: u32 = 32;
 /// Most chunks whose fingerprints are asked for at once: those of a leaf of a map.
@@ -39,6 +45,41 @@ pub const NAME_BYTES_MAX: usize = zc_core::limits::VOLUME_NAME_BYTES_MAX;
 pub const DAMAGE_MAX: usize = 1024;
 /// Segments that are emptied before a checkpoint frees them.
 pub const EMPTIED_MAX: usize = 4;
+/// Segments that the log takes for moving what a victim holds: not quite one is full of contents, and where a batch
+/// does not fit the end of one, another is begun.
+pub const VICTIM_SEGMENTS_MAX: usize = 2;
+/// Segments of the log of a store that was opened: the one it is in, and the one that its headers name as next.
+pub const LOG_SEGMENTS: usize = 2;
+/// Segments for the records of deletions while nothing else has room: one that is full of them, and the next. The first
+/// is free after a checkpoint.
+pub const DELETION_SEGMENTS: usize = 2;
+/// Free segments above the reserve at which cleaning becomes urgent: the log's, which contents have filled by the time
+/// the first victim is free.
+pub const URGENT_SEGMENTS: usize = LOG_SEGMENTS;
+/// Pages that one change may change, none of which was changed before: a write of 32 chunks has two paths of 4 map
+/// pages, for each map page a path of 5 in the page table, for each chunk a path of 5 in the chunk table (heights of
+/// tables for 2^38 numbers). All other changes and steps of the cleaner have fewer.
+pub const CHANGE_PAGES_MAX: usize = 8 + 8 * 5 + 32 * 5;
+/// Pages of the catalog: 133 leaves of 31 records for [`ROOTS_MAX`], and one above.
+pub const CATALOG_PAGES_MAX: usize = 134;
+/// Pages of a batch: their records, 24 bytes each, fit its header.
+pub const BATCH_PAGES_MAX: u32 = 168;
+/// Pages of the segment table of so many segments: leaves of 168 records, and levels of 252 pointers above.
+#[must_use]
+pub const fn segment_table_pages(segments: u32) -> usize {
+    table_pages(segments as u64, 168)
+}
+/// Pages of a table with so many numbers, if each leaf is there.
+#[must_use]
+pub const fn table_pages(numbers: u64, per_leaf: u64) -> usize {
+    let mut level = numbers.div_ceil(per_leaf);
+    let mut pages = level;
+    while level > 1 {
+        level = level.div_ceil(252);
+        pages += level;
+    }
+    zc_core::usize_from_u64(pages)
+}
 /// What cleaning a segment must give: a twentieth of it (moving more than 19 times what is gained is not worth it), and
 /// its share of the pages that the checkpoint behind it writes.
 pub const fn victim_gain_bytes_min(segment_bytes: u32) -> u32 {

@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use zc_core::{BufId, BufSlice, OpId};
 
 use crate::ids::{BatchSeq, Place};
-use crate::limits::BLOCK_BYTES;
+use crate::limits::{self, BLOCK_BYTES};
 use crate::media::Block;
 use crate::media::batch::{BatchHeader, RECORDS_BYTES_MAX, Record};
 use crate::media::superblock::{LogPlace, Superblock};
 use crate::seam::{Action, Piece, PieceData};
 use crate::segments::Segments;
 
-/// No segment is left for the log.
+/// No segment is left for the log, or none could hold so much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LogFull;
 
@@ -82,6 +82,11 @@ impl Log {
         BatchSeq(self.at.seq.0 - 1)
     }
 
+    /// The open batch if anything is in it, or the last one.
+    pub(crate) fn newest(&self) -> BatchSeq {
+        if self.is_empty() { self.last_closed() } else { self.at.seq }
+    }
+
     /// All batches up to this one have been written.
     pub(crate) fn written(&self) -> BatchSeq {
         self.in_flight.keys().next().map_or_else(|| self.last_closed(), |first| BatchSeq(first.0 - 1))
@@ -106,6 +111,9 @@ impl Log {
         out: &mut Vec<Action>,
     ) -> Result<(), LogFull> {
         let segment_bytes = segments.segment_bytes();
+        if records_bytes > RECORDS_BYTES_MAX || payload_bytes > limits::request_bytes_max(segment_bytes) {
+            return Err(LogFull);
+        }
         if self.fits(records_bytes, payload_bytes, segment_bytes) {
             return Ok(());
         }

@@ -47,7 +47,8 @@ pub enum RequestKind {
         root: RootId,
         /// First chunk.
         first: u64,
-        /// The chunks; at most [`crate::limits::REQUEST_CHUNKS_MAX`].
+        /// The chunks; at most [`crate::limits::REQUEST_CHUNKS_MAX`], and their bytes at most
+        /// [`crate::limits::request_bytes_max`].
         chunks: Vec<NewChunk>,
     },
     /// Chunks hold nothing from now on, and read as zero.
@@ -86,15 +87,26 @@ pub enum NewChunk {
     Data {
         /// Fingerprint of the bytes under a collision-resistant function, if it is known: contents may be shared.
         print: Option<Fingerprint>,
-        /// The bytes.
+        /// The bytes: as many as a chunk of the volume has.
         raw: BufSlice,
     },
+}
+
+impl NewChunk {
+    /// Bytes that were given.
+    pub(crate) const fn raw_bytes(&self) -> u32 {
+        match self {
+            Self::Zero => 0,
+            Self::Data { raw, .. } => raw.len_bytes,
+        }
+    }
 }
 
 /// An encoded chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoded {
-    /// The stored bytes, at the start of a buffer of their own, or of the chunk itself if they are raw.
+    /// The stored bytes, at the start of a buffer of their own, or of the chunk itself if they are raw. No more than the
+    /// chunk has.
     pub bytes: BufSlice,
     /// How they are encoded.
     pub codec: Codec,
@@ -142,6 +154,8 @@ pub enum Event {
     },
     /// Clean now, whatever the thresholds say.
     Clean,
+    /// Write the open batch although it is not full, without a commit: somebody waits until it is on the device.
+    WriteOut,
     /// Finish what is in line, make a checkpoint, then [`Action::Stopped`]. No request may follow.
     Stop,
 }

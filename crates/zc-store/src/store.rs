@@ -12,7 +12,7 @@ use crate::catalog::Root;
 use crate::changes::Change;
 use crate::checkpoint::Checkpoint;
 use crate::cleaner::Cleaner;
-use crate::config::Config;
+use crate::config::{Config, Shape};
 use crate::fingerprints::Fingerprints;
 use crate::flushes::Flushes;
 use crate::ids::{BatchSeq, RootId};
@@ -165,6 +165,36 @@ impl Store {
         self.opened().map(Open::space).unwrap_or_default()
     }
 
+    /// The batch that has the records of the last change that was answered, or a later one.
+    #[must_use]
+    pub fn newest_batch(&self) -> BatchSeq {
+        self.opened().map_or(BatchSeq(0), |open| open.log.newest())
+    }
+
+    /// All batches up to this one have been given to the device, which has confirmed them. Without a flush they outlive
+    /// the process and not the machine.
+    #[must_use]
+    pub fn written_batch(&self) -> BatchSeq {
+        self.opened().map_or(BatchSeq(0), |open| open.log.written())
+    }
+
+    /// Whether some of its batches are on their way to the device.
+    #[must_use]
+    pub fn is_writing(&self) -> bool {
+        self.opened().is_some_and(|open| open.log.written() < open.log.last_closed())
+    }
+
+    /// Why it takes no changes any more, if it does not: the device failed. What is durable is there when it is opened
+    /// again.
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
+        match &self.state {
+            State::Opening(_) => None,
+            State::Open(open) => open.failed,
+            State::Closed(error) => Some(*error),
+        }
+    }
+
     /// Whether work of its own is in progress or due: a checkpoint, the cleaner, changes in line.
     #[must_use]
     pub fn is_busy(&self) -> bool {
@@ -206,6 +236,8 @@ impl Open {
             Event::Encoded { op, chunks } => self.encoded(op, &chunks),
             Event::Tick { now_ms } => self.cleaner.tick(now_ms, self.config.clean_bytes_per_s),
             Event::Clean => self.cleaner.ask(),
+            Event::WriteOut if self.failed.is_none() => self.close_batch(),
+            Event::WriteOut => {}
             Event::Stop => {
                 self.stopping = true;
                 self.stop_survey();
@@ -363,12 +395,12 @@ impl Open {
         }
     }
 
-    pub(crate) fn reserve(&self) -> usize {
-        self.config.reserve_segments(self.superblock.segment_bytes)
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { segment_bytes: self.superblock.segment_bytes, segments: self.superblock.segments }
     }
 
-    pub(crate) fn floor(&self) -> usize {
-        self.config.floor_segments(self.superblock.segment_bytes)
+    pub(crate) fn reserve(&self) -> usize {
+        self.config.reserve_segments(self.shape())
     }
 
     /// Memory that grows with the pool, and the budgets as far as they are used.

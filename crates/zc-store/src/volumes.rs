@@ -23,8 +23,10 @@ impl Trees {
                 self.check_new(change)?;
                 let shifts = limits::CHUNK_BYTES_MIN.ilog2()..=limits::CHUNK_BYTES_MAX.ilog2();
                 let sizes = 1..=limits::VOLUME_CHUNKS_MAX;
-                let sane =
-                    shifts.contains(&u32::from(change.chunk_shift)) && sizes.contains(&change.size_chunks);
+                let shift = u32::from(change.chunk_shift);
+                let sane = shifts.contains(&shift)
+                    && 1 << shift <= limits::request_bytes_max(self.segments.segment_bytes())
+                    && sizes.contains(&change.size_chunks);
                 if sane { Ok(()) } else { Err(StoreError::Invalid) }
             }
             CatalogOp::Snapshot => {

@@ -18,10 +18,12 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use zc_core::{u64_from_usize, usize_from_u32};
 use zc_io::AlignedBuf;
 use zc_pool_io::limits::CHUNK_SHIFT;
 use zc_pool_io::{Order, Point, create_volume, find};
-use zc_store::{BLOCK, RootId, Superblock, limits};
+use zc_store::config::Shape;
+use zc_store::{BLOCK, Config, RootId, Superblock, limits};
 
 pub(crate) use cli::StoreCommand;
 use cli::{Deleted, Named, Pool};
@@ -157,7 +159,12 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
     let uuid = *uuid::Uuid::new_v4().as_bytes();
     let segment_bytes = limits::SEGMENT_BYTES_DEFAULT;
     let superblock = Superblock::format(uuid, file.len_bytes(), segment_bytes, driver::nonce());
-    let least = u64::from(limits::SEGMENTS_MIN + 1) * u64::from(segment_bytes);
+    let shape = Shape { segment_bytes, segments: superblock.as_ref().map_or(0, |found| found.segments) };
+    let kept = Config::default().reserve_segments(shape) + limits::LOG_SEGMENTS;
+    let fits = |found: &Superblock| usize_from_u32(found.segments) > kept;
+    // One for contents, and one for the superblocks.
+    let least = u64_from_usize(kept + 2) * u64::from(segment_bytes);
+    let superblock = superblock.filter(fits);
     let superblock =
         superblock.with_context(|| format!("{} is too small, {} are needed", path.display(), size(least)))?;
     for copy in 0..2 {
@@ -303,7 +310,7 @@ fn export(volume: &Named, image: &Path) -> anyhow::Result<()> {
         let pieces = driver.read(id, at, u32::try_from((len - at).min(COPY_BYTES))?)?;
         for piece in pieces {
             write_sparse(&file, &piece, at)?;
-            at += zc_core::u64_from_usize(piece.len());
+            at += u64_from_usize(piece.len());
         }
         progress.tell(at, || format!("{} of {} written", size(at), size(len)))?;
     }

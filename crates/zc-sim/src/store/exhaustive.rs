@@ -15,6 +15,8 @@ use crate::run::Violation;
 
 /// Unflushed writes of which every subset is kept.
 const SUBSET_WRITES: usize = 3;
+/// Segments for contents: few, so that the cleaner is at work.
+const SPARE_SEGMENTS: u32 = 9;
 /// Steps of a recovery after which it is cut off.
 const SECOND_STEPS: u64 = 60;
 
@@ -76,7 +78,8 @@ fn workload(ops: u64, point: u64) -> Option<World> {
         ..Config::default()
     }
     .bounded(super::world::SEGMENT);
-    let mut world = World::new(1, 36, config);
+    let segments = config.reserve_segments(super::world::shape(0)) as u32 + SPARE_SEGMENTS;
+    let mut world = World::new(1, segments, config);
     world.values = 30;
     world.open();
     let mut done = 0;

@@ -9,6 +9,7 @@ use zc_store::{CatalogOp, Config, Event, RootId};
 
 use super::model::State;
 use super::world::{ADDRESSES, Probe, RUN, StoreCanary, Waits, World};
+use crate::disk::PAGE;
 use crate::run::Violation;
 
 /// Roots that may exist at a time.
@@ -112,7 +113,7 @@ fn setup(seed: u64, options: &StoreOptions) -> World {
     if let Some(StoreCanary::Store(bug)) = options.canary {
         config.canary = Some(bug);
     }
-    let reserve = config.reserve_segments(super::world::SEGMENT) as u32;
+    let reserve = config.reserve_segments(super::world::shape(0)) as u32;
     let spare = [6, 12, 40][seed as usize / 5 % 3];
     let mut world = World::new(seed, (reserve + spare).max(16), config);
     world.canary = options.canary;
@@ -448,10 +449,11 @@ impl World {
             }
         }
         let (space, stats) = (self.store.space(), self.store.stats());
-        // Tables keep pages without records.
-        let pages = space.referred_bytes / 4096;
-        if pages > 40 || self.violation.is_some() {
-            self.violate(format!("all was deleted, and {pages} pages are still referred to: {stats:?}"));
+        let (pages, left) = (space.referred_bytes / PAGE as u64, self.table_pages_max());
+        if pages > left || self.violation.is_some() {
+            self.violate(format!(
+                "all was deleted, and {pages} pages are still referred to, {left} may be: {stats:?}"
+            ));
         }
         self.note("everything freed");
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_core::{BufId, BufSlice, Codec, Fingerprint, Map, ReqId};
+use zc_store::config::Shape;
 use zc_store::seam::{FetchTo, NewChunk, Request, RequestKind, StoreError};
 use zc_store::{
     Action, CatalogChange, CatalogOp, Config, Event, RootId, Store, Stored, Superblock, Surveyed,
@@ -17,6 +18,11 @@ use crate::disk::Disk;
 pub(crate) const CHUNK: u32 = 4096;
 /// Segments of the simulated device: small, so that all is reached soon.
 pub(crate) const SEGMENT: u32 = 64 << 10;
+/// The shape of a device with so many of them.
+pub(crate) fn shape(segments: u32) -> Shape {
+    Shape { segment_bytes: SEGMENT, segments }
+}
+
 /// Addresses of a volume: around the borders of map pages of each level.
 pub(crate) const ADDRESSES: [u64; 7] = [0, 6, 500, 504, 1005, 254_014, 254_020];
 /// Chunks behind each that are used.

@@ -1,0 +1,280 @@
+//! The store by itself, over a device in memory that never fails: what it refuses, and that it comes to an end.
+
+use std::collections::VecDeque;
+
+use zc_core::{BufId, BufSlice, Codec, Map, ReqId};
+
+use crate::limits;
+use crate::media::superblock::Superblock;
+use crate::seam::{Action, Encoded, Event, FetchTo, NewChunk, PieceData, Request, RequestKind, StoreError};
+use crate::{CatalogChange, CatalogOp, Config, RootId, Store, payload_crc};
+
+const SEGMENT: u32 = 64 << 10;
+const CHUNK: u32 = 16 << 10;
+const VOLUME: RootId = RootId(0);
+
+/// A store, its device, and what was answered. An encoding is the chunk itself, longer by some bytes if told so.
+struct Driver {
+    store: Store,
+    device: Vec<u8>,
+    bufs: Map<BufId, Vec<u8>>,
+    events: VecDeque<Event>,
+    answers: Vec<(ReqId, Result<(), StoreError>)>,
+    dest: Vec<u8>,
+    stopped: bool,
+    longer_by: u32,
+    next: u64,
+    now_ms: u64,
+}
+
+impl Driver {
+    fn new(spare_segments: u32) -> Self {
+        let config = Config { cache_pages: 64, dirty_pages_max: 8, ..Config::default() }.bounded(SEGMENT);
+        let kept = config.reserve_segments(crate::config::Shape { segment_bytes: SEGMENT, segments: 0 });
+        let segments = kept + zc_core::usize_from_u32(spare_segments);
+        let mut device = vec![0; (128 << 10) + segments * zc_core::usize_from_u32(SEGMENT)];
+        let bytes = zc_core::u64_from_usize(device.len());
+        let superblock = Superblock::format([7; 16], bytes, SEGMENT, 1).unwrap();
+        for copy in 0..2 {
+            let at = zc_core::usize_from_u64(Superblock::offset_bytes(copy));
+            device[at..at + 4096].copy_from_slice(&superblock.encode(copy)[..]);
+        }
+        let mut out = Vec::new();
+        let store = Store::open(config, 9, &mut out);
+        let mut driver = Self {
+            store,
+            device,
+            bufs: Map::default(),
+            events: VecDeque::new(),
+            answers: Vec::new(),
+            dest: Vec::new(),
+            stopped: false,
+            longer_by: 0,
+            next: 0,
+            now_ms: 0,
+        };
+        driver.perform(out);
+        driver.settle();
+        driver
+    }
+
+    fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::Reply { req, result } => self.answers.push((req, result)),
+                Action::Free { buf } => assert!(self.bufs.remove(&buf).is_some(), "{buf:?} is freed once"),
+                Action::Opened { result } => result.unwrap(),
+                Action::Stopped => self.stopped = true,
+                Action::ReadBlock { op, offset_bytes } => {
+                    let at = zc_core::usize_from_u64(offset_bytes);
+                    let block = Box::new(*self.device[at..].first_chunk().unwrap());
+                    self.events.push_back(Event::BlockRead { op, result: Ok(block) });
+                }
+                Action::FlushDevice { op } => self.events.push_back(Event::Done { op, result: Ok(()) }),
+                Action::WriteSuperblock { op, copy, superblock } => {
+                    self.put(Superblock::offset_bytes(copy), &superblock.encode(copy)[..]);
+                    self.events.push_back(Event::Done { op, result: Ok(()) });
+                }
+                Action::WriteBatch { op, offset_bytes, len_bytes, header, pieces } => {
+                    let end = offset_bytes + u64::from(len_bytes);
+                    let (first, last) = (offset_bytes - (128 << 10), end - 1 - (128 << 10));
+                    assert_eq!(first / u64::from(SEGMENT), last / u64::from(SEGMENT), "one segment");
+                    self.put(offset_bytes, &header[..]);
+                    for piece in pieces {
+                        let bytes = match piece.data {
+                            PieceData::Payload(slice) => self.slice(slice),
+                            PieceData::Page(page) => page.to_vec(),
+                        };
+                        self.put(offset_bytes + u64::from(piece.offset_bytes), &bytes);
+                    }
+                    self.events.push_back(Event::Done { op, result: Ok(()) });
+                }
+                Action::Encode { op, chunks, .. } => {
+                    let chunks = chunks.into_iter().map(|raw| self.encode(raw)).collect();
+                    self.events.push_back(Event::Encoded { op, chunks });
+                }
+                Action::Fetch { op, parts, to, .. } => {
+                    for (number, part) in (0..).zip(&parts) {
+                        let at = Superblock::device_offset(part.stored.place, SEGMENT);
+                        let at = zc_core::usize_from_u64(at);
+                        let on_device =
+                            &self.device[at..at + zc_core::usize_from_u32(part.stored.stored_bytes)];
+                        let bytes = part.memory.map_or_else(|| on_device.to_vec(), |slice| self.slice(slice));
+                        match to {
+                            FetchTo::Decoded(_) => {
+                                let at = zc_core::usize_from_u32(part.dest_offset_bytes);
+                                self.dest.resize(self.dest.len().max(at + bytes.len()), 0);
+                                self.dest[at..at + bytes.len()].copy_from_slice(&bytes);
+                            }
+                            FetchTo::Stored(first) => drop(self.bufs.insert(BufId(first.0 + number), bytes)),
+                            FetchTo::Nowhere => {}
+                        }
+                    }
+                    let results = vec![Ok(()); parts.len()];
+                    self.events.push_back(Event::Fetched { op, results });
+                }
+                other => panic!("{other:?} was not asked for"),
+            }
+        }
+    }
+
+    fn put(&mut self, at: u64, bytes: &[u8]) {
+        let at = zc_core::usize_from_u64(at);
+        self.device[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn slice(&self, slice: BufSlice) -> Vec<u8> {
+        self.bufs[&slice.buf][..zc_core::usize_from_u32(slice.len_bytes)].to_vec()
+    }
+
+    fn encode(&mut self, raw: BufSlice) -> Encoded {
+        let mut bytes = self.slice(raw);
+        let crc = payload_crc(&bytes);
+        if self.longer_by == 0 {
+            return Encoded { bytes: raw, codec: Codec::Raw, crc };
+        }
+        let len_bytes = raw.len_bytes + self.longer_by;
+        bytes.resize(zc_core::usize_from_u32(len_bytes), 0);
+        let buf = self.buf(bytes);
+        Encoded { bytes: BufSlice { buf, start_bytes: 0, len_bytes }, codec: Codec::Lz4, crc }
+    }
+
+    fn buf(&mut self, bytes: Vec<u8>) -> BufId {
+        self.next += 1;
+        self.bufs.insert(BufId(self.next), bytes);
+        BufId(self.next)
+    }
+
+    fn give(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.store.handle(event, &mut out);
+        self.perform(out);
+    }
+
+    /// All that is in progress ends, and what is due.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            match self.events.pop_front() {
+                Some(event) => self.give(event),
+                None if !self.store.is_busy() => return,
+                None => {
+                    self.now_ms += 1000;
+                    self.give(Event::Tick { now_ms: self.now_ms });
+                }
+            }
+        }
+        panic!("the store does not come to rest");
+    }
+
+    fn submit(&mut self, kind: RequestKind) {
+        self.next += 1;
+        self.give(Event::Submit(Request { req: ReqId(self.next), kind }));
+    }
+
+    fn ask(&mut self, kind: RequestKind) -> Result<(), StoreError> {
+        self.submit(kind);
+        self.settle();
+        self.answers.pop().unwrap().1
+    }
+
+    fn create(&mut self, chunk_shift: u8) -> Result<(), StoreError> {
+        self.ask(RequestKind::Catalog(CatalogChange {
+            op: CatalogOp::Create,
+            id: VOLUME,
+            source: VOLUME,
+            codec: Codec::Lz4,
+            chunk_shift,
+            size_chunks: 1 << 20,
+            flags: 0,
+            name: "disk".to_owned(),
+        }))
+    }
+
+    fn write(&mut self, first: u64, chunks: u32, chunk_bytes: u32) -> RequestKind {
+        let mut new = Vec::new();
+        for chunk in 0..chunks {
+            let byte = u8::try_from((first + u64::from(chunk)) % 200).unwrap() + 1;
+            let buf = self.buf(vec![byte; zc_core::usize_from_u32(chunk_bytes)]);
+            let raw = BufSlice { buf, start_bytes: 0, len_bytes: chunk_bytes };
+            new.push(NewChunk::Data { print: None, raw });
+        }
+        RequestKind::Write { root: VOLUME, first, chunks: new }
+    }
+
+    fn is_there(&mut self, chunk: u64) {
+        self.dest.clear();
+        let dest = BufId(u64::MAX >> 8);
+        assert_eq!(self.ask(RequestKind::Read { root: VOLUME, first: chunk, count: 1, dest }), Ok(()));
+        let byte = u8::try_from(chunk % 200).unwrap() + 1;
+        assert!(!self.dest.is_empty() && self.dest.iter().all(|found| *found == byte), "chunk {chunk}");
+    }
+}
+
+#[test]
+fn contents_that_fit_no_segment_are_refused_and_the_rest_is_stored() {
+    let mut driver = Driver::new(8);
+    assert_eq!(driver.create(16), Err(StoreError::Invalid), "a chunk is as long as a segment");
+    assert_eq!(driver.create(14), Ok(()));
+    // Three chunks of 16 KiB fit beside a header, four do not; nor does a header hold so many records.
+    let write = driver.write(0, 4, CHUNK);
+    assert_eq!(driver.ask(write), Err(StoreError::Invalid));
+    let write = driver.write(0, limits::REQUEST_CHUNKS_MAX + 1, 512);
+    assert_eq!(driver.ask(write), Err(StoreError::Invalid));
+    for first in (0..12).step_by(3) {
+        let write = driver.write(first, 3, CHUNK);
+        assert_eq!(driver.ask(write), Ok(()));
+    }
+    (0..12).for_each(|chunk| driver.is_there(chunk));
+    assert!(driver.ask(RequestKind::Flush).is_ok() && driver.bufs.is_empty(), "{:?}", driver.bufs.keys());
+}
+
+#[test]
+fn chunks_and_encodings_of_another_length_than_the_volumes_are_refused() {
+    let mut driver = Driver::new(8);
+    assert_eq!(driver.create(14), Ok(()));
+    let write = driver.write(0, 1, CHUNK - 512);
+    assert_eq!(driver.ask(write), Err(StoreError::Invalid));
+    driver.longer_by = 1;
+    let write = driver.write(0, 3, CHUNK);
+    assert_eq!(driver.ask(write), Err(StoreError::Invalid));
+    assert!(driver.bufs.is_empty(), "{:?}", driver.bufs.keys());
+}
+
+#[test]
+fn a_full_store_takes_discards_and_then_contents_again() {
+    let mut driver = Driver::new(8);
+    assert_eq!(driver.create(14), Ok(()));
+    let mut stored = 0;
+    let refused = loop {
+        let write = driver.write(stored, 3, CHUNK);
+        match driver.ask(write) {
+            Ok(()) => stored += 3,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(refused, StoreError::NoSpace);
+    assert!(stored >= 12, "{stored}");
+    (0..stored).for_each(|chunk| driver.is_there(chunk));
+    assert_eq!(driver.ask(RequestKind::Flush), Ok(()));
+    let half = stored / 2;
+    assert_eq!(driver.ask(RequestKind::Discard { root: VOLUME, first: 0, count: half }), Ok(()));
+    let write = driver.write(0, 3, CHUNK);
+    assert_eq!(driver.ask(write), Ok(()), "what was discarded is free when it is needed");
+    (half..stored).for_each(|chunk| driver.is_there(chunk));
+}
+
+#[test]
+fn a_stop_ends_although_a_change_waits_for_space() {
+    let mut driver = Driver::new(8);
+    assert_eq!(driver.create(14), Ok(()));
+    for chunk in 0..400 {
+        // The same address: all but the last is garbage.
+        let write = driver.write(chunk % 3, 1, CHUNK);
+        driver.submit(write);
+    }
+    let asked = driver.answers.len();
+    assert!(asked < 400, "some wait");
+    driver.give(Event::Stop);
+    driver.settle();
+    assert!(driver.stopped, "{:?}", driver.store.space());
+}
