@@ -241,7 +241,7 @@ impl Pool {
         let Some(change) = self.changes.all.remove(&arrival) else { return };
         match change.error {
             Some(error) => self.refuse(change.req, change.range, error),
-            None => self.answer(change.req, Ok(Answer::Done)),
+            None => self.hold(change.req, change.range),
         }
         for follower in change.followers {
             let Some(next) = self.changes.all.get_mut(&follower) else { continue };

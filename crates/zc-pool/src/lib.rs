@@ -6,7 +6,9 @@
 //! tools), a ring and worker threads (the daemon), or a simulator.
 //!
 //! Invariants: no I/O, clock, thread or randomness; each [`Work`] with an operation is reported once, in any order;
-//! each request is answered once; changes that overlap take effect in the order in which they came, others side by side.
+//! each request is answered once; a change is answered when the device has its records, so that a daemon that is killed
+//! takes nothing along that was answered; changes that overlap take effect in the order in which they came, others side
+//! by side.
 //! A part of a chunk is read, changed and written, and nothing comes between.
 //!
 //! What it does not do: decide where contents lie or what is durable (the store does), cache (zc-cache does), or know

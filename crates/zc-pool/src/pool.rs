@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use zc_core::{BufId, BufSlice, Codec, ErrorKind, Map, OpId, ReqId, usize_from_u32};
 use zc_store::seam::{Encoded, PieceData, RequestKind as StoreKind, StoreError};
-use zc_store::{Action, Config, Event, RootId, Store, Superblock};
+use zc_store::{Action, BatchSeq, Config, Event, RootId, Store, Superblock};
 
 use crate::changes::{Brings, Changes, Run};
 use crate::fetches::{Fetches, Span};
@@ -30,6 +30,8 @@ pub struct Pool {
     pub(crate) fetches: Fetches,
     pub(crate) reads: Reads,
     pub(crate) changes: Changes,
+    /// Changes that took effect, by the batch that has their records. They are answered when that is written.
+    held: VecDeque<(BatchSeq, ReqId, Range)>,
     /// Requests that are not answered yet.
     pub(crate) requests: usize,
     stopping: bool,
@@ -67,8 +69,10 @@ pub(crate) enum Inner {
     Recipe(ReqId),
     /// A part of a change.
     Change(u64),
-    /// The driver's, as it came; and the root concerned.
-    Plain(ReqId, RootId),
+    /// The driver's change of the catalog, and the root concerned.
+    Catalog(ReqId, RootId),
+    /// The driver's, as it came.
+    Plain(ReqId),
 }
 
 /// Bytes of a volume.
@@ -78,6 +82,9 @@ pub(crate) struct Range {
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u64,
 }
+
+/// Of requests that concern no volume.
+const NOWHERE: Range = Range { root: RootId(0), offset_bytes: 0, len_bytes: 0 };
 
 impl Range {
     pub(crate) const fn end(&self) -> Option<u64> {
@@ -101,6 +108,7 @@ impl Pool {
             fetches: Fetches::default(),
             reads: Reads::default(),
             changes: Changes::default(),
+            held: VecDeque::new(),
             requests: 0,
             stopping: false,
             stop_told: false,
@@ -131,8 +139,7 @@ impl Pool {
         let range = |root, offset_bytes, len_bytes| Range { root, offset_bytes, len_bytes };
         match kind {
             _ if self.stopping => {
-                let nowhere = range(RootId(0), 0, 0);
-                self.refuse(req, nowhere, StoreError::Device(ErrorKind::Shutdown));
+                self.refuse(req, NOWHERE, StoreError::Device(ErrorKind::Shutdown));
             }
             RequestKind::Read { root, offset_bytes, len_bytes } => {
                 self.submit_read(req, range(root, offset_bytes, u64::from(len_bytes)));
@@ -147,12 +154,12 @@ impl Pool {
             RequestKind::Discard { root, offset_bytes, len_bytes } => {
                 self.submit_change(req, range(root, offset_bytes, len_bytes), Brings::Nothing);
             }
-            RequestKind::Flush => self.ask_store(Inner::Plain(req, RootId(0)), StoreKind::Flush),
+            RequestKind::Flush => self.ask_store(Inner::Plain(req), StoreKind::Flush),
             RequestKind::Catalog(change) => {
-                self.ask_store(Inner::Plain(req, change.id), StoreKind::Catalog(change));
+                self.ask_store(Inner::Catalog(req, change.id), StoreKind::Catalog(change));
             }
             RequestKind::Survey(kind) => {
-                self.ask_store(Inner::Plain(req, RootId(0)), StoreKind::Survey(kind));
+                self.ask_store(Inner::Plain(req), StoreKind::Survey(kind));
             }
             RequestKind::Recipe { root, first, count } => self.submit_recipe(req, root, first, count),
         }
@@ -219,12 +226,37 @@ impl Pool {
                 self.stop_told = true;
                 self.events.push_back(Event::Stop);
             }
-            let Some(event) = self.events.pop_front() else { break };
+            let event = match self.events.pop_front() {
+                Some(event) => event,
+                None if self.release_held() => Event::WriteOut,
+                None => break,
+            };
             let mut actions = Vec::new();
             self.store.handle(event, &mut actions);
             self.take(actions);
         }
         out.append(&mut self.out);
+    }
+
+    /// A change took effect in the store's memory. It is answered when the device has its records.
+    pub(crate) fn hold(&mut self, req: ReqId, range: Range) {
+        self.held.push_back((self.store.newest_batch(), req, range));
+    }
+
+    /// Answers the changes whose records the device has, or all when it has failed. True if others wait for a batch
+    /// that is still open while no batch is being written: what came meanwhile goes with it.
+    fn release_held(&mut self) -> bool {
+        let (written, failure) = (self.store.written_batch(), self.store.failure());
+        while let Some((batch, req, range)) = self.held.front().copied()
+            && (batch <= written || failure.is_some())
+        {
+            self.held.pop_front();
+            match failure.filter(|_| batch > written) {
+                None => self.answer(req, Ok(Answer::Done)),
+                Some(error) => self.refuse(req, range, error),
+            }
+        }
+        !self.held.is_empty() && !self.store.is_writing()
     }
 
     fn take(&mut self, actions: Vec<Action>) {
@@ -238,7 +270,7 @@ impl Pool {
                     }
                 }
                 Action::Surveyed { req, surveyed } => {
-                    if let Some(Inner::Plain(req, _)) = self.inner.remove(&req) {
+                    if let Some(Inner::Plain(req)) = self.inner.remove(&req) {
                         self.answer(req, Ok(Answer::Surveyed(surveyed)));
                     }
                 }
@@ -297,9 +329,16 @@ impl Pool {
                 // A hint that is not to be had.
                 self.answer(req, Ok(Answer::Recipe(Vec::new())));
             }
-            Some(Inner::Plain(req, root)) => match result {
+            Some(Inner::Catalog(req, root)) => {
+                let range = Range { root, offset_bytes: 0, len_bytes: 0 };
+                match result {
+                    Ok(()) => self.hold(req, range),
+                    Err(error) => self.refuse(req, range, error),
+                }
+            }
+            Some(Inner::Plain(req)) => match result {
                 Ok(()) => self.answer(req, Ok(Answer::Done)),
-                Err(error) => self.refuse(req, Range { root, offset_bytes: 0, len_bytes: 0 }, error),
+                Err(error) => self.refuse(req, NOWHERE, error),
             },
             None => panic!("{req:?} was answered and is unknown"),
         }

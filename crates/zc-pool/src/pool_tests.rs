@@ -7,6 +7,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_core::{Codec, ErrorKind, OpId, ReqId};
 use zc_reduce::Reducer;
+use zc_store::config::Shape;
 use zc_store::{CatalogChange, CatalogOp, Config, FLAG_DEDUP, RootId, Superblock};
 
 use crate::{Answer, DeviceOperation, Ended, Job, Pool, PoolError, Request, RequestKind, Work};
@@ -14,6 +15,10 @@ use crate::{Answer, DeviceOperation, Ended, Job, Pool, PoolError, Request, Reque
 const VOLUME: RootId = RootId(1);
 const SNAP: RootId = RootId(2);
 const SIZE: u64 = 256 << 10;
+const CHUNK: u64 = 8 << 10;
+const SEGMENT: u32 = 64 << 10;
+/// Segments for contents.
+const SPARE_SEGMENTS: usize = 40;
 
 /// What is in progress.
 enum Busy {
@@ -24,6 +29,8 @@ enum Busy {
 struct World {
     rng: Pcg64Mcg,
     device: Vec<u8>,
+    /// Writes that no flush covered: where, and what was there before.
+    unflushed: Vec<(usize, Vec<u8>)>,
     /// A block that cannot be read.
     bad_block: Option<u64>,
     writes_fail: bool,
@@ -38,9 +45,14 @@ struct World {
 
 impl World {
     fn new(seed: u64) -> Self {
-        let mut device = vec![0; (128 << 10) + (64 << 16)];
+        Self::with_segments(seed, SPARE_SEGMENTS)
+    }
+
+    fn with_segments(seed: u64, spare: usize) -> Self {
+        let reserve = config().reserve_segments(Shape { segment_bytes: SEGMENT, segments: 0 });
+        let mut device = vec![0; (128 << 10) + (reserve + spare) * zc_core::usize_from_u32(SEGMENT)];
         let bytes = zc_core::u64_from_usize(device.len());
-        let superblock = Superblock::format([7; 16], bytes, 64 << 10, 1).unwrap();
+        let superblock = Superblock::format([7; 16], bytes, SEGMENT, 1).unwrap();
         for copy in 0..2 {
             let at = zc_core::usize_from_u64(Superblock::offset_bytes(copy));
             device[at..at + 4096].copy_from_slice(&superblock.encode(copy)[..]);
@@ -50,11 +62,11 @@ impl World {
 
     fn on(device: Vec<u8>, seed: u64) -> Self {
         let mut out = Vec::new();
-        let config = Config { cache_pages: 64, dirty_pages_max: 8, ..Config::default() };
-        let pool = Pool::open(config, seed + 2, &mut out);
+        let pool = Pool::open(config(), seed + 2, &mut out);
         let mut world = Self {
             rng: Pcg64Mcg::seed_from_u64(seed),
             device,
+            unflushed: Vec::new(),
             bad_block: None,
             writes_fail: false,
             pool,
@@ -85,11 +97,19 @@ impl World {
 
     /// All that is in progress ends, in any order.
     fn settle(&mut self) {
-        while !self.busy.is_empty() {
+        while self.step() {}
+    }
+
+    /// Something that is in progress ends.
+    fn step(&mut self) -> bool {
+        if !self.busy.is_empty() {
             let at = self.rng.random_range(0..self.busy.len());
             let (op, ended) = match self.busy.swap_remove(at) {
                 Busy::Job(op, job) => (op, Ended::Job(job.run(&mut self.reducer))),
-                Busy::Device(op, DeviceOperation::Flush) => (op, Ended::Device(Ok(()))),
+                Busy::Device(op, DeviceOperation::Flush) => {
+                    self.unflushed.clear();
+                    (op, Ended::Device(Ok(())))
+                }
                 Busy::Device(op, DeviceOperation::Read { offset_bytes, len_bytes }) => {
                     let at = zc_core::usize_from_u64(offset_bytes);
                     let bytes = &self.device[at..at + zc_core::usize_from_u32(len_bytes)];
@@ -103,14 +123,52 @@ impl World {
                 }
                 Busy::Device(op, DeviceOperation::Write { offset_bytes, bytes }) => {
                     let at = zc_core::usize_from_u64(offset_bytes);
-                    self.device[at..at + bytes.len()].copy_from_slice(&bytes);
+                    self.put(at, &bytes);
                     (op, Ended::Device(Ok(())))
                 }
             };
             let mut out = Vec::new();
             self.pool.ended(op, ended, &mut out);
             self.take(out);
+            return true;
         }
+        false
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.unflushed.push((at, self.device[at..at + bytes.len()].to_vec()));
+        self.device[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The power goes: of each write that no flush covered, also of those in progress, any sectors are kept.
+    fn cut(mut self) -> Vec<u8> {
+        for busy in std::mem::take(&mut self.busy) {
+            if let Busy::Device(_, DeviceOperation::Write { offset_bytes, bytes }) = busy {
+                self.put(zc_core::usize_from_u64(offset_bytes), &bytes);
+            }
+        }
+        while let Some((at, before)) = self.unflushed.pop() {
+            let lost = [0.1, 0.5, 1.0][self.rng.random_range(0..3)];
+            for (index, sector) in before.chunks(512).enumerate() {
+                if self.rng.random_bool(lost) {
+                    let at = at + 512 * index;
+                    self.device[at..at + sector.len()].copy_from_slice(sector);
+                }
+            }
+        }
+        self.device
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: Vec<u8>) -> Result<Answer, PoolError> {
+        let (data, prints) = (data.into(), Vec::new());
+        self.ask(RequestKind::Write { root: VOLUME, offset_bytes, data, prints })
+    }
+
+    /// Bytes that no codec makes shorter.
+    fn noise(&mut self, len: u64) -> Vec<u8> {
+        let mut noise = vec![0; zc_core::usize_from_u64(len)];
+        self.rng.fill(&mut noise[..]);
+        noise
     }
 
     fn submit(&mut self, kind: RequestKind) {
@@ -176,6 +234,10 @@ impl World {
     }
 }
 
+fn config() -> Config {
+    Config { cache_pages: 64, dirty_pages_max: 8, ..Config::default() }.bounded(SEGMENT)
+}
+
 #[test]
 fn bytes_are_what_was_written_last_also_after_a_crash() {
     for seed in 0..10 {
@@ -230,8 +292,7 @@ fn requests_outside_are_refused() {
 fn a_block_that_cannot_be_read_takes_no_neighbour_along() {
     let mut world = World::new(1);
     world.catalog(CatalogOp::Create, VOLUME, "disk");
-    let mut noise = vec![0; 32 << 10];
-    world.rng.fill(&mut noise[..]);
+    let noise = world.noise(32 << 10);
     let write =
         RequestKind::Write { root: VOLUME, offset_bytes: 0, data: noise.clone().into(), prints: Vec::new() };
     assert_eq!(world.ask(write), Ok(Answer::Done));
@@ -258,21 +319,137 @@ fn a_block_that_cannot_be_read_takes_no_neighbour_along() {
 }
 
 #[test]
-fn a_device_that_fails_is_told_by_the_flush_and_stops() {
+fn a_device_that_fails_is_told_by_the_write_and_the_flush_and_stops() {
     for fails_before_the_stop in [true, false] {
         let mut world = World::new(1);
         world.catalog(CatalogOp::Create, VOLUME, "disk");
-        let (data, prints) = (vec![5; 8 << 10].into(), Vec::new());
-        let write = RequestKind::Write { root: VOLUME, offset_bytes: 0, data, prints };
-        assert_eq!(world.ask(write), Ok(Answer::Done));
+        assert_eq!(world.write(0, vec![5; 8 << 10]), Ok(Answer::Done));
         world.writes_fail = true;
         if fails_before_the_stop {
+            let error = world.write(CHUNK, vec![6; 8 << 10]).unwrap_err();
+            assert_eq!((error.kind(), error.offset_bytes), (ErrorKind::Io, CHUNK));
             assert_eq!(world.ask(RequestKind::Flush).unwrap_err().kind(), ErrorKind::Io);
+            assert_eq!(world.read(VOLUME, 0, 512), [5; 512], "reads go on");
         }
         let mut out = Vec::new();
         world.pool.stop(&mut out);
         world.take(out);
         world.settle();
         assert!(world.stopped);
+    }
+}
+
+#[test]
+fn what_was_answered_outlives_the_process_without_a_flush() {
+    let mut world = World::new(1);
+    world.catalog(CatalogOp::Create, VOLUME, "disk");
+    let mut model = vec![0; zc_core::usize_from_u64(SIZE)];
+    for _ in 0..5 {
+        world.change(&mut model);
+        // The process is gone, the machine is not: the device has what it was given.
+        world = World::on(world.device, 2);
+        assert!(world.all(VOLUME) == model);
+    }
+}
+
+#[test]
+fn writes_that_come_together_share_a_batch() {
+    let mut world = World::new(1);
+    world.catalog(CatalogOp::Create, VOLUME, "disk");
+    world.settle();
+    let before = world.pool.store().newest_batch().0;
+    for chunk in 0..30 {
+        let data = vec![u8::try_from(chunk + 1).unwrap(); 8 << 10].into();
+        let offset_bytes = chunk * CHUNK;
+        world.submit(RequestKind::Write { root: VOLUME, offset_bytes, data, prints: Vec::new() });
+    }
+    world.settle();
+    assert!(world.answers.drain(..).all(|(_, result)| result == Ok(Answer::Done)));
+    // 30 changes of 88 bytes fit one header; those whose jobs ended first went ahead of the others.
+    let batches = world.pool.store().newest_batch().0 - before;
+    assert!((1..=20).contains(&batches), "{batches}");
+}
+
+#[test]
+fn a_full_pool_refuses_loses_nothing_and_takes_what_a_discard_frees() {
+    let mut world = World::with_segments(3, 12);
+    world.catalog(CatalogOp::Create, VOLUME, "disk");
+    let grow = CatalogChange {
+        op: CatalogOp::Grow,
+        id: VOLUME,
+        source: VOLUME,
+        codec: Codec::Lz4,
+        chunk_shift: 13,
+        size_chunks: 1 << 20,
+        flags: 0,
+        name: String::new(),
+    };
+    assert_eq!(world.ask(RequestKind::Catalog(grow)), Ok(Answer::Done), "larger than the pool");
+    let mut model = Vec::new();
+    let error = loop {
+        let noise = world.noise(3 * CHUNK);
+        match world.write(zc_core::u64_from_usize(model.len()), noise.clone()) {
+            Ok(_) => model.extend_from_slice(&noise),
+            Err(error) => break error,
+        }
+    };
+    let end = zc_core::u64_from_usize(model.len());
+    assert_eq!((error.kind(), error.offset_bytes), (ErrorKind::NoSpace, end));
+    assert!(end > 4 * u64::from(SEGMENT), "{end} bytes fit");
+    let len = u32::try_from(end).unwrap();
+    assert!(world.read(VOLUME, 0, len) == model);
+    assert_eq!(world.ask(RequestKind::Flush), Ok(Answer::Done), "a flush needs no space");
+    let discard = RequestKind::Discard { root: VOLUME, offset_bytes: 0, len_bytes: end / 2 / CHUNK * CHUNK };
+    assert_eq!(world.ask(discard), Ok(Answer::Done));
+    let half = zc_core::usize_from_u64(end / 2 / CHUNK * CHUNK);
+    model[..half].fill(0);
+    let noise = world.noise(3 * CHUNK);
+    assert_eq!(world.write(0, noise.clone()), Ok(Answer::Done), "what was discarded is there to be used");
+    model[..noise.len()].copy_from_slice(&noise);
+    let mut world = World::on(world.device, 4);
+    assert!(world.read(VOLUME, 0, len) == model, "after a start");
+}
+
+#[test]
+fn after_a_power_cut_with_torn_writes_the_volume_is_as_it_was_at_some_moment_since_the_flush() {
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        world.catalog(CatalogOp::Create, VOLUME, "disk");
+        let mut states = vec![vec![0; zc_core::usize_from_u64(SIZE)]];
+        let mut flushed = 0;
+        for turn in 0..20 {
+            // Whole chunks that fit one change of the store.
+            let (first, count) = (world.rng.random_range(0..25), world.rng.random_range(1..=6));
+            let mut data = world.noise(count * CHUNK);
+            if turn % 4 == 0 {
+                data.fill(turn + 1);
+            }
+            let mut next = states[states.len() - 1].clone();
+            let at = zc_core::usize_from_u64(first * CHUNK);
+            next[at..at + data.len()].copy_from_slice(&data);
+            states.push(next);
+            assert_eq!(world.write(first * CHUNK, data), Ok(Answer::Done));
+            if world.rng.random_bool(0.2) {
+                assert_eq!(world.ask(RequestKind::Flush), Ok(Answer::Done));
+                flushed = states.len() - 1;
+            }
+        }
+        // The last change is under way.
+        let data = world.noise(2 * CHUNK);
+        let mut next = states[states.len() - 1].clone();
+        next[..data.len()].copy_from_slice(&data);
+        states.push(next);
+        world.submit(RequestKind::Write {
+            root: VOLUME,
+            offset_bytes: 0,
+            data: data.into(),
+            prints: Vec::new(),
+        });
+        for _ in 0..world.rng.random_range(0..6) {
+            world.step();
+        }
+        let mut world = World::on(world.cut(), seed + 100);
+        let found = world.all(VOLUME);
+        assert!(states[flushed..].contains(&found), "seed {seed}: no state since the flush");
     }
 }
