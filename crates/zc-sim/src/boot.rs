@@ -182,6 +182,9 @@ impl World {
                 }
             }
         };
+        if !self.open_pool() {
+            return;
+        }
         self.serve(opened, &records);
         let soon = self.hasty && self.rng.random_bool(self.habits.crash_after_start);
         self.crash_in = soon.then(|| self.rng.random_range(0..HASTY_TURNS));
@@ -467,6 +470,7 @@ impl World {
     /// Volatile memory is lost, everywhere.
     fn lose_power(&mut self) {
         self.cache.power_cut(&mut self.rng);
+        self.pool_loses_power();
         for origin in &mut self.origins {
             origin.power_cut(&mut self.rng);
         }
@@ -517,6 +521,7 @@ impl World {
         self.cut_off();
         self.judge_origins();
         self.gone(false);
+        self.pool_dies();
         self.process_dies();
         self.decay_while_off();
         self.forgive_lies(true);
@@ -533,6 +538,7 @@ impl World {
         self.coverage.note("clean stops");
         self.event(Event::Stop);
         let Some(clean) = self.wait_for_stop() else { return };
+        self.close_pool();
         if !self.bufs.is_empty() || self.is_busy() {
             let left = format!("left over after the stop: {:?} {:?}", self.bufs.keys(), self.pending);
             self.violation = Some(left);
@@ -577,7 +583,8 @@ impl World {
                 }
                 return Some(clean);
             }
-            let held_up = turn > STOP_PATIENCE && self.are_origins_gone();
+            let in_the_way = (0..self.volumes.len()).any(|volume| self.is_pool_in_the_way(volume));
+            let held_up = turn > STOP_PATIENCE && (self.are_origins_gone() || in_the_way);
             if held_up {
                 self.coverage.note("stops that an origin held up");
                 self.kill();

@@ -28,6 +28,8 @@ pub enum DriverBug {
     RepeatIntents,
     /// G5: a restart does not look for summaries.
     ForgetSummaries,
+    /// G2: a killed daemon takes along what its store had answered and not flushed.
+    KillTakesStore,
 }
 
 /// The deliberate bugs of this build, with the guarantee that each breaks.
@@ -35,6 +37,7 @@ pub const CANARIES: &[(&str, Canary)] = &[
     ("g3-trust-extent", Canary::Driver(DriverBug::TrustExtent)),
     ("g5-repeat-intents", Canary::Driver(DriverBug::RepeatIntents)),
     ("g5-forget-summaries", Canary::Driver(DriverBug::ForgetSummaries)),
+    ("g2-kill-takes-store", Canary::Driver(DriverBug::KillTakesStore)),
     #[cfg(zc_canary)]
     ("g1-stale-fill", Canary::Manager(Bug::StaleFill)),
     #[cfg(zc_canary)]

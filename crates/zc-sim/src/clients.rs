@@ -8,10 +8,13 @@ use zc_core::{Ack, BufId, Destage, ErrorKind, Mode, ReqId, VolumeId};
 
 use crate::content;
 use crate::coverage::{KNOWN_CONTENTS, NEW_CONTENTS};
+use crate::pooled::Pooled;
 use crate::setup;
 use crate::world::{PATIENCE, SECTOR, World};
 use crate::zone::Zone;
 
+/// Steps after which an operator looks why requests are not answered.
+const OPERATOR_PATIENCE: u32 = 2_000;
 /// A volume grows no further.
 const VOLUME_BYTES_MAX: usize = 1 << 20;
 
@@ -341,8 +344,13 @@ impl World {
             self.coverage.note("requests under way where a volume ended");
             self.request(volume, old - cut, cut);
         }
+        if !self.grow_root(volume, new as u64) {
+            return;
+        }
         let mut rest = vec![0; new - old];
-        let was_used = self.rng.random_bool(0.7);
+        // A store's volume holds nothing where it was never written.
+        let in_store = self.pooled.as_ref().is_some_and(|pooled| pooled.has(volume));
+        let was_used = self.rng.random_bool(0.7) && !in_store;
         for sector in rest.chunks_mut(SECTOR) {
             self.next_content += u64::from(was_used);
             let value = if was_used { self.next_content } else { 0 };
@@ -492,9 +500,16 @@ impl World {
     }
 
     pub(crate) fn drain(&mut self) {
-        for _ in 0..PATIENCE {
+        for turn in 0..PATIENCE {
             if self.clients.is_empty() || self.violation.is_some() {
                 return;
+            }
+            if turn > OPERATOR_PATIENCE && self.is_pool_fenced() {
+                // Writes wait for room that dirty data takes which the store does not: an operator starts it anew.
+                return self.kill();
+            }
+            if turn > OPERATOR_PATIENCE {
+                self.make_room_in_pool();
             }
             if self.is_busy() {
                 self.step();
@@ -502,7 +517,10 @@ impl World {
                 self.tick();
             }
         }
-        self.violation = Some(format!("{} requests are never answered", self.clients.len()));
+        // Where a damaged page keeps the store's cleaner from freeing anything, that goes on for ever.
+        self.is_over = self.is_pool_rotten();
+        let pool = self.pooled.as_ref().map(Pooled::describe);
+        self.violation = Some(format!("{} requests are never answered; pool {pool:?}", self.clients.len()));
     }
 
     /// Reads every volume from end to end.

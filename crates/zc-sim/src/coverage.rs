@@ -200,6 +200,17 @@ pub const REQUIRED: &[&str] = &[
     "machines mended in the end",
     "caches taken up again at the end",
     "dirty data lost in the end",
+    "store: volumes",
+    "store: recipes",
+    "store: snapshots",
+    "store: snapshots deleted",
+    "store: snapshots judged",
+    "store: full",
+    "store: device errors",
+    "store: bits rotted",
+    "store: damage told",
+    "store: opened alone",
+    "store: power cuts in a recovery",
 ];
 
 /// Writes whose contents no other write has,

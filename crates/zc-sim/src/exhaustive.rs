@@ -256,6 +256,7 @@ impl World {
             placed: self.placed.clone(),
             given_up: self.given_up.clone(),
             violation: None,
+            pooled: None,
             out,
             ..*self
         };

@@ -94,6 +94,7 @@ mod liveness;
 mod losses;
 mod oracle;
 mod origin;
+mod pooled;
 mod profile;
 mod promise;
 mod reduce;

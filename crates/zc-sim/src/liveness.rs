@@ -23,8 +23,12 @@ const HUNG_TURNS: u32 = 150;
 impl World {
     /// Everything that hangs or fails is mended, and everything has to come to an end.
     pub(crate) fn judge_liveness(&mut self) {
+        if self.is_pool_rotten() {
+            return;
+        }
         self.hang();
         self.mend();
+        self.mend_pool();
         self.drain();
         if self.violation.is_none() && !self.is_in_order() {
             self.coverage.note("caches taken up again at the end");

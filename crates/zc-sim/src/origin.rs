@@ -68,7 +68,7 @@ impl World {
     }
 
     /// An operation fails: requests at its bytes may.
-    fn note_failed(&mut self, action: &Action) {
+    pub(crate) fn note_failed(&mut self, action: &Action) {
         let (op, volume, start, len, flushes) = match action {
             Action::OriginRead { op, volume, offset_bytes, dest } => {
                 (op, volume, *offset_bytes, dest.len_bytes.into(), false)
@@ -170,7 +170,8 @@ impl World {
     /// Somebody else writes to a file while it is not served: its change time tells.
     pub(crate) fn write_behind_our_back(&mut self) {
         let volume = self.rng.random_range(0..self.volumes.len());
-        if self.maybe_dirty[volume] {
+        let in_store = self.pooled.as_ref().is_some_and(|pooled| pooled.has(volume));
+        if self.maybe_dirty[volume] || in_store {
             return;
         }
         let sectors = self.volumes[volume].size_bytes as usize / SECTOR;

@@ -106,7 +106,12 @@ pub(crate) fn run_listed(
 /// The last checks, and the report.
 fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
     world.begin_turn(u64::MAX);
-    end(&mut world);
+    if !world.is_over {
+        end(&mut world);
+    }
+    if world.is_over {
+        world.violation = None;
+    }
     if let Some(text) = world.violation.take() {
         return Err(Violation { seed: world.seed, op, text });
     }
@@ -119,7 +124,7 @@ fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
 
 /// One thing happens. True if it was a new request.
 fn turn(world: &mut World) -> bool {
-    if world.crashes_early() {
+    if world.crashes_early() || world.pool_turn() {
         return false;
     }
     let width = world.rng.random_range(1..12);

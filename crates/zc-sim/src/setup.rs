@@ -9,6 +9,7 @@ use zc_cache::config::{
 use zc_core::{Ack, Codec, DedupDomain, Destage, FingerprintKind, Mode, VolumeId};
 use zc_format::{Geometry, PlanOptions};
 
+use crate::pooled::PoolSetup;
 use crate::profile::{Habits, Profile};
 
 /// Faults that a seed may have. Rates are shares of operations.
@@ -110,6 +111,8 @@ pub(crate) struct Setup {
     pub(crate) growing: bool,
     /// At times a volume comes back in another domain.
     pub(crate) moving: bool,
+    /// The store that has some of the volumes.
+    pub(crate) pool: Option<PoolSetup>,
     /// What kind of machine it is.
     pub(crate) profile: Profile,
     /// What clients do, and when the machine is cut off.
@@ -131,6 +134,7 @@ impl Setup {
             syncing: false,
             growing: matches!(seed % 8, 1 | 6),
             moving: false,
+            pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
         };
@@ -150,6 +154,7 @@ impl Setup {
         setup.packer(seed);
         setup.profile(profile.unwrap_or_else(|| Profile::of(seed)), seed);
         setup.domains(seed);
+        setup.pool = PoolSetup::random(seed, &setup.volumes, setup.config.geometry.extent_bytes);
         setup.hasty = Pcg64Mcg::seed_from_u64(seed ^ 0x4853).random_bool(0.5);
         setup
     }
@@ -196,6 +201,7 @@ impl Setup {
             syncing: false,
             growing: false,
             moving: false,
+            pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
         }

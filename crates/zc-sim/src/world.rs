@@ -23,6 +23,7 @@ use crate::epochs::OriginJudge;
 use crate::excuses::Excuses;
 use crate::losses::Losses;
 use crate::oracle::Oracle;
+use crate::pooled::Pooled;
 use crate::profile::Habits;
 use crate::promise::Promise;
 use crate::rot::Placed;
@@ -43,7 +44,12 @@ pub(crate) struct World {
     pub(crate) now_ms: u64,
     pub(crate) manager: Option<CacheManager>,
     pub(crate) cache: Disk,
+    /// Of volumes in a store: what that held when it was last looked into.
     pub(crate) origins: Vec<Disk>,
+    /// The store that has some of the volumes.
+    pub(crate) pooled: Option<Pooled>,
+    /// What rotted keeps the store from opening: the run ends here, and the violation is none.
+    pub(crate) is_over: bool,
     pub(crate) oracles: Vec<Oracle>,
     pub(crate) judges: Vec<OriginJudge>,
     pub(crate) geometry: Geometry,
@@ -131,7 +137,9 @@ impl World {
 
     /// A new cache under these settings, served.
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
-        let Setup { config, volumes, faults, write_back, hasty, syncing, growing, moving, profile, habits } =
+        let pooled = setup.pool.as_ref().map(|pool| Pooled::new(pool, setup.volumes.len()));
+        let kind = setup.profile.note();
+        let Setup { config, volumes, faults, write_back, hasty, syncing, growing, moving, habits, .. } =
             setup;
         let geometry = config.geometry.clone();
         let mut world = Self {
@@ -141,6 +149,8 @@ impl World {
             now_ms: 0,
             manager: None,
             cache: Disk::new(disk::device_bytes(&geometry)),
+            pooled,
+            is_over: false,
             origins: volumes.iter().map(|v| Disk::new(v.size_bytes as usize)).collect(),
             oracles: volumes.iter().map(|v| Oracle::new(v.size_bytes as usize / SECTOR)).collect(),
             judges: volumes.iter().map(judge).collect(),
@@ -188,7 +198,7 @@ impl World {
             placed: VecDeque::new(),
             given_up: Vec::new(),
         };
-        world.coverage.note(profile.note());
+        world.coverage.note(kind);
         world.format();
         world.start();
         world
@@ -253,6 +263,7 @@ impl World {
         let now_ms = self.now_ms;
         self.end_late_changes();
         self.event(Event::Tick { now_ms });
+        self.tick_pool();
         // Mostly the manager finds out by itself.
         if self.is_dead() && now_ms.is_multiple_of(8) {
             self.trouble.session = true;
@@ -270,7 +281,11 @@ impl World {
     }
 
     pub(crate) fn is_busy(&self) -> bool {
-        !self.pending.is_empty() || !self.unheard.is_empty()
+        !self.pending.is_empty() || !self.unheard.is_empty() || self.pool_operations() > 0
+    }
+
+    fn pool_operations(&self) -> usize {
+        self.pooled.as_ref().map_or(0, Pooled::busy)
     }
 
     pub(crate) fn slice(&self, s: BufSlice) -> Vec<u8> {
@@ -322,7 +337,11 @@ impl World {
                 Action::Note(note) => self.noted(&note),
                 Action::Abandon { op } => self.abandon(op),
                 Action::Stopped { clean } => self.stopped = Some(clean),
-                other => self.start_operation(other),
+                other => {
+                    if let Some(other) = self.ask_store(other) {
+                        self.start_operation(other);
+                    }
+                }
             }
         }
         if let Some(breach) = self.borders.breach() {
@@ -397,14 +416,19 @@ impl World {
     /// Lets one operation take effect or end, chosen at random: between the two anything may happen. Operations of a
     /// slow zone wait while others pass; when nothing else is left, time does.
     pub(crate) fn step(&mut self) {
-        let count = self.pending.len() + self.unheard.len();
+        let own = self.pending.len() + self.unheard.len();
+        let count = own + self.pool_operations();
         if count == 0 {
             return;
         }
         let mut index = self.rng.random_range(0..count);
+        if index >= own {
+            return self.step_pool();
+        }
         if index < self.pending.len() && self.is_stalled(index) {
             match (0..self.pending.len()).find(|index| !self.is_stalled(*index)) {
                 Some(other) => index = other,
+                None if self.unheard.is_empty() && self.pool_operations() > 0 => return self.step_pool(),
                 None if self.unheard.is_empty() => return self.tick(),
                 None => index = self.pending.len(),
             }

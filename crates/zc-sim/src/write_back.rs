@@ -95,7 +95,11 @@ impl World {
 
     /// The power goes and the cache is lost: what would be left?
     pub(crate) fn judge_origins(&mut self) {
+        let is_told = self.look_into_store();
         for volume in 0..self.origins.len() {
+            if !is_told && self.pooled.as_ref().is_some_and(|pooled| pooled.has(volume)) {
+                continue;
+            }
             let Some(possible) = self.possible(volume) else { return };
             let text = match self.judges[volume].judge(&possible) {
                 Err(text) => text,
@@ -175,7 +179,7 @@ impl World {
             }
             self.step_or_tick();
         }
-        if !self.is_excused(volume) && !self.faults.origin_errors {
+        if !self.is_excused(volume) && !self.faults.origin_errors && !self.is_pool_in_the_way(volume) {
             let state = self.dirty(volume);
             self.violation = Some(format!("volume {volume} does not become clean: {state:?} (G6)"));
         }

@@ -1,0 +1,287 @@
+//! Volumes whose origin is a volume of a store: the production [`zc_pool::Pool`] and [`zc_store::Store`] under the cache.
+//!
+//! Job: in a share of the seeds, stand between the cache manager and a simulated device of a store. Requests to an origin
+//! go to the pool at once; its device operations and jobs end in random order, between the cache's. A crash takes
+//! cache, pool and store together. The oracles of the cache judge what clients read, whatever is below (G1 to G7). What
+//! the store alone holds (S1, G6) is judged on a copy of its device: it is cut off, recovered and read. Snapshots that
+//! are taken meanwhile never change (S3).
+//!
+//! | the store's device, or the daemon | must hold |
+//! |---|---|
+//! | power cut: unflushed writes lost or torn, reordered | G2, G6 as with any origin; a flushed snapshot is there |
+//! | daemon killed | every acknowledged write is there |
+//! | write or flush error | changes fail until a restart, reads go on |
+//! | bits rot | an error, or the right bytes (S2); or the store does not open and says why, which ends the seed |
+//! | full, because snapshots keep what was overwritten | writes fail, nothing acknowledged is lost |
+//!
+//! What it does not do: damage what a flush confirmed in a way that no checksum tells (`store` does).
+
+mod ops;
+mod setup;
+mod snaps;
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use rand::RngExt as _;
+use rand_pcg::Pcg64Mcg;
+use zc_core::{ErrorKind, OpId, ReqId};
+use zc_pool::{Answer, DeviceOperation, Ended, Job, Pool, PoolError, Request, RequestKind, Work};
+use zc_reduce::Reducer;
+use zc_store::seam::StoreError;
+use zc_store::{Config, RootId, Superblock};
+
+use crate::disk::Disk;
+
+pub(crate) use ops::Waits;
+pub(crate) use setup::PoolSetup;
+use snaps::Snapshot;
+
+/// Steps after which a pool that should come to an end is held to hang.
+const STEPS_MAX: u32 = 100_000;
+
+/// What goes wrong with the store's device, as rates.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct PoolFaults {
+    /// Of its writes and flushes.
+    pub(crate) errors: f64,
+    /// In a turn.
+    pub(crate) rot: f64,
+}
+
+/// What the driver of a pool has.
+#[derive(Debug)]
+enum Busy {
+    /// An operation of the device; of a flush, when it was issued.
+    Device(OpId, DeviceOperation, u64),
+    Job(OpId, Job),
+}
+
+/// A pool, its device, and which volumes of the cache are in it.
+pub(crate) struct Pooled {
+    config: Config,
+    pub(crate) disk: Disk,
+    pool: Option<Pool>,
+    busy: Vec<Busy>,
+    waiting: BTreeMap<ReqId, Waits>,
+    /// Answers that the world has not taken.
+    answered: Vec<(ReqId, Result<Answer, PoolError>)>,
+    /// An answer to the simulation.
+    heard: Option<(ReqId, Result<Answer, PoolError>)>,
+    opened: Option<Result<(), StoreError>>,
+    stopped: bool,
+    /// By volume of the cache.
+    roots: Vec<Option<RootId>>,
+    chunk_shift: u8,
+    pub(crate) faults: PoolFaults,
+    /// The device failed an operation in this session.
+    pub(crate) is_fenced: bool,
+    /// Something on it was damaged, once.
+    pub(crate) is_rotten: bool,
+    /// The store had no space for a request since the last snapshot was deleted.
+    is_full: bool,
+    snaps: BTreeMap<RootId, Snapshot>,
+    next_req: u64,
+    next_name: u64,
+}
+
+impl Pooled {
+    /// A store that was just formatted, not open.
+    pub(crate) fn new(setup: &PoolSetup, volumes: usize) -> Self {
+        let mut disk = Disk::new(setup.device_bytes());
+        let superblock = Superblock::format([7; 16], disk.seen.len() as u64, setup::SEGMENT_BYTES, 1)
+            .expect("the device is large enough");
+        for copy in 0..2 {
+            disk.write_now(Superblock::offset_bytes(copy) as usize, &superblock.encode(copy)[..]);
+        }
+        disk.settle();
+        Self {
+            config: setup.config(),
+            disk,
+            pool: None,
+            busy: Vec::new(),
+            waiting: BTreeMap::new(),
+            answered: Vec::new(),
+            heard: None,
+            opened: None,
+            stopped: false,
+            roots: (0..volumes).map(|volume| setup.holds(volume).then_some(RootId(volume as u16))).collect(),
+            chunk_shift: setup.chunk_shift,
+            faults: setup.faults,
+            is_fenced: false,
+            is_rotten: false,
+            is_full: false,
+            snaps: BTreeMap::new(),
+            next_req: 0,
+            next_name: 0,
+        }
+    }
+
+    pub(crate) fn root(&self, volume: usize) -> Option<RootId> {
+        self.roots[volume]
+    }
+
+    /// Operations and jobs in progress.
+    pub(crate) fn busy(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// Opens the pool until it serves or says why it does not; or until it is cut off after so many steps: `None`.
+    fn open(
+        &mut self,
+        rng: &mut Pcg64Mcg,
+        reducer: &mut Reducer,
+        cut_at: Option<u32>,
+    ) -> Option<Result<(), StoreError>> {
+        let mut out = Vec::new();
+        self.opened = None;
+        self.stopped = false;
+        self.pool = Some(Pool::open(self.config.clone(), rng.random(), &mut out));
+        self.take(out);
+        for step in 0..STEPS_MAX {
+            if let Some(result) = self.opened {
+                return Some(result);
+            }
+            if cut_at == Some(step) || self.busy.is_empty() {
+                return None;
+            }
+            self.step(rng, reducer);
+        }
+        None
+    }
+
+    fn with_pool(&mut self, input: impl FnOnce(&mut Pool, &mut Vec<Work>)) {
+        let mut out = Vec::new();
+        if let Some(pool) = &mut self.pool {
+            input(pool, &mut out);
+        }
+        self.take(out);
+    }
+
+    fn take(&mut self, work: Vec<Work>) {
+        for work in work {
+            match work {
+                Work::Device { op, operation } => {
+                    let is_flush = matches!(operation, DeviceOperation::Flush);
+                    let issued = if is_flush { self.disk.flush_issued() } else { 0 };
+                    self.busy.push(Busy::Device(op, operation, issued));
+                }
+                Work::Job { op, job, .. } => self.busy.push(Busy::Job(op, job)),
+                Work::Answer { req, result } => self.answered.push((req, result)),
+                Work::Opened { result } => self.opened = Some(result),
+                Work::Stopped => self.stopped = true,
+            }
+        }
+    }
+
+    pub(crate) fn tick(&mut self, now_ms: u64) {
+        self.with_pool(|pool, out| pool.tick(now_ms, out));
+    }
+
+    /// Something in progress ends.
+    pub(crate) fn step(&mut self, rng: &mut Pcg64Mcg, reducer: &mut Reducer) {
+        if self.busy.is_empty() {
+            return;
+        }
+        let index = rng.random_range(0..self.busy.len());
+        let (op, ended) = match self.busy.swap_remove(index) {
+            Busy::Job(op, job) => (op, Ended::Job(job.run(reducer))),
+            Busy::Device(op, operation, issued) => (op, self.perform(operation, issued, rng)),
+        };
+        self.with_pool(|pool, out| pool.ended(op, ended, out));
+    }
+
+    fn perform(&mut self, operation: DeviceOperation, issued: u64, rng: &mut Pcg64Mcg) -> Ended {
+        let is_read = matches!(operation, DeviceOperation::Read { .. });
+        let fails = !is_read && self.faults.errors > 0.0 && rng.random_bool(self.faults.errors);
+        if fails {
+            self.is_fenced = true;
+        }
+        match operation {
+            DeviceOperation::Read { offset_bytes, len_bytes } => {
+                let at = offset_bytes as usize;
+                Ended::Read(Ok(Bytes::copy_from_slice(&self.disk.seen[at..at + len_bytes as usize])))
+            }
+            DeviceOperation::Write { offset_bytes, bytes } => {
+                let kept = if fails { rng.random_range(0..=bytes.len() / 512) * 512 } else { bytes.len() };
+                self.disk.write_now(offset_bytes as usize, &bytes[..kept]);
+                Ended::Device(if fails { Err(ErrorKind::Io) } else { Ok(()) })
+            }
+            // What a failed flush may lose is tried with the store alone.
+            DeviceOperation::Flush if fails => Ended::Device(Err(ErrorKind::Io)),
+            DeviceOperation::Flush => {
+                self.disk.flush(issued, rng);
+                Ended::Device(Ok(()))
+            }
+        }
+    }
+
+    fn submit(&mut self, kind: RequestKind, waits: Waits) -> ReqId {
+        self.next_req += 1;
+        let req = ReqId(self.next_req);
+        self.waiting.insert(req, waits);
+        self.with_pool(|pool, out| pool.submit(Request { req, kind }, out));
+        req
+    }
+
+    /// Flips a bit of what is stored.
+    pub(crate) fn rot(&mut self, rng: &mut Pcg64Mcg) {
+        let at = rng.random_range(0..self.disk.seen.len());
+        let byte = self.disk.seen[at] ^ (1 << rng.random_range(0..8));
+        self.disk.damage(at, &[byte]);
+        self.is_rotten = true;
+    }
+
+    /// The process is gone, and all it had in memory. Device writes in progress happen or not.
+    pub(crate) fn die(&mut self, rng: &mut Pcg64Mcg) {
+        for busy in core::mem::take(&mut self.busy) {
+            if let Busy::Device(_, DeviceOperation::Write { offset_bytes, bytes }, _) = busy
+                && rng.random_bool(0.5)
+            {
+                self.disk.write_now(offset_bytes as usize, &bytes);
+            }
+        }
+        self.pool = None;
+        self.waiting.clear();
+        self.answered.clear();
+        self.is_fenced = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::coverage::Coverage;
+    use crate::run::{Options, run_seed};
+    use crate::setup::Setup;
+
+    const OPTIONS: Options =
+        Options { ops: 600, canary: None, replacement: None, packer: None, profile: None, trace: None };
+
+    /// Enough to see all that must be seen.
+    const SEEDS: usize = 40;
+
+    /// Whether a seed has a store.
+    fn has_store(seed: u64) -> bool {
+        use rand::SeedableRng as _;
+        let mut rng = rand_pcg::Pcg64Mcg::seed_from_u64(seed);
+        Setup::random(seed, &mut rng, None).pool.is_some()
+    }
+
+    #[test]
+    fn a_third_of_the_seeds_have_a_store() {
+        let with = (1..=1000).filter(|seed| has_store(*seed)).count();
+        assert!(with >= 300, "{with}");
+    }
+
+    #[test]
+    fn seeds_with_a_store_are_clean_and_see_what_they_should() {
+        let mut coverage = Coverage::default();
+        for seed in (1..).filter(|seed| has_store(*seed)).take(SEEDS) {
+            let report = run_seed(seed, &OPTIONS).unwrap_or_else(|violation| panic!("{violation:?}"));
+            coverage.merge(&report.coverage);
+        }
+        let missing: Vec<&str> =
+            coverage.missing().into_iter().filter(|name| name.starts_with("store: ")).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! What a seed decides of its store.
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg64Mcg;
+use zc_cache::config::VolumeConfig;
+use zc_store::Config;
+use zc_store::config::Shape;
+
+use super::PoolFaults;
+
+/// Segments: small, so that all is reached soon.
+pub(crate) const SEGMENT_BYTES: u32 = 64 << 10;
+/// Of all seeds, the share that has a store.
+const SHARE: f64 = 0.35;
+
+/// The store of a seed.
+#[derive(Debug, Clone)]
+pub(crate) struct PoolSetup {
+    /// By volume: whether it is in the store.
+    in_store: Vec<bool>,
+    pub(crate) chunk_shift: u8,
+    pub(crate) faults: PoolFaults,
+    spare_segments: usize,
+    clean_below_percent: u8,
+    cache_pages: usize,
+    batch_bytes_max: u32,
+}
+
+impl PoolSetup {
+    /// What a seed draws, apart from everything else: the other seeds stay what they were.
+    pub(crate) fn random(seed: u64, volumes: &[VolumeConfig], extent_bytes: u32) -> Option<Self> {
+        let mut rng = Pcg64Mcg::seed_from_u64(seed ^ 0x5354_4f52);
+        if !rng.random_bool(SHARE) {
+            return None;
+        }
+        let mut faults = PoolFaults::default();
+        match rng.random_range(0..10) {
+            0 => faults.errors = 0.002,
+            1 => faults.rot = 0.012,
+            _ => {}
+        }
+        // All volumes fit, each segment filled to two thirds; what snapshots keep beside that soon fills the rest.
+        let bytes: u64 = volumes.iter().map(|volume| volume.size_bytes).sum();
+        let needed = (bytes * 3 / 2).div_ceil(u64::from(SEGMENT_BYTES)) as usize;
+        Some(Self {
+            in_store: (0..volumes.len()).map(|volume| volume == 0 || rng.random_bool(0.7)).collect(),
+            chunk_shift: if rng.random_bool(0.7) {
+                extent_bytes.ilog2() as u8
+            } else {
+                rng.random_range(12..=14)
+            },
+            faults,
+            spare_segments: needed + rng.random_range(6..14),
+            clean_below_percent: [15, 60, 90][rng.random_range(0..3)],
+            cache_pages: [32, 200][rng.random_range(0..2)],
+            batch_bytes_max: [16 << 10, 64 << 10][rng.random_range(0..2)],
+        })
+    }
+
+    pub(crate) fn holds(&self, volume: usize) -> bool {
+        self.in_store[volume]
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config {
+            cache_pages: self.cache_pages,
+            dirty_pages_max: 12,
+            checkpoint_log_bytes: 400_000,
+            batch_bytes_max: self.batch_bytes_max,
+            fingerprints_max: 500,
+            clean_below_percent: self.clean_below_percent,
+            clean_until_percent: 95,
+            clean_bytes_per_s: 4 << 20,
+            ..Config::default()
+        }
+        .bounded(SEGMENT_BYTES)
+    }
+
+    pub(crate) fn device_bytes(&self) -> usize {
+        let shape = Shape { segment_bytes: SEGMENT_BYTES, segments: 0 };
+        let segments = self.config().reserve_segments(shape) + self.spare_segments;
+        (128 << 10) + segments * SEGMENT_BYTES as usize
+    }
+}
