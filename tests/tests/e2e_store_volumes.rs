@@ -305,3 +305,42 @@ fn what_a_daemon_serves_of_a_store_is_neither_deleted_nor_changed_under_its_cach
     is(&mut rig.world.connect("disk"), 0, &old, "the volume");
     assert_eq!(daemon.terminate().code(), Some(0));
 }
+
+/// What `nbdinfo --map` says of a volume: offset, length, flags.
+fn map_of(rig: &Rig, volume: &str) -> Vec<(u64, u64, u64)> {
+    let mut nbdinfo = zc_tests::bounded("nbdinfo");
+    nbdinfo.args(["--map", &rig.world.uri(volume)]);
+    let told = String::from_utf8_lossy(&run_ok(&mut nbdinfo).stdout).into_owned();
+    let number = |word: Option<&str>| word.and_then(|word| word.parse().ok()).expect("a number");
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        (number(words.next()), number(words.next()), number(words.next()))
+    };
+    told.lines().map(line).collect()
+}
+
+#[test]
+fn what_a_volume_never_held_or_discarded_is_told_as_a_hole_and_takes_no_space() {
+    let rig = Rig::new(&[("thru", 64, "")]);
+    let daemon = rig.world.start();
+    assert_eq!(map_of(&rig, "thru"), [(0, 64 * MIB, 3)]);
+    let bytes = contents(5, 2048);
+    let mut client = rig.world.connect("thru");
+    for (at, part) in (16 * MIB..).step_by(1 << 20).zip(bytes.chunks(1 << 20)) {
+        client.write(at, part).expect("write");
+    }
+    client.flush().expect("flush");
+    assert_eq!(map_of(&rig, "thru"), [(0, 16 * MIB, 3), (16 * MIB, 16 * MIB, 0), (32 * MIB, 32 * MIB, 3)]);
+    client.trim(20 * MIB, 8 * MIB).expect("trim");
+    client.flush().expect("flush");
+    let holes = [(0, 16 * MIB, 3), (16 * MIB, 4 * MIB, 0), (20 * MIB, 8 * MIB, 3), (28 * MIB, 4 * MIB, 0)];
+    let told = map_of(&rig, "thru");
+    assert_eq!(told[..4], holes, "{told:?}");
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let status: serde_json::Value = serde_json::from_str(&rig.zcctl(&["status"], &["--json"])).expect("JSON");
+    let bytes = |key: &str| status[key].as_u64().expect("a number");
+    // 16 MiB were written, and compress to two thirds.
+    assert_eq!((bytes("used_bytes"), bytes("raw_bytes")), (8 * MIB, 8 * MIB), "{status}");
+    assert!(bytes("stored_bytes") < 6 * MIB, "{status}");
+    assert_eq!(status["state"], "ok");
+}

@@ -53,6 +53,11 @@ impl Answers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Puts an answer there; the data plane has to be woken.
+    pub(crate) fn put(&self, mapped: Mapped) {
+        self.lock().push(mapped);
+    }
+
     /// Takes what there is.
     pub(crate) fn take(&self) -> Vec<Mapped> {
         std::mem::take(&mut self.lock())
@@ -84,7 +89,7 @@ impl OriginMap {
 fn answer_all(fd: &SharedFd, questions: &Receiver<Question>, answers: &Answers, waker: &Waker) {
     while let Ok(Question { client, start, end }) = questions.recv() {
         let runs = map(fd, start, end);
-        answers.lock().push(Mapped { client, runs });
+        answers.put(Mapped { client, runs });
         waker.wake();
     }
 }

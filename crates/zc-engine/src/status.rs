@@ -10,15 +10,17 @@
 //! the origin afterwards the origin cannot have forgotten. What an answer looks at is bounded, and charged to its
 //! connection's share of a turn.
 //!
-//! What it does not do: ask block devices for holes.
+//! What it does not do: ask block devices for holes. A volume of a store is asked for the chunks that hold nothing.
 
 use zc_cache::{Owed, Residency, ResidencyRun};
 use zc_nbd::server::Request;
 use zc_nbd::wire::StatusExtent;
 
 use crate::front::{Body, SECTOR, floor};
+use crate::origin::Origin;
 use crate::origin_map::{Mapped, OriginMap, OriginRun, has_holes, reopen};
 use crate::shard::Shard;
+use crate::store_volume::MapAsker;
 use zc_core::VolumeId;
 
 /// The context of the cache's own knowledge.
@@ -112,6 +114,11 @@ impl Shard {
     }
 
     fn ask_origin(&mut self, volume: VolumeId, client: u64, start: u64, end: u64) -> bool {
+        let asker = MapAsker { client, answers: self.mapped.clone(), waker: self.event.waker() };
+        if let Origin::Store(store) = &self.volume_mut(volume).origin {
+            store.map(start, end, asker);
+            return true;
+        }
         if !self.origin_maps.contains_key(&volume) {
             let (answers, waker) = (self.mapped.clone(), self.event.waker());
             let origin = &self.volume_mut(volume).origin;

@@ -23,10 +23,11 @@ use zc_io::{FileKind, Identity, Segment, Target, Waker};
 use zc_origin::OriginRequest;
 use zc_pool::{Answer, PoolError, RequestKind, VolumeName};
 use zc_pool_io::{OpenPool, PoolClient};
-use zc_store::seam::StoreError;
+use zc_store::seam::{Run, StoreError};
 use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootId, RootKind, limits};
 
 use crate::error::EngineError;
+use crate::origin_map::{Mapped, OriginRun};
 
 /// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
 const CHUNK_SHIFT: u8 = 13;
@@ -94,6 +95,14 @@ impl Asker {
     fn done(self, result: Result<(), PoolError>) {
         self.answer(StoreOutcome::Done(result));
     }
+}
+
+/// Whose a question for holes is, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct MapAsker {
+    pub(crate) client: u64,
+    pub(crate) answers: crate::origin_map::Answers,
+    pub(crate) waker: Waker,
 }
 
 /// An open volume or snapshot.
@@ -313,6 +322,22 @@ impl StoreVolume {
         });
     }
 
+    /// Asks which bytes hold nothing. What the store cannot tell is data.
+    pub(crate) fn map(&self, start: u64, end: u64, asker: MapAsker) {
+        let shift = self.chunk_shift;
+        let first = start >> shift;
+        let count = end.min(self.len_bytes).div_ceil(1 << shift).saturating_sub(first);
+        let kind = RequestKind::Allocation { root: self.root, first, count };
+        self.client().submit(kind, move |answer| {
+            let runs = match answer {
+                Ok(Answer::Allocation(runs)) => runs_of(&runs, shift, start, end),
+                _ => vec![OriginRun { len_bytes: end - start, is_hole: false }],
+            };
+            asker.answers.put(Mapped { client: asker.client, runs });
+            asker.waker.wake();
+        });
+    }
+
     /// Why a request cannot be carried out at all.
     fn objection(&self, request: &OriginRequest, offset: u64, len: u64) -> Option<ErrorKind> {
         let sector = u64::from(SECTOR_BYTES);
@@ -366,6 +391,23 @@ impl StoreVolume {
     }
 }
 
+/// Runs of chunks, of which the first may begin before `start`, as runs of the bytes from there to `end`.
+fn runs_of(runs: &[Run], shift: u8, start: u64, end: u64) -> Vec<OriginRun> {
+    let mut at = start >> shift << shift;
+    let mut bytes = Vec::with_capacity(runs.len());
+    for run in runs {
+        let (from, to) = (at.max(start), (at + (run.chunks << shift)).min(end));
+        if from < to {
+            bytes.push(OriginRun { len_bytes: to - from, is_hole: run.is_hole });
+        }
+        at += run.chunks << shift;
+    }
+    if bytes.is_empty() {
+        bytes.push(OriginRun { len_bytes: end - start, is_hole: false });
+    }
+    bytes
+}
+
 /// The store keeps bytes until they are written, longer than the memory of the request may last.
 fn gathered(segments: &[Segment]) -> Bytes {
     let len_bytes = segments.iter().map(Segment::len_bytes).sum();
@@ -375,4 +417,22 @@ fn gathered(segments: &[Segment]) -> Bytes {
     }
     debug_assert_eq!(u64_from_usize(bytes.len()), u64_from_usize(len_bytes));
     bytes.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_chunks_are_cut_at_the_bytes_that_were_asked_for() {
+        let run = |chunks, is_hole| Run { chunks, is_hole };
+        let cut = |runs: &[Run], start, end| -> Vec<(u64, bool)> {
+            runs_of(runs, 13, start, end).iter().map(|run| (run.len_bytes, run.is_hole)).collect()
+        };
+        let runs = [run(2, true), run(1, false), run(9, true)];
+        assert_eq!(cut(&runs, 8192, 40_960), [(16_384, true), (8192, false), (8192, true)]);
+        assert_eq!(cut(&runs, 8704, 16_384), [(7680, true)]);
+        assert_eq!(cut(&runs[..1], 8704, 1 << 20), [(15_872, true)], "an answer may end early");
+        assert_eq!(cut(&[], 512, 1024), [(512, false)], "what is not known is data");
+    }
 }

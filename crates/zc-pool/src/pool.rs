@@ -162,6 +162,9 @@ impl Pool {
                 self.ask_store(Inner::Plain(req), StoreKind::Survey(kind));
             }
             RequestKind::Recipe { root, first, count } => self.submit_recipe(req, root, first, count),
+            RequestKind::Allocation { root, first, count } => {
+                self.ask_store(Inner::Plain(req), StoreKind::Allocation { root, first, count });
+            }
         }
         self.go_on(out);
     }
@@ -267,6 +270,11 @@ impl Pool {
                     if let Some(Inner::Recipe(req)) = self.inner.remove(&req) {
                         self.recipe_ended();
                         self.answer(req, Ok(Answer::Recipe(prints)));
+                    }
+                }
+                Action::Allocation { req, runs } => {
+                    if let Some(Inner::Plain(req)) = self.inner.remove(&req) {
+                        self.answer(req, Ok(Answer::Allocation(runs)));
                     }
                 }
                 Action::Surveyed { req, surveyed } => {

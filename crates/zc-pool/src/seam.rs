@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use zc_core::{ErrorKind, Fingerprint, OpId, ReqId};
-use zc_store::seam::StoreError;
+use zc_store::seam::{Run, StoreError};
 use zc_store::{CatalogChange, RootId, SurveyKind, Surveyed};
 
 use crate::job::{Job, Outcome};
@@ -78,6 +78,15 @@ pub enum RequestKind {
         /// How many; at most [`zc_store::limits::RECIPE_CHUNKS_MAX`].
         count: u32,
     },
+    /// Tell which chunks hold something.
+    Allocation {
+        /// Volume or snapshot.
+        root: RootId,
+        /// First chunk.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
 }
 
 /// An operation of the device.
@@ -145,6 +154,8 @@ pub enum Answer {
     Bytes(Vec<Bytes>),
     /// Fingerprints, one for each chunk that was asked for; none at all when it cannot be told now.
     Recipe(Vec<Option<Fingerprint>>),
+    /// Runs of chunks that hold something, and of those that do not. They may end before what was asked for.
+    Allocation(Vec<Run>),
     /// What was found about the pool.
     Surveyed(Box<Surveyed>),
 }

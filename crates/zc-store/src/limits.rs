@@ -28,6 +28,8 @@ pub const fn request_bytes_max(segment_bytes: u32) -> u32 {
 pub const REQUEST_CHUNKS_MAX: u32 = 32;
 /// Most chunks whose fingerprints are asked for at once: those of a leaf of a map.
 pub const RECIPE_CHUNKS_MAX: u32 = 504;
+/// Most runs of an answer about holes, with as many pages looked at: at 8 KiB a chunk one of data is up to 4 MiB long.
+pub const ALLOCATION_RUNS_MAX: usize = 64;
 /// Most chunks of one volume: four levels of 504 in a map.
 pub const VOLUME_CHUNKS_MAX: u64 = 504 * 504 * 504 * 504;
 /// Changes that may wait in line; a driver that sends more is told so.

@@ -7,9 +7,11 @@
 
 use crate::catalog::{FANOUT, levels};
 use crate::ids::{ChunkNo, PageNo, Pointer, RootId};
+use crate::limits;
 use crate::media::page::{HEADER, birth_of, level_of, new_page, rename};
 use crate::media::{Block, put_u64, u64_at};
 use crate::pager::Missing;
+use crate::seam::Run;
 use crate::trees::{Trees, map_key};
 
 /// A range of addresses: the first, and the one after the last.
@@ -60,6 +62,51 @@ impl Trees {
             page = PageNo(number);
         }
         Ok(ChunkNo(0))
+    }
+
+    /// Which of these addresses hold a chunk, as far as few pages tell.
+    pub(crate) fn runs(&mut self, id: RootId, first: u64, end: u64) -> Result<Vec<Run>, Missing> {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut at = first;
+        for _ in 0..limits::ALLOCATION_RUNS_MAX {
+            if at >= end {
+                break;
+            }
+            let (next, is_hole) = self.run_at(id, at)?;
+            let chunks = next.min(end) - at;
+            match runs.last_mut().filter(|last| last.is_hole == is_hole) {
+                Some(last) => last.chunks += chunks,
+                None => runs.push(Run { chunks, is_hole }),
+            }
+            at += chunks;
+        }
+        Ok(runs)
+    }
+
+    /// Where what is said of this address ends: inside one page.
+    fn run_at(&mut self, id: RootId, address: u64) -> Result<(u64, bool), Missing> {
+        let Some(root) = self.root(id) else { return Ok((u64::MAX, true)) };
+        let (mut page, mut level) = (root.page, root.height);
+        if page.0 == 0 {
+            return Ok((u64::MAX, true));
+        }
+        loop {
+            level -= 1;
+            self.load_map_page(page)?;
+            let (span, slot) = (span_of(level), slot_of(address, level));
+            let block = self.pager.page(map_key(page));
+            let number = u64_at(block, slot_at(slot));
+            if level > 0 && number != 0 {
+                page = PageNo(number);
+                continue;
+            }
+            let is_hole = number == 0;
+            let is_same = |slot: &u64| (u64_at(block, slot_at(*slot)) == 0) == is_hole;
+            // Above the leaves a slot that holds something has to be looked into.
+            let same = (slot..FANOUT).take_while(is_same).count();
+            let start = address / span * span;
+            return Ok((start.saturating_add(span.saturating_mul(same as u64)), is_hole));
+        }
     }
 
     /// Makes the path to an address changeable.

@@ -1,8 +1,8 @@
-//! Reads and recipes: from addresses to places, then to the device.
+//! Reads, recipes and holes: from addresses to places, then to the device.
 //!
-//! Job: find the chunks of a request, have them fetched and checked. Invariants: a read that lacks a page begins anew at
-//! the root when it has come, so it never mixes two states of a map; a segment that is being read is pinned. What it does
-//! not do: check or decode contents (the driver does, against what the chunk table says).
+//! Job: find the chunks of a request, have them fetched and checked, or say what they are. Invariants: a read that lacks
+//! a page begins anew at the root when it has come, so it never mixes two states of a map; a segment that is being read
+//! is pinned. What it does not do: check or decode contents (the driver does, against what the chunk table says).
 
 use zc_core::{BufId, OpId, ReqId};
 
@@ -18,10 +18,18 @@ pub(crate) struct Read {
     root: RootId,
     first: u64,
     count: u64,
-    /// None for a recipe.
-    dest: Option<BufId>,
+    want: Want,
     /// When it was last tried, in uses of pages.
     pub(crate) tried_at: u64,
+}
+
+/// What is wanted of chunks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Want {
+    Bytes(BufId),
+    Prints,
+    /// Which of them hold something.
+    Runs,
 }
 
 /// A read whose chunks are being fetched.
@@ -32,15 +40,13 @@ pub(crate) struct Fetching {
 }
 
 impl Open {
-    pub(crate) fn submit_read(
-        &mut self,
-        req: ReqId,
-        root: RootId,
-        (first, count): (u64, u32),
-        dest: Option<BufId>,
-    ) {
-        let read = Read { root, first, count: u64::from(count), dest, tried_at: 0 };
-        let most = if dest.is_some() { limits::REQUEST_CHUNKS_MAX } else { limits::RECIPE_CHUNKS_MAX };
+    pub(crate) fn submit_read(&mut self, req: ReqId, root: RootId, (first, count): (u64, u64), want: Want) {
+        let read = Read { root, first, count, want, tried_at: 0 };
+        let most = match want {
+            Want::Bytes(_) => u64::from(limits::REQUEST_CHUNKS_MAX),
+            Want::Prints => u64::from(limits::RECIPE_CHUNKS_MAX),
+            Want::Runs => limits::VOLUME_CHUNKS_MAX,
+        };
         if self.reads.len() >= limits::READS_MAX || count > most {
             self.reply(req, Err(StoreError::Limit));
             return;
@@ -64,6 +70,11 @@ impl Open {
             return;
         }
         let chunk_bytes = 1_u32 << root.chunk_shift;
+        let dest = match read.want {
+            Want::Bytes(dest) => Some(dest),
+            Want::Prints => None,
+            Want::Runs => return self.try_runs(req, &read),
+        };
         let (mut found, mut lacks) = (Vec::new(), None);
         for address in read.first..read.first + read.count {
             match self.find_chunk(read.root, address) {
@@ -83,7 +94,20 @@ impl Open {
         }
         match lacks {
             Some(key) => self.reads_waiting.entry(key).or_default().push(req),
-            None => self.found(req, read.dest, &found, chunk_bytes),
+            None => self.found(req, dest, &found, chunk_bytes),
+        }
+    }
+
+    fn try_runs(&mut self, req: ReqId, read: &Read) {
+        match self.trees.runs(read.root, read.first, read.first + read.count) {
+            Ok(runs) => {
+                self.reads.remove(&req);
+                self.out.push(Action::Allocation { req, runs });
+            }
+            Err(missing) => match self.want(missing) {
+                Ok(()) => self.reads_waiting.entry(missing.key).or_default().push(req),
+                Err(error) => self.end_read(req, Err(error)),
+            },
         }
     }
 

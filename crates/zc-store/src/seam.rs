@@ -76,6 +76,24 @@ pub enum RequestKind {
         /// How many; at most [`crate::limits::RECIPE_CHUNKS_MAX`].
         count: u32,
     },
+    /// Tell which chunks hold something; answered by [`Action::Allocation`].
+    Allocation {
+        /// Volume or snapshot.
+        root: RootId,
+        /// First chunk.
+        first: u64,
+        /// How many.
+        count: u64,
+    },
+}
+
+/// Chunks of which all hold something, or none does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// How many.
+    pub chunks: u64,
+    /// They hold nothing, and read as zero.
+    pub is_hole: bool,
 }
 
 /// A chunk to be stored.
@@ -216,6 +234,13 @@ pub enum Action {
         req: ReqId,
         /// Fingerprints.
         prints: Vec<Option<Fingerprint>>,
+    },
+    /// Answer a [`RequestKind::Allocation`]: runs from its first chunk on. They may end before its last.
+    Allocation {
+        /// The request.
+        req: ReqId,
+        /// Runs.
+        runs: Vec<Run>,
     },
     /// Answer a [`RequestKind::Survey`].
     Surveyed {

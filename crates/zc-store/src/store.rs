@@ -22,7 +22,7 @@ use crate::log::{Log, LogFull};
 use crate::media::page::{PageKey, TableId};
 use crate::media::superblock::Superblock;
 use crate::pager::Missing;
-use crate::reads::{Fetching, Read};
+use crate::reads::{Fetching, Read, Want};
 use crate::recovery::Recovery;
 use crate::seam::{Action, Event, Request, RequestKind, StoreError};
 use crate::stats::{Space, Stats};
@@ -255,10 +255,15 @@ impl Open {
         let Request { req, kind } = request;
         match kind {
             RequestKind::Read { root, first, count, dest } => {
-                self.submit_read(req, root, (first, count), Some(dest));
+                self.submit_read(req, root, (first, u64::from(count)), Want::Bytes(dest));
             }
             RequestKind::Survey(kind) => self.submit_survey(req, kind),
-            RequestKind::Recipe { root, first, count } => self.submit_read(req, root, (first, count), None),
+            RequestKind::Recipe { root, first, count } => {
+                self.submit_read(req, root, (first, u64::from(count)), Want::Prints);
+            }
+            RequestKind::Allocation { root, first, count } => {
+                self.submit_read(req, root, (first, count), Want::Runs);
+            }
             RequestKind::Flush => match self.failed {
                 Some(error) => self.reply(req, Err(error)),
                 None => {

@@ -119,6 +119,11 @@ impl History {
         self.states[since..].iter().any(|state| state.value(root, address) == Some(value))
     }
 
+    /// Whether some state from `since` on is so.
+    pub(crate) fn any_since(&self, since: usize, agrees: impl Fn(&State) -> bool) -> bool {
+        self.states[since..].iter().any(agrees)
+    }
+
     /// Whether there was a state from `since` on without this root.
     pub(crate) fn lacked_since(&self, since: usize, root: RootId, end: u64) -> bool {
         self.states[since..].iter().any(|state| state.roots.get(&root).is_none_or(|held| held.size < end))

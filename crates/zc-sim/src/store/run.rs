@@ -21,6 +21,7 @@ pub(crate) const STEPS_MAX: u32 = 200_000;
 pub const STORE_REQUIRED: &[&str] = &[
     "reads",
     "recipes",
+    "allocations",
     "power cuts",
     "power cuts in a recovery",
     "stops",
@@ -244,7 +245,14 @@ impl World {
                 let count = [1, 3, 600, 254_000][self.rng.random_range(0..4)];
                 self.clear(root, first, count);
             }
-            88..90 => {
+            88 => {
+                let (root, first) = (self.random_root(), self.random_address());
+                let since = self.history.index();
+                let count = [1, 4, 600, 254_000][self.rng.random_range(0..4)];
+                let kind = RequestKind::Allocation { root, first, count };
+                self.submit(kind, Waits::Allocation { root, first, end: first + count, since });
+            }
+            89 => {
                 let (root, first) = (self.random_root(), self.random_address());
                 let since = self.history.index();
                 self.submit(

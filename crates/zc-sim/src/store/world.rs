@@ -6,7 +6,7 @@ use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 use zc_core::{BufId, BufSlice, Codec, Fingerprint, Map, ReqId};
 use zc_store::config::Shape;
-use zc_store::seam::{FetchTo, NewChunk, Request, RequestKind, StoreError};
+use zc_store::seam::{FetchTo, NewChunk, Request, RequestKind, Run, StoreError};
 use zc_store::{
     Action, CatalogChange, CatalogOp, Config, Event, RootId, Store, Stored, Superblock, Surveyed,
 };
@@ -78,6 +78,13 @@ pub(crate) enum Waits {
     Recipe {
         root: RootId,
         first: u64,
+        since: usize,
+    },
+    /// Which chunks hold something.
+    Allocation {
+        root: RootId,
+        first: u64,
+        end: u64,
         since: usize,
     },
     Survey,
@@ -234,6 +241,7 @@ impl World {
             match action {
                 Action::Reply { req, result } => self.replied(req, result),
                 Action::Recipe { req, prints } => self.recipe(req, &prints),
+                Action::Allocation { req, runs } => self.allocation(req, &runs),
                 Action::Surveyed { req, surveyed } => {
                     self.waiting.remove(&req);
                     self.surveyed = Some(Ok(*surveyed));
@@ -365,6 +373,11 @@ impl World {
                 }
             }
             Waits::Survey => self.surveyed = result.err().map(Err),
+            Waits::Allocation { root, end, since, .. } => {
+                if let Err(error) = result {
+                    self.judge_read_error(root, end, since, error);
+                }
+            }
             Waits::Recipe { root, since, .. } => {
                 if let Err(error) = result {
                     self.judge_read_error(root, 0, since, error);
@@ -405,6 +418,27 @@ impl World {
         };
         if !excused {
             self.violate(format!("a change failed: {error}"));
+        }
+    }
+
+    /// What is called a hole held nothing at some moment since, and what is called data held something.
+    fn allocation(&mut self, req: ReqId, runs: &[Run]) {
+        let Some(Waits::Allocation { root, first, since, .. }) = self.waiting.remove(&req) else { return };
+        self.note("allocations");
+        let mut at = first;
+        for run in runs {
+            let end = at + run.chunks;
+            for address in ADDRESSES.iter().flat_map(|first| *first..*first + 2 * RUN) {
+                let held = |value: Option<u64>| value.is_some_and(|value| (value == 0) == run.is_hole);
+                let agrees = |state: &State| held(state.value(root, address));
+                if (at..end).contains(&address) && !self.history.any_since(since, agrees) {
+                    self.violate(format!("{root:?} address {address} is told as {run:?}"));
+                }
+            }
+            at = end;
+        }
+        if runs.is_empty() {
+            self.violate(format!("nothing is told of {root:?} from {first} on"));
         }
     }
 
