@@ -26,4 +26,4 @@ mod workers;
 pub use client::{Done, PoolClient};
 pub use error::OpenError;
 pub use open::{OpenPool, Settings};
-pub use orders::{Order, OrderError, Point, create_volume, find};
+pub use orders::{Order, OrderError, Point, PoolState, VolumeCodec, VolumeOptions, create_volume, find};

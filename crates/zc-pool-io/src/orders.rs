@@ -16,7 +16,7 @@ use zc_pool::{Answer, BadName, PoolError, RequestKind, VolumeName};
 use zc_store::seam::StoreError;
 use zc_store::{
     Accounts, CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootAccount, RootId, RootKind, ScrubPoint,
-    ScrubReport, SurveyKind, Surveyed, limits,
+    ScrubReport, Space, SurveyKind, Surveyed, limits,
 };
 
 use crate::PoolClient;
@@ -27,10 +27,11 @@ use crate::limits::{CHUNK_SHIFT, SCRUB_ADDRESSES};
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Order {
     // Braces: fields of a unit variant would be ignored rather than refused.
-    /// Where the pool's bytes are: `total_bytes`, `free_bytes`, `stored_bytes`, `map_bytes`, `dead_bytes`,
-    /// `nominal_bytes`, `used_bytes`, `raw_bytes`.
+    /// How the pool is (`state`: see [`PoolState`]) and where its bytes are: `total_bytes`, `free_bytes`,
+    /// `stored_bytes`, `map_bytes`, `dead_bytes`, `nominal_bytes`, `used_bytes`, `raw_bytes`.
     Status {},
-    /// `volumes`, each with `name`, `nominal_bytes`, `used_bytes`, `shared_bytes`, `unique_bytes`, `delete_frees_bytes`.
+    /// `volumes`, each with `name`, `chunk_bytes`, `codec`, `dedup`, `nominal_bytes`, `used_bytes`, `shared_bytes`,
+    /// `unique_bytes`, `delete_frees_bytes`.
     Volumes {},
     /// `snapshots`, likewise.
     Snapshots {},
@@ -40,6 +41,9 @@ pub enum Order {
         name: String,
         /// Its size as clients see it.
         size_bytes: u64,
+        /// What cannot be changed later.
+        #[serde(default)]
+        options: VolumeOptions,
     },
     /// Takes a snapshot of a volume.
     Snapshot {
@@ -96,6 +100,89 @@ pub enum Order {
     },
 }
 
+/// How a volume keeps its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VolumeOptions {
+    /// Bytes of a chunk: a power of two from 4 KiB to 128 KiB.
+    pub chunk_bytes: u32,
+    /// How chunks are compressed.
+    pub codec: VolumeCodec,
+    /// Equal chunks are stored once.
+    pub dedup: bool,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self { chunk_bytes: 1 << CHUNK_SHIFT, codec: VolumeCodec::Lz4, dedup: true }
+    }
+}
+
+/// How chunks are compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VolumeCodec {
+    /// Not at all.
+    Raw,
+    /// LZ4.
+    Lz4,
+    /// zlib.
+    Zlib,
+    /// Zstandard.
+    Zstd,
+}
+
+impl VolumeCodec {
+    const fn codec(self) -> Codec {
+        match self {
+            Self::Raw => Codec::Raw,
+            Self::Lz4 => Codec::Lz4,
+            Self::Zlib => Codec::Zlib(0),
+            Self::Zstd => Codec::Zstd(0),
+        }
+    }
+
+    const fn of(codec: Codec) -> Self {
+        match codec {
+            Codec::Raw => Self::Raw,
+            Codec::Lz4 => Self::Lz4,
+            Codec::Zlib(_) => Self::Zlib,
+            Codec::Zstd(_) => Self::Zstd,
+        }
+    }
+}
+
+/// How a pool is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PoolState {
+    /// As it should be.
+    Ok,
+    /// Less than a twentieth of it is left for contents.
+    Low,
+    /// Nothing is left for contents.
+    Full,
+    /// The device failed: it takes no changes until it is opened again.
+    Failed,
+}
+
+impl PoolState {
+    /// How a pool with this space is.
+    #[must_use]
+    pub const fn of(space: &Space, has_failed: bool) -> Self {
+        let left_bytes = space.free_bytes.saturating_sub(space.reserve_bytes);
+        if has_failed {
+            Self::Failed
+        } else if left_bytes == 0 {
+            Self::Full
+        } else if left_bytes < space.total_bytes / 20 {
+            Self::Low
+        } else {
+            Self::Ok
+        }
+    }
+}
+
 /// Where a scrub goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -127,6 +214,12 @@ pub enum OrderError {
     /// All numbers are taken.
     #[error("the store has as many volumes as it can")]
     Full,
+    /// No chunk has this size.
+    #[error("a chunk cannot have {bytes} bytes; choose a power of two from 4 KiB to 128 KiB")]
+    Chunk {
+        /// The size.
+        bytes: u32,
+    },
     /// Volumes only grow.
     #[error("\"{name}\" has {size_bytes} bytes already")]
     Larger {
@@ -188,8 +281,8 @@ impl Order {
             Self::Status {} => status(pool),
             Self::Volumes {} => Ok(json!({ "volumes": list(pool, RootKind::Volume)? })),
             Self::Snapshots {} => Ok(json!({ "snapshots": list(pool, RootKind::Snapshot)? })),
-            Self::CreateVolume { name, size_bytes } => {
-                let root = create_volume(pool, name, *size_bytes)?;
+            Self::CreateVolume { name, size_bytes, options } => {
+                let root = create_volume(pool, name, *size_bytes, *options)?;
                 Ok(json!({ "name": name, "root": root.0 }))
             }
             Self::Snapshot { volume, name } => {
@@ -209,10 +302,29 @@ impl Order {
 ///
 /// # Errors
 /// [`OrderError`].
-pub fn create_volume(pool: &PoolClient, name: &str, size_bytes: u64) -> Result<RootId, OrderError> {
+pub fn create_volume(
+    pool: &PoolClient,
+    name: &str,
+    size_bytes: u64,
+    options: VolumeOptions,
+) -> Result<RootId, OrderError> {
+    let VolumeOptions { chunk_bytes, codec, dedup } = options;
+    let sizes = limits::CHUNK_BYTES_MIN..=limits::CHUNK_BYTES_MAX;
+    if !chunk_bytes.is_power_of_two() || !sizes.contains(&chunk_bytes) {
+        return Err(OrderError::Chunk { bytes: chunk_bytes });
+    }
     let id = free_id(pool)?;
-    let size_chunks = size_bytes.div_ceil(1 << CHUNK_SHIFT);
-    change(pool, CatalogChange { size_chunks, name: name.to_owned(), ..blank(CatalogOp::Create, id) })?;
+    change(
+        pool,
+        CatalogChange {
+            codec: codec.codec(),
+            chunk_shift: u8::try_from(chunk_bytes.ilog2()).unwrap_or(CHUNK_SHIFT),
+            size_chunks: size_bytes.div_ceil(u64::from(chunk_bytes)),
+            flags: if dedup { FLAG_DEDUP } else { 0 },
+            name: name.to_owned(),
+            ..blank(CatalogOp::Create, id)
+        },
+    )?;
     Ok(id)
 }
 
@@ -319,8 +431,10 @@ fn accounts(pool: &PoolClient) -> Result<Accounts, OrderError> {
 }
 
 fn status(pool: &PoolClient) -> Result<Value, OrderError> {
+    let state = pool.look(|store| PoolState::of(&store.space(), store.failure().is_some()));
     let pool = accounts(pool)?.pool;
     Ok(json!({
+        "state": state.unwrap_or(PoolState::Failed),
         "total_bytes": pool.total_bytes,
         "free_bytes": pool.free_bytes,
         "stored_bytes": pool.stored_bytes,
@@ -339,6 +453,9 @@ fn list(pool: &PoolClient, kind: RootKind) -> Result<Vec<Value>, OrderError> {
         let (_, root) = roots.iter().find(|(id, root)| *id == account.root && root.kind == kind)?;
         Some(json!({
             "name": root.name,
+            "chunk_bytes": 1_u32 << root.chunk_shift,
+            "codec": VolumeCodec::of(root.codec),
+            "dedup": root.is_deduplicated(),
             "nominal_bytes": account.nominal_bytes,
             "used_bytes": account.used_bytes,
             "shared_bytes": account.shared_bytes(),

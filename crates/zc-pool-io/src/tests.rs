@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 
 use bytes::Bytes;
+use serde_json::json;
 use zc_core::{Codec, ErrorKind};
 use zc_io::{AlignedBuf, BlockFile, OpenOptions};
 use zc_pool::{Answer, RequestKind};
-use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, RootId, Superblock, limits};
+use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, RootId, Space, Superblock, limits};
 
-use crate::{OpenError, OpenPool, Settings};
+use crate::{OpenError, OpenPool, Order, OrderError, PoolState, Settings, VolumeCodec, VolumeOptions};
 
 const VOLUME: RootId = RootId(3);
 const CHUNK: usize = 8192;
@@ -140,4 +141,42 @@ fn what_is_no_pool_is_refused() {
     let error = OpenPool::open(&path, Settings::default()).unwrap_err();
     assert!(matches!(error, OpenError::Refused { .. }), "{error}");
     assert!(matches!(OpenPool::open(&dir.path().join("none"), Settings::default()), Err(OpenError::Io(_))));
+}
+
+#[test]
+fn a_pool_tells_when_it_is_low_full_or_failed() {
+    let space = |free_bytes| Space { total_bytes: 1000, free_bytes, reserve_bytes: 100, ..Space::default() };
+    let states = [(500, PoolState::Ok), (150, PoolState::Ok), (149, PoolState::Low), (100, PoolState::Full)];
+    for (free_bytes, state) in states {
+        assert_eq!(PoolState::of(&space(free_bytes), false), state, "{free_bytes}");
+    }
+    assert_eq!(PoolState::of(&space(500), true), PoolState::Failed);
+}
+
+#[test]
+fn a_volume_is_made_with_the_options_that_were_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = OpenPool::open(&make(dir.path()), Settings::default()).unwrap();
+    let order =
+        |name: &str, options| Order::CreateVolume { name: name.to_owned(), size_bytes: 1 << 20, options };
+    let large = VolumeOptions { chunk_bytes: 128 << 10, codec: VolumeCodec::Zstd, dedup: false };
+    order("large", large).carry_out(pool.client()).unwrap();
+    order("plain", VolumeOptions::default()).carry_out(pool.client()).unwrap();
+    for bytes in [0, 2048, 12_288, 256 << 10] {
+        let odd = order("odd", VolumeOptions { chunk_bytes: bytes, ..large });
+        assert!(matches!(odd.carry_out(pool.client()), Err(OrderError::Chunk { .. })), "{bytes}");
+    }
+    let told = Order::Volumes {}.carry_out(pool.client()).unwrap();
+    let of =
+        |name: &str| told["volumes"].as_array().unwrap().iter().find(|found| found["name"] == name).unwrap();
+    let options =
+        |name: &str| [&of(name)["chunk_bytes"], &of(name)["codec"], &of(name)["dedup"]].map(Clone::clone);
+    assert_eq!(options("large"), [json!(131_072), json!("zstd"), json!(false)]);
+    assert_eq!(options("plain"), [json!(8192), json!("lz4"), json!(true)]);
+    let (root, _) = pool.client().find("large").unwrap();
+    let write =
+        RequestKind::Write { root, offset_bytes: 0, data: vec![7; 128 << 10].into(), prints: Vec::new() };
+    pool.client().ask(write).unwrap();
+    let stored = pool.client().space().1;
+    assert!(stored.chunks_stored == 1 && stored.chunk_bytes_stored < 1000, "{stored:?}");
 }

@@ -8,6 +8,8 @@ use zc_core::{Codec, DedupDomain, ErrorKind, Fingerprint, FingerprintKind, u64_f
 use zc_reduce::{Reducer, useful_stored_bytes_max};
 use zc_store::{Stored, payload_crc};
 
+use crate::limits::{ZLIB_LEVEL, ZSTD_LEVEL};
+
 /// A chunk to be stored, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fact {
@@ -92,6 +94,12 @@ fn examine(bytes: &[u8], known: Option<Fingerprint>, hash: bool) -> Fact {
 
 fn encode(reducer: &mut Reducer, codec: Codec, bytes: &[u8]) -> (Option<Bytes>, u32) {
     let raw_bytes = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    // The catalog keeps no levels.
+    let codec = match codec {
+        Codec::Zlib(0) => Codec::Zlib(ZLIB_LEVEL),
+        Codec::Zstd(0) => Codec::Zstd(ZSTD_LEVEL),
+        other => other,
+    };
     let mut out = vec![0; usize_from_u32(useful_stored_bytes_max(raw_bytes))];
     match reducer.compress(codec, bytes, &mut out) {
         Some(len) => {
@@ -132,7 +140,7 @@ mod tests {
     fn what_is_encoded_decodes_and_damage_is_found() {
         let mut reducer = Reducer::new();
         let text = Bytes::from(b"again and again; ".repeat(241)[..4096].to_vec());
-        for codec in [Codec::Raw, Codec::Lz4, Codec::Zstd(1)] {
+        for codec in [Codec::Raw, Codec::Lz4, Codec::Zlib(0), Codec::Zstd(0), Codec::Zstd(1)] {
             let job = Job(Kind::Encode { codec, chunks: vec![text.clone()] });
             let Found::Encoded(mut encoded) = job.run(&mut reducer).0 else { panic!("encodings") };
             let (shorter, crc) = encoded.remove(0);

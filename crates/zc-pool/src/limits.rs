@@ -13,3 +13,7 @@ pub const STORE_CHANGES_MAX: usize = zc_store::limits::CHANGES_MAX / 4;
 pub const STORE_READS_MAX: usize = zc_store::limits::READS_MAX / 4;
 /// Longest request for bytes. Zeros and discards carry none and may be longer.
 pub const REQUEST_BYTES_MAX: u32 = 64 << 20;
+/// Level of zlib for volumes: that of the library when none is named.
+pub const ZLIB_LEVEL: u8 = 6;
+/// Level of Zstandard for volumes: that of the library when none is named.
+pub const ZSTD_LEVEL: u8 = 3;

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use zc_core::units::ByteSize;
+use zc_pool_io::VolumeCodec;
 
 use crate::cli::Daemon;
 
@@ -33,6 +34,15 @@ pub(crate) enum StoreCommand {
         new: Named,
         /// Size as clients see it; may exceed the store's.
         size: ByteSize,
+        /// Bytes of a chunk, a power of two up to 128 KiB.
+        #[arg(long, default_value = "8 KiB")]
+        chunk: ByteSize,
+        /// How chunks are compressed.
+        #[arg(long, value_enum, default_value_t = CodecName::Lz4)]
+        codec: CodecName,
+        /// Store equal chunks more than once.
+        #[arg(long)]
+        no_dedup: bool,
     },
     /// Take a snapshot of a volume.
     Snapshot {
@@ -87,6 +97,30 @@ pub(crate) enum StoreCommand {
         /// The file.
         image: PathBuf,
     },
+}
+
+/// How chunks are compressed.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum CodecName {
+    /// Not at all.
+    Raw,
+    /// LZ4: fast.
+    Lz4,
+    /// The format zlib.
+    Zlib,
+    /// Zstandard: small.
+    Zstd,
+}
+
+impl From<CodecName> for VolumeCodec {
+    fn from(name: CodecName) -> Self {
+        match name {
+            CodecName::Raw => Self::Raw,
+            CodecName::Lz4 => Self::Lz4,
+            CodecName::Zlib => Self::Zlib,
+            CodecName::Zstd => Self::Zstd,
+        }
+    }
 }
 
 /// A store.

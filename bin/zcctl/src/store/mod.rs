@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use zc_core::{u64_from_usize, usize_from_u32};
 use zc_io::AlignedBuf;
 use zc_pool_io::limits::CHUNK_SHIFT;
-use zc_pool_io::{Order, Point, create_volume, find};
+use zc_pool_io::{Order, Point, VolumeOptions, create_volume, find};
 use zc_store::config::Shape;
 use zc_store::{BLOCK, Config, RootId, Superblock, limits};
 
@@ -45,8 +45,10 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::Status(pool) => show(pool, &Order::Status {}, out, status)?,
         StoreCommand::Volumes(pool) => show(pool, &Order::Volumes {}, out, volumes)?,
         StoreCommand::Snapshots(pool) => show(pool, &Order::Snapshots {}, out, volumes)?,
-        StoreCommand::CreateVolume { new, size } => {
-            let order = Order::CreateVolume { name: new.name.clone(), size_bytes: size.0 };
+        StoreCommand::CreateVolume { new, size, chunk, codec, no_dedup } => {
+            let chunk_bytes = u32::try_from(chunk.0).unwrap_or(u32::MAX);
+            let options = VolumeOptions { chunk_bytes, codec: (*codec).into(), dedup: !no_dedup };
+            let order = Order::CreateVolume { name: new.name.clone(), size_bytes: size.0, options };
             show(&new.pool, &order, out, nothing)?;
         }
         StoreCommand::Snapshot { from, snapshot } => {
@@ -177,7 +179,14 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
 
 fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let of = |key: &str| number(pool, key);
+    let state = match pool["state"].as_str() {
+        Some("low") => "low: delete snapshots or volumes, or discard data, then `zcctl store clean`",
+        Some("full") => "full: writes fail; delete snapshots or volumes, then `zcctl store clean`",
+        Some("failed") => "failed: its device failed; mend the device, then restart the daemon",
+        _ => "ok",
+    };
     let rows = [
+        ("state", state.to_owned()),
         ("size", size(of("total_bytes"))),
         ("free", size(of("free_bytes"))),
         ("stored", size(of("stored_bytes"))),
@@ -253,7 +262,7 @@ fn import(volume: &Named, image: &Path) -> anyhow::Result<()> {
     let driver = Driver::open(pool)?;
     // Nothing is known of what is stored after opening; a round of the cleaner passes all fingerprints.
     let _freed = driver.client().clean();
-    let root = create_volume(driver.client(), &volume.name, len)?;
+    let root = create_volume(driver.client(), &volume.name, len, VolumeOptions::default())?;
     let progress = Progress::new(volume.pool.daemon.json);
     let copied = copy_in(&driver, root, &source, len, progress).and_then(|()| driver.close());
     copied.with_context(|| {
@@ -345,11 +354,11 @@ mod tests {
         let path = PathBuf::from(format!("/proc/self/fd/{}", pool.as_raw_fd()));
         create(&path, None, false).unwrap();
         let driver = Driver::open(&path).unwrap();
-        create_volume(driver.client(), "kept", 1 << 30).unwrap();
+        create_volume(driver.client(), "kept", 1 << 30, VolumeOptions::default()).unwrap();
         driver.close().unwrap();
 
         let driver = Driver::open(&path).unwrap();
-        create_volume(driver.client(), "lost", 1 << 30).unwrap();
+        create_volume(driver.client(), "lost", 1 << 30, VolumeOptions::default()).unwrap();
         // From now on every write fails.
         fcntl_add_seals(&pool, SealFlags::WRITE).unwrap();
         let error = format!("{:#}", driver.close().unwrap_err());
