@@ -197,12 +197,15 @@ impl<M: Media> Reader<'_, M> {
                 None => unreadable = true,
             }
         }
-        headers.sort_by_key(|(header, _)| core::cmp::Reverse(header.sequence));
+        let newest = headers.iter().map(|(header, _)| header.sequence).max().unwrap_or(0);
+        // One that could not be read when the last session began was left behind, though it is the newer one.
+        headers
+            .sort_by_key(|(header, _)| core::cmp::Reverse((previous.goes_on_from(header), header.sequence)));
         let first = headers.first().map(|(header, _)| *header);
         let mut found = Checkpoints {
             newest: None,
             replaced: false,
-            sequence_seen: first.map_or(0, |header| header.sequence) + u64::from(unreadable),
+            sequence_seen: newest + u64::from(unreadable),
             map_sequence: first.map_or(0, |header| header.region_map_sequence),
             journal_needed: first.map_or(JournalSeq(0), |header| header.journal_start),
         };

@@ -198,6 +198,32 @@ fn an_older_checkpoint_will_do_as_long_as_no_session_began_from_the_newer_one() 
     }
 }
 
+#[test]
+fn a_checkpoint_that_can_be_read_again_is_not_that_of_the_sessions_that_went_on_without_it() {
+    let (mut memory, geometry) = formatted();
+    let session = open_it(&mut memory).0.unwrap().superblock.session;
+    let at = geometry.checkpoint[1];
+    let header = CheckpointHeader {
+        sequence: 2,
+        session,
+        journal_start: JournalSeq(9),
+        blocks: 0,
+        records: 0,
+        weu_seq_next: WeuSeq(0),
+        region_map_sequence: 1,
+    };
+    memory.write(at, &header.encode(1)).unwrap();
+    memory.bytes[usize_from_u64(at) + 100] ^= 1;
+    let opened = open_it(&mut memory).0.unwrap();
+    put_journal(&mut memory, &geometry, 1, opened.superblock.session, 1);
+    mark_clean(&mut memory, &opened.superblock, JournalSeq(2)).unwrap();
+    memory.bytes[usize_from_u64(at) + 100] ^= 1;
+    let (opened, records) = open_it(&mut memory);
+    let opened = opened.unwrap();
+    assert_eq!((opened.distrust, records), (None, vec![record(1)]));
+    assert!(opened.start.dirty_complete && opened.start.checkpoint_sequence >= 2);
+}
+
 /// Its number was given again, and the checkpoint begins with the block that did not arrive.
 #[test]
 fn a_block_of_a_session_before_the_checkpoint_s_is_not_replayed() {
