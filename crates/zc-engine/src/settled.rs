@@ -1,7 +1,8 @@
 //! Volumes that need nothing of a cache that failed.
 //!
-//! Job: while the cache device is out of order, tell the state directory of each volume of which nothing is dirty. The next
-//! start serves such a volume without the cache, also after a kill. Otherwise it would wait for data that the origin has.
+//! Job: while the cache device is out of order, tell the state directory of each volume of which nothing is dirty. The
+//! next start serves such a volume without the cache, also after a kill. Otherwise it would wait for data that the
+//! origin has.
 //!
 //! Invariants: no volume is told of while clients have yet to be told of a loss, because a start without the cache would
 //! not tell them. What is told counts for the session that it is about: a session that begins on the cache later says

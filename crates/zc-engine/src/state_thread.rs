@@ -4,8 +4,8 @@
 //! neither the data plane nor its workers.
 //!
 //! Invariants: a change ends once for who asked. One that takes longer than [`STATE_CHANGE_MS`] has failed; should it end
-//! well later, the state directory says more than was asked for: every change is one that is safe then. The end of the daemon waits for no
-//! change.
+//! well later, the state directory says more than was asked for: every change is one that is safe then. The end of the
+//! daemon waits for no change.
 //!
 //! What it does not do: order them against changes by the control thread (`state_dir` does).
 

@@ -8,9 +8,9 @@
 //! A run is kept and forgotten as a whole. It is asked for again when a miss meets what a write has voided since.
 //!
 //! Origins that know no fingerprints are the rule. For their volumes recipes are *learned*, if there is memory for it:
-//! the fingerprint of an extent that is cached is kept when its data is evicted. Dirty data counts when it is destaged: until
-//! then the origin may never get it. If the content comes back by another
-//! address, the old one is a hit again without its origin.
+//! the fingerprint of an extent that is cached is kept when its data is evicted. Dirty data counts when it is destaged:
+//! until then the origin may never get it. If the content comes back by another address, the old one is a hit again
+//! without its origin.
 //!
 //! Where a content lies in its WEU is told by that WEU's header. A miss whose learned fingerprint may be in a WEU with a
 //! header that is not in memory waits for it: that is one read of the SSD, where the origin would be asked otherwise.
