@@ -162,6 +162,9 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     let was_dirty = record.may_be_dirty || entry.is_some_and(|entry| entry.dirty);
     let drop_dirty = was_dirty && known.answers.drops(candidate.name);
     let may_be_dirty = was_dirty && !drop_dirty;
+    if may_be_dirty {
+        check_domain(known, candidate, entry)?;
+    }
     if may_be_dirty && !known.answers.trusts(candidate.name) {
         check_dirty(known, candidate, record, entry)?;
     }
@@ -225,24 +228,67 @@ fn check_dirty(
     let Some(identity) = &candidate.identity else {
         return refuse(format!("{} does not exist", candidate.path.display()));
     };
-    match zc_origin::compare(&remembered(record, entry, identity), identity) {
-        Likeness::Other(text) | Likeness::Changed(text) => {
-            return refuse(format!("the origin {} {text}", candidate.path.display()));
-        }
-        Likeness::Same => {}
-    }
-    if let Some(text) = &candidate.changed {
+    let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
+    if let Likeness::Other(text) = likeness {
         return refuse(format!("the origin {} {text}", candidate.path.display()));
     }
-    if entry.is_none() {
-        return refuse(
-            "the state directory, which would tell an old image, does not know the volume".to_owned(),
-        );
+    // That it was served elsewhere says nothing against epochs that were given up: the origin has them, or an operator
+    // wished it.
+    let is_owed = entry.is_some_and(|entry| entry.dirty);
+    match doubt(known, candidate, entry, &likeness) {
+        Some(what) if is_owed || sign(known, candidate, entry, &likeness).is_some() => refuse(what),
+        _ => Ok(()),
     }
-    if let Some(reason) = older_image(known) {
-        return refuse(reason);
+}
+
+/// What speaks against believing what the cache holds of a volume, beside another origin and the stamps. First what is
+/// known, then what follows from it: an origin that another cache has served has changed for that reason.
+fn doubt(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+    likeness: &Likeness,
+) -> Option<String> {
+    if let Some(by) = entry.and_then(|entry| entry.served_since.as_ref()) {
+        return Some(format!("the origin was served {by} since this cache last had it"));
     }
-    entry.and_then(|entry| other_domain(candidate, entry)).map_or(Ok(()), refuse)
+    sign(known, candidate, entry, likeness)
+}
+
+/// The same, but for who is known to have served it.
+fn sign(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+    likeness: &Likeness,
+) -> Option<String> {
+    if let Likeness::Changed(text) = likeness {
+        return Some(format!("the origin {text}"));
+    }
+    if let Some(text) = &candidate.changed {
+        return Some(format!("the origin {text}"));
+    }
+    let Some(entry) = entry else {
+        return Some("the state directory does not know the volume on this cache".to_owned());
+    };
+    older_image(known).or_else(|| other_domain(candidate, entry))
+}
+
+/// Refuses dirty data of a volume that comes from another domain. There is nothing to trust: its content is that of
+/// fingerprints of the other domain, and may be shared with the neighbours there.
+fn check_domain(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+) -> Result<(), EngineError> {
+    let Some(what) = entry.and_then(|entry| other_domain(candidate, entry)) else { return Ok(()) };
+    Err(EngineError::Refused(format!(
+        "volume \"{name}\" has data on the cache {cache} that its origin lacks, and {what}; set it back until the origin {origin} \
+         has that data (`zcctl stop --flush`), or start with --drop-dirty {name} to give it up",
+        name = candidate.name,
+        cache = known.cache_path.display(),
+        origin = candidate.path.display(),
+    )))
 }
 
 /// What is stored for the volume is shared with its neighbours of then. In another domain it would be shared over the
@@ -300,25 +346,10 @@ fn reason(
     if known.is_running {
         return Ok(Some("it was not served since the daemon started".to_owned()));
     }
-    // First what is known, then what follows from it: the origin has changed because it was served.
-    if let Some(by) = entry.and_then(|entry| entry.served_since.as_ref()) {
-        return Ok(Some(format!("the origin was served {by} since this cache last had it")));
-    }
-    if let Likeness::Changed(text) = likeness {
-        return Ok(Some(format!("the origin {text}")));
-    }
-    if let Some(text) = &candidate.changed {
-        return Ok(Some(format!("the origin {text}")));
-    }
-    let Some(entry) = entry else {
-        return Ok(Some("the state directory does not know the volume on this cache".to_owned()));
-    };
-    if let Some(reason) = older_image(known).or_else(|| other_domain(candidate, entry)) {
-        return Ok(Some(reason));
-    }
     let given_up = "what the cache holds of it was given up: the origin was truncated or written without the cache, or the cache \
                     failed";
-    Ok((entry.stamp != record.stamp).then(|| given_up.to_owned()))
+    let is_given_up = entry.is_some_and(|entry| entry.stamp != record.stamp);
+    Ok(doubt(known, candidate, entry, &likeness).or_else(|| is_given_up.then(|| given_up.to_owned())))
 }
 
 /// An origin that was served before is not made anew, although the configuration says how large it is to be.
@@ -584,10 +615,22 @@ mod tests {
     #[test]
     fn doubts_about_dirty_data_are_refused_and_the_operator_decides() {
         type Doubt = fn(&mut VolumeTable, &mut State, &mut Identity);
-        let doubts: [(Doubt, &str); 7] = [
+        let doubts: [(Doubt, &str); 8] = [
+            // It was written, because another cache served it: that is what is told.
             (
-                |_, state, _| state.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned(),
-                "dedup_domain was",
+                |_, state, origin| {
+                    state.volumes.get_mut("v").unwrap().served_since = Some("with /other".to_owned());
+                    origin.mtime_ns = 60;
+                },
+                "was served with /other since",
+            ),
+            // After a session that was cut off the time says nothing.
+            (
+                |_, state, _| {
+                    let entry = state.volumes.get_mut("v").unwrap();
+                    (entry.settled, entry.served_since) = (false, Some("with /other".to_owned()));
+                },
+                "was served with /other since",
             ),
             (|_, state, _| state.session = 10, "older image"),
             (|_, _, origin| origin.mtime_ns = 60, "written"),
@@ -613,6 +656,31 @@ mod tests {
             let dropped = dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap();
             assert!(dropped.drop_dirty && !dropped.may_be_dirty, "{dropped:?}");
         }
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_refused_for_who_served_the_origin_since() {
+        let given_up = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            let entry = state.volumes.get_mut("v").unwrap();
+            (entry.settled, entry.dirty) = (false, false);
+            entry.served_since = Some("without a cache".to_owned());
+        };
+        let paired = dirty_verdict(given_up, Answers::default()).unwrap();
+        assert!(paired.may_be_dirty && paired.cold_reason.is_some());
+    }
+
+    #[test]
+    fn dirty_data_of_another_domain_is_not_for_the_operator_to_trust() {
+        let moved = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            state.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned();
+        };
+        let name = ["v".to_owned()];
+        for trust in [&[][..], &name] {
+            let error = dirty_verdict(moved, Answers { trust, drop: &[] }).unwrap_err().to_string();
+            assert!(error.contains("dedup_domain was") && error.contains("--drop-dirty v"), "{error}");
+            assert!(!error.contains("--trust-dirty"), "{error}");
+        }
+        assert!(dirty_verdict(moved, Answers { trust: &[], drop: &name }).unwrap().drop_dirty);
     }
 
     #[test]
