@@ -45,6 +45,8 @@ pub(crate) struct Distrusts {
     retry_at_ms: u64,
     /// Writes that need the record of all volumes do not wait for it any more.
     impatient: bool,
+    /// A stop has tried once more.
+    last_try: bool,
 }
 
 /// Errors in a row.
@@ -108,7 +110,10 @@ impl CacheManager {
 
     /// Tries again what could not be recorded, and ends waits that have lasted too long.
     pub(crate) fn pump_distrusts(&mut self) {
-        if self.now_ms >= self.distrusts.retry_at_ms && !self.stop.wanted {
+        let at_stop = self.stop.wanted && !self.distrusts.owed.is_empty() && !self.distrusts.last_try;
+        let is_time = self.now_ms >= self.distrusts.retry_at_ms && !self.stop.wanted;
+        if at_stop || is_time {
+            self.distrusts.last_try = at_stop;
             let owed = core::mem::take(&mut self.distrusts.owed);
             owed.into_iter().for_each(|volume| self.distrust(volume));
         }
@@ -117,12 +122,19 @@ impl CacheManager {
         }
         let waited_ms = self.now_ms.saturating_sub(self.distrusts.since_ms);
         // A stop does not wait either: what was not written has not been acknowledged.
-        let is_stopping = self.stop.wanted && !self.distrusts.owed.is_empty();
+        let is_stopping = self.distrusts.last_try && !self.distrusts.owed.is_empty();
         self.distrusts.impatient = waited_ms >= RECORD_PATIENCE_MS || is_stopping;
         if self.distrusts.impatient {
             for id in core::mem::take(&mut self.waiting.for_mark) {
                 self.end_write(id, Err(ErrorKind::Io));
             }
+        }
+    }
+
+    /// A stop ends: says what could not be recorded.
+    pub(crate) fn tell_owed_distrusts(&mut self) {
+        for volume in core::mem::take(&mut self.distrusts.owed) {
+            self.out.push(Action::Note(Note::DistrustUnrecorded { volume }));
         }
     }
 

@@ -576,6 +576,12 @@ pub enum Note {
         /// Where it was seen.
         extent: ExtentNo,
     },
+    /// The session ends, and an [`Action::Distrust`] has failed to the last. What the next start must not believe, the
+    /// cache device says itself: by marks of regions, and by a stop that was not a clean one or by what is void.
+    DistrustUnrecorded {
+        /// The volume, or all of them.
+        volume: Option<VolumeId>,
+    },
     /// Dirty data of a volume cannot be read back from the cache device. It is kept, and tried again; reads of it fail.
     DirtyUnreadable {
         /// The volume.

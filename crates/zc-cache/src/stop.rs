@@ -66,6 +66,7 @@ impl CacheManager {
         }
         if self.ops.is_empty() {
             self.stop.done = true;
+            self.tell_owed_distrusts();
             let clean = self.health == Health::Good && !self.stop.unsettled;
             self.out.push(Action::Stopped { clean });
         }

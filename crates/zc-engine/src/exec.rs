@@ -281,6 +281,7 @@ impl Shard {
             }
             Note::SlotDropped { slot } => tracing::warn!("slot {slot} was given up after an error"),
             Note::OriginDiffers { volume, extent } => self.note_changed_origin(volume, extent),
+            Note::DistrustUnrecorded { volume } => self.note_unrecorded(volume),
             Note::DirtyUnreadable { volume, .. }
             | Note::DirtySkipped { volume, .. }
             | Note::DirtyGivenUp { volume, .. }
@@ -298,6 +299,18 @@ impl Shard {
                 tracing::info!("index complete: {extents} extents, {ms} ms after the start");
             }
         }
+    }
+
+    fn note_unrecorded(&self, volume: Option<VolumeId>) {
+        let of = volume
+            .and_then(|id| self.volumes.get(&id))
+            .map(|volume| format!(" of volume \"{}\"", volume.name));
+        tracing::error!(
+            "the state directory could not record that what the cache holds{} is not to be trusted, not at the stop \
+             either. The marks on the cache say what was written; if the cache is replaced or rolled back before the next \
+             start, start with --cold",
+            of.unwrap_or_default()
+        );
     }
 
     fn note_changed_origin(&mut self, volume: VolumeId, extent: ExtentNo) {

@@ -84,6 +84,35 @@ fn a_stop_does_not_wait_for_a_record_that_cannot_be_made() {
 }
 
 #[test]
+fn a_stop_tries_the_record_once_more() {
+    let mut world = failing();
+    let attempts = world.distrusts;
+    world.distrust_ends = Ok(());
+    world.event(Event::Stop);
+    assert_eq!((world.distrusts, world.stopped), (attempts + 1, Some(false)));
+    assert!(!world.manager.is_distrust_owed() && world.unrecorded.is_empty());
+}
+
+/// Neither the record nor the intent log is there for the next start, as after a power cut: the marks are.
+#[test]
+fn what_a_stop_could_not_record_is_told_and_the_next_start_does_not_believe_the_mappings() {
+    let mut world = World::new(Shape::default());
+    world.write(V, 0, &noise(2, 8192));
+    world.tick(1500);
+    assert_eq!(world.manager.active_regions().0, 1, "stored on the device, and marked");
+    world.distrust_ends = Err(ErrorKind::NoSpace);
+    world.event(Event::DeviceLost);
+    world.write(V, 0, &noise(3, 8192));
+    let attempts = world.distrusts;
+    world.event(Event::Stop);
+    assert_eq!((world.distrusts, world.stopped), (attempts + 1, Some(false)), "one more, and no other");
+    assert_eq!(world.unrecorded, [None]);
+    let mut world = world.restart(false);
+    assert!(world.read(V, 0, 8192) == noise(3, 8192), "what went past the cache");
+    assert!(world.stat("load_distrusted") > 0);
+}
+
+#[test]
 fn a_flush_of_a_volume_in_pass_through_reaches_the_origin_meanwhile() {
     let mut world = failing();
     let request =

@@ -98,6 +98,8 @@ pub(crate) struct World {
     /// What the recording of a distrust ends with.
     pub(crate) distrust_ends: Result<(), ErrorKind>,
     /// How often a distrust was to be recorded, and the records of the intent log.
+    /// Distrusts that a stop could not have recorded.
+    pub(crate) unrecorded: Vec<Option<VolumeId>>,
     pub(crate) distrusts: u32,
     pub(crate) intents: Vec<Record>,
     /// Every action's kind.
@@ -289,6 +291,7 @@ impl World {
             distrusts: 0,
             intents: Vec::new(),
             kinds: Vec::new(),
+            unrecorded: Vec::new(),
             flushless: None,
             origin_reads_hang: false,
             origin_writes_hang: false,
@@ -797,6 +800,7 @@ fn is_for_device(action: &Action) -> bool {
         action => device_op(action).is_some(),
     }
 }
+            Action::Note(Note::DistrustUnrecorded { volume }) => self.unrecorded.push(volume),
 
 /// The number of an operation of the cache device.
 fn device_op(action: &Action) -> Option<OpId> {
