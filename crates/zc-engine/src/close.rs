@@ -35,6 +35,17 @@ impl Closer {
         }
     }
 
+    /// A start must not believe the intent log of this session, which could not be withdrawn. If that cannot be said, what
+    /// the session was about to do may not be done: it ends, and the log is right about what was done.
+    pub(crate) fn void_intents(&self, shard: &mut Shard) -> Result<(), EngineError> {
+        self.custody.void_intents()?;
+        tracing::warn!(
+            "the cache device says that the intent log is void; a killed daemon restarts as after a power cut"
+        );
+        shard.intent.is_void();
+        Ok(())
+    }
+
     /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on
     /// the device first; the intent log goes last.
     pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {

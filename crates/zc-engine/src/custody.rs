@@ -13,7 +13,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zc_cache::startup as cache_startup;
-use zc_format::{Features, Superblock, VolumeTable};
+use zc_format::{Features, Geometry, Superblock, VolumeTable};
 use zc_io::BlockFile;
 
 use crate::error::EngineError;
@@ -149,14 +149,28 @@ impl Custody {
         Ok(())
     }
 
+    /// Says durably that a start must not believe the intent log of this session. Blocks.
+    pub(crate) fn void_intents(&self) -> Result<(), EngineError> {
+        self.set_features(|features, _| features.compat |= Features::INTENTS_VOID)
+    }
+
     fn set_feature(&self) -> Result<(), EngineError> {
+        self.set_features(|features, geometry| {
+            let void = features.compat & Features::INTENTS_VOID;
+            features.incompat |= Features::WRITE_BACK;
+            features.begin_session(geometry);
+            features.compat |= void;
+        })
+    }
+
+    /// Rewrites the superblock, if that changes anything.
+    fn set_features(&self, change: impl FnOnce(&mut Features, &Geometry)) -> Result<(), EngineError> {
         let mut media = self.lock();
-        if media.superblock.features.incompat & Features::WRITE_BACK != 0 {
+        let mut next = media.superblock.clone();
+        change(&mut next.features, &next.geometry);
+        if next.features == media.superblock.features {
             return Ok(());
         }
-        let mut next = media.superblock.clone();
-        next.features.incompat |= Features::WRITE_BACK;
-        next.features.begin_session(&next.geometry);
         next.sequence += 1;
         cache_startup::write_superblock(&mut media.files(), &next).map_err(|error| media.fail(error))?;
         media.superblock = next;

@@ -8,8 +8,8 @@
 //! Invariants: a file that is marked valid holds, behind those to skip, every record that is not in a journal block up
 //! to the one its header names, and none that is. A restart records again what it reads here: with records that the
 //! journal has, a second crash in the midst of that would leave an older state on top of a newer one. So the header
-//! follows the journal before the next block of it is submitted. A failure to write removes the mark, or the file; it
-//! never stops the daemon.
+//! follows the journal before the next block of it is submitted. A failure to write removes the mark, or the file; if
+//! neither can be done, the cache device says that the log is void. It does not stop the daemon, unless that fails too.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use zc_core::{JournalSeq, u64_from_usize, usize_from_u32};
-use zc_format::{RECORD_BYTES, Record};
+use zc_format::{Features, RECORD_BYTES, Record, Superblock};
 
 use crate::limits::INTENT_BYTES_MAX;
 use crate::private::create_file;
@@ -55,6 +55,8 @@ pub(crate) struct IntentLog {
     valid: bool,
     /// The header is to be written.
     mark: bool,
+    /// It failed and could not be withdrawn: a start would believe it.
+    stuck: bool,
 }
 
 /// The header of a file whose first `skip` records are in the journal up to that block; `None`: not valid.
@@ -72,8 +74,19 @@ fn header(owner: &IntentOwner, valid: Option<(u32, JournalSeq)>) -> [u8; HEADER_
     header
 }
 
+/// What the log of the session before says, as far as a start may believe it: see [`read`].
+pub(crate) fn read_of(
+    path: &Path,
+    before: &Superblock,
+    boot_id: [u8; 16],
+) -> Option<(JournalSeq, Vec<Record>)> {
+    let is_void = before.clean || before.features.compat & Features::INTENTS_VOID != 0;
+    let owner = IntentOwner { uuid: before.uuid, boot_id, session: before.session };
+    if is_void { None } else { read(path, &owner) }
+}
+
 /// The journal block that a valid log of that session relies upon, and its records; or `None`.
-pub(crate) fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<Record>)> {
+fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<Record>)> {
     let file = File::open(path).ok()?;
     if file.metadata().ok()?.len() > READ_BYTES_MAX {
         return None;
@@ -121,6 +134,7 @@ impl IntentLog {
             trimmed_journal: JournalSeq(0),
             valid: false,
             mark: false,
+            stuck: false,
         }
     }
 
@@ -199,10 +213,22 @@ impl IntentLog {
             && file.write_all_at(&header(&self.owner, None), 0).is_err()
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            // Neither marked nor removed: without the state directory nothing that could be done is left.
+            // Neither marked nor removed.
             tracing::error!("cannot withdraw the intent log {}: {error}", self.path.display());
+            self.stuck = true;
         }
         self.fresh = Vec::new();
+    }
+
+    /// Whether a start would believe a log that lacks what this turn is about to do. The cache device has to say that
+    /// it is void ([`zc_format::Features::INTENTS_VOID`]) before any operation of the turn is submitted.
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// The cache device says it.
+    pub(crate) const fn is_void(&mut self) {
+        self.stuck = false;
     }
 
     /// After a clean stop there is nothing left to intend.
@@ -215,9 +241,36 @@ impl IntentLog {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use zc_core::{ExtentKey, ExtentNo, VolumeId};
+    use zc_core::{ExtentKey, ExtentNo, FingerprintKind, VolumeId};
+    use zc_format::{Geometry, PlanOptions};
 
     const OWNER: IntentOwner = IntentOwner { uuid: [1; 16], boot_id: [2; 16], session: 3 };
+
+    fn superblock() -> Superblock {
+        let geometry = Geometry::plan(&PlanOptions {
+            device_bytes: 1 << 20,
+            weu_bytes: 32 << 10,
+            extent_bytes: 4096,
+            align_bytes: 0,
+            journal_blocks: Some(4),
+        })
+        .unwrap();
+        Superblock {
+            uuid: OWNER.uuid,
+            features: Features::of(&geometry),
+            geometry,
+            fingerprint_kind: FingerprintKind::Blake3,
+            sequence: 1,
+            session: OWNER.session,
+            clean: false,
+            distrusted: false,
+            boot_id: OWNER.boot_id,
+            created_unix_s: 0,
+            journal_next: JournalSeq(0),
+            checkpoint: 0,
+            label: String::new(),
+        }
+    }
 
     fn record(extent: u64) -> Record {
         Record::Zero { key: ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) } }
@@ -291,6 +344,36 @@ mod tests {
         log.append(record(7));
         log.write_out();
         assert_eq!(read(&path, &OWNER).unwrap().1.len(), expected.len() + 1);
+    }
+
+    #[test]
+    fn a_log_that_can_be_neither_unmarked_nor_removed_is_stuck() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let mut log = IntentLog::create(&path, OWNER);
+        log.append(record(1));
+        log.make_valid();
+        log.write_out();
+        log.file = Some(File::open(&path).unwrap());
+        // A folder is not removed as a file is.
+        log.path = dir.path().to_owned();
+        assert!(!log.is_stuck());
+        log.append(record(2));
+        log.write_out();
+        assert!(log.is_stuck());
+        let mut before = superblock();
+        let start = |before: &Superblock| read_of(&path, before, OWNER.boot_id);
+        assert_eq!(start(&before).unwrap().1, [record(1)], "it would be believed");
+        before.features.compat |= Features::INTENTS_VOID;
+        assert_eq!(start(&before), None);
+        before.features.begin_session(&before.geometry);
+        assert!(start(&before).is_some(), "another session begins with another log");
+        before.clean = true;
+        assert_eq!(start(&before), None);
+        log.is_void();
+        log.append(record(3));
+        log.write_out();
+        assert!(!log.is_stuck(), "nothing more is written");
     }
 
     #[test]

@@ -344,6 +344,9 @@ impl Shard {
         loop {
             self.handle_events(&mut actions);
             self.end_turn(&mut actions);
+            if self.intent.is_stuck() {
+                closer.void_intents(&mut self)?;
+            }
             if let Stopping::Stopped { clean } = self.stopping {
                 if clean {
                     closer.close(self)?;

@@ -684,10 +684,8 @@ impl Session {
 fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<Session, EngineError> {
     let (file, before) = (&device.file, &device.superblock);
     let boot_id = boot_id();
-    let owner = |session| IntentOwner { uuid: before.uuid, boot_id, session };
     let intent_place = state.intent_place();
-    let intents =
-        intent_place.find(|path| intent::read(path, &owner(before.session))).filter(|_| !before.clean);
+    let intents = intent_place.find(|path| intent::read_of(path, before, boot_id));
     let options = cache_startup::OpenOptions {
         boot_id,
         cold,
@@ -714,7 +712,8 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     }
     let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
     let intents = cache_startup::settle_intents(&mut device.media(), &mut opened, intents);
-    let intent = IntentLog::create(&intent_place.path, owner(opened.superblock.session));
+    let owner = IntentOwner { uuid: before.uuid, boot_id, session: opened.superblock.session };
+    let intent = IntentLog::create(&intent_place.path, owner);
     Ok(Session {
         was_clean: before.clean,
         superblock: opened.superblock,

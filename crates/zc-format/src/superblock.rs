@@ -83,6 +83,9 @@ impl Features {
 
     /// In `incompat`: the journal is on a device of its own.
     pub const EXTERNAL_JOURNAL: u64 = 1;
+    /// In `compat`: the session's intent log failed and could not be withdrawn; it says less than was done.
+    pub const INTENTS_VOID: u64 = 4;
+
 
     /// In `incompat`: there may be dirty extents, and records that speak of them.
     pub const WRITE_BACK: u64 = 2;
@@ -92,11 +95,12 @@ impl Features {
     /// What this build knows of `incompat`.
     const KNOWN: u64 = Self::EXTERNAL_JOURNAL | Self::WRITE_BACK | Self::SUMMARIES;
 
-    /// A session begins, of this version: with dirty extents there may be summaries.
+    /// A session begins, of this version: with dirty extents there may be summaries, and its intent log is a new one.
     pub const fn begin_session(&mut self, geometry: &Geometry) {
         self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT;
         if self.incompat & Self::WRITE_BACK != 0 && !geometry.has_journal_device() {
             self.incompat |= Self::SUMMARIES;
+        self.compat &= !Self::INTENTS_VOID;
         }
     }
 
