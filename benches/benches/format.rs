@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use zc_core::{Codec, ExtentKey, ExtentNo, Fingerprint, Generation, VolumeId, WeuSeq, WeuSlot};
-use zc_format::{ExpectedExtent, ExtentHeader, WeuEntry, WeuHeader};
+use zc_format::{ExpectedExtent, ExtentHeader, Salt, WeuEntry, WeuHeader};
 
 const WEU: u32 = 2 << 20;
 
@@ -35,9 +35,9 @@ fn weu_header(c: &mut Criterion) {
     let header = header(480);
     let mut tail = vec![0; zc_core::usize_from_u32(WeuHeader::encoded_bytes(480))];
     let mut group = c.benchmark_group("weu_header_480_extents");
-    group.bench_function("encode", |b| b.iter(|| header.encode_into(black_box(&mut tail))));
+    group.bench_function("encode", |b| b.iter(|| header.encode_into(black_box(&mut tail), Salt::NONE)));
     group.bench_function("decode", |b| {
-        b.iter(|| WeuHeader::decode(black_box(&tail), WeuSlot(1), WEU, 8192).expect("valid"));
+        b.iter(|| WeuHeader::decode(black_box(&tail), WeuSlot(1), WEU, 8192, Salt::NONE).expect("valid"));
     });
     group.finish();
 }
@@ -56,6 +56,7 @@ fn extent(c: &mut Criterion) {
         fingerprint: Fingerprint([1; 32]),
     };
     let expected = ExpectedExtent {
+        salt: Salt::NONE,
         slot: WeuSlot(1),
         generation: Generation(2),
         weu_seq: WeuSeq(3),
@@ -68,7 +69,7 @@ fn extent(c: &mut Criterion) {
     let mut out = vec![0; 4160];
     let mut group = c.benchmark_group("extent_4096_stored");
     group.throughput(Throughput::Bytes(4096));
-    group.bench_function("seal", |b| b.iter(|| header.seal(640, &payload, black_box(&mut out))));
+    group.bench_function("seal", |b| b.iter(|| header.seal(640, &payload, black_box(&mut out), Salt::NONE)));
     group.bench_function("verify", |b| {
         b.iter(|| ExtentHeader::verify(black_box(&out), &expected).expect("valid"));
     });

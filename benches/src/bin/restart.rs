@@ -140,7 +140,7 @@ fn read_header(
     let end = geometry.slot_offset(slot) + u64::from(geometry.weu_bytes);
     let mut tail = vec![0; 16 << 10];
     image.file.read_exact_at(&mut tail, end - (16 << 10))?;
-    let header = WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes)?;
+    let header = WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes, geometry.salt)?;
     Ok((header, 16 << 10))
 }
 
@@ -172,7 +172,7 @@ fn fill(image: &mut Image, geometry: &Geometry) -> Result<(), Box<dyn std::error
             session: superblock.session + 1,
             entries: entries.collect(),
         };
-        header.encode_into(&mut tail);
+        header.encode_into(&mut tail, geometry.salt);
         let end = geometry.slot_offset(WeuSlot(slot)) + u64::from(geometry.weu_bytes);
         image.write(end - zc_core::u64_from_usize(tail.len()), &tail).map_err(|kind| kind.to_string())?;
     }

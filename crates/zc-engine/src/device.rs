@@ -13,7 +13,9 @@ use std::ops::Range;
 
 use zc_cache::seam::{Action, Event, ExtentRead, Source};
 use zc_core::{BufId, OpId, WeuSlot, limits::BLOCK_BYTES, usize_from_u32};
-use zc_format::{EXTENT_HEADER_BYTES, RECORDS_PER_BLOCK, Record, WeuHeader, encode_checkpoint_block};
+use zc_format::{
+    EXTENT_HEADER_BYTES, Geometry, RECORDS_PER_BLOCK, Record, Salt, WeuHeader, encode_checkpoint_block,
+};
 use zc_io::{FallocateMode, FileKind, Memory, Operation, Segment, SharedFd, Target};
 
 use crate::exec::slice;
@@ -25,6 +27,7 @@ use crate::shard::Shard;
 
 impl Shard {
     pub(crate) fn device_action(&mut self, action: Action) {
+        let salt = self.device.geometry.salt;
         match action {
             Action::ReadExtents { op, source: Source::Memory(weu), parts, .. } => {
                 self.read_from_memory(op, weu, &parts);
@@ -60,24 +63,24 @@ impl Shard {
             Action::WriteJournal { op, block, durable } => {
                 let offset = self.device.geometry.journal_block_offset(block.sequence);
                 let pending = Pending::Journal { op, block: block.sequence };
-                self.write_block(pending, offset, &block.encode(), durable);
+                self.write_block(pending, offset, &block.encode(salt), durable);
             }
             Action::WriteRegionMap { op, copy, map } => {
                 let offset = self.device.geometry.region_map[copy & 1];
-                self.write_block(Pending::Device { op }, offset, &map.encode(copy), false);
+                self.write_block(Pending::Device { op }, offset, &map.encode(copy, salt), false);
             }
             Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
                 let offset = self.device.geometry.checkpoint_block_offset(area, first_block);
                 self.write_block(
                     Pending::Device { op },
                     offset,
-                    &checkpoint_blocks(first_block, sequence, &records),
+                    &checkpoint_blocks(first_block, sequence, &records, salt),
                     false,
                 );
             }
             Action::CommitCheckpoint { op, area, header } => {
                 let offset = self.device.geometry.checkpoint[area & 1];
-                self.write_block(Pending::Device { op }, offset, &header.encode(area), false);
+                self.write_block(Pending::Device { op }, offset, &header.encode(area, salt), false);
             }
             Action::FlushCache { op } => self.flush_cache(op),
             other => unreachable!("{other:?} is not for the cache device"),
@@ -119,14 +122,14 @@ impl Shard {
     /// Writes what lies in `data`, of which the start is a block's, and the header; what lies before is there already.
     fn write_weu(&mut self, op: OpId, slot: WeuSlot, weu: BufId, data: Range<u32>, header: &WeuHeader) {
         let (start_bytes, data_bytes) = (data.start, data.end);
-        let weu_bytes = self.device.geometry.weu_bytes;
+        let Geometry { weu_bytes, salt, .. } = self.device.geometry;
         let count = u32::try_from(header.entries.len()).unwrap_or(u32::MAX);
         let header_bytes = WeuHeader::encoded_bytes(count);
         let header_at = weu_bytes - header_bytes;
         // Nothing may be left to write: then what is there already may reach beyond the data's last block.
         let data_end = data_bytes.next_multiple_of(BLOCK_BYTES).min(header_at).max(start_bytes);
         assert!(data_bytes <= data_end, "data and header of a unit do not meet");
-        header.encode_into(&mut self.buffers.write(slice(weu, header_at, header_bytes)));
+        header.encode_into(&mut self.buffers.write(slice(weu, header_at, header_bytes)), salt);
         let whole = header_at - data_end <= WEU_GAP_BYTES;
         let zero_end = if whole { header_at } else { data_end };
         let zero_start = data_bytes.max(start_bytes);
@@ -261,9 +264,8 @@ impl Shard {
             self.read_tail(op, slot, len_bytes, true);
             return;
         }
-        let header =
-            WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes).ok().map(Box::new);
-        self.events.push_back(Event::HeaderRead { op, result: Ok(header) });
+        let header = WeuHeader::decode(&tail, slot, geometry.weu_bytes, geometry.extent_bytes, geometry.salt);
+        self.events.push_back(Event::HeaderRead { op, result: Ok(header.ok().map(Box::new)) });
     }
 }
 
@@ -314,10 +316,10 @@ fn in_groups(decodes: Vec<PartDecode>) -> Vec<Vec<PartDecode>> {
     groups
 }
 
-fn checkpoint_blocks(first_block: u64, sequence: u64, records: &[Record]) -> Vec<u8> {
+fn checkpoint_blocks(first_block: u64, sequence: u64, records: &[Record], salt: Salt) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (block, records) in (first_block..).zip(records.chunks(RECORDS_PER_BLOCK)) {
-        bytes.extend_from_slice(&encode_checkpoint_block(sequence, block, records));
+        bytes.extend_from_slice(&encode_checkpoint_block(sequence, block, records, salt));
     }
     bytes
 }
@@ -332,6 +334,7 @@ mod tests {
 
     fn part(offset_bytes: u32) -> ExtentRead {
         let expected = ExpectedExtent {
+            salt: Salt::NONE,
             slot: WeuSlot(1),
             generation: Generation(1),
             weu_seq: WeuSeq(1),

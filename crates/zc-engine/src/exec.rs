@@ -99,7 +99,7 @@ impl Shard {
         let bytes = self.buffers.read(payload);
         let len_bytes = zc_format::EXTENT_HEADER_BYTES + payload.len_bytes;
         let mut place = self.buffers.write(BufSlice { buf: weu, start_bytes: offset_bytes, len_bytes });
-        header.seal(offset_bytes, &bytes, &mut place);
+        header.seal(offset_bytes, &bytes, &mut place, self.device.geometry.salt);
         drop(place);
         // Up to where the next extent starts.
         let end = offset_bytes + len_bytes;

@@ -98,7 +98,7 @@ mod tests {
         BufId, BufSlice, Codec, DedupDomain, ExtentKey, Fingerprint, FingerprintKind, Generation, WeuSeq,
         WeuSlot,
     };
-    use zc_format::ExpectedExtent;
+    use zc_format::{ExpectedExtent, Salt};
     use zc_io::{AlignedBuf, Arena};
 
     const RAW: u32 = 8192;
@@ -120,8 +120,9 @@ mod tests {
             fingerprint,
         };
         let mut weu = AlignedBuf::new(32 << 10);
-        header.seal(4160, payload, &mut weu[4160..4160 + 64 + payload.len()]);
+        header.seal(4160, payload, &mut weu[4160..4160 + 64 + payload.len()], Salt::NONE);
         let expected = ExpectedExtent {
+            salt: Salt::NONE,
             slot: WeuSlot(3),
             generation: Generation(2),
             weu_seq: WeuSeq(9),

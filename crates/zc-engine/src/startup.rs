@@ -486,7 +486,7 @@ pub(crate) fn read_volume_table(file: &BlockFile, geometry: &Geometry) -> Volume
 fn newest_volume_table(file: &BlockFile, geometry: &Geometry) -> Option<VolumeTable> {
     let read = |(copy, offset): (usize, &u64)| {
         let bytes = file.read_blocking(*offset, usize_from_u64(VOLUME_TABLE_BYTES)).ok()?;
-        VolumeTable::decode(&bytes, copy).ok()
+        VolumeTable::decode(&bytes, copy, geometry.salt).ok()
     };
     let tables = geometry.volume_table.iter().enumerate().filter_map(read);
     tables.max_by_key(|table| table.sequence)

@@ -6,7 +6,7 @@
 use zc_core::{JournalSeq, WeuSeq};
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::{BLOCK, FormatError, RECORDS_PER_BLOCK};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"zcKh");
@@ -33,12 +33,12 @@ pub struct CheckpointHeader {
 impl CheckpointHeader {
     /// The block's bytes, for area 0 or 1.
     #[must_use]
-    pub fn encode(&self, area: usize) -> Vec<u8> {
+    pub fn encode(&self, area: usize, salt: Salt) -> Vec<u8> {
         let mut block = vec![0; BLOCK];
         let mut w = Writer::new(&mut block);
         w.u32(0).u32(MAGIC).u64(self.sequence).u64(self.session).u64(self.journal_start.0);
         w.u64(self.blocks).u64(self.records).u64(self.weu_seq_next.0).u64(self.region_map_sequence);
-        Binding::copy(BlockType::CheckpointHeader, area).seal(&mut block);
+        Binding::copy(BlockType::CheckpointHeader, area, salt).seal(&mut block);
         block
     }
 
@@ -46,14 +46,14 @@ impl CheckpointHeader {
     ///
     /// # Errors
     /// When it is damaged, from another place, or names more blocks than there are.
-    pub fn decode(bytes: &[u8], area: usize, area_blocks: u64) -> Result<Self, FormatError> {
+    pub fn decode(bytes: &[u8], area: usize, area_blocks: u64, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
         r.u32()?;
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        Binding::copy(BlockType::CheckpointHeader, area).check(bytes)?;
+        Binding::copy(BlockType::CheckpointHeader, area, salt).check(bytes)?;
         let header = Self {
             sequence: r.u64()?,
             session: r.u64()?,

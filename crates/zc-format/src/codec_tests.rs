@@ -7,7 +7,7 @@ use zc_core::{
     VolumeId, WeuSeq, WeuSlot, limits, usize_from_u32,
 };
 
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::samples_tests as samples;
 use crate::{
     Access, BLOCK, CheckpointHeader, ExpectedExtent, ExtentError, ExtentHeader, FormatError, GrowingUnit,
@@ -17,7 +17,7 @@ use crate::{
 };
 
 fn weu(bytes: &[u8], slot: u32) -> Result<WeuHeader, FormatError> {
-    WeuHeader::decode(bytes, WeuSlot(slot), samples::WEU_BYTES, samples::EXTENT_BYTES)
+    WeuHeader::decode(bytes, WeuSlot(slot), samples::WEU_BYTES, samples::EXTENT_BYTES, Salt::NONE)
 }
 
 fn extent(bytes: &[u8], slot: u32, offset_bytes: u32) -> bool {
@@ -30,16 +30,20 @@ type Case = (&'static str, Vec<u8>, fn(&[u8]) -> bool);
 fn cases() -> Vec<Case> {
     vec![
         ("superblock", samples::superblock().encode(1), |b| Superblock::decode(b, 1).is_ok()),
-        ("volume table", samples::volume_table().encode(1), |b| VolumeTable::decode(b, 1).is_ok()),
-        ("region map", samples::region_map().encode(1), |b| RegionMap::decode(b, 1).is_ok()),
-        ("checkpoint header", samples::checkpoint_header().encode(1), |b| {
-            CheckpointHeader::decode(b, 1, 8).is_ok()
+        ("volume table", samples::volume_table().encode(1, Salt::NONE), |b| {
+            VolumeTable::decode(b, 1, Salt::NONE).is_ok()
         }),
-        ("checkpoint block", encode_checkpoint_block(9, 3, &samples::records()), |b| {
-            decode_checkpoint_block(b, 9, 3).is_ok()
+        ("region map", samples::region_map().encode(1, Salt::NONE), |b| {
+            RegionMap::decode(b, 1, Salt::NONE).is_ok()
         }),
-        ("journal block", samples::journal_block(17).encode(), |b| {
-            JournalBlock::decode(b, JournalSeq(17)).is_ok()
+        ("checkpoint header", samples::checkpoint_header().encode(1, Salt::NONE), |b| {
+            CheckpointHeader::decode(b, 1, 8, Salt::NONE).is_ok()
+        }),
+        ("checkpoint block", encode_checkpoint_block(9, 3, &samples::records(), Salt::NONE), |b| {
+            decode_checkpoint_block(b, 9, 3, Salt::NONE).is_ok()
+        }),
+        ("journal block", samples::journal_block(17).encode(Salt::NONE), |b| {
+            JournalBlock::decode(b, JournalSeq(17), Salt::NONE).is_ok()
         }),
         ("WEU header", samples::encode_weu(&samples::weu_header(5)), |b| weu(b, 5).is_ok()),
         ("extent", samples::sealed_extent(5, 192)[..164].to_vec(), |b| extent(b, 5, 192)),
@@ -89,16 +93,29 @@ fn torn_structures_are_detected() {
 #[test]
 fn another_place_is_detected() {
     assert_eq!(Superblock::decode(&samples::superblock().encode(1), 0), Err(FormatError::Checksum));
-    assert_eq!(VolumeTable::decode(&samples::volume_table().encode(1), 0), Err(FormatError::Checksum));
-    assert_eq!(RegionMap::decode(&samples::region_map().encode(1), 0), Err(FormatError::Checksum));
     assert_eq!(
-        CheckpointHeader::decode(&samples::checkpoint_header().encode(1), 0, 8),
+        VolumeTable::decode(&samples::volume_table().encode(1, Salt::NONE), 0, Salt::NONE),
         Err(FormatError::Checksum)
     );
-    let block = encode_checkpoint_block(9, 3, &samples::records());
-    assert_eq!(decode_checkpoint_block(&block, 9, 2), Err(FormatError::Field("checkpoint block number")));
-    assert_eq!(decode_checkpoint_block(&block, 8, 3), Err(FormatError::Field("checkpoint block number")));
-    let older = JournalBlock::decode(&samples::journal_block(17).encode(), JournalSeq(25));
+    assert_eq!(
+        RegionMap::decode(&samples::region_map().encode(1, Salt::NONE), 0, Salt::NONE),
+        Err(FormatError::Checksum)
+    );
+    assert_eq!(
+        CheckpointHeader::decode(&samples::checkpoint_header().encode(1, Salt::NONE), 0, 8, Salt::NONE),
+        Err(FormatError::Checksum)
+    );
+    let block = encode_checkpoint_block(9, 3, &samples::records(), Salt::NONE);
+    assert_eq!(
+        decode_checkpoint_block(&block, 9, 2, Salt::NONE),
+        Err(FormatError::Field("checkpoint block number"))
+    );
+    assert_eq!(
+        decode_checkpoint_block(&block, 8, 3, Salt::NONE),
+        Err(FormatError::Field("checkpoint block number"))
+    );
+    let older =
+        JournalBlock::decode(&samples::journal_block(17).encode(Salt::NONE), JournalSeq(25), Salt::NONE);
     assert_eq!(older, Err(FormatError::Field("journal sequence")));
     assert_eq!(weu(&samples::encode_weu(&samples::weu_header(5)), 6), Err(FormatError::Field("slot")));
 }
@@ -106,9 +123,9 @@ fn another_place_is_detected() {
 /// The binding alone tells places apart, also where a field does not.
 #[test]
 fn every_part_of_the_binding_counts() {
-    let base = Binding { kind: BlockType::Extent, place: 1, sequence: 2, generation: 3 };
+    let base = Binding { salt: Salt::NONE, kind: BlockType::Extent, place: 1, sequence: 2, generation: 3 };
     let crc = base.crc(b"bytes");
-    assert_ne!(crc, Binding { kind: BlockType::WeuHeader, ..base }.crc(b"bytes"));
+    assert_ne!(crc, Binding { salt: Salt::NONE, kind: BlockType::WeuHeader, ..base }.crc(b"bytes"));
     assert_ne!(crc, Binding { place: 2, ..base }.crc(b"bytes"));
     assert_ne!(crc, Binding { sequence: 3, ..base }.crc(b"bytes"));
     assert_ne!(crc, Binding { generation: 2, ..base }.crc(b"bytes"));
@@ -133,11 +150,70 @@ fn an_extent_is_verified_against_all_that_is_expected() {
     assert_eq!(fault(ExpectedExtent { key: Some(other), ..good }), Some(ExtentError::Identity));
     let small = ExtentHeader { raw_bytes: 99, ..samples::extent_header(5, 100) };
     let mut larger_stored_than_raw = vec![0; 164];
-    small.seal(192, &samples::payload(), &mut larger_stored_than_raw);
+    small.seal(192, &samples::payload(), &mut larger_stored_than_raw, Salt::NONE);
     let expected = samples::expected(&small, 192);
     assert_eq!(ExtentHeader::verify(&larger_stored_than_raw, &expected), Err(ExtentError::Header));
     assert_eq!(ExtentHeader::verify(&bytes[..163], &good), Err(ExtentError::Truncated));
     assert_eq!(ExtentHeader::verify(&bytes[..63], &good), Err(ExtentError::Truncated));
+}
+
+/// What an older cache on the same device left, with the same numbers, at the same place.
+#[test]
+fn another_cache_s_blocks_are_refused() {
+    let (own, other) = (Salt::of(&[1; 16]), Salt::of(&[2; 16]));
+    assert_ne!(own, other);
+    let ok = |own: bool| if own { Ok(()) } else { Err(FormatError::Checksum) };
+    for (writer, reader) in [(own, own), (other, own), (Salt::NONE, own), (other, Salt::NONE)] {
+        let same = writer == reader;
+        let table = samples::volume_table().encode(1, writer);
+        assert_eq!(VolumeTable::decode(&table, 1, reader).map(drop), ok(same));
+        let map = samples::region_map().encode(1, writer);
+        assert_eq!(RegionMap::decode(&map, 1, reader).map(drop), ok(same));
+        let header = samples::checkpoint_header().encode(1, writer);
+        assert_eq!(CheckpointHeader::decode(&header, 1, 8, reader).map(drop), ok(same));
+        let block = encode_checkpoint_block(9, 3, &samples::records(), writer);
+        assert_eq!(decode_checkpoint_block(&block, 9, 3, reader).map(drop), ok(same));
+        let block = samples::journal_block(17).encode(writer);
+        assert_eq!(JournalBlock::decode(&block, JournalSeq(17), reader).map(drop), ok(same));
+        let weu = samples::weu_header(5);
+        let mut tail = samples::encode_weu(&weu);
+        weu.encode_into(&mut tail, writer);
+        let read = WeuHeader::decode(&tail, WeuSlot(5), samples::WEU_BYTES, samples::EXTENT_BYTES, reader);
+        assert_eq!(read.map(drop), ok(same));
+        let header = samples::extent_header(5, 100);
+        let mut sealed = vec![0; 164];
+        header.seal(192, &samples::payload(), &mut sealed, writer);
+        let expected = ExpectedExtent { salt: reader, ..samples::expected(&header, 192) };
+        let verified = ExtentHeader::verify(&sealed, &expected).map(drop);
+        assert_eq!(verified, if same { Ok(()) } else { Err(ExtentError::Checksum) });
+    }
+}
+
+#[test]
+fn a_checksum_covers_the_uuid_then_the_binding_then_the_bytes() {
+    let uuid = *b"0123456789abcdef";
+    let block = samples::journal_block(17).encode(Salt::of(&uuid));
+    let mut covered = uuid.to_vec();
+    for number in [0x7a63_0006_u64, 0, 17, 0] {
+        covered.extend(number.to_le_bytes());
+    }
+    covered.extend(&block[4..]);
+    assert_eq!(block[..4], crc32c::crc32c(&covered).to_le_bytes());
+}
+
+#[test]
+fn the_version_says_whether_checksums_cover_the_uuid() {
+    let with = |salt| {
+        let mut superblock = samples::superblock();
+        superblock.geometry.salt = salt;
+        superblock
+    };
+    let uuid = samples::superblock().uuid;
+    for (salt, version) in [(Salt::NONE, 1), (Salt::of(&uuid), 2)] {
+        let bytes = with(salt).encode(1);
+        assert_eq!(bytes[4], version);
+        assert_eq!(Superblock::decode(&bytes, 1).unwrap().geometry.salt, salt);
+    }
 }
 
 #[test]
@@ -155,8 +231,8 @@ fn unknown_features_and_versions_are_refused_as_documented() {
     let contradiction = with(0, 0, crate::Features::EXTERNAL_JOURNAL);
     assert_eq!(Superblock::decode(&contradiction, 0), Err(FormatError::Field("journal_offset")));
     let mut newer = with(0, 0, 0);
-    newer[4] = 2;
-    Binding::copy(BlockType::Superblock, 0).seal(&mut newer);
+    newer[4] = 3;
+    Binding::copy(BlockType::Superblock, 0, Salt::NONE).seal(&mut newer);
     assert_eq!(Superblock::decode_for(&newer, 0, Access::Read), Err(FormatError::Version));
 }
 
@@ -234,32 +310,43 @@ fn resealed(bytes: &[u8], binding: Binding, at: usize, change: &[u8]) -> Vec<u8>
 #[test]
 fn impossible_fields_under_a_right_checksum_are_refused() {
     let field = |name| Err(FormatError::Field(name));
-    let binding = Binding { kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 };
+    let binding =
+        Binding { salt: Salt::NONE, kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 };
     let block = |at, change: &[u8]| {
-        let bytes = resealed(&samples::journal_block(17).encode(), binding, at, change);
-        JournalBlock::decode(&bytes, JournalSeq(17)).map(|_| ())
+        let bytes = resealed(&samples::journal_block(17).encode(Salt::NONE), binding, at, change);
+        JournalBlock::decode(&bytes, JournalSeq(17), Salt::NONE).map(|_| ())
     };
     assert_eq!(block(32, &[168]), field("record kind"));
     assert_eq!(block(32, &[169]), field("record count"));
     assert_eq!(block(64, &[13]), field("record kind"));
     assert_eq!(block(64 + 16 + 6, &[9, 8]), Ok(()), "only dirty records have sectors");
     assert_eq!(block(112, &[8]), Ok(()), "a duplicate's fields are a dirty piece's");
-    let sectors = resealed(&samples::dirty_journal_block(17).encode(), binding, 88 + 22, &[9, 8]);
-    assert_eq!(JournalBlock::decode(&sectors, JournalSeq(17)).map(|_| ()), field("sectors"));
+    let sectors = resealed(&samples::dirty_journal_block(17).encode(Salt::NONE), binding, 88 + 22, &[9, 8]);
+    assert_eq!(JournalBlock::decode(&sectors, JournalSeq(17), Salt::NONE).map(|_| ()), field("sectors"));
     assert_eq!(block(68, &limits::SLOTS_MAX.to_le_bytes()), field("record"));
     assert_eq!(block(112 + 2, &limits::VOLUMES_MAX.to_le_bytes()), field("record"));
     assert_eq!(block(112 + 8, &limits::EXTENTS_PER_VOLUME_MAX.to_le_bytes()), field("record"));
 
     let map = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::RegionMap, 1);
-        RegionMap::decode(&resealed(&samples::region_map().encode(1), binding, at, change), 1).map(|_| ())
+        let binding = Binding::copy(BlockType::RegionMap, 1, Salt::NONE);
+        RegionMap::decode(
+            &resealed(&samples::region_map().encode(1, Salt::NONE), binding, at, change),
+            1,
+            Salt::NONE,
+        )
+        .map(|_| ())
     };
     assert_eq!(map(32, &(limits::ACTIVE_REGIONS_MAX + 1).to_le_bytes()), field("region count"));
     assert_eq!(map(54, &limits::VOLUMES_MAX.to_le_bytes()), field("region"));
 
     let table = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::VolumeTable, 1);
-        VolumeTable::decode(&resealed(&samples::volume_table().encode(1), binding, at, change), 1).map(|_| ())
+        let binding = Binding::copy(BlockType::VolumeTable, 1, Salt::NONE);
+        VolumeTable::decode(
+            &resealed(&samples::volume_table().encode(1, Salt::NONE), binding, at, change),
+            1,
+            Salt::NONE,
+        )
+        .map(|_| ())
     };
     assert_eq!(table(16, &[0, 1]), field("volume count"));
     assert_eq!(table(256, &limits::VOLUMES_MAX.to_le_bytes()), field("volume"));
@@ -272,9 +359,9 @@ fn impossible_fields_under_a_right_checksum_are_refused() {
 fn impossible_headers_under_a_right_checksum_are_refused() {
     let field = |name| Err(FormatError::Field(name));
     let header = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::CheckpointHeader, 1);
-        let bytes = resealed(&samples::checkpoint_header().encode(1), binding, at, change);
-        CheckpointHeader::decode(&bytes, 1, 8).map(|_| ())
+        let binding = Binding::copy(BlockType::CheckpointHeader, 1, Salt::NONE);
+        let bytes = resealed(&samples::checkpoint_header().encode(1, Salt::NONE), binding, at, change);
+        CheckpointHeader::decode(&bytes, 1, 8, Salt::NONE).map(|_| ())
     };
     assert_eq!(header(32, &[7]), Ok(()));
     assert_eq!(header(32, &[8]), field("checkpoint blocks"));
@@ -282,7 +369,7 @@ fn impossible_headers_under_a_right_checksum_are_refused() {
     assert_eq!(header(40, &[169]), field("checkpoint blocks"));
 
     let superblock = |at, change: &[u8]| {
-        let binding = Binding::copy(BlockType::Superblock, 1);
+        let binding = Binding::copy(BlockType::Superblock, 1, Salt::NONE);
         Superblock::decode(&resealed(&samples::superblock().encode(1), binding, at, change), 1).map(|_| ())
     };
     assert_eq!(superblock(97, &[3]), field("fingerprint kind"));
@@ -389,17 +476,17 @@ fn weu_header_strategy() -> impl Strategy<Value = WeuHeader> {
 fn decode_all(bytes: &[u8]) {
     for copy in 0..4 {
         Superblock::decode_for(bytes, copy, Access::Read).ok();
-        VolumeTable::decode(bytes, copy).ok();
-        RegionMap::decode(bytes, copy).ok();
-        CheckpointHeader::decode(bytes, copy, u64::MAX).ok();
+        VolumeTable::decode(bytes, copy, Salt::NONE).ok();
+        RegionMap::decode(bytes, copy, Salt::NONE).ok();
+        CheckpointHeader::decode(bytes, copy, u64::MAX, Salt::NONE).ok();
     }
-    decode_checkpoint_block(bytes, 9, 3).ok();
-    JournalBlock::decode(bytes, JournalSeq(17)).ok();
+    decode_checkpoint_block(bytes, 9, 3, Salt::NONE).ok();
+    JournalBlock::decode(bytes, JournalSeq(17), Salt::NONE).ok();
     assert!(JournalBlock::peek_sequence(bytes).is_none() || bytes.len() > 36, "a sequence out of nothing");
     Record::decode(bytes).ok();
     for weu_bytes in [0, samples::WEU_BYTES, limits::WEU_BYTES_MAX, u32::MAX] {
         WeuHeader::peek_len(bytes, weu_bytes).ok();
-        WeuHeader::decode(bytes, WeuSlot(5), weu_bytes, u32::MAX).ok();
+        WeuHeader::decode(bytes, WeuSlot(5), weu_bytes, u32::MAX, Salt::NONE).ok();
     }
     let header = samples::extent_header(5, 100);
     ExtentHeader::verify(bytes, &samples::expected(&header, u32::MAX)).ok();
@@ -408,18 +495,27 @@ fn decode_all(bytes: &[u8]) {
 /// Hostile bytes with a right checksum: what an attacker, or a bug of ours, would write.
 fn seal_as_any(case: usize, bytes: &mut [u8]) {
     let binding = match case {
-        0 => Binding::copy(BlockType::Superblock, 1),
-        1 => Binding::copy(BlockType::VolumeTable, 1),
-        2 => Binding::copy(BlockType::RegionMap, 1),
-        3 => Binding::copy(BlockType::CheckpointHeader, 1),
-        4 => Binding { kind: BlockType::CheckpointBlock, place: 3, sequence: 9, generation: 0 },
-        5 => Binding { kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 },
+        0 => Binding::copy(BlockType::Superblock, 1, Salt::NONE),
+        1 => Binding::copy(BlockType::VolumeTable, 1, Salt::NONE),
+        2 => Binding::copy(BlockType::RegionMap, 1, Salt::NONE),
+        3 => Binding::copy(BlockType::CheckpointHeader, 1, Salt::NONE),
+        4 => Binding {
+            salt: Salt::NONE,
+            kind: BlockType::CheckpointBlock,
+            place: 3,
+            sequence: 9,
+            generation: 0,
+        },
+        5 => {
+            Binding { salt: Salt::NONE, kind: BlockType::JournalBlock, place: 0, sequence: 17, generation: 0 }
+        }
         6 => {
             let (covered, crc) = bytes.split_last_chunk_mut::<4>().unwrap();
             let field = |at| u32::from_le_bytes(*covered[covered.len() - at..].first_chunk().unwrap());
             let sequence = u64::from_le_bytes(*covered[covered.len() - 36..].first_chunk().unwrap());
             let generation = u64::from(field(44));
-            let binding = Binding { kind: BlockType::WeuHeader, place: 5, sequence, generation };
+            let binding =
+                Binding { salt: Salt::NONE, kind: BlockType::WeuHeader, place: 5, sequence, generation };
             *crc = binding.crc(covered).to_le_bytes();
             return;
         }
@@ -427,7 +523,13 @@ fn seal_as_any(case: usize, bytes: &mut [u8]) {
             let header = samples::extent_header(5, 100);
             let place = 5 << 32 | u64::from(u32::MAX);
             let generation = u64::from(header.generation.0);
-            Binding { kind: BlockType::Extent, place, sequence: header.weu_seq.0, generation }
+            Binding {
+                salt: Salt::NONE,
+                kind: BlockType::Extent,
+                place,
+                sequence: header.weu_seq.0,
+                generation,
+            }
         }
     };
     binding.seal(bytes);
@@ -462,7 +564,7 @@ proptest! {
     #[test]
     fn volume_tables_round_trip(sequence: u64, records in vec(volume(), 0..=VOLUMES_PER_TABLE)) {
         let table = VolumeTable { sequence, records };
-        prop_assert_eq!(VolumeTable::decode(&table.encode(0), 0), Ok(table));
+        prop_assert_eq!(VolumeTable::decode(&table.encode(0, Salt::NONE), 0, Salt::NONE), Ok(table));
     }
 
     #[test]
@@ -473,7 +575,7 @@ proptest! {
         let [sequence, session, required] = numbers;
         let regions = keys.into_iter().map(|(volume, region)| RegionKey { volume: VolumeId(volume), region }).collect();
         let map = RegionMap { sequence, session, journal_required: JournalSeq(required), regions };
-        prop_assert_eq!(RegionMap::decode(&map.encode(1), 1), Ok(map));
+        prop_assert_eq!(RegionMap::decode(&map.encode(1, Salt::NONE), 1, Salt::NONE), Ok(map));
     }
 
     #[test]
@@ -484,8 +586,8 @@ proptest! {
         let [slot, generation, page] = unit;
         let growing = GrowingUnit { slot: WeuSlot(slot), generation: Generation(generation), page };
         let growing = (generation > 0).then_some(growing);
-        let bytes = encode_checkpoint_block(sequence, session, &records);
-        prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session), Ok(records.clone()));
+        let bytes = encode_checkpoint_block(sequence, session, &records, Salt::NONE);
+        prop_assert_eq!(decode_checkpoint_block(&bytes, sequence, session, Salt::NONE), Ok(records.clone()));
         let block = JournalBlock {
             sequence: JournalSeq(sequence),
             session,
@@ -494,7 +596,7 @@ proptest! {
             growing,
             records,
         };
-        prop_assert_eq!(JournalBlock::decode(&block.encode(), block.sequence), Ok(block));
+        prop_assert_eq!(JournalBlock::decode(&block.encode(Salt::NONE), block.sequence, Salt::NONE), Ok(block));
     }
 
     #[test]
@@ -520,7 +622,7 @@ proptest! {
         };
         let offset_bytes = u32::from(units) * limits::PLACE_ALIGN_BYTES;
         let mut bytes = vec![0x77; 64 + payload.len() + spare];
-        header.seal(offset_bytes, &payload, &mut bytes);
+        header.seal(offset_bytes, &payload, &mut bytes, Salt::NONE);
         let found = ExtentHeader::verify(&bytes, &samples::expected(&header, offset_bytes)).unwrap();
         prop_assert_eq!(&bytes[found.payload], &payload[..]);
         prop_assert_eq!(found.codec, codec);

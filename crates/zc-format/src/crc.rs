@@ -1,7 +1,7 @@
 //! Checksums: CRC-32C over a binding that is not stored and the bytes that are (`FORMAT.md`, section 2).
 //!
-//! Job: make a block of another type, place, round or life of a slot fail like a damaged one. Invariant: the binding
-//! has a fixed size and comes first, so no two (binding, bytes) pairs share an encoding. What it does not do: defend
+//! Job: make a block of another cache, type, place, round or life of a slot fail like a damaged one. Invariant: what is
+//! bound has a fixed size and comes first, so no two (binding, bytes) pairs share an encoding. What it does not do: defend
 //! against somebody who computes checksums himself.
 
 use crate::bytes::Writer;
@@ -46,9 +46,26 @@ pub(crate) enum BlockType {
     Summary = 0x7a63_000a,
 }
 
+/// What all checksums of a cache begin with: the CRC of its uuid. So a block of another cache, which was on the device
+/// before, fails like a damaged one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Salt(u32);
+
+impl Salt {
+    /// That of caches of version 1, whose checksums do not cover the uuid.
+    pub const NONE: Self = Self(0);
+
+    /// That of a cache.
+    #[must_use]
+    pub fn of(uuid: &[u8; 16]) -> Self {
+        Self(crc32c::crc32c(uuid))
+    }
+}
+
 /// What a checksum covers besides the stored bytes; the reader supplies it from what it expects.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Binding {
+    pub(crate) salt: Salt,
     pub(crate) kind: BlockType,
     pub(crate) place: u64,
     pub(crate) sequence: u64,
@@ -57,8 +74,8 @@ pub(crate) struct Binding {
 
 impl Binding {
     /// The binding of a copy of a structure that tells its own sequence.
-    pub(crate) const fn copy(kind: BlockType, place: usize) -> Self {
-        Self { kind, place: zc_core::u64_from_usize(place), sequence: 0, generation: 0 }
+    pub(crate) const fn copy(kind: BlockType, place: usize, salt: Salt) -> Self {
+        Self { salt, kind, place: zc_core::u64_from_usize(place), sequence: 0, generation: 0 }
     }
 
     /// The checksum of `bytes` in this place.
@@ -69,7 +86,7 @@ impl Binding {
             .u64(self.place)
             .u64(self.sequence)
             .u64(self.generation);
-        crc32c::crc32c_append(crc32c::crc32c(&prefix), bytes)
+        crc32c::crc32c_append(crc32c::crc32c_append(self.salt.0, &prefix), bytes)
     }
 
     /// Puts the checksum of everything after the first four bytes into the first four.

@@ -11,7 +11,7 @@ use zc_core::{
 };
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 
 /// Size of the inline header.
 pub const EXTENT_HEADER_BYTES: u32 = 64;
@@ -45,6 +45,8 @@ pub struct ExtentHeader {
 /// What must be found at a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpectedExtent {
+    /// The cache's.
+    pub salt: Salt,
     /// The slot.
     pub slot: WeuSlot,
     /// Its generation.
@@ -107,7 +109,7 @@ impl ExtentHeader {
     ///
     /// # Panics
     /// When `out` is too small or the payload has not the size the header says.
-    pub fn seal(&self, offset_bytes: u32, payload: &[u8], out: &mut [u8]) {
+    pub fn seal(&self, offset_bytes: u32, payload: &[u8], out: &mut [u8], salt: Salt) {
         assert_eq!(payload.len(), usize_from_u32(self.stored_bytes), "payload size");
         let (head, body) = out.split_at_mut(HEADER);
         let mut w = Writer::new(head);
@@ -118,7 +120,7 @@ impl ExtentHeader {
         w.put(print);
         body.split_at_mut(payload.len()).0.copy_from_slice(payload);
         let (sealed, _) = out.split_at_mut(HEADER.saturating_add(payload.len()));
-        binding(self.slot, self.generation, self.weu_seq, offset_bytes).seal(sealed);
+        binding(self.slot, self.generation, self.weu_seq, offset_bytes, salt).seal(sealed);
     }
 
     /// The sequence that the bytes at a location claim. Not verified; for who knows slot and generation only.
@@ -146,7 +148,8 @@ impl ExtentHeader {
         }
         let end = HEADER.saturating_add(usize_from_u32(header.stored_bytes));
         let sealed = bytes.get(..end).ok_or(ExtentError::Truncated)?;
-        let bound = binding(expected.slot, expected.generation, expected.weu_seq, expected.offset_bytes);
+        let ExpectedExtent { slot, generation, weu_seq, offset_bytes, salt, .. } = *expected;
+        let bound = binding(slot, generation, weu_seq, offset_bytes, salt);
         bound.check(sealed).map_err(|_| ExtentError::Checksum)?;
         if expected.key.is_some_and(|key| key != header.key) {
             return Err(ExtentError::Identity);
@@ -172,8 +175,9 @@ fn is_cut(stored: &Fingerprint, print: &Fingerprint) -> bool {
     stored.0.iter().zip(&print.0).take(PRINT_BYTES).all(|(stored, whole)| stored == whole)
 }
 
-fn binding(slot: WeuSlot, generation: Generation, weu_seq: WeuSeq, offset_bytes: u32) -> Binding {
+fn binding(slot: WeuSlot, generation: Generation, weu_seq: WeuSeq, offset_bytes: u32, salt: Salt) -> Binding {
     Binding {
+        salt,
         kind: BlockType::Extent,
         place: u64::from(slot.0) << 32 | u64::from(offset_bytes),
         sequence: weu_seq.0,

@@ -8,6 +8,7 @@ use zc_core::{JournalSeq, WeuSlot, limits, u64_from_usize};
 
 use crate::FormatError;
 use crate::bytes::{Reader, Writer};
+use crate::crc::Salt;
 use crate::record::RECORDS_PER_BLOCK;
 use crate::region_map::REGION_MAP_BYTES;
 use crate::volumes::VOLUME_TABLE_BYTES;
@@ -68,6 +69,8 @@ pub struct Geometry {
     pub slots_offset: u64,
     /// File index entries that the layout is planned for.
     pub index_capacity: u64,
+    /// What the cache's checksums begin with. It is not stored: the superblock's version and uuid tell it.
+    pub salt: Salt,
 }
 
 /// Why a layout cannot be.
@@ -201,6 +204,7 @@ impl Geometry {
             journal_blocks,
             slots_offset,
             index_capacity,
+            salt: Salt::NONE,
         })
     }
 
@@ -291,7 +295,7 @@ impl Geometry {
         w.u64(self.slots_offset).u64(self.index_capacity);
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
+    pub(crate) fn decode(bytes: &[u8], salt: Salt) -> Result<Self, FormatError> {
         let mut r = Reader::new(bytes);
         let device_bytes = r.u64()?;
         let (weu_bytes, extent_bytes, slots, _) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
@@ -308,6 +312,7 @@ impl Geometry {
             journal_blocks: r.u64()?,
             slots_offset: r.u64()?,
             index_capacity: r.u64()?,
+            salt,
         };
         geometry.validate().map_err(|_| FormatError::Field("geometry"))?;
         Ok(geometry)

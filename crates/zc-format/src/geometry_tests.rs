@@ -19,7 +19,7 @@ fn check(geometry: &Geometry) {
     geometry.validate().unwrap();
     let mut bytes = [0; GEOMETRY_BYTES];
     geometry.encode(&mut bytes);
-    assert_eq!(Geometry::decode(&bytes).as_ref(), Ok(geometry));
+    assert_eq!(Geometry::decode(&bytes, Salt::NONE).as_ref(), Ok(geometry));
     assert_eq!(geometry.slots_offset % u64::from(geometry.weu_bytes), 0);
     let last = geometry.slot_offset(WeuSlot(geometry.slots - 1)) + u64::from(geometry.weu_bytes);
     assert!(last + END_BYTES <= geometry.device_bytes);
@@ -194,7 +194,7 @@ proptest! {
                 chunk.copy_from_slice(&word.to_le_bytes());
             }
         }
-        if let Ok(geometry) = Geometry::decode(&bytes) {
+        if let Ok(geometry) = Geometry::decode(&bytes, Salt::NONE) {
             let last = geometry.slot_offset(WeuSlot(geometry.slots - 1)) + u64::from(geometry.weu_bytes);
             prop_assert!(last <= geometry.device_bytes - END_BYTES);
             prop_assert!(geometry.journal_block_offset(JournalSeq(u64::MAX)) < geometry.slots_offset);
@@ -209,7 +209,7 @@ fn a_journal_device_leaves_the_cache_device_to_the_rest() {
     geometry.validate().unwrap();
     let mut bytes = [0; GEOMETRY_BYTES];
     geometry.encode(&mut bytes);
-    assert_eq!(Geometry::decode(&bytes).as_ref(), Ok(&geometry));
+    assert_eq!(Geometry::decode(&bytes, Salt::NONE).as_ref(), Ok(&geometry));
     assert!(geometry.has_journal_device() && !inside.has_journal_device());
     assert_eq!(geometry.journal_blocks, (8 << 20) / BLOCK - 1);
     assert!(geometry.slots >= inside.slots);

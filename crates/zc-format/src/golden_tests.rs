@@ -7,7 +7,7 @@ use zc_core::{ExtentKey, ExtentNo, JournalSeq, SectorSpan, VolumeId, WeuSlot};
 
 use crate::samples_tests as samples;
 use crate::{
-    CheckpointHeader, ExtentHeader, JournalBlock, Record, RegionMap, Summary, Superblock, VolumeTable,
+    CheckpointHeader, ExtentHeader, JournalBlock, Record, RegionMap, Salt, Summary, Superblock, VolumeTable,
     WeuHeader, decode_checkpoint_block, encode_checkpoint_block,
 };
 
@@ -69,19 +69,19 @@ fn checkpoint_superblock() -> Superblock {
 fn every_structure_encodes_to_the_golden_bytes() {
     let text = [
         dump("superblock", &samples::superblock().encode(2)),
-        dump("volume-table", &samples::volume_table().encode(1)),
-        dump("region-map", &samples::region_map().encode(1)),
-        dump("checkpoint-header", &samples::checkpoint_header().encode(1)),
-        dump("checkpoint-block", &encode_checkpoint_block(9, 3, &samples::records())),
-        dump("journal-block", &samples::journal_block(17).encode()),
+        dump("volume-table", &samples::volume_table().encode(1, Salt::NONE)),
+        dump("region-map", &samples::region_map().encode(1, Salt::NONE)),
+        dump("checkpoint-header", &samples::checkpoint_header().encode(1, Salt::NONE)),
+        dump("checkpoint-block", &encode_checkpoint_block(9, 3, &samples::records(), Salt::NONE)),
+        dump("journal-block", &samples::journal_block(17).encode(Salt::NONE)),
         dump("weu-header", &samples::encode_weu(&samples::weu_header(5))),
         dump("extent", &samples::sealed_extent(5, 192)),
-        dump("dirty-journal-block", &samples::dirty_journal_block(17).encode()),
-        dump("dirty-volume-table", &samples::dirty_volume_table().encode(1)),
+        dump("dirty-journal-block", &samples::dirty_journal_block(17).encode(Salt::NONE)),
+        dump("dirty-volume-table", &samples::dirty_volume_table().encode(1, Salt::NONE)),
         dump("dirty-weu-header", &samples::encode_weu(&samples::dirty_weu_header(5))),
         dump("journal-next-superblock", &journal_next_superblock().encode(2)),
         dump("checkpoint-superblock", &checkpoint_superblock().encode(2)),
-        dump("growing-journal-block", &samples::growing_journal_block(17).encode()),
+        dump("growing-journal-block", &samples::growing_journal_block(17).encode(Salt::NONE)),
         dump("summary-page", &samples::summary_page(&samples::summary(), &samples::summary_place())),
         dump("journal-label", &crate::JournalLabel::of(&samples::superblock()).encode()),
     ]
@@ -94,25 +94,37 @@ fn the_golden_bytes_decode_to_every_structure() {
     assert_eq!(Superblock::decode(&golden("superblock"), 2), Ok(samples::superblock()));
     assert_eq!(Superblock::decode(&golden("journal-next-superblock"), 2), Ok(journal_next_superblock()));
     assert_eq!(Superblock::decode(&golden("checkpoint-superblock"), 2), Ok(checkpoint_superblock()));
-    assert_eq!(VolumeTable::decode(&golden("volume-table"), 1), Ok(samples::volume_table()));
-    assert_eq!(VolumeTable::decode(&golden("dirty-volume-table"), 1), Ok(samples::dirty_volume_table()));
-    assert_eq!(RegionMap::decode(&golden("region-map"), 1), Ok(samples::region_map()));
+    assert_eq!(VolumeTable::decode(&golden("volume-table"), 1, Salt::NONE), Ok(samples::volume_table()));
     assert_eq!(
-        CheckpointHeader::decode(&golden("checkpoint-header"), 1, 8),
+        VolumeTable::decode(&golden("dirty-volume-table"), 1, Salt::NONE),
+        Ok(samples::dirty_volume_table())
+    );
+    assert_eq!(RegionMap::decode(&golden("region-map"), 1, Salt::NONE), Ok(samples::region_map()));
+    assert_eq!(
+        CheckpointHeader::decode(&golden("checkpoint-header"), 1, 8, Salt::NONE),
         Ok(samples::checkpoint_header())
     );
-    assert_eq!(decode_checkpoint_block(&golden("checkpoint-block"), 9, 3), Ok(samples::records()));
     assert_eq!(
-        JournalBlock::decode(&golden("journal-block"), JournalSeq(17)),
+        decode_checkpoint_block(&golden("checkpoint-block"), 9, 3, Salt::NONE),
+        Ok(samples::records())
+    );
+    assert_eq!(
+        JournalBlock::decode(&golden("journal-block"), JournalSeq(17), Salt::NONE),
         Ok(samples::journal_block(17))
     );
     assert_eq!(
-        JournalBlock::decode(&golden("growing-journal-block"), JournalSeq(17)),
+        JournalBlock::decode(&golden("growing-journal-block"), JournalSeq(17), Salt::NONE),
         Ok(samples::growing_journal_block(17))
     );
     let summary = Summary::decode(&golden("summary-page"), &samples::summary_place(), JournalSeq(18));
     assert_eq!(summary, Ok(samples::summary()));
-    let weu = WeuHeader::decode(&golden("weu-header"), WeuSlot(5), samples::WEU_BYTES, samples::EXTENT_BYTES);
+    let weu = WeuHeader::decode(
+        &golden("weu-header"),
+        WeuSlot(5),
+        samples::WEU_BYTES,
+        samples::EXTENT_BYTES,
+        Salt::NONE,
+    );
     assert_eq!(weu, Ok(samples::weu_header(5)));
     let bytes = golden("extent");
     let header = samples::extent_header(5, 100);

@@ -4,7 +4,7 @@
 //! what a missing or foreign label means for a start.
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::{BLOCK, FormatError, Superblock};
 
 const MAGIC: [u8; 4] = *b"zcJl";
@@ -37,7 +37,7 @@ impl JournalLabel {
         let mut block = vec![0; BLOCK];
         let mut w = Writer::new(&mut block);
         w.u32(0).put(&MAGIC).put(&self.uuid).u64(self.created_unix_s).u64(self.journal_blocks);
-        Binding::copy(BlockType::JournalLabel, 0).seal(&mut block);
+        Binding::copy(BlockType::JournalLabel, 0, Salt::NONE).seal(&mut block);
         block
     }
 
@@ -52,7 +52,7 @@ impl JournalLabel {
         if r.array::<4>()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        Binding::copy(BlockType::JournalLabel, 0).check(bytes)?;
+        Binding::copy(BlockType::JournalLabel, 0, Salt::NONE).check(bytes)?;
         Ok(Self { uuid: r.array()?, created_unix_s: r.u64()?, journal_blocks: r.u64()? })
     }
 }

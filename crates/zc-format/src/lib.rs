@@ -34,7 +34,7 @@ mod volumes;
 mod weu;
 
 pub use checkpoint::CheckpointHeader;
-pub use crc::FormatError;
+pub use crc::{FormatError, Salt};
 pub use extent::{EXTENT_HEADER_BYTES, ExpectedExtent, ExtentError, ExtentHeader, VerifiedExtent};
 pub use geometry::{Geometry, GeometryError, JOURNAL_DEVICE, PlanOptions};
 pub use journal_label::JournalLabel;

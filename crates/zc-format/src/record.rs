@@ -10,7 +10,7 @@ use zc_core::{
 };
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::{BLOCK, FormatError, GrowingUnit};
 
 /// Size of a record.
@@ -290,7 +290,7 @@ impl JournalBlock {
     /// # Panics
     /// When it holds too many records.
     #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self, salt: Salt) -> Vec<u8> {
         let mut block = encode_block(
             JOURNAL_MAGIC,
             self.sequence.0,
@@ -302,7 +302,7 @@ impl JournalBlock {
         if let (Some(unit), Some(place)) = (self.growing, block.get_mut(GROWING_AT..HEAD_BYTES)) {
             Writer::new(place).u32(unit.slot.0).u32(unit.generation.0).u32(unit.page);
         }
-        journal_binding(self.sequence).seal(&mut block);
+        journal_binding(self.sequence, salt).seal(&mut block);
         block
     }
 
@@ -310,13 +310,13 @@ impl JournalBlock {
     ///
     /// # Errors
     /// When it is another block, an older round of the ring, torn or damaged.
-    pub fn decode(bytes: &[u8], sequence: JournalSeq) -> Result<Self, FormatError> {
+    pub fn decode(bytes: &[u8], sequence: JournalSeq, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
         let head = decode_head(bytes, JOURNAL_MAGIC)?;
         if head.number != sequence.0 {
             return Err(FormatError::Field("journal sequence"));
         }
-        journal_binding(sequence).check(bytes)?;
+        journal_binding(sequence, salt).check(bytes)?;
         Ok(Self {
             sequence,
             session: head.session,
@@ -339,9 +339,9 @@ impl JournalBlock {
 /// # Panics
 /// When there are too many records.
 #[must_use]
-pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) -> Vec<u8> {
+pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record], salt: Salt) -> Vec<u8> {
     let mut bytes = encode_block(CHECKPOINT_MAGIC, block, 0, sequence, 0, records);
-    checkpoint_binding(sequence, block).seal(&mut bytes);
+    checkpoint_binding(sequence, block, salt).seal(&mut bytes);
     bytes
 }
 
@@ -349,22 +349,27 @@ pub fn encode_checkpoint_block(sequence: u64, block: u64, records: &[Record]) ->
 ///
 /// # Errors
 /// When it is another block, torn or damaged.
-pub fn decode_checkpoint_block(bytes: &[u8], sequence: u64, block: u64) -> Result<Vec<Record>, FormatError> {
+pub fn decode_checkpoint_block(
+    bytes: &[u8],
+    sequence: u64,
+    block: u64,
+    salt: Salt,
+) -> Result<Vec<Record>, FormatError> {
     let bytes = bytes.get(..BLOCK).ok_or(FormatError::Truncated)?;
     let head = decode_head(bytes, CHECKPOINT_MAGIC)?;
     if head.number != block || head.extra != sequence {
         return Err(FormatError::Field("checkpoint block number"));
     }
-    checkpoint_binding(sequence, block).check(bytes)?;
+    checkpoint_binding(sequence, block, salt).check(bytes)?;
     decode_records(bytes, head.count)
 }
 
-fn journal_binding(sequence: JournalSeq) -> Binding {
-    Binding { kind: BlockType::JournalBlock, place: 0, sequence: sequence.0, generation: 0 }
+fn journal_binding(sequence: JournalSeq, salt: Salt) -> Binding {
+    Binding { salt, kind: BlockType::JournalBlock, place: 0, sequence: sequence.0, generation: 0 }
 }
 
-fn checkpoint_binding(sequence: u64, block: u64) -> Binding {
-    Binding { kind: BlockType::CheckpointBlock, place: block, sequence, generation: 0 }
+fn checkpoint_binding(sequence: u64, block: u64, salt: Salt) -> Binding {
+    Binding { salt, kind: BlockType::CheckpointBlock, place: block, sequence, generation: 0 }
 }
 
 /// The fields before the records.

@@ -7,7 +7,7 @@
 use zc_core::JournalSeq;
 
 use crate::superblock::Access;
-use crate::{FormatError, JournalBlock, Superblock};
+use crate::{FormatError, JournalBlock, Salt, Superblock};
 
 /// The newest valid candidate, and what was wrong with the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,6 +72,7 @@ pub struct JournalReplay {
     next: JournalSeq,
     ring_blocks: u64,
     session: u64,
+    salt: Salt,
     region_map_sequence: u64,
     end: Option<ReplayEnd>,
 }
@@ -79,9 +80,9 @@ pub struct JournalReplay {
 impl JournalReplay {
     /// A replay from the checkpoint's `journal_start`, of blocks of `first_session`, the checkpoint's, and later ones.
     #[must_use]
-    pub const fn new(start: JournalSeq, ring_blocks: u64, first_session: u64) -> Self {
+    pub const fn new(start: JournalSeq, ring_blocks: u64, first_session: u64, salt: Salt) -> Self {
         let end = if ring_blocks == 0 { Some(ReplayEnd::Full) } else { None };
-        Self { start, next: start, ring_blocks, session: first_session, region_map_sequence: 0, end }
+        Self { start, next: start, ring_blocks, session: first_session, salt, region_map_sequence: 0, end }
     }
 
     /// The block to read next (see [`crate::Geometry::journal_block_offset`]), or `None` at the end.
@@ -93,7 +94,7 @@ impl JournalReplay {
     /// Takes what was read in the wanted block's place. Returns the block if it continues the journal.
     pub fn feed(&mut self, bytes: &[u8]) -> Option<JournalBlock> {
         let wanted = self.wanted()?;
-        match JournalBlock::decode(bytes, wanted) {
+        match JournalBlock::decode(bytes, wanted, self.salt) {
             Ok(block) if block.session >= self.session => {
                 self.session = block.session;
                 self.region_map_sequence = self.region_map_sequence.max(block.region_map_sequence);
@@ -118,7 +119,7 @@ impl JournalReplay {
     fn is_overrun(&self, bytes: &[u8]) -> bool {
         JournalBlock::peek_sequence(bytes)
             .filter(|sequence| *sequence > self.next)
-            .and_then(|sequence| JournalBlock::decode(bytes, sequence).ok())
+            .and_then(|sequence| JournalBlock::decode(bytes, sequence, self.salt).ok())
             .is_some_and(|block| block.session >= self.session)
     }
 

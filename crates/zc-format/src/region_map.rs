@@ -7,7 +7,7 @@ use zc_core::{JournalSeq, RegionKey, VolumeId, limits, usize_from_u32};
 
 use crate::FormatError;
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 
 /// Size of one copy.
 pub const REGION_MAP_BYTES: u64 = 16 << 10;
@@ -35,7 +35,7 @@ impl RegionMap {
     /// # Panics
     /// When there are too many regions, or a region's number does not fit 48 bits.
     #[must_use]
-    pub fn encode(&self, copy: usize) -> Vec<u8> {
+    pub fn encode(&self, copy: usize, salt: Salt) -> Vec<u8> {
         let count = u32::try_from(self.regions.len()).unwrap_or(u32::MAX);
         assert!(count <= limits::ACTIVE_REGIONS_MAX, "{count} regions in one map");
         let mut bytes = vec![0; BYTES];
@@ -52,7 +52,7 @@ impl RegionMap {
             assert!(key.region < 1 << REGION_BITS, "region number {}", key.region);
             w.u64(u64::from(key.volume.0) << REGION_BITS | key.region);
         }
-        Binding::copy(BlockType::RegionMap, copy).seal(&mut bytes);
+        Binding::copy(BlockType::RegionMap, copy, salt).seal(&mut bytes);
         bytes
     }
 
@@ -60,14 +60,14 @@ impl RegionMap {
     ///
     /// # Errors
     /// When it is torn, damaged or from another place.
-    pub fn decode(bytes: &[u8], copy: usize) -> Result<Self, FormatError> {
+    pub fn decode(bytes: &[u8], copy: usize, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BYTES).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
         r.u32()?;
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        Binding::copy(BlockType::RegionMap, copy).check(bytes)?;
+        Binding::copy(BlockType::RegionMap, copy, salt).check(bytes)?;
         let (sequence, session, journal_required) = (r.u64()?, r.u64()?, JournalSeq(r.u64()?));
         let (count, _, _) = (r.u32()?, r.u32()?, r.u64()?);
         if count > limits::ACTIVE_REGIONS_MAX {

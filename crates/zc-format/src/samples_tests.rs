@@ -8,7 +8,7 @@ use zc_core::{
 use crate::damage::Image;
 use crate::{
     CheckpointHeader, EXTENT_HEADER_BYTES, ExpectedExtent, ExtentHeader, Features, Geometry, GrowingUnit,
-    JournalBlock, OriginIdentity, OriginKind, PlanOptions, Record, RegionMap, Summary, SummaryPlace,
+    JournalBlock, OriginIdentity, OriginKind, PlanOptions, Record, RegionMap, Salt, Summary, SummaryPlace,
     Superblock, VolumeRecord, VolumeTable, WeuEntry, WeuHeader, encode_checkpoint_block,
 };
 
@@ -207,6 +207,7 @@ pub(crate) fn extent_header(slot: u32, payload_bytes: u32) -> ExtentHeader {
 
 pub(crate) fn expected(header: &ExtentHeader, offset_bytes: u32) -> ExpectedExtent {
     ExpectedExtent {
+        salt: Salt::NONE,
         slot: header.slot,
         generation: header.generation,
         weu_seq: header.weu_seq,
@@ -228,7 +229,7 @@ pub(crate) fn sealed_extent(slot: u32, offset_bytes: u32) -> Vec<u8> {
     let header = extent_header(slot, u32::try_from(payload.len()).unwrap());
     let len = usize_from_u32(EXTENT_HEADER_BYTES) + payload.len();
     let mut bytes = vec![0; len.next_multiple_of(64)];
-    header.seal(offset_bytes, &payload, &mut bytes);
+    header.seal(offset_bytes, &payload, &mut bytes, Salt::NONE);
     bytes
 }
 
@@ -254,7 +255,7 @@ pub(crate) fn weu_header(slot: u32) -> WeuHeader {
 pub(crate) fn encode_weu(header: &WeuHeader) -> Vec<u8> {
     let count = u32::try_from(header.entries.len()).unwrap();
     let mut tail = vec![0xee; usize_from_u32(WeuHeader::encoded_bytes(count))];
-    header.encode_into(&mut tail);
+    header.encode_into(&mut tail, Salt::NONE);
     tail
 }
 
@@ -305,20 +306,20 @@ pub(crate) fn image(age: u64) -> Bytes {
         // The second copy is the newer one.
         let step = age * 2 + zc_core::u64_from_usize(copy);
         let table = VolumeTable { sequence: 7 + step, ..volume_table() };
-        image.put(geometry.volume_table[copy], &table.encode(copy));
+        image.put(geometry.volume_table[copy], &table.encode(copy, Salt::NONE));
         let map = RegionMap { sequence: 8 + step, ..region_map() };
-        image.put(geometry.region_map[copy], &map.encode(copy));
+        image.put(geometry.region_map[copy], &map.encode(copy, Salt::NONE));
         let header = CheckpointHeader { sequence: 9 + step, ..checkpoint_header() };
-        image.put(geometry.checkpoint[copy], &header.encode(copy));
+        image.put(geometry.checkpoint[copy], &header.encode(copy, Salt::NONE));
         for block in 0..2 {
-            let bytes = encode_checkpoint_block(header.sequence, block, &records());
+            let bytes = encode_checkpoint_block(header.sequence, block, &records(), Salt::NONE);
             image.put(geometry.checkpoint_block_offset(copy, block), &bytes);
         }
     }
     for sequence in 16..21 {
         let block =
             JournalBlock { session: journal_block(0).session + age, ..journal_block(sequence + age * 8) };
-        image.put(geometry.journal_block_offset(block.sequence), &block.encode());
+        image.put(geometry.journal_block_offset(block.sequence), &block.encode(Salt::NONE));
     }
     for slot in 0..geometry.slots {
         let mut header = extent_header(slot, 100);
@@ -326,7 +327,7 @@ pub(crate) fn image(age: u64) -> Bytes {
         header.weu_seq.0 += age << 20;
         let offset = geometry.slot_offset(WeuSlot(slot));
         let mut bytes = vec![0; 192];
-        header.seal(0, &payload(), &mut bytes);
+        header.seal(0, &payload(), &mut bytes, Salt::NONE);
         image.put(offset, &bytes);
         let weu = WeuHeader { generation: header.generation, weu_seq: header.weu_seq, ..weu_header(slot) };
         let tail = encode_weu(&weu);

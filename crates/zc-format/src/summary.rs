@@ -9,7 +9,7 @@
 use zc_core::{Generation, JournalSeq, WeuSlot, u64_from_usize, usize_from_u32};
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::{BLOCK, FormatError, RECORD_BYTES, RECORDS_PER_BLOCK, Record};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"zcSm");
@@ -168,6 +168,7 @@ impl SummaryChain {
 
 fn binding(place: &SummaryPlace, next: JournalSeq) -> Binding {
     Binding {
+        salt: Salt::NONE,
         kind: BlockType::Summary,
         place: u64::from(place.slot.0) << 32 | u64::from(place.page),
         sequence: next.0,

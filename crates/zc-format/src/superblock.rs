@@ -7,14 +7,16 @@
 use zc_core::{FingerprintKind, JournalSeq};
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::geometry::GEOMETRY_BYTES;
 use crate::{BLOCK, CheckpointHeader, FormatError, Geometry};
 
 /// Copies of the superblock: two at each end of the device.
 pub const SUPERBLOCK_COPIES: usize = 4;
 const MAGIC: [u8; 8] = *b"zcached\x01";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The checksums of such a cache do not cover its uuid. It is read and written as it is.
+const VERSION_UNSALTED: u32 = 1;
 const LABEL_BYTES: usize = 64;
 const BLOCK_MASK: u64 = zc_core::limits::BLOCK_BYTES as u64 - 1;
 /// Distance between two copies at one end.
@@ -81,11 +83,11 @@ impl Features {
     /// In `compat`: the superblock names the checkpoint that the session began from.
     pub const CHECKPOINT: u64 = 2;
 
-    /// In `incompat`: the journal is on a device of its own.
-    pub const EXTERNAL_JOURNAL: u64 = 1;
     /// In `compat`: the session's intent log failed and could not be withdrawn; it says less than was done.
     pub const INTENTS_VOID: u64 = 4;
 
+    /// In `incompat`: the journal is on a device of its own.
+    pub const EXTERNAL_JOURNAL: u64 = 1;
 
     /// In `incompat`: there may be dirty extents, and records that speak of them.
     pub const WRITE_BACK: u64 = 2;
@@ -98,9 +100,9 @@ impl Features {
     /// A session begins, of this version: with dirty extents there may be summaries, and its intent log is a new one.
     pub const fn begin_session(&mut self, geometry: &Geometry) {
         self.compat |= Self::JOURNAL_NEXT | Self::CHECKPOINT;
+        self.compat &= !Self::INTENTS_VOID;
         if self.incompat & Self::WRITE_BACK != 0 && !geometry.has_journal_device() {
             self.incompat |= Self::SUMMARIES;
-        self.compat &= !Self::INTENTS_VOID;
         }
     }
 
@@ -131,8 +133,14 @@ impl Superblock {
     }
 
     /// The bytes of a copy.
+    ///
+    /// # Panics
+    /// When the geometry's salt is another cache's.
     #[must_use]
     pub fn encode(&self, copy: usize) -> Vec<u8> {
+        let salt = self.geometry.salt;
+        assert!([Salt::NONE, Salt::of(&self.uuid)].contains(&salt), "another cache's salt");
+        let version = if salt == Salt::NONE { VERSION_UNSALTED } else { VERSION };
         let mut block = vec![0; BLOCK];
         let mut geometry = [0; GEOMETRY_BYTES];
         self.geometry.encode(&mut geometry);
@@ -140,13 +148,13 @@ impl Superblock {
         let kept = (0..=LABEL_BYTES).rev().find_map(|len| self.label.get(..len)).unwrap_or_default();
         Writer::new(&mut label).put(kept.as_bytes());
         let mut w = Writer::new(&mut block);
-        w.u32(0).u32(VERSION).put(&MAGIC).put(&self.uuid);
+        w.u32(0).u32(version).put(&MAGIC).put(&self.uuid);
         w.u64(self.features.compat).u64(self.features.ro_compat).u64(self.features.incompat);
         w.u64(self.sequence).u64(self.session).put(&self.boot_id).u64(self.created_unix_s);
         w.u8(u8::from(self.clean)).u8(fingerprint_code(self.fingerprint_kind));
         w.u8(u8::from(self.distrusted)).put(&[0; 5]);
         w.put(&geometry).put(&label).u64(self.journal_next.0).u64(self.checkpoint);
-        Binding::copy(BlockType::Superblock, copy).seal(&mut block);
+        Binding::copy(BlockType::Superblock, copy, Salt::NONE).seal(&mut block);
         block
     }
 
@@ -170,10 +178,15 @@ impl Superblock {
         if r.array::<8>()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        Binding::copy(BlockType::Superblock, copy).check(bytes)?;
+        Binding::copy(BlockType::Superblock, copy, Salt::NONE).check(bytes)?;
         let uuid = r.array()?;
         let features = Features { compat: r.u64()?, ro_compat: r.u64()?, incompat: r.u64()? };
-        if version != VERSION || features.incompat & !Features::KNOWN != 0 {
+        let salt = match version {
+            VERSION_UNSALTED => Salt::NONE,
+            VERSION => Salt::of(&uuid),
+            _ => return Err(FormatError::Version),
+        };
+        if features.incompat & !Features::KNOWN != 0 {
             return Err(FormatError::Version);
         }
         if features.ro_compat != 0 && access == Access::Write {
@@ -182,7 +195,7 @@ impl Superblock {
         let (sequence, session, boot_id, created_unix_s) = (r.u64()?, r.u64()?, r.array()?, r.u64()?);
         let (clean, fingerprint, distrusted) = (r.u8()?, r.u8()?, r.u8()?);
         r.take(5)?;
-        let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?)?;
+        let geometry = Geometry::decode(r.take(GEOMETRY_BYTES)?, salt)?;
         if geometry.has_journal_device() != (features.incompat & Features::EXTERNAL_JOURNAL != 0) {
             return Err(FormatError::Field("journal_offset"));
         }

@@ -7,7 +7,7 @@ use zc_core::{VolumeId, limits};
 
 use crate::FormatError;
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 
 /// Size of one copy.
 pub const VOLUME_TABLE_BYTES: u64 = 64 << 10;
@@ -78,7 +78,7 @@ impl VolumeTable {
     /// # Panics
     /// When there are too many volumes, or a name is too long.
     #[must_use]
-    pub fn encode(&self, copy: usize) -> Vec<u8> {
+    pub fn encode(&self, copy: usize, salt: Salt) -> Vec<u8> {
         assert!(self.records.len() <= VOLUMES_PER_TABLE, "{} volumes in one table", self.records.len());
         let mut bytes = vec![0; BYTES];
         let count = u32::try_from(self.records.len()).unwrap_or(0);
@@ -89,7 +89,7 @@ impl VolumeTable {
             encode_record(record, &mut entry);
             w.put(&entry);
         }
-        Binding::copy(BlockType::VolumeTable, copy).seal(&mut bytes);
+        Binding::copy(BlockType::VolumeTable, copy, salt).seal(&mut bytes);
         bytes
     }
 
@@ -97,14 +97,14 @@ impl VolumeTable {
     ///
     /// # Errors
     /// When it is torn, damaged, from another place, or holds impossible values.
-    pub fn decode(bytes: &[u8], copy: usize) -> Result<Self, FormatError> {
+    pub fn decode(bytes: &[u8], copy: usize, salt: Salt) -> Result<Self, FormatError> {
         let bytes = bytes.get(..BYTES).ok_or(FormatError::Truncated)?;
         let mut r = Reader::new(bytes);
         r.u32()?;
         if r.u32()? != MAGIC {
             return Err(FormatError::Magic);
         }
-        Binding::copy(BlockType::VolumeTable, copy).check(bytes)?;
+        Binding::copy(BlockType::VolumeTable, copy, salt).check(bytes)?;
         let sequence = r.u64()?;
         let count = zc_core::usize_from_u32(r.u32()?);
         if count > VOLUMES_PER_TABLE {

@@ -11,7 +11,7 @@ use zc_core::{
 };
 
 use crate::bytes::{Reader, Writer};
-use crate::crc::{Binding, BlockType};
+use crate::crc::{Binding, BlockType, Salt};
 use crate::extent::EXTENT_HEADER_BYTES;
 use crate::{BLOCK, FormatError};
 
@@ -73,7 +73,7 @@ impl WeuHeader {
     ///
     /// # Panics
     /// When `tail` has another size.
-    pub fn encode_into(&self, tail: &mut [u8]) {
+    pub fn encode_into(&self, tail: &mut [u8], salt: Salt) {
         let count = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
         let size = Self::encoded_bytes(count);
         assert_eq!(tail.len(), usize_from_u32(size), "header size");
@@ -91,7 +91,7 @@ impl WeuHeader {
             w.u64(self.weu_seq.0).u64(self.session);
         }
         if let Some((covered, crc)) = tail.split_last_chunk_mut::<4>() {
-            *crc = binding(self.slot, self.generation.0, self.weu_seq.0).crc(covered).to_le_bytes();
+            *crc = binding(self.slot, self.generation.0, self.weu_seq.0, salt).crc(covered).to_le_bytes();
         }
     }
 
@@ -120,6 +120,7 @@ impl WeuHeader {
         slot: WeuSlot,
         weu_bytes: u32,
         extent_bytes: u32,
+        salt: Salt,
     ) -> Result<Self, FormatError> {
         let size = usize_from_u32(Self::peek_len(tail, weu_bytes)?);
         let start = tail.len().checked_sub(size).ok_or(FormatError::Truncated)?;
@@ -132,7 +133,7 @@ impl WeuHeader {
             return Err(FormatError::Field("slot"));
         }
         let (covered, crc) = bytes.split_last_chunk::<4>().ok_or(FormatError::Truncated)?;
-        if !binding(slot, generation, weu_seq).matches(*crc, covered) {
+        if !binding(slot, generation, weu_seq, salt).matches(*crc, covered) {
             return Err(FormatError::Checksum);
         }
         let data_end = weu_bytes.saturating_sub(u32::try_from(size).unwrap_or(weu_bytes));
@@ -149,8 +150,9 @@ fn trailer(bytes: &[u8]) -> Result<&[u8], FormatError> {
     Ok(trailer)
 }
 
-fn binding(slot: WeuSlot, generation: u32, weu_seq: u64) -> Binding {
+fn binding(slot: WeuSlot, generation: u32, weu_seq: u64, salt: Salt) -> Binding {
     Binding {
+        salt,
         kind: BlockType::WeuHeader,
         place: u64::from(slot.0),
         sequence: weu_seq,

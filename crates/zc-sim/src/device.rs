@@ -207,7 +207,7 @@ impl World {
                 let at = self.geometry.slot_offset(*slot) as usize;
                 let result = self.cache_read(at, weu as usize);
                 let header = |(bytes, _): (Vec<u8>, usize)| {
-                    WeuHeader::decode(&bytes, *slot, weu, extent).ok().map(Box::new)
+                    WeuHeader::decode(&bytes, *slot, weu, extent, self.geometry.salt).ok().map(Box::new)
                 };
                 Event::HeaderRead { op: *op, result: result.map(header) }
             }
@@ -259,7 +259,7 @@ impl World {
                 }
                 self.newest_journal = self.newest_journal.max(block.sequence.0);
                 let at = disk::address(&self.geometry, self.geometry.journal_block_offset(block.sequence));
-                let done = self.meta_write(*op, Zone::Journal, &[(at as u64, block.encode())]);
+                let done = self.meta_write(*op, Zone::Journal, &[(at as u64, block.encode(self.geometry.salt))]);
                 if matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
                     self.files.journal_written = self.files.journal_written.max(block.sequence);
                 }
@@ -267,21 +267,26 @@ impl World {
             }
             Action::WriteRegionMap { op, copy, map } => {
                 self.promise.map_written(*op, map.sequence);
-                self.meta_write(*op, Zone::Map, &[(self.geometry.region_map[*copy], map.encode(*copy))])
+                self.meta_write(
+                    *op,
+                    Zone::Map,
+                    &[(self.geometry.region_map[*copy], map.encode(*copy, self.geometry.salt))],
+                )
             }
             Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
                 let writes: Vec<_> = records
                     .chunks(zc_format::RECORDS_PER_BLOCK)
                     .zip(*first_block..)
                     .map(|(records, block)| {
-                        let bytes = zc_format::encode_checkpoint_block(*sequence, block, records);
+                        let bytes =
+                            zc_format::encode_checkpoint_block(*sequence, block, records, self.geometry.salt);
                         (self.geometry.checkpoint_block_offset(*area, block), bytes)
                     })
                     .collect();
                 self.meta_write(*op, Zone::Checkpoint, &writes)
             }
             Action::CommitCheckpoint { op, area, header } => {
-                let write = (self.geometry.checkpoint[*area], header.encode(*area));
+                let write = (self.geometry.checkpoint[*area], header.encode(*area, self.geometry.salt));
                 self.meta_write(*op, Zone::Checkpoint, &[write])
             }
             other => panic!("{other:?} is no operation"),
@@ -361,7 +366,7 @@ impl World {
         let tail = bytes.len() - WeuHeader::encoded_bytes(header.entries.len() as u32) as usize;
         assert!(data as usize <= tail, "extents and header overlap");
         check_gaps(&bytes, header);
-        header.encode_into(&mut bytes[tail..]);
+        header.encode_into(&mut bytes[tail..], self.geometry.salt);
         bytes
     }
 

@@ -53,7 +53,7 @@ impl Promise {
     pub(crate) fn is_broken_unseen(&self, media: &[u8], geometry: &Geometry) -> bool {
         let copies = [0, 1].map(|copy| {
             let at = geometry.region_map[copy] as usize;
-            RegionMap::decode(&media[at..], copy)
+            RegionMap::decode(&media[at..], copy, geometry.salt)
         });
         let [Ok(left), Ok(right)] = copies else { return false };
         let found = left.sequence.max(right.sequence);
@@ -65,7 +65,7 @@ impl Promise {
 fn mentioned(media: &[u8], geometry: &Geometry) -> u64 {
     let header = |area: usize| {
         let at = geometry.checkpoint[area] as usize;
-        CheckpointHeader::decode(&media[at..], area, geometry.checkpoint_blocks).ok()
+        CheckpointHeader::decode(&media[at..], area, geometry.checkpoint_blocks, geometry.salt).ok()
     };
     let Some(newest) = [header(0), header(1)].into_iter().flatten().max_by_key(|h| h.sequence) else {
         return 0;
@@ -73,7 +73,7 @@ fn mentioned(media: &[u8], geometry: &Geometry) -> u64 {
     let mut mentioned = newest.region_map_sequence;
     for sequence in (newest.journal_start.0..).take(geometry.journal_blocks as usize).map(JournalSeq) {
         let at = crate::disk::address(geometry, geometry.journal_block_offset(sequence));
-        let Ok(block) = JournalBlock::decode(&media[at..at + BLOCK], sequence) else { break };
+        let Ok(block) = JournalBlock::decode(&media[at..at + BLOCK], sequence, geometry.salt) else { break };
         mentioned = mentioned.max(block.region_map_sequence);
     }
     mentioned

@@ -128,6 +128,7 @@ impl World {
         let at = (self.geometry.slot_offset(header.slot) + u64::from(offset_bytes)) as usize;
         let len = (EXTENT_HEADER_BYTES + header.stored_bytes).next_multiple_of(limits::PLACE_ALIGN_BYTES);
         let expected = ExpectedExtent {
+            salt: self.geometry.salt,
             slot: header.slot,
             generation: header.generation,
             weu_seq: header.weu_seq,
@@ -166,7 +167,7 @@ impl World {
         };
         let forged = ExtentHeader { stored_bytes: payload.len() as u32, ..*header };
         let mut bytes = vec![0; EXTENT_HEADER_BYTES as usize + payload.len()];
-        forged.seal(offset_bytes, payload, &mut bytes);
+        forged.seal(offset_bytes, payload, &mut bytes, self.geometry.salt);
         self.cache.damage(at, &bytes);
         true
     }

@@ -9,7 +9,7 @@ use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
 use zc_core::{BufId, BufSlice, Destage, ExtentNo, SECTOR_BYTES, SectorSpan, usize_from_u32};
-use zc_format::{Geometry, Record};
+use zc_format::{Geometry, Record, Salt};
 use zc_reduce::Reducer;
 
 use crate::boot::{Files, Raw};
@@ -36,6 +36,8 @@ use crate::zone::{self, Zone};
 pub(crate) const SECTOR: usize = usize_from_u32(SECTOR_BYTES);
 /// Steps after which whoever still waits waits for ever.
 pub(crate) const PATIENCE: u32 = 20_000;
+/// The cache's identity.
+const UUID: [u8; 16] = [1; 16];
 
 pub(crate) struct World {
     pub(crate) rng: Pcg64Mcg,
@@ -141,6 +143,8 @@ impl World {
         let kind = setup.profile.note();
         let Setup { config, volumes, faults, write_back, hasty, syncing, growing, moving, habits, .. } =
             setup;
+        let mut config = config;
+        config.geometry.salt = Salt::of(&UUID);
         let geometry = config.geometry.clone();
         let mut world = Self {
             rng,
@@ -207,7 +211,7 @@ impl World {
     pub(crate) fn format(&mut self) {
         let format = FormatOptions {
             geometry: self.geometry.clone(),
-            uuid: [1; 16],
+            uuid: UUID,
             fingerprint_kind: self.config.fingerprint,
             label: String::new(),
             now_unix_s: self.files.newest.max(self.files.session) + 1,
@@ -323,7 +327,12 @@ impl World {
                     self.borders.place(&header, offset_bytes, domain);
                     self.note_placed(header, offset_bytes);
                     let buf = self.bufs.get_mut(&weu).expect("a WEU's buffer");
-                    header.seal(offset_bytes, &payload, &mut buf[offset_bytes as usize..]);
+                    header.seal(
+                        offset_bytes,
+                        &payload,
+                        &mut buf[offset_bytes as usize..],
+                        self.geometry.salt,
+                    );
                 }
                 Action::Summarize { weu, place, summary } => {
                     let at = place.page as usize * PAGE;

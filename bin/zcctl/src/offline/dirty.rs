@@ -130,6 +130,7 @@ fn read(image: &Image, slots: &Slots, record: &Record) -> Result<(), String> {
         .map_err(|error| error.to_string())?;
     let bytes = bytes.get(usize_from_u32(offset_bytes - start)..).unwrap_or_default();
     let expected = ExpectedExtent {
+        salt: geometry.salt,
         slot,
         generation,
         weu_seq: slots

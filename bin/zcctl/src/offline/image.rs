@@ -167,7 +167,7 @@ impl Image {
         let len = usize_from_u64(VOLUME_TABLE_BYTES);
         let copy = |copy: usize| {
             let offset = self.geometry().volume_table[copy];
-            Found::of(self.read(offset, len), |bytes| VolumeTable::decode(bytes, copy))
+            Found::of(self.read(offset, len), |bytes| VolumeTable::decode(bytes, copy, self.geometry().salt))
         };
         [copy(0), copy(1)]
     }
@@ -176,7 +176,7 @@ impl Image {
         let len = usize_from_u64(REGION_MAP_BYTES);
         let copy = |copy: usize| {
             let offset = self.geometry().region_map[copy];
-            Found::of(self.read(offset, len), |bytes| RegionMap::decode(bytes, copy))
+            Found::of(self.read(offset, len), |bytes| RegionMap::decode(bytes, copy, self.geometry().salt))
         };
         [copy(0), copy(1)]
     }
@@ -185,7 +185,9 @@ impl Image {
         let blocks = self.geometry().checkpoint_blocks;
         let area = |area: usize| {
             let offset = self.geometry().checkpoint[area];
-            Found::of(self.read(offset, BLOCK), |bytes| CheckpointHeader::decode(bytes, area, blocks))
+            Found::of(self.read(offset, BLOCK), |bytes| {
+                CheckpointHeader::decode(bytes, area, blocks, self.geometry().salt)
+            })
         };
         [area(0), area(1)]
     }
@@ -195,10 +197,12 @@ impl Image {
         for block in 0..header.blocks {
             match self.read(self.geometry().checkpoint_block_offset(area, block), BLOCK) {
                 Err(error) => found.bad_blocks.push((block, error.to_string())),
-                Ok(bytes) => match decode_checkpoint_block(&bytes, header.sequence, block) {
-                    Ok(records) => found.records.extend(records),
-                    Err(fault) => found.bad_blocks.push((block, fault.to_string())),
-                },
+                Ok(bytes) => {
+                    match decode_checkpoint_block(&bytes, header.sequence, block, self.geometry().salt) {
+                        Ok(records) => found.records.extend(records),
+                        Err(fault) => found.bad_blocks.push((block, fault.to_string())),
+                    }
+                }
             }
         }
         found
@@ -212,7 +216,7 @@ impl Image {
         let checkpoint = newest(&checkpoints, |header| header.sequence).map(|(header, _)| header);
         let last = JournalSeq(self.journal(checkpoint).ok()?.next.0.checked_sub(1)?);
         let bytes = self.journal_block(last, &mut None).ok().flatten()?;
-        let session = JournalBlock::decode(&bytes, last).ok()?.session;
+        let session = JournalBlock::decode(&bytes, last, self.geometry().salt).ok()?.session;
         let known = [Some(self.superblock.session), map, checkpoint.map(|header| header.session)];
         known.contains(&Some(session)).then_some(last)
     }
@@ -222,7 +226,7 @@ impl Image {
         let start = checkpoint.map_or(JournalSeq(1), |header| header.journal_start);
         let first_session = checkpoint.map_or(self.superblock.created_unix_s, |header| header.session);
         let ring = self.geometry().journal_blocks;
-        let mut replay = JournalReplay::new(start, ring, first_session);
+        let mut replay = JournalReplay::new(start, ring, first_session, self.geometry().salt);
         let mut blocks = Vec::new();
         let mut unreadable = None;
         while let Some(wanted) = replay.wanted() {
@@ -236,7 +240,7 @@ impl Image {
         for sequence in next.0.saturating_add(1)..start.0.saturating_add(ring) {
             let sequence = JournalSeq(sequence);
             let Some(bytes) = self.journal_block(sequence, &mut unreadable)? else { continue };
-            if let Ok(block) = JournalBlock::decode(&bytes, sequence)
+            if let Ok(block) = JournalBlock::decode(&bytes, sequence, self.geometry().salt)
                 && block.session >= session
             {
                 beyond.get_or_insert(sequence);

@@ -147,7 +147,7 @@ fn plan_volume_table(image: &Image, fixes: &mut Vec<Fix>) {
             class: Class::VolumeTable,
             what: format!("volume table copy {other}, from copy {good}"),
             offset_bytes: image.geometry().volume_table[other],
-            bytes: table.encode(other),
+            bytes: table.encode(other, image.geometry().salt),
         });
     }
 }

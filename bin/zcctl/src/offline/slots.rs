@@ -181,7 +181,7 @@ pub(crate) fn read_header(image: &Image, slot: WeuSlot) -> Result<WeuHeader, Str
     let say = |fault: FormatError| fault.to_string();
     let len = WeuHeader::peek_len(&tail(BLOCK)?, geometry.weu_bytes).map_err(say)?;
     let bytes = tail(usize_from_u32(len))?;
-    WeuHeader::decode(&bytes, slot, geometry.weu_bytes, geometry.extent_bytes).map_err(say)
+    WeuHeader::decode(&bytes, slot, geometry.weu_bytes, geometry.extent_bytes, geometry.salt).map_err(say)
 }
 
 fn verify(image: &Image, header: &WeuHeader, entry: &WeuEntry) -> Result<(), String> {
@@ -189,6 +189,7 @@ fn verify(image: &Image, header: &WeuHeader, entry: &WeuEntry) -> Result<(), Str
     let len = EXTENT_HEADER_BYTES.saturating_add(entry.stored_bytes);
     let bytes = image.read(offset, usize_from_u32(len)).map_err(|error| error.to_string())?;
     let expected = ExpectedExtent {
+        salt: image.geometry().salt,
         slot: header.slot,
         generation: header.generation,
         weu_seq: header.weu_seq,

@@ -108,7 +108,7 @@ impl Cache {
         for copy in 0..2 {
             let step = 2 + u64_from_usize(copy);
             let table = VolumeTable { sequence: step, records: vec![volume.clone()] };
-            self.put(geometry.volume_table[copy], &table.encode(copy));
+            self.put(geometry.volume_table[copy], &table.encode(copy, geometry.salt));
             let regions = vec![RegionKey { volume: VolumeId(0), region: 0 }];
             let map = RegionMap {
                 sequence: step,
@@ -116,7 +116,7 @@ impl Cache {
                 journal_required: JournalSeq(4),
                 regions,
             };
-            self.put(geometry.region_map[copy], &map.encode(copy));
+            self.put(geometry.region_map[copy], &map.encode(copy, geometry.salt));
             self.put_checkpoint(copy, step);
         }
         for sequence in 4..7 {
@@ -149,9 +149,9 @@ impl Cache {
         let geometry = &self.superblock.geometry;
         self.put(
             geometry.checkpoint_block_offset(area, 0),
-            &encode_checkpoint_block(sequence, 0, &[sealed(0)]),
+            &encode_checkpoint_block(sequence, 0, &[sealed(0)], geometry.salt),
         );
-        self.put(geometry.checkpoint[area], &header.encode(area));
+        self.put(geometry.checkpoint[area], &header.encode(area, geometry.salt));
     }
 
     fn put_journal(&self, sequence: u64, region_map_sequence: u64, records: Vec<Record>) {
@@ -168,7 +168,10 @@ impl Cache {
             growing: None,
             records,
         };
-        self.put(self.superblock.geometry.journal_block_offset(block.sequence), &block.encode());
+        self.put(
+            self.superblock.geometry.journal_block_offset(block.sequence),
+            &block.encode(self.superblock.geometry.salt),
+        );
     }
 
     /// Block 7, behind which summaries lie in slot 3 from its second page on.
@@ -182,7 +185,10 @@ impl Cache {
             growing: Some(unit),
             records: vec![Record::Zero { key: key(9) }],
         };
-        self.put(self.superblock.geometry.journal_block_offset(block.sequence), &block.encode());
+        self.put(
+            self.superblock.geometry.journal_block_offset(block.sequence),
+            &block.encode(self.superblock.geometry.salt),
+        );
     }
 
     /// The summary of a page of that unit: sectors of an extent are zero, that is epoch `ordinal + 1`.
@@ -238,11 +244,11 @@ impl Cache {
             fingerprint: entry.fingerprint,
         };
         let mut bytes = vec![0; 192];
-        extent.seal(0, &PAYLOAD, &mut bytes);
+        extent.seal(0, &PAYLOAD, &mut bytes, self.superblock.geometry.salt);
         let offset = self.superblock.geometry.slot_offset(weu.slot);
         self.put(offset, &bytes);
         let mut tail = vec![0; zc_core::usize_from_u32(WeuHeader::encoded_bytes(1))];
-        weu.encode_into(&mut tail);
+        weu.encode_into(&mut tail, self.superblock.geometry.salt);
         self.put(offset + (32 << 10) - u64_from_usize(tail.len()), &tail);
     }
 
@@ -644,8 +650,9 @@ fn a_damaged_label_is_written_anew_where_the_journal_itself_proves_whose_it_is()
     // Another file, a session that this cache never had, or a journal that lacks a block: no proof.
     let place = |sequence| cache.superblock.geometry.journal_block_offset(JournalSeq(sequence));
     let last = &sound[usize::try_from(place(6) - JOURNAL_DEVICE).unwrap()..][..BLOCK];
-    let last = JournalBlock::decode(last, JournalSeq(6)).unwrap();
-    let later = JournalBlock { session: cache.session() + 1, ..last }.encode();
+    let salt = cache.superblock.geometry.salt;
+    let last = JournalBlock::decode(last, JournalSeq(6), salt).unwrap();
+    let later = JournalBlock { session: cache.session() + 1, ..last }.encode(salt);
     for (sequence, damage) in [(5, &[0; BLOCK][..]), (6, &later), (6, &[0; BLOCK])] {
         cache.put(JOURNAL_DEVICE, &sound);
         cache.put(JOURNAL_DEVICE, &[0; BLOCK]);

@@ -161,6 +161,7 @@ impl CacheManager {
     pub(crate) fn expected(&self, mapping: &Mapping, place: &Place, key: ExtentKey) -> ExpectedExtent {
         let slot = self.slots.get(place.slot);
         ExpectedExtent {
+            salt: self.cfg.geometry.salt,
             slot: place.slot,
             generation: slot.generation,
             weu_seq: slot.weu_seq,
@@ -196,11 +197,11 @@ impl CacheManager {
         place: &Place,
         stored: &Range<u32>,
     ) -> Option<Proof> {
-        let proof = self.proof(volume, place, stored)?;
-        self.unproved_hits += 1;
+        self.unproved_hits = self.unproved_hits.saturating_add(1);
         if self.cfg.prove_hits == 0 || self.unproved_hits < self.cfg.prove_hits {
             return None;
         }
+        let proof = self.proof(volume, place, stored)?;
         self.unproved_hits = 0;
         self.stats.proved_hits += 1;
         Some(proof)

@@ -10,7 +10,7 @@ use core::ops::ControlFlow;
 use zc_core::{JournalSeq, limits, u64_from_usize, usize_from_u64};
 use zc_format::{
     BLOCK, CheckpointHeader, FormatError, Geometry, GrowingUnit, JournalBlock, REGION_MAP_BYTES, Record,
-    RegionMap, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
+    RegionMap, Salt, SummaryChain, Superblock, VOLUME_TABLE_BYTES, VolumeTable, decode_checkpoint_block,
 };
 
 use super::{BLOCK_BYTES, DistrustReason, Media, StartError};
@@ -150,7 +150,7 @@ impl<M: Media> Reader<'_, M> {
         let mut fault = FormatError::Truncated;
         for (copy, offset) in self.geometry.volume_table.into_iter().enumerate() {
             let Some(bytes) = self.bytes(offset, VOLUME_TABLE_BYTES) else { continue };
-            match (VolumeTable::decode(&bytes, copy), &mut newest) {
+            match (VolumeTable::decode(&bytes, copy, self.geometry.salt), &mut newest) {
                 (Ok(table), Some((best, _, whole))) if table.sequence == best.sequence => *whole = true,
                 (Ok(table), Some((best, _, _))) if table.sequence < best.sequence => {}
                 (Ok(table), _) => newest = Some((table, copy, false)),
@@ -168,7 +168,7 @@ impl<M: Media> Reader<'_, M> {
                 maps.damaged = true;
                 continue;
             };
-            match RegionMap::decode(&bytes, copy) {
+            match RegionMap::decode(&bytes, copy, self.geometry.salt) {
                 Ok(map) if map.session < self.first_session => {}
                 Ok(map) if maps.newest.as_ref().is_none_or(|(best, _)| map.sequence > best.sequence) => {
                     maps.newest = Some((map, copy));
@@ -189,7 +189,8 @@ impl<M: Media> Reader<'_, M> {
         let mut unreadable = false;
         for (area, offset) in self.geometry.checkpoint.into_iter().enumerate() {
             let header = self.bytes(offset, BLOCK_BYTES).and_then(|bytes| {
-                CheckpointHeader::decode(&bytes, area, self.geometry.checkpoint_blocks).ok()
+                CheckpointHeader::decode(&bytes, area, self.geometry.checkpoint_blocks, self.geometry.salt)
+                    .ok()
             });
             match header {
                 Some(header) if header.session >= self.first_session => headers.push((header, area)),
@@ -228,7 +229,8 @@ impl<M: Media> Reader<'_, M> {
             let offset = self.geometry.checkpoint_block_offset(area, block);
             let bytes = self.bytes(offset, count * BLOCK_BYTES)?;
             for bytes in bytes.chunks_exact(BLOCK) {
-                records.extend(decode_checkpoint_block(bytes, header.sequence, block).ok()?);
+                records
+                    .extend(decode_checkpoint_block(bytes, header.sequence, block, self.geometry.salt).ok()?);
                 block += 1;
             }
         }
@@ -260,7 +262,7 @@ impl<M: Media> Reader<'_, M> {
             };
             for bytes in bytes.chunks_exact(BLOCK) {
                 left -= 1;
-                if replay_block(bytes, &mut journal, tail).is_break() {
+                if replay_block(bytes, self.geometry.salt, &mut journal, tail).is_break() {
                     self.look_behind(&mut journal);
                     return journal;
                 }
@@ -311,7 +313,7 @@ impl<M: Media> Reader<'_, M> {
             let Some(bytes) = self.bytes(self.geometry.journal_block_offset(sequence), BLOCK_BYTES) else {
                 continue;
             };
-            if let Ok(block) = JournalBlock::decode(&bytes, sequence)
+            if let Ok(block) = JournalBlock::decode(&bytes, sequence, self.geometry.salt)
                 && block.session >= journal.session
             {
                 journal.vouched = journal.vouched.max(block.proved);
@@ -320,8 +322,8 @@ impl<M: Media> Reader<'_, M> {
     }
 }
 
-fn replay_block(bytes: &[u8], journal: &mut Journal, tail: &mut Tail<'_>) -> ControlFlow<()> {
-    match JournalBlock::decode(bytes, journal.next) {
+fn replay_block(bytes: &[u8], salt: Salt, journal: &mut Journal, tail: &mut Tail<'_>) -> ControlFlow<()> {
+    match JournalBlock::decode(bytes, journal.next, salt) {
         Ok(block) if block.session >= journal.session => {
             journal.session = block.session;
             journal.growing = block.growing;
@@ -334,7 +336,7 @@ fn replay_block(bytes: &[u8], journal: &mut Journal, tail: &mut Tail<'_>) -> Con
         Err(_) => {
             let later = JournalBlock::peek_sequence(bytes).filter(|sequence| *sequence > journal.next);
             journal.overran = later
-                .and_then(|sequence| JournalBlock::decode(bytes, sequence).ok())
+                .and_then(|sequence| JournalBlock::decode(bytes, sequence, salt).ok())
                 .is_some_and(|block| block.session >= journal.session);
             ControlFlow::Break(())
         }

@@ -25,7 +25,7 @@ use zc_core::{
 };
 use zc_format::{
     BLOCK, CheckpointHeader, Features, FormatError, Geometry, JOURNAL_DEVICE, JournalLabel, REGION_MAP_BYTES,
-    Record, RegionMap, SUPERBLOCK_COPIES, SummaryChain, Superblock, VolumeTable,
+    Record, RegionMap, SUPERBLOCK_COPIES, Salt, SummaryChain, Superblock, VolumeTable,
 };
 
 use crate::write_back::settle::{Dangling, Settled, Tail, settle};
@@ -282,7 +282,8 @@ impl StartState {
 /// # Errors
 /// When the device fails or is smaller than the geometry.
 pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superblock, StartError> {
-    let geometry = &options.geometry;
+    let geometry = &Geometry { salt: Salt::of(&options.uuid), ..options.geometry.clone() };
+    let salt = geometry.salt;
     check_size(media, geometry)?;
     let old = read_superblock(media).map_or(0, |superblock| superblock.session + 1);
     let base = options.now_unix_s.max(old).max(1);
@@ -294,10 +295,10 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
     }
     flush(media)?;
     let table = VolumeTable { sequence: 1, records: Vec::new() };
-    write(media, geometry.volume_table[0], &table.encode(0))?;
-    write(media, geometry.volume_table[1], &table.encode(1))?;
+    write(media, geometry.volume_table[0], &table.encode(0, salt))?;
+    write(media, geometry.volume_table[1], &table.encode(1, salt))?;
     let map = RegionMap { sequence: 1, session: base, journal_required: JournalSeq(0), regions: Vec::new() };
-    write(media, geometry.region_map[0], &map.encode(0))?;
+    write(media, geometry.region_map[0], &map.encode(0, salt))?;
     write(media, geometry.region_map[1], &vec![0; usize_from_u64(REGION_MAP_BYTES)])?;
     let header = CheckpointHeader {
         sequence: 1,
@@ -308,7 +309,7 @@ pub fn format<M: Media>(media: &mut M, options: &FormatOptions) -> Result<Superb
         weu_seq_next: WeuSeq(0),
         region_map_sequence: 1,
     };
-    write(media, geometry.checkpoint[0], &header.encode(0))?;
+    write(media, geometry.checkpoint[0], &header.encode(0, salt))?;
     write(media, geometry.checkpoint[1], &zeros)?;
     if !geometry.has_journal_device() {
         write(media, geometry.journal_block_offset(JournalSeq(1)), &zeros)?;
@@ -505,7 +506,7 @@ pub fn write_volume_table<M: Media>(
     newest: usize,
 ) -> Result<(), StartError> {
     for copy in [1 - (newest & 1), newest & 1] {
-        write(media, geometry.volume_table[copy], &table.encode(copy))?;
+        write(media, geometry.volume_table[copy], &table.encode(copy, geometry.salt))?;
         flush(media)?;
     }
     Ok(())

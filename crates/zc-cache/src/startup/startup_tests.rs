@@ -91,14 +91,14 @@ fn formatted_as(geometry: Geometry) -> (Memory, Geometry) {
         unordered: 0,
     };
     let options = FormatOptions {
-        geometry: geometry.clone(),
+        geometry,
         uuid: [7; 16],
         fingerprint_kind: FingerprintKind::Blake3,
         label: "test".to_owned(),
         now_unix_s: 1000,
     };
-    format(&mut memory, &options).unwrap();
-    (memory, geometry)
+    let superblock = format(&mut memory, &options).unwrap();
+    (memory, superblock.geometry)
 }
 
 fn open_it(memory: &mut Memory) -> (Result<Opened, StartError>, Vec<Record>) {
@@ -131,7 +131,7 @@ fn put_proof(memory: &mut Memory, geometry: &Geometry, sequence: u64, session: u
         growing: None,
         records: vec![record(sequence.0)],
     };
-    memory.write(geometry.journal_block_offset(sequence), &block.encode()).unwrap();
+    memory.write(geometry.journal_block_offset(sequence), &block.encode(geometry.salt)).unwrap();
 }
 
 fn put_map(memory: &mut Memory, geometry: &Geometry, copy: usize, sequence: u64, journal_required: u64) {
@@ -142,7 +142,7 @@ fn put_map(memory: &mut Memory, geometry: &Geometry, copy: usize, sequence: u64,
         journal_required: JournalSeq(journal_required),
         regions: vec![key],
     };
-    memory.write(geometry.region_map[copy], &map.encode(copy)).unwrap();
+    memory.write(geometry.region_map[copy], &map.encode(copy, geometry.salt)).unwrap();
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn an_older_checkpoint_will_do_as_long_as_no_session_began_from_the_newer_one() 
         let opened = open_it(&mut memory).0.unwrap();
         let (session, at) = (opened.superblock.session, geometry.checkpoint[1]);
         put_journal(&mut memory, &geometry, 1, session, 1);
-        memory.write(at, &header(2, session, 2).encode(1)).unwrap();
+        memory.write(at, &header(2, session, 2).encode(1, geometry.salt)).unwrap();
         if began {
             assert_eq!(open_it(&mut memory).0.unwrap().distrust, None);
         }
@@ -239,7 +239,7 @@ fn a_block_of_a_session_before_the_checkpoint_s_is_not_replayed() {
     };
     put_journal(&mut memory, &geometry, 5, 1002, 1);
     for (session, replayed) in [(1002, vec![record(5)]), (1003, vec![])] {
-        memory.write(geometry.checkpoint[1], &checkpoint(session).encode(1)).unwrap();
+        memory.write(geometry.checkpoint[1], &checkpoint(session).encode(1, geometry.salt)).unwrap();
         assert_eq!(open_it(&mut memory).1, replayed, "a checkpoint of session {session}");
     }
 }
@@ -318,6 +318,79 @@ fn another_device_and_a_shrunk_one_are_refused() {
     let (mut memory, geometry) = formatted();
     memory.bytes.truncate(usize_from_u64(geometry.device_bytes) - BLOCK);
     assert!(matches!(open_it(&mut memory).0, Err(StartError::Truncated { .. })));
+}
+
+/// Its sessions and numbers may be the same: a clock that stands still, and superblocks that were wiped.
+#[test]
+fn what_an_older_cache_left_in_the_same_places_under_the_same_numbers_is_not_read() {
+    let (mut memory, old) = formatted();
+    let session = open_it(&mut memory).0.unwrap().superblock.session;
+    let options = FormatOptions {
+        geometry: old.clone(),
+        uuid: [8; 16],
+        fingerprint_kind: FingerprintKind::Blake3,
+        label: String::new(),
+        now_unix_s: 1000,
+    };
+    Superblock::offsets(DEVICE_BYTES).into_iter().for_each(|at| memory.write(at, &[0; BLOCK]).unwrap());
+    let new = format(&mut memory, &options).unwrap();
+    assert_eq!((new.session, open_it(&mut memory).0.unwrap().superblock.session), (1000, session));
+    let checkpoint = CheckpointHeader {
+        sequence: 2,
+        session,
+        journal_start: JournalSeq(1),
+        blocks: 0,
+        records: 0,
+        weu_seq_next: WeuSeq(0),
+        region_map_sequence: 9,
+    };
+    for (geometry, counts) in [(&old, false), (&new.geometry, true)] {
+        put_journal(&mut memory, geometry, 1, session, 1);
+        memory.write(geometry.checkpoint[1], &checkpoint.encode(1, geometry.salt)).unwrap();
+        put_map(&mut memory, geometry, 1, 9, 1);
+        let table = VolumeTable { sequence: 9, records: Vec::new() };
+        memory.write(geometry.volume_table[1], &table.encode(1, geometry.salt)).unwrap();
+        let (opened, records) = open_it(&mut memory);
+        let opened = opened.unwrap();
+        let start = &opened.start;
+        let found = (opened.volumes.sequence, start.checkpoint_area == 1, start.active_regions.len());
+        assert_eq!(found, if counts { (9, true, 1) } else { (1, false, 0) });
+        assert_eq!(records.len(), usize::from(counts));
+    }
+}
+
+/// Its checksums do not cover the uuid. It is served as it is.
+#[test]
+fn a_cache_of_the_first_version_is_read_and_stays_one() {
+    let (mut memory, geometry) = formatted();
+    let mut superblock = read_superblock(&mut memory).unwrap();
+    superblock.geometry.salt = Salt::NONE;
+    let old = superblock.geometry.clone();
+    for copy in 0..2 {
+        let table = VolumeTable { sequence: 3, records: Vec::new() };
+        memory.write(old.volume_table[copy], &table.encode(copy, old.salt)).unwrap();
+        put_map(&mut memory, &old, copy, 3, 0);
+    }
+    let checkpoint = CheckpointHeader {
+        sequence: 1,
+        session: 1000,
+        journal_start: JournalSeq(1),
+        blocks: 0,
+        records: 0,
+        weu_seq_next: WeuSeq(0),
+        region_map_sequence: 1,
+    };
+    memory.write(old.checkpoint[0], &checkpoint.encode(0, old.salt)).unwrap();
+    put_journal(&mut memory, &old, 1, 1001, 1);
+    write_superblock(&mut memory, &superblock).unwrap();
+    for _ in 0..2 {
+        let (opened, records) = open_it(&mut memory);
+        let opened = opened.unwrap();
+        assert_eq!(records, [record(1)]);
+        assert!(opened.start.dirty_complete);
+        assert_eq!((opened.volumes.sequence, opened.superblock.geometry.salt), (3, Salt::NONE));
+    }
+    assert_ne!(geometry.salt, Salt::NONE);
 }
 
 #[test]
@@ -520,6 +593,7 @@ fn what_another_cache_left_at_the_end_of_a_larger_device_does_not_count() {
     memory.bytes.resize(larger, 0);
     let mut theirs = Superblock { uuid: [8; 16], sequence: ours.sequence + 100, ..ours };
     theirs.geometry.device_bytes = u64_from_usize(larger);
+    theirs.geometry.salt = Salt::of(&theirs.uuid);
     for (copy, offset) in Superblock::offsets(u64_from_usize(larger)).into_iter().enumerate().skip(2) {
         memory.write(offset, &theirs.encode(copy)).unwrap();
     }

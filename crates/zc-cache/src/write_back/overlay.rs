@@ -29,6 +29,7 @@ impl CacheManager {
         let slot = self.slots.get(place.slot);
         let is_same = self.slots.short(slot.generation) == place.generation;
         ExpectedExtent {
+            salt: self.cfg.geometry.salt,
             slot: place.slot,
             generation: if is_same { slot.generation } else { Generation(0) },
             weu_seq: slot.weu_seq,

@@ -185,6 +185,7 @@ impl Dangling {
         let Some(bytes) = bytes.get(usize_from_u32(offset_bytes - start)..) else { return false };
         let known = self.weu_seq(slot, generation);
         let expected = ExpectedExtent {
+            salt: geometry.salt,
             slot,
             generation,
             weu_seq: known.or_else(|| ExtentHeader::peek_weu_seq(bytes)).unwrap_or(WeuSeq(0)),
@@ -375,7 +376,7 @@ mod tests {
         };
         let mut device = Memory(vec![0; 64 << 20]);
         let at = usize::try_from(geometry.slot_offset(slot)).unwrap();
-        header.seal(0, &[7; 4096], &mut device.0[at..]);
+        header.seal(0, &[7; 4096], &mut device.0[at..], geometry.salt);
         let unit = |weu_seq| Record::SlotDirty { slot, generation, weu_seq: WeuSeq(weu_seq) };
         let dirty = Record::Dirty { key, span, slot, generation, offset_units: 0, pages: 2 };
         let commit = Record::Committed { volume, epoch: 1 };

@@ -15,6 +15,7 @@ pub(crate) fn forge(world: &mut World, bytes: &[u8], other: &[u8]) {
         Some((WeuSlot(slot), at - 64))
     });
     let (slot, at) = found.expect("they are on the device");
+    let salt = world.geometry.salt;
     let stored = world.slot_bytes(slot);
     let word = |place: usize| u32::from_le_bytes(stored[at + place..at + place + 4].try_into().unwrap());
     let long = |place: usize| u64::from_le_bytes(stored[at + place..at + place + 8].try_into().unwrap());
@@ -31,7 +32,7 @@ pub(crate) fn forge(world: &mut World, bytes: &[u8], other: &[u8]) {
         codec: Codec::Raw,
         fingerprint: Fingerprint(print),
     };
-    header.seal(u32::try_from(at).unwrap(), other, &mut stored[at..at + 64 + other.len()]);
+    header.seal(u32::try_from(at).unwrap(), other, &mut stored[at..at + 64 + other.len()], salt);
 }
 
 /// Dirty and flushed at 0, on the device alone; another content lies there.

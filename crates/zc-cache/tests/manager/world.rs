@@ -49,7 +49,6 @@ type Answer = (Result<(), ErrorKind>, Option<Vec<u8>>);
 /// What a restart keeps.
 struct Kept {
     device: Memory,
-    geometry: Geometry,
     config: ManagerConfig,
     volumes: Vec<VolumeConfig>,
     origins: BTreeMap<VolumeId, Vec<u8>>,
@@ -98,9 +97,9 @@ pub(crate) struct World {
     /// What the recording of a distrust ends with.
     pub(crate) distrust_ends: Result<(), ErrorKind>,
     /// How often a distrust was to be recorded, and the records of the intent log.
+    pub(crate) distrusts: u32,
     /// Distrusts that a stop could not have recorded.
     pub(crate) unrecorded: Vec<Option<VolumeId>>,
-    pub(crate) distrusts: u32,
     pub(crate) intents: Vec<Record>,
     /// Every action's kind.
     pub(crate) kinds: Vec<core::mem::Discriminant<Action>>,
@@ -114,7 +113,7 @@ pub(crate) struct World {
     pub(crate) hung: Vec<Action>,
     hanging: Vec<Event>,
     hanging_journal: Vec<OpId>,
-    geometry: Geometry,
+    pub(crate) geometry: Geometry,
     bufs: BTreeMap<BufId, Vec<u8>>,
     read_bufs: BTreeMap<u64, BufId>,
     next_req: u64,
@@ -218,13 +217,13 @@ impl World {
                 high_percent: shape.dirty_high_percent,
                 ..zc_cache::config::DirtyConfig::default()
             },
-            ..ManagerConfig::new(geometry.clone(), shape.kind, 4096)
+            ..ManagerConfig::new(geometry, shape.kind, 4096)
         };
         let volumes = [V, W].into_iter().zip(shape.domains);
         let volumes: Vec<_> =
             volumes.map(|(id, domain)| VolumeConfig { domain, ..volume(id, shape.volume_bytes) }).collect();
         let origins = volumes.iter().map(|v| (v.id, vec![0; usize_from_u64(v.size_bytes)])).collect();
-        let kept = Kept { device, geometry, config, volumes, origins, kind: shape.kind };
+        let kept = Kept { device, config, volumes, origins, kind: shape.kind };
         Self::start(kept, &OpenOptions::default())
     }
 
@@ -250,8 +249,8 @@ impl World {
     }
 
     fn kept(self) -> Kept {
-        let Self { device, geometry, config, volumes, origins, kind, .. } = self;
-        Kept { device, geometry, config, volumes, origins, kind }
+        let Self { device, config, volumes, origins, kind, .. } = self;
+        Kept { device, config, volumes, origins, kind }
     }
 
     fn start(kept: Kept, options: &OpenOptions) -> Self {
@@ -262,9 +261,12 @@ impl World {
 
     /// A world whose manager has begun, and what it wants done first.
     fn begun(kept: Kept, options: &OpenOptions) -> (Self, Vec<Action>) {
-        let Kept { mut device, geometry, config, volumes, origins, kind } = kept;
+        let Kept { mut device, mut config, volumes, origins, kind } = kept;
         let mut records = Vec::new();
         let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
+        // The superblock knows what checksums begin with.
+        let geometry = opened.superblock.geometry.clone();
+        config.geometry = geometry.clone();
         let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
         records.iter().for_each(|record| manager.replay(record));
         let mut actions = Vec::new();
@@ -289,9 +291,9 @@ impl World {
             origin_flushes_fail: false,
             distrust_ends: Ok(()),
             distrusts: 0,
+            unrecorded: Vec::new(),
             intents: Vec::new(),
             kinds: Vec::new(),
-            unrecorded: Vec::new(),
             flushless: None,
             origin_reads_hang: false,
             origin_writes_hang: false,
@@ -407,7 +409,7 @@ impl World {
             records,
         };
         let offset = usize_from_u64(self.geometry.journal_block_offset(sequence));
-        let bytes = block.encode();
+        let bytes = block.encode(self.geometry.salt);
         self.device.0[offset..offset + bytes.len()].copy_from_slice(&bytes);
     }
 
@@ -683,8 +685,9 @@ impl World {
                 events.push_back(Event::ExtentsRead { op, result: Ok(results) });
             }
             Action::ReadHeader { op, slot, .. } => {
-                let (weu, extent) = (self.geometry.weu_bytes, self.geometry.extent_bytes);
-                let header = WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent).ok().map(Box::new);
+                let Geometry { weu_bytes: weu, extent_bytes: extent, salt, .. } = self.geometry;
+                let header =
+                    WeuHeader::decode(self.slot_bytes(slot), slot, weu, extent, salt).ok().map(Box::new);
                 events.push_back(Event::HeaderRead { op, result: Ok(header) });
             }
             Action::WantRecipe { op, volume, first, count, domain } => {
@@ -728,7 +731,12 @@ impl World {
             Action::Place { weu, offset_bytes, header, payload } => {
                 let payload = self.slice(payload).to_vec();
                 let buf = self.bufs.get_mut(&weu).unwrap();
-                header.seal(offset_bytes, &payload, &mut buf[usize_from_u32(offset_bytes)..]);
+                header.seal(
+                    offset_bytes,
+                    &payload,
+                    &mut buf[usize_from_u32(offset_bytes)..],
+                    self.geometry.salt,
+                );
             }
             Action::Summarize { weu, place, summary } => {
                 let at = usize_from_u32(place.page) * BLOCK;
@@ -749,14 +757,14 @@ impl World {
                 let count = u32::try_from(header.entries.len()).unwrap();
                 let tail = bytes.len() - usize_from_u32(WeuHeader::encoded_bytes(count));
                 assert!(usize_from_u32(data_bytes) <= tail, "extents and header overlap");
-                header.encode_into(&mut bytes[tail..]);
+                header.encode_into(&mut bytes[tail..], self.geometry.salt);
                 self.slot_bytes(slot)[done..].copy_from_slice(&bytes[done..]);
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::WriteJournal { op, block, .. } => {
                 self.journal_end = block.sequence.0;
                 let offset = self.geometry.journal_block_offset(block.sequence);
-                self.device.write(offset, &block.encode()).unwrap();
+                self.device.write(offset, &block.encode(self.geometry.salt)).unwrap();
                 if self.journal_hangs {
                     self.hanging_journal.push(op);
                 } else {
@@ -764,18 +772,23 @@ impl World {
                 }
             }
             Action::WriteRegionMap { op, copy, map } => {
-                self.device.write(self.geometry.region_map[copy], &map.encode(copy)).unwrap();
+                self.device
+                    .write(self.geometry.region_map[copy], &map.encode(copy, self.geometry.salt))
+                    .unwrap();
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::WriteCheckpoint { op, area, first_block, sequence, records } => {
                 for (records, block) in records.chunks(zc_format::RECORDS_PER_BLOCK).zip(first_block..) {
-                    let bytes = zc_format::encode_checkpoint_block(sequence, block, records);
+                    let bytes =
+                        zc_format::encode_checkpoint_block(sequence, block, records, self.geometry.salt);
                     self.device.write(self.geometry.checkpoint_block_offset(area, block), &bytes).unwrap();
                 }
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::CommitCheckpoint { op, area, header } => {
-                self.device.write(self.geometry.checkpoint[area], &header.encode(area)).unwrap();
+                self.device
+                    .write(self.geometry.checkpoint[area], &header.encode(area, self.geometry.salt))
+                    .unwrap();
                 events.push_back(Event::DeviceDone { op, result: ok });
             }
             Action::DiscardSlot { op, .. } | Action::FlushCache { op } => {
@@ -787,6 +800,7 @@ impl World {
             }
             Action::Note(Note::Content { key, digest, stored }) => self.learned.push((key, digest, stored)),
             Action::Intent { record } => self.intents.push(record),
+            Action::Note(Note::DistrustUnrecorded { volume }) => self.unrecorded.push(volume),
             Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
             Action::Stopped { clean } => self.stopped = Some(clean),
         }
@@ -800,7 +814,6 @@ fn is_for_device(action: &Action) -> bool {
         action => device_op(action).is_some(),
     }
 }
-            Action::Note(Note::DistrustUnrecorded { volume }) => self.unrecorded.push(volume),
 
 /// The number of an operation of the cache device.
 fn device_op(action: &Action) -> Option<OpId> {

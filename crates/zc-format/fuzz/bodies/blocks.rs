@@ -4,7 +4,7 @@
 use zc_core::{Generation, JournalSeq, WeuSlot};
 use zc_format::{
     Access, BLOCK, CheckpointHeader, FormatError, JournalBlock, JournalLabel, RECORD_BYTES, Record,
-    RegionMap, Summary, SummaryPlace, Superblock, VolumeTable, decode_checkpoint_block,
+    RegionMap, Salt, Summary, SummaryPlace, Superblock, VolumeTable, decode_checkpoint_block,
     encode_checkpoint_block,
 };
 
@@ -25,17 +25,29 @@ pub(crate) fn run(data: &[u8]) {
         on_the_device(&superblock);
     }
     stable(&bytes, JournalLabel::encode, JournalLabel::decode);
-    stable(&bytes, |value: &VolumeTable| value.encode(1), |bytes| VolumeTable::decode(bytes, 1));
-    stable(&bytes, |value: &RegionMap| value.encode(1), |bytes| RegionMap::decode(bytes, 1));
-    let header = |bytes: &[u8]| CheckpointHeader::decode(bytes, 1, AREA_BLOCKS);
-    stable(&bytes, |value: &CheckpointHeader| value.encode(1), header);
     stable(
         &bytes,
-        |records: &Vec<Record>| encode_checkpoint_block(0, 0, records),
-        |bytes| decode_checkpoint_block(bytes, 0, 0),
+        |value: &VolumeTable| value.encode(1, Salt::NONE),
+        |bytes| VolumeTable::decode(bytes, 1, Salt::NONE),
+    );
+    stable(
+        &bytes,
+        |value: &RegionMap| value.encode(1, Salt::NONE),
+        |bytes| RegionMap::decode(bytes, 1, Salt::NONE),
+    );
+    let header = |bytes: &[u8]| CheckpointHeader::decode(bytes, 1, AREA_BLOCKS, Salt::NONE);
+    stable(&bytes, |value: &CheckpointHeader| value.encode(1, Salt::NONE), header);
+    stable(
+        &bytes,
+        |records: &Vec<Record>| encode_checkpoint_block(0, 0, records, Salt::NONE),
+        |bytes| decode_checkpoint_block(bytes, 0, 0, Salt::NONE),
     );
     let sequence = JournalBlock::peek_sequence(&bytes).unwrap_or(JournalSeq(0));
-    stable(&bytes, JournalBlock::encode, |bytes| JournalBlock::decode(bytes, sequence));
+    stable(
+        &bytes,
+        |block: &JournalBlock| block.encode(Salt::NONE),
+        |bytes| JournalBlock::decode(bytes, sequence, Salt::NONE),
+    );
     let next = Summary::peek_next(&bytes).unwrap_or(JournalSeq(0));
     let place = SummaryPlace { uuid: [0; 16], slot: WeuSlot(0), generation: Generation(0), page: u32::MAX };
     let encode = |summary: &Summary| {
