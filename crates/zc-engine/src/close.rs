@@ -35,8 +35,8 @@ impl Closer {
         }
     }
 
-    /// A start must not believe the intent log of this session, which could not be withdrawn. If that cannot be said, what
-    /// the session was about to do may not be done: it ends, and the log is right about what was done.
+    /// A start must not believe the intent log of this session, which could not be withdrawn. If that cannot be said,
+    /// what the session was about to do may not be done: it ends, and the log is right about what was done.
     pub(crate) fn void_intents(&self, shard: &mut Shard) -> Result<(), EngineError> {
         self.custody.void_intents()?;
         tracing::warn!(

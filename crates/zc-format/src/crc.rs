@@ -1,8 +1,8 @@
 //! Checksums: CRC-32C over a binding that is not stored and the bytes that are (`FORMAT.md`, section 2).
 //!
 //! Job: make a block of another cache, type, place, round or life of a slot fail like a damaged one. Invariant: what is
-//! bound has a fixed size and comes first, so no two (binding, bytes) pairs share an encoding. What it does not do: defend
-//! against somebody who computes checksums himself.
+//! bound has a fixed size and comes first, so no two (binding, bytes) pairs share an encoding. What it does not do:
+//! defend against somebody who computes checksums himself.
 
 use crate::bytes::Writer;
 
