@@ -212,7 +212,7 @@ fn a_checkpoint_that_can_be_read_again_is_not_that_of_the_sessions_that_went_on_
         weu_seq_next: WeuSeq(0),
         region_map_sequence: 1,
     };
-    memory.write(at, &header.encode(1)).unwrap();
+    memory.write(at, &header.encode(1, geometry.salt)).unwrap();
     memory.bytes[usize_from_u64(at) + 100] ^= 1;
     let opened = open_it(&mut memory).0.unwrap();
     put_journal(&mut memory, &geometry, 1, opened.superblock.session, 1);
