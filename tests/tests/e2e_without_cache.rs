@@ -120,14 +120,15 @@ fn a_cache_that_cannot_be_read_or_written_is_as_good_as_none() {
     }
 }
 
-#[test]
-fn a_cache_that_died_with_nothing_dirty_is_done_without() {
+/// A cache that fails when a write-back volume has nothing dirty. `lines` go to the cache's settings.
+fn died_with_nothing_dirty(seed: u64, lines: &str) -> (World, FilteredFile, Daemon, Vec<u8>) {
     let (mut world, behind) = world();
     let cache = FilteredFile::failing(&world, &behind);
     symlink(cache.path(), world.cache_file()).expect("cannot name the cache");
     world.cache.push_str("direct = false\n");
+    world.cache.push_str(lines);
     world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
-    let mut expected = image(3);
+    let expected = image(seed);
     let daemon = world.start();
     write(&world, 0, &expected);
     assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
@@ -135,6 +136,12 @@ fn a_cache_that_died_with_nothing_dirty_is_done_without() {
     cache.fail(true);
     reads(&world, &expected, "while the cache dies");
     world.stats_until("the cache is out of order", |stats| stats["cache_healthy"] == false);
+    (world, cache, daemon, expected)
+}
+
+#[test]
+fn a_cache_that_died_with_nothing_dirty_is_done_without() {
+    let (world, cache, daemon, mut expected) = died_with_nothing_dirty(3, "");
     expected[..4096].fill(9);
     write(&world, 0, &expected[..4096]);
     assert_eq!(daemon.terminate().code(), Some(0));
@@ -145,68 +152,50 @@ fn a_cache_that_died_with_nothing_dirty_is_done_without() {
     expected[..512].fill(10);
     write(&world, 0, &expected[..512]);
     assert_eq!(daemon.terminate().code(), Some(0));
+    is_back(&world, &cache, &expected);
+}
+
+/// The cache works again: the volume has what its origin got without it, which nothing old is written over.
+fn is_back(world: &World, cache: &FilteredFile, expected: &[u8]) {
     cache.fail(false);
     let daemon = world.start();
-    reads(&world, &expected, "with the cache again");
+    reads(world, expected, "with the cache again");
     assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
     assert_eq!(daemon.terminate().code(), Some(0));
-    world.origin_is("disk", &expected);
+    world.origin_is("disk", expected);
+}
+
+/// Waits until a start is known to need nothing of the cache.
+fn is_settled(world: &World, daemon: &Daemon) {
+    world.stats_until("the state directory knows", |_| log(daemon).contains("can do without the cache"));
 }
 
 #[test]
 fn a_cache_that_died_with_nothing_dirty_is_done_without_after_a_kill_too() {
-    let (mut world, behind) = world();
-    let cache = FilteredFile::failing(&world, &behind);
-    symlink(cache.path(), world.cache_file()).expect("cannot name the cache");
-    world.cache.push_str("direct = false\n");
-    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
-    let mut expected = image(4);
-    let daemon = world.start();
-    write(&world, 0, &expected);
-    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
-    cache.fail(true);
-    reads(&world, &expected, "while the cache dies");
-    world.stats_until("the state directory knows", |_| log(&daemon).contains("can do without the cache"));
+    let (world, cache, daemon, mut expected) = died_with_nothing_dirty(4, "");
+    is_settled(&world, &daemon);
     daemon.kill9();
     let daemon = world.start();
     is_without(&world, "failed while its metadata was");
     expected[..512].fill(10);
     write(&world, 0, &expected[..512]);
     daemon.kill9();
-    // The cache is back, with epochs that the origin has: they are not written over what it got since.
-    cache.fail(false);
-    let daemon = world.start();
-    reads(&world, &expected, "with the cache again");
-    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
-    assert_eq!(daemon.terminate().code(), Some(0));
-    world.origin_is("disk", &expected);
+    is_back(&world, &cache, &expected);
 }
 
 #[test]
 fn a_cache_that_came_back_before_a_kill_is_waited_for_again() {
-    let (mut world, behind) = world();
-    let cache = FilteredFile::failing(&world, &behind);
-    symlink(cache.path(), world.cache_file()).expect("cannot name the cache");
-    world.cache.push_str("direct = false\ndestage_idle = \"1 h\"\n");
-    world.volumes[0].2 = "mode = \"write-back\"\nmax_dirty_age = \"24 h\"\n".to_owned();
-    let expected = image(5);
-    let daemon = world.start();
-    write(&world, 0, &expected);
-    assert_eq!(world.zcctl_output(&["flush", "disk"]).status.code(), Some(0));
-    cache.fail(true);
-    reads(&world, &expected, "while the cache dies");
-    world.stats_until("the state directory knows", |_| log(&daemon).contains("can do without the cache"));
+    let (world, cache, daemon, mut expected) = died_with_nothing_dirty(5, "destage_idle = \"1 h\"\n");
+    is_settled(&world, &daemon);
     cache.fail(false);
     assert_eq!(world.zcctl_output(&["reattach"]).status.code(), Some(0));
-    write(&world, 0, &[6; 4096]);
+    expected[..4096].fill(6);
+    write(&world, 0, &expected[..4096]);
     daemon.kill9();
     cache.fail(true);
     let said = world.refused(&[]);
     assert!(said.contains("lacks data"), "{said}");
-    cache.fail(false);
-    let daemon = world.start();
-    reads(&world, &[&[6; 4096], &expected[4096..]].concat(), "with the cache again");
-    assert_eq!(daemon.terminate().code(), Some(0));
+    is_back(&world, &cache, &expected);
 }
 
 #[test]
