@@ -335,16 +335,18 @@ fn what_an_older_cache_left_in_the_same_places_under_the_same_numbers_is_not_rea
     Superblock::offsets(DEVICE_BYTES).into_iter().for_each(|at| memory.write(at, &[0; BLOCK]).unwrap());
     let new = format(&mut memory, &options).unwrap();
     assert_eq!((new.session, open_it(&mut memory).0.unwrap().superblock.session), (1000, session));
-    let checkpoint = CheckpointHeader {
-        sequence: 2,
-        session,
-        journal_start: JournalSeq(1),
-        blocks: 0,
-        records: 0,
-        weu_seq_next: WeuSeq(0),
-        region_map_sequence: 9,
-    };
     for (geometry, counts) in [(&old, false), (&new.geometry, true)] {
+        // The last session's own, by its number.
+        let session = read_superblock(&mut memory).unwrap().session;
+        let checkpoint = CheckpointHeader {
+            sequence: 2,
+            session,
+            journal_start: JournalSeq(1),
+            blocks: 0,
+            records: 0,
+            weu_seq_next: WeuSeq(0),
+            region_map_sequence: 9,
+        };
         put_journal(&mut memory, geometry, 1, session, 1);
         memory.write(geometry.checkpoint[1], &checkpoint.encode(1, geometry.salt)).unwrap();
         put_map(&mut memory, geometry, 1, 9, 1);
