@@ -259,7 +259,8 @@ impl World {
                 }
                 self.newest_journal = self.newest_journal.max(block.sequence.0);
                 let at = disk::address(&self.geometry, self.geometry.journal_block_offset(block.sequence));
-                let done = self.meta_write(*op, Zone::Journal, &[(at as u64, block.encode(self.geometry.salt))]);
+                let done =
+                    self.meta_write(*op, Zone::Journal, &[(at as u64, block.encode(self.geometry.salt))]);
                 if matches!(done, Event::DeviceDone { result: Ok(()), .. }) {
                     self.files.journal_written = self.files.journal_written.max(block.sequence);
                 }
