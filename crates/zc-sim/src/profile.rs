@@ -30,7 +30,7 @@ pub enum Profile {
     /// Dirty extents rot on a device that is honest but for that, and are written anew: what was written later has to
     /// reach the origin.
     Rotting,
-    /// Little but the schedules of [`crate::aimed`], on a device that is honest.
+    /// Little but the schedules of `aimed`, on a device that is honest.
     Aimed,
 }
 
