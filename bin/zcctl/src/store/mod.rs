@@ -358,9 +358,9 @@ mod tests {
         driver.close().unwrap();
 
         let driver = Driver::open(&path).unwrap();
-        create_volume(driver.client(), "lost", 1 << 30, VolumeOptions::default()).unwrap();
         // From now on every write fails.
         fcntl_add_seals(&pool, SealFlags::WRITE).unwrap();
+        create_volume(driver.client(), "lost", 1 << 30, VolumeOptions::default()).unwrap_err();
         let error = format!("{:#}", driver.close().unwrap_err());
         assert!(error.contains("may be lost") && error.contains("device"), "{error}");
     }
