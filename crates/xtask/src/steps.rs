@@ -11,9 +11,8 @@ use clap::ValueEnum;
 use std::process::Command;
 use std::time::Duration;
 
-/// Seeds that every run of the checks simulates: the first one, and how many. Seed 46 is left out until its failure is
-/// explained: an I/O error without a fault, since zlib compresses otherwise.
-const SIMULATION_SEEDS: [(&str, &str); 2] = [("1", "45"), ("47", "954")];
+/// Seeds that every run of the checks simulates.
+const SIMULATION_SEEDS: &str = "1000";
 /// Seeds of the store that every run of the checks simulates.
 const STORE_SEEDS: &str = "400";
 
@@ -93,9 +92,7 @@ impl Step {
             }
             Self::Shipped => crate::canaries::check_shipped(),
             Self::Simulation => {
-                for (start, seeds) in SIMULATION_SEEDS {
-                    run(&mut zcsim(&["fuzz", "--seeds", seeds, "--start", start]))?;
-                }
+                run(&mut zcsim(&["fuzz", "--seeds", SIMULATION_SEEDS, "--start", "1"]))?;
                 run(&mut zcsim(&["fuzz", "--store", "--seeds", STORE_SEEDS, "--start", "1"]))?;
                 run(&mut zcsim(&["exhaustive"]))?;
                 crate::canaries::canaries(&[])
