@@ -16,6 +16,7 @@ use zc_format::{Geometry, Record};
 use crate::canary::DriverBug;
 use crate::disk::{self, Disk, PAGE};
 use crate::oracle::Oracle;
+use crate::pooled::PoolStart;
 use crate::setup;
 use crate::world::{PATIENCE, World};
 use crate::write_back::Trouble;
@@ -159,10 +160,25 @@ impl World {
         self.replace_journal();
         let mut records = Vec::new();
         let opened = loop {
+            let opened = self.open_cache(&mut records);
+            match self.open_pool() {
+                PoolStart::Serves => break opened,
+                PoolStart::Again(why) => self.cut_off_start(why),
+                PoolStart::Never => return,
+            }
+        };
+        self.serve(opened, &records);
+        let soon = self.hasty && self.rng.random_bool(self.habits.crash_after_start);
+        self.crash_in = soon.then(|| self.rng.random_range(0..HASTY_TURNS));
+    }
+
+    /// Opens the cache, however often it takes.
+    fn open_cache(&mut self, records: &mut Vec<Record>) -> Opened {
+        loop {
             records.clear();
-            match self.open(&mut records) {
+            match self.open(records) {
                 None => self.cut_off_start("cut off while opening"),
-                Some(Ok(opened)) => break opened,
+                Some(Ok(opened)) => return opened,
                 Some(Err(error)) => {
                     // All copies of the superblock are damaged: a new cache.
                     self.trace(|| format!("formatted anew: {error}"));
@@ -181,13 +197,7 @@ impl World {
                     }
                 }
             }
-        };
-        if !self.open_pool() {
-            return;
         }
-        self.serve(opened, &records);
-        let soon = self.hasty && self.rng.random_bool(self.habits.crash_after_start);
-        self.crash_in = soon.then(|| self.rng.random_range(0..HASTY_TURNS));
     }
 
     /// A flush has ended: what it promised is put to the test soon, before anything else makes it true.
@@ -257,6 +267,7 @@ impl World {
         self.trace(|| what.to_owned());
         self.coverage.note(what);
         self.now += 1;
+        self.pool_dies();
         if self.rng.random_bool(0.6) {
             self.lose_power();
         }

@@ -187,7 +187,9 @@ impl World {
         }
         if writes {
             let first = client.offset / SECTOR;
-            let in_memory = client.buffered || self.writes_back(client.volume);
+            // A part of what a store refused may be in its memory, and shows until it is opened again.
+            let is_in_store = self.pooled.as_ref().is_some_and(|pooled| pooled.has(client.volume));
+            let in_memory = client.buffered || self.writes_back(client.volume) || is_in_store;
             let (oracle, judge, now) =
                 (&mut self.oracles[client.volume], &mut self.judges[client.volume], self.now);
             let sectors = first..first + client.len / SECTOR;

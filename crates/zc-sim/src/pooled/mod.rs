@@ -12,10 +12,12 @@
 //! | daemon killed | every acknowledged write is there |
 //! | write or flush error | changes fail until a restart, reads go on |
 //! | bits rot | an error, or the right bytes (S2); or the store does not open and says why, which ends the seed |
+//! | bits rot in the log since the last checkpoint | as above, or after the next crash a state of an earlier time |
 //! | full, because snapshots keep what was overwritten | writes fail, nothing acknowledged is lost |
 //!
 //! What it does not do: damage what a flush confirmed in a way that no checksum tells (`store` does).
 
+mod log;
 mod ops;
 mod setup;
 mod snaps;
@@ -33,7 +35,8 @@ use zc_store::{Config, RootId, Superblock};
 
 use crate::disk::Disk;
 
-pub(crate) use ops::Waits;
+use log::Log;
+pub(crate) use ops::{PoolStart, Waits};
 pub(crate) use setup::PoolSetup;
 use snaps::Snapshot;
 
@@ -80,6 +83,7 @@ pub(crate) struct Pooled {
     pub(crate) is_rotten: bool,
     /// The store had no space for a request since the last snapshot was deleted.
     is_full: bool,
+    log: Log,
     snaps: BTreeMap<RootId, Snapshot>,
     next_req: u64,
     next_name: u64,
@@ -111,6 +115,7 @@ impl Pooled {
             is_fenced: false,
             is_rotten: false,
             is_full: false,
+            log: Log::default(),
             snaps: BTreeMap::new(),
             next_req: 0,
             next_name: 0,
@@ -136,6 +141,7 @@ impl Pooled {
         let mut out = Vec::new();
         self.opened = None;
         self.stopped = false;
+        self.log.started();
         self.pool = Some(Pool::open(self.config.clone(), rng.random(), &mut out));
         self.take(out);
         for step in 0..STEPS_MAX {
@@ -205,6 +211,7 @@ impl Pooled {
             DeviceOperation::Write { offset_bytes, bytes } => {
                 let kept = if fails { rng.random_range(0..=bytes.len() / 512) * 512 } else { bytes.len() };
                 self.disk.write_now(offset_bytes as usize, &bytes[..kept]);
+                self.log.wrote(offset_bytes, &bytes);
                 Ended::Device(if fails { Err(ErrorKind::Io) } else { Ok(()) })
             }
             // What a failed flush may lose is tried with the store alone.
@@ -230,6 +237,7 @@ impl Pooled {
         let byte = self.disk.seen[at] ^ (1 << rng.random_range(0..8));
         self.disk.damage(at, &[byte]);
         self.is_rotten = true;
+        self.log.rot(at as u64);
     }
 
     /// The process is gone, and all it had in memory. Device writes in progress happen or not.

@@ -23,6 +23,16 @@ pub(crate) enum Waits {
     World,
 }
 
+/// How a start of the store came out.
+pub(crate) enum PoolStart {
+    /// It serves, or there is none.
+    Serves,
+    /// Not this time, and why: the daemon is started again.
+    Again(&'static str),
+    /// It does not open, which ends the seed.
+    Never,
+}
+
 /// The parts of a request to an origin.
 fn parts(action: &Action) -> Option<(OpId, VolumeId, Option<BufSlice>)> {
     Some(match action {
@@ -208,43 +218,41 @@ impl World {
         CatalogChange { op, id, source, codec: Codec::Lz4, chunk_shift, size_chunks, flags: FLAG_DEDUP, name }
     }
 
-    /// The store is opened, however often it takes. False when what rotted keeps it from opening.
-    pub(crate) fn open_pool(&mut self) -> bool {
-        loop {
-            let cut = !self.mended && self.rng.random_bool(0.1);
-            let cut_at = cut.then(|| self.rng.random_range(0..RECOVERY_STEPS));
-            let Some(pooled) = &mut self.pooled else { return true };
-            let result = pooled.open(&mut self.rng, &mut self.reducer, cut_at);
-            let is_rotten = pooled.is_rotten;
-            match result {
-                Some(Ok(())) => break,
-                Some(Err(StoreError::Device(ErrorKind::Io))) if pooled.is_fenced => {
-                    self.coverage.note("store: recoveries that failed");
-                    self.pool_loses_power();
-                }
-                Some(Err(error)) => {
-                    self.coverage.note("store: refused to open");
-                    self.is_over = is_rotten;
-                    self.violate(format!("the store does not open: {error}"));
-                    return false;
-                }
-                None if cut_at.is_some() => {
-                    self.coverage.note("store: power cuts in a recovery");
-                    self.pool_loses_power();
-                }
-                None => {
-                    self.violate("the store does not come to an end of opening".to_owned());
-                    return false;
-                }
+    /// The store is opened, unless the machine or the daemon is cut off meanwhile.
+    pub(crate) fn open_pool(&mut self) -> PoolStart {
+        if self.pooled.is_none() {
+            return PoolStart::Serves;
+        }
+        let cut = !self.mended && self.rng.random_bool(0.1);
+        let cut_at = cut.then(|| self.rng.random_range(0..RECOVERY_STEPS));
+        let Some(pooled) = &mut self.pooled else { return PoolStart::Serves };
+        match pooled.open(&mut self.rng, &mut self.reducer, cut_at) {
+            Some(Ok(())) => {}
+            Some(Err(StoreError::Device(ErrorKind::Io))) if pooled.is_fenced => {
+                return PoolStart::Again("store: recoveries that failed");
+            }
+            Some(Err(error)) => {
+                self.coverage.note("store: refused to open");
+                self.is_over = pooled.is_rotten;
+                self.violate(format!("the store does not open: {error}"));
+                return PoolStart::Never;
+            }
+            None if cut => return PoolStart::Again("store: power cuts in a recovery"),
+            None => {
+                self.violate("the store does not come to an end of opening".to_owned());
+                return PoolStart::Never;
             }
         }
-        self.make_roots();
+        self.forgive_rotten_log();
+        if !self.make_roots() {
+            return PoolStart::Again("store: volumes not made");
+        }
         self.judge_snapshots();
-        self.violation.is_none()
+        if self.violation.is_some() { PoolStart::Never } else { PoolStart::Serves }
     }
 
-    /// The volumes are made, the first time.
-    fn make_roots(&mut self) {
+    /// The volumes are made, the first time. False if the device failed: they are empty, and made at the next start.
+    fn make_roots(&mut self) -> bool {
         for volume in 0..self.volumes.len() {
             let root = self.pooled.as_ref().and_then(|pooled| pooled.root(volume));
             if let Some(root) = root.filter(|root| self.root_bytes(*root) == 0) {
@@ -252,15 +260,12 @@ impl World {
                 let made = self.ask_pool(RequestKind::Catalog(change));
                 let flushed = made.and_then(|_| self.ask_pool(RequestKind::Flush));
                 if flushed.is_err() {
-                    // The device failed. The volume is empty, and is made when the store is opened again.
-                    self.coverage.note("store: volumes not made");
-                    self.pool_loses_power();
-                    self.open_pool();
-                    return;
+                    return false;
                 }
                 self.coverage.note("store: volumes");
             }
         }
+        true
     }
 
     /// The process that has the pool is gone.

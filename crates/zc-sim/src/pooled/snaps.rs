@@ -162,6 +162,22 @@ impl World {
         self.forget_strangers();
     }
 
+    /// A start has taken a batch that rotted for one that a power cut tore: its volumes, and which snapshots there are,
+    /// may be of an earlier time.
+    pub(super) fn forgive_rotten_log(&mut self) {
+        let Some(pooled) = &mut self.pooled else { return };
+        if !pooled.log.take_owed() {
+            return;
+        }
+        self.coverage.note("store: logs that rotted");
+        pooled.snaps.values_mut().for_each(|snapshot| snapshot.is_durable = false);
+        for volume in 0..self.volumes.len() {
+            if self.pooled.as_ref().is_some_and(|pooled| pooled.has(volume)) {
+                self.forgive(volume);
+            }
+        }
+    }
+
     /// A deletion that was not durable when the power went: the snapshot is there again.
     fn forget_strangers(&mut self) {
         let Some(pooled) = &self.pooled else { return };
@@ -212,6 +228,9 @@ impl World {
             alone.disk.power_cut(&mut rng);
         }
         let is_rotten = alone.is_rotten;
+        if alone.log.is_rotten() {
+            return false;
+        }
         match alone.open(&mut rng, &mut reducer, None) {
             Some(Ok(())) => {}
             _ if is_rotten => return false,
@@ -266,6 +285,7 @@ impl Pooled {
             is_fenced: false,
             is_rotten: self.is_rotten,
             is_full: false,
+            log: self.log.clone(),
             snaps: std::collections::BTreeMap::new(),
             next_req: 0,
             next_name: 0,
