@@ -120,7 +120,7 @@ fn main() -> ExitCode {
 /// Tells why, and gives the code.
 fn fail(code: u8, text: &str) -> ExitCode {
     // Without a standard error there is nobody to tell.
-    let _told = writeln!(std::io::stderr(), "zcached: {text}");
+    let _told = writeln!(std::io::stderr(), "zcached: {}", zc_io::name_errnos(text));
     ExitCode::from(code)
 }
 

@@ -49,7 +49,8 @@ fn main() -> ExitCode {
         // The reader of our output had enough, as `head` does.
         Err(_) if out.is_closed => ExitCode::SUCCESS,
         Err(error) => {
-            let complaint = writeln!(std::io::stderr(), "zcctl: {error:#}");
+            let text = zc_io::name_errnos(&format!("{error:#}"));
+            let complaint = writeln!(std::io::stderr(), "zcctl: {text}");
             complaint.map_or(ExitCode::FAILURE, |()| ExitCode::from(EXIT_FAILED))
         }
     }

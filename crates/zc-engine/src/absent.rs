@@ -24,6 +24,7 @@ use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::looks::{self, Found};
 use crate::places::check_distinct;
+use crate::refusal::Refusal;
 use crate::stores::Stores;
 use crate::{pairing, startup, state_dir};
 
@@ -142,8 +143,10 @@ pub(crate) fn leave_out_unservable(
     let why = |volume: &VolumeConfig| {
         unservable.iter().find(|(name, _)| *name == volume.name).map(|(_, why)| why.clone())
     };
-    let absent =
-        config.volumes.iter().filter_map(|volume| Some((volume, EngineError::Refused(why(volume)?))));
+    let absent = config
+        .volumes
+        .iter()
+        .filter_map(|volume| Some((volume, EngineError::refused(Refusal::Volume(why(volume)?)))));
     without(config, options, absent.collect())
 }
 
@@ -151,23 +154,21 @@ pub(crate) fn leave_out_unservable(
 fn without(
     config: &Config,
     options: &EngineOptions,
-    absent: Vec<(&VolumeConfig, EngineError)>,
+    mut absent: Vec<(&VolumeConfig, EngineError)>,
 ) -> Result<(Config, Vec<Absent>), EngineError> {
     let is_answered_for = |volume: &VolumeConfig| {
         [&options.trust_dirty, &options.drop_dirty].iter().any(|names| names.contains(&volume.name))
     };
-    if let Some((volume, error)) = absent.iter().find(|(volume, _)| is_answered_for(volume)) {
-        return Err(EngineError::Refused(format!(
-            "{error}; --trust-dirty and --drop-dirty are for a volume that is served: mend this, or start without the \
-             option for volume \"{}\", and the other volumes are served",
-            volume.name
-        )));
+    if let Some(at) = absent.iter().position(|(volume, _)| is_answered_for(volume)) {
+        let (volume, error) = absent.swap_remove(at);
+        let (volume, error) = (volume.name.clone(), Box::new(error));
+        return Err(EngineError::refused(Refusal::AnswerForAbsent { volume, error }));
     }
     if absent.len() == config.volumes.len() {
         let whys: Vec<String> = absent.iter().map(|(_, error)| error.to_string()).collect();
         return Err(match <[_; 1]>::try_from(absent) {
             Ok([(_, error)]) => error,
-            Err(_) => EngineError::Refused(format!("no volume can be served: {}", whys.join("; "))),
+            Err(_) => EngineError::refused(Refusal::NoVolume(whys)),
         });
     }
     let absent: Vec<Absent> = absent.iter().map(|(volume, error)| Absent::new(volume, error)).collect();

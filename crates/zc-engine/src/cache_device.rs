@@ -23,6 +23,7 @@ use zc_io::{BlockFile, FileKind, OpenOptions};
 use crate::clock::unix_s;
 use crate::error::EngineError;
 use crate::media::FileMedia;
+use crate::refusal::{Refusal, Room};
 use crate::settings;
 use crate::state_dir::hex;
 
@@ -111,12 +112,8 @@ pub(crate) fn check_debts(
         }
         Some(here) => format!("{place} is the cache {here}"),
     };
-    Err(EngineError::Refused(format!(
-        "the origin of volume \"{name}\" lacks data that the cache {cache} has, and {what}; bring that cache back under \
-         the volume's old name, or start with --drop-dirty {name} to give the data up",
-        name = debt.volume,
-        cache = debt.cache,
-    )))
+    let (volume, cache) = (debt.volume.clone(), debt.cache.clone());
+    Err(EngineError::refused(Refusal::DirtyElsewhere { volume, cache, what }))
 }
 
 impl CacheDevice {
@@ -126,7 +123,7 @@ impl CacheDevice {
         let is_block = self.file.kind() == FileKind::Block;
         settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block)
             .map(|manager| ManagerConfig { hash_key: settings::hash_key(), ..manager })
-            .map_err(|error| EngineError::Refused(error.to_string()))
+            .map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
     }
 
     /// Says what of the settings is not as whoever wrote them may think: a size that an existing cache does not have,
@@ -233,12 +230,11 @@ impl CacheDevice {
         let superblock = cache_startup::read_superblock(media)
             .map_err(|error| EngineError::of_cache(file.path(), error))?;
         if superblock.uuid != *uuid {
-            return Err(EngineError::Refused(format!(
-                "{} is the cache {}, not {}, which was served here",
-                file.path().display(),
-                hex(&superblock.uuid),
-                hex(uuid)
-            )));
+            return Err(EngineError::refused(Refusal::OtherCache {
+                place: file.path().to_owned(),
+                found: hex(&superblock.uuid),
+                wanted: hex(uuid),
+            }));
         }
         check_fixed(config, &superblock)?;
         let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
@@ -287,7 +283,6 @@ fn reserve(file: &BlockFile) -> Result<(), EngineError> {
         return Ok(());
     }
     let Err(error) = file.preallocate() else { return Ok(()) };
-    let path = file.path().display();
     if error.kind() != ErrorKind::NoSpace {
         tracing::warn!(
             "{error}: if its file system is full one day, it is as if the cache device had failed"
@@ -295,11 +290,11 @@ fn reserve(file: &BlockFile) -> Result<(), EngineError> {
         return Ok(());
     }
     let removed = std::fs::remove_file(file.path());
-    let left = if removed.is_err() { " (an empty file was left behind)" } else { "" };
-    Err(EngineError::Refused(format!(
-        "there is no room for {path} with {} bytes on its file system{left}: lower its size, or make room",
-        file.len_bytes()
-    )))
+    Err(EngineError::refused(Refusal::NoRoom {
+        path: file.path().to_owned(),
+        bytes: file.len_bytes(),
+        room: Room::Tried(removed),
+    }))
 }
 
 fn open_journal(config: &Config, cache_bytes: u64) -> Result<Option<BlockFile>, EngineError> {
@@ -358,29 +353,27 @@ fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
 
 /// Refuses a journal that is too small for the cache, or another's; false for a blank file in place of a lost one.
 fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, EngineError> {
-    let place = journal.path().display();
+    let place = journal.path().to_owned();
     let needed = (1 + superblock.geometry.journal_blocks) * u64::from(BLOCK_BYTES);
     if journal.len_bytes() < needed {
         let have = journal.len_bytes();
-        let text =
-            format!("the journal {place} has {have} bytes, the cache needs {needed}: it was truncated");
-        return Err(EngineError::Refused(text));
+        return Err(EngineError::refused(Refusal::JournalTruncated { place, have, needed }));
     }
     let label = JournalLabel::decode(&journal.read_blocking(0, BLOCK).map_err(EngineError::of_cache_device)?);
     if label == Ok(JournalLabel::of(superblock)) {
         return Ok(true);
     }
     if label.is_err() && is_blank(journal)? {
-        tracing::warn!("the journal {place} is new: what the cache knows from a lost one starts cold");
+        tracing::warn!(
+            "the journal {} is new: what the cache knows from a lost one starts cold",
+            place.display()
+        );
         return Ok(false);
     }
-    Err(EngineError::Refused(if label.is_ok() {
-        format!("{place} is the journal of another cache; name the right one in cache.journal_path")
+    Err(EngineError::refused(if label.is_ok() {
+        Refusal::OtherJournal(place)
     } else {
-        format!(
-            "{place} holds something that is no journal; name the right one; if it is, `zcctl repair --journal` puts a \
-             damaged label right"
-        )
+        Refusal::NoJournal(place)
     }))
 }
 
@@ -394,10 +387,7 @@ pub(crate) fn format(
     if let Some(journal) = journal
         && !is_blank(journal)?
     {
-        return Err(EngineError::Refused(format!(
-            "{} holds something; `zcctl format --journal` makes a journal of it and destroys what is there",
-            journal.path().display()
-        )));
+        return Err(EngineError::refused(Refusal::JournalFilled(journal.path().to_owned())));
     }
     let options = cache_startup::FormatOptions {
         geometry: planned(config, file, journal)?,
@@ -425,15 +415,15 @@ pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<(), Eng
         Some(_) => Geometry::plan_with_journal_device(&plan, journal_bytes),
         None => Geometry::plan(&plan),
     };
-    let refused = |error: String| EngineError::Refused(format!("{}: {error}", cache.path.display()));
-    check_new(config, &geometry.map_err(|error| refused(error.to_string()))?)
+    let refused = |error| EngineError::refused(Refusal::Layout { place: cache.path.clone(), error });
+    check_new(config, &geometry.map_err(refused)?)
 }
 
 /// Refuses a new cache that could not be served, before it is made.
 fn check_new(config: &Config, geometry: &Geometry) -> Result<(), EngineError> {
     let kind = settings::fingerprint_kind(config.cache.fingerprint);
     let checked = settings::manager_config(&config.cache, geometry, kind, false);
-    checked.map(drop).map_err(|error| EngineError::Refused(error.to_string()))
+    checked.map(drop).map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
 }
 
 /// The layout of a new cache.
@@ -449,12 +439,12 @@ fn planned(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Re
         Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes()),
         None => Geometry::plan(&plan),
     };
-    let place = file.path().display();
     geometry.map_err(|error| {
         if file.is_created() {
-            return EngineError::Refused(format!("{place}: {error}"));
+            return EngineError::refused(Refusal::Layout { place: file.path().to_owned(), error });
         }
         // It may have been a cache, and was truncated.
+        let place = file.path().display();
         EngineError::CacheUnusable { why: format!("{place} is blank, and no cache fits: {error}") }
     })
 }
@@ -477,9 +467,6 @@ fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineErr
     } else {
         return Ok(());
     };
-    Err(EngineError::Refused(format!(
-        "the cache {} was formatted with {differs}; change the configuration. To have it as configured, \
-         start it once as it was formatted, `zcctl stop --flush`, then `zcctl format --force`",
-        cache.path.display()
-    )))
+    let place = cache.path.clone();
+    Err(EngineError::refused(Refusal::FormattedOtherwise { place, differs }))
 }

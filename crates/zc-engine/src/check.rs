@@ -24,6 +24,7 @@ use crate::error::EngineError;
 use crate::listen::{check_unix, group_id};
 use crate::origin::Origin;
 use crate::pairing::{Answers, Known, RisksBefore};
+use crate::refusal::{Refusal, Room};
 use crate::stores::Stores;
 use crate::{settings, startup, state_dir};
 
@@ -165,11 +166,8 @@ fn check_new_cache(config: &Config, debts: &Debts, volumes_bytes: u64) -> Result
         .map_err(|errno| EngineError::io(format!("cannot look at {}", folder.display()), errno))?;
     let free_bytes = room.f_bavail.saturating_mul(room.f_frsize);
     if free_bytes < bytes {
-        return Err(EngineError::Refused(format!(
-            "there is no room for {} with {bytes} bytes on its file system, which has {free_bytes} left: lower its size, \
-             or make room",
-            cache.path.display()
-        )));
+        let (path, room) = (cache.path.clone(), Room::Free(free_bytes));
+        return Err(EngineError::refused(Refusal::NoRoom { path, bytes, room }));
     }
     Ok(())
 }
@@ -186,7 +184,8 @@ fn makeable(path: &Path) -> Result<(), EngineError> {
     if folder.is_dir() {
         return writable(folder);
     }
-    Err(EngineError::Refused(format!("{} cannot be made: {} is no folder", path.display(), folder.display())))
+    let (path, folder) = (path.to_owned(), folder.to_owned());
+    Err(EngineError::refused(Refusal::NoFolder { path, folder }))
 }
 
 fn writable(path: &Path) -> Result<(), EngineError> {

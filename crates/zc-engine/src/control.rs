@@ -336,7 +336,7 @@ async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Res
                 }
                 value
             }
-            Err(error) => json!({ "ok": false, "error": error }),
+            Err(error) => json!({ "ok": false, "error": zc_io::name_errnos(&error) }),
         };
         let mut bytes = serde_json::to_vec(&value)?;
         bytes.push(b'\n');
@@ -373,7 +373,7 @@ async fn audited(
     command: impl Future<Output = Result<Value, String>>,
 ) -> Result<Value, String> {
     tracing::info!(target: audit::TARGET, user, "audit: command begins: {told}");
-    let answer = command.await.map_err(|error| shared.explained(error));
+    let answer = command.await.map_err(|error| shared.explained(&error));
     match &answer {
         Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {told}"),
         Err(error) => tracing::warn!(target: audit::TARGET, user, "audit: command refused: {told}: {error}"),
@@ -424,7 +424,8 @@ impl Shared {
     }
 
     /// A refusal that Landlock may be the reason of says so.
-    fn explained(&self, mut error: String) -> String {
+    fn explained(&self, error: &str) -> String {
+        let mut error = zc_io::name_errnos(error);
         if let Some(hint) = self.hooks.confined.as_ref().and_then(|confined| confined.hint(&error)) {
             error.push_str(hint);
         }

@@ -122,8 +122,7 @@ impl std::fmt::Debug for Hooks {
 impl Confined {
     /// What to add to an error that may come from the bounds on files.
     pub(crate) fn hint(&self, error: &str) -> Option<&'static str> {
-        let denied = std::io::Error::from_raw_os_error(rustix::io::Errno::ACCESS.raw_os_error()).to_string();
-        (self.landlock && error.contains(&denied)).then_some(
+        (self.landlock && error.contains("(EACCES)")).then_some(
             "; since its start the daemon is confined to the folders of its configuration: name further ones in \
              sandbox.paths, then restart it",
         )

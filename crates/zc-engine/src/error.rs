@@ -8,13 +8,15 @@ use zc_core::ErrorKind;
 use zc_format::FormatError;
 use zc_io::IoError;
 
+use crate::refusal::Refusal;
+
 /// Why an engine did not start or did not end well. One sentence that a user can act on; the source has the rest.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// The configuration or what it names does not fit. Nothing was changed.
     #[error("{0}")]
-    Refused(String),
+    Refused(Box<Refusal>),
     /// Volumes that cannot be served as things stand, by name, and why. Others can. Nothing was changed.
     #[error("{}", reasons(.0))]
     Unservable(Vec<(String, String)>),
@@ -61,14 +63,20 @@ fn reasons(volumes: &[(String, String)]) -> String {
 }
 
 fn reason(source: &io::Error) -> String {
-    format!(": {source}")
+    format!(": {}", zc_io::name_errnos(&source.to_string()))
 }
 
 fn reason_of(error: &IoError) -> String {
-    std::error::Error::source(error).map(|source| format!(": {source}")).unwrap_or_default()
+    std::error::Error::source(error)
+        .map(|source| format!(": {}", zc_io::name_errnos(&source.to_string())))
+        .unwrap_or_default()
 }
 
 impl EngineError {
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal))
+    }
+
     pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::Io { what: what.into(), source: source.into() }
     }
@@ -99,7 +107,7 @@ impl EngineError {
             | StartError::Format(FormatError::Checksum | FormatError::Field(_) | FormatError::Truncated) => {
                 Self::CacheUnusable { why }
             }
-            _ => Self::Refused(why),
+            error => Self::refused(Refusal::Cache { place: place.to_owned(), error }),
         }
     }
 

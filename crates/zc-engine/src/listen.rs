@@ -26,6 +26,7 @@ use zc_io::SharedFd;
 
 use crate::error::EngineError;
 use crate::limits::{BACKLOG, DESCRIPTORS_MIN, OTHER_DESCRIPTORS};
+use crate::refusal::Refusal;
 
 /// A listening socket.
 #[derive(Debug)]
@@ -90,10 +91,7 @@ pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineErr
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
     let now = setrlimit(Resource::Nofile, raised).map_or(limit.current, |()| limit.maximum);
     if let Some(most) = now.filter(|most| *most < DESCRIPTORS_MIN) {
-        return Err(EngineError::Refused(format!(
-            "{most} files may be open at once (RLIMIT_NOFILE), and the daemon needs {DESCRIPTORS_MIN}; raise the limit \
-             (`ulimit -n`, LimitNOFILE)"
-        )));
+        return Err(EngineError::refused(Refusal::FewDescriptors { most, needed: DESCRIPTORS_MIN }));
     }
     let wanted = zc_core::u64_from_usize(connections) + OTHER_DESCRIPTORS;
     if let Some(most) = now.filter(|most| *most < wanted) {
@@ -108,11 +106,11 @@ pub(crate) fn raise_descriptor_limit(connections: usize) -> Result<(), EngineErr
 impl Listener {
     /// Takes a socket over that somebody else listens on for us, such as a service manager.
     pub(crate) fn adopt(fd: OwnedFd) -> Result<Self, EngineError> {
-        let fail = |what: &str| EngineError::Refused(format!("a passed socket is of no use: {what}"));
+        let fail = |errno| EngineError::io("a passed socket is of no use", errno);
         if !sockopt::socket_acceptconn(&fd).unwrap_or(false) {
-            return Err(fail("it does not listen for connections"));
+            return Err(EngineError::refused(Refusal::NotListening));
         }
-        let address = getsockname(&fd).map_err(|errno| fail(&errno.to_string()))?;
+        let address = getsockname(&fd).map_err(fail)?;
         let ip = SocketAddr::try_from(address.clone()).ok();
         let unix = SocketAddrUnix::try_from(address).ok();
         let address = match (ip, unix.as_ref().and_then(SocketAddrUnix::path)) {
@@ -121,7 +119,7 @@ impl Listener {
             (None, None) => "a passed socket".to_owned(),
         };
         let blocking = fcntl_getfl(&fd).and_then(|flags| fcntl_setfl(&fd, flags - OFlags::NONBLOCK));
-        blocking.map_err(|errno| fail(&errno.to_string()))?;
+        blocking.map_err(fail)?;
         Ok(Self { fd: SharedFd::new(fd), is_tcp: ip.is_some(), address, _path: None })
     }
 }
@@ -137,7 +135,7 @@ pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
         let number = (fields.next() == Some(group)).then(|| fields.nth(1)).flatten();
         number.and_then(|number| number.parse().ok())
     });
-    found.ok_or_else(|| EngineError::Refused(format!("nbd.unix_group: there is no group \"{group}\" here")))
+    found.ok_or_else(|| EngineError::refused(Refusal::NoGroup(group.to_owned())))
 }
 
 /// Who may connect to a Unix socket.
@@ -181,8 +179,7 @@ fn taken(path: &Path) -> EngineError {
 pub(crate) fn check_unix(path: &Path) -> Result<bool, EngineError> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(false) };
     if !metadata.file_type().is_socket() {
-        let text = format!("cannot listen on {}: there is something that is no socket", path.display());
-        return Err(EngineError::Refused(text));
+        return Err(EngineError::refused(Refusal::NoSocket(path.to_owned())));
     }
     let fail = |source| EngineError::io(format!("cannot listen on {}", path.display()), source);
     if is_answered(path).map_err(fail)? { Err(taken(path)) } else { Ok(true) }

@@ -12,6 +12,7 @@ use zc_io::{Identity, SharedFd};
 use zc_origin::{Landmark, LengthProbe, OriginOptions};
 
 use crate::error::EngineError;
+use crate::refusal::Refusal;
 use crate::store_volume::StoreVolume;
 use crate::stores::Stores;
 
@@ -37,10 +38,10 @@ impl Origin {
             let pool = stores.open(&origin.store)?;
             let found = StoreVolume::find(pool, origin, volume.mode)?;
             if found.is_none() && volume.create_bytes.is_none() {
-                return Err(EngineError::Refused(format!(
-                    "store \"{}\" has no volume \"{}\"; `zcctl store create-volume`, or create_size, makes one",
-                    origin.store, origin.volume
-                )));
+                return Err(EngineError::refused(Refusal::NoStoreVolume {
+                    store: origin.store.clone(),
+                    volume: origin.volume.clone(),
+                }));
             }
             return Ok(found.map(Self::Store));
         }

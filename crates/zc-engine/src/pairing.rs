@@ -29,6 +29,7 @@ use zc_io::{FileKind, Identity};
 use zc_origin::Likeness;
 
 use crate::error::EngineError;
+use crate::refusal::Refusal;
 use crate::risk::Risks;
 use crate::state_dir::{OriginMark, State, VolumeState};
 
@@ -129,12 +130,11 @@ pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Ve
             None => {
                 let id = (0..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX);
                 if used.len() >= VOLUMES_PER_TABLE {
-                    return Err(EngineError::Refused(format!(
-                        "the cache {} knows {VOLUMES_PER_TABLE} volumes already, volume \"{}\" does not fit; \
-                         `zcctl stop --flush`, then `zcctl format --force` makes a new cache",
-                        known.cache_path.display(),
-                        candidate.name
-                    )));
+                    return Err(EngineError::refused(Refusal::TooManyVolumes {
+                        cache: known.cache_path.to_owned(),
+                        most: VOLUMES_PER_TABLE,
+                        volume: candidate.name.to_owned(),
+                    }));
                 }
                 used.push(id);
                 let before = known.state.volumes.get(candidate.name).map_or(0, |entry| entry.stamp);
@@ -216,14 +216,12 @@ fn check_dirty(
     entry: Option<&VolumeState>,
 ) -> Result<(), EngineError> {
     let refuse = |what: String| {
-        Err(EngineError::Refused(format!(
-            "volume \"{name}\" has data on the cache {cache} that its origin lacks, and {what}; put things back as they \
-             were, or start with --trust-dirty {name} to write that data to {origin} as it is, or with --drop-dirty \
-             {name} to give it up",
-            name = candidate.name,
-            cache = known.cache_path.display(),
-            origin = candidate.path.display(),
-        )))
+        Err(EngineError::refused(Refusal::DirtyInDoubt {
+            volume: candidate.name.to_owned(),
+            cache: known.cache_path.to_owned(),
+            origin: candidate.path.to_owned(),
+            what,
+        }))
     };
     let Some(identity) = &candidate.identity else {
         return refuse(format!("{} does not exist", candidate.path.display()));
@@ -282,13 +280,12 @@ fn check_domain(
     entry: Option<&VolumeState>,
 ) -> Result<(), EngineError> {
     let Some(what) = entry.and_then(|entry| other_domain(candidate, entry)) else { return Ok(()) };
-    Err(EngineError::Refused(format!(
-        "volume \"{name}\" has data on the cache {cache} that its origin lacks, and {what}; set it back until the origin {origin} \
-         has that data (`zcctl stop --flush`), or start with --drop-dirty {name} to give it up",
-        name = candidate.name,
-        cache = known.cache_path.display(),
-        origin = candidate.path.display(),
-    )))
+    Err(EngineError::refused(Refusal::DirtyInOtherDomain {
+        volume: candidate.name.to_owned(),
+        cache: known.cache_path.to_owned(),
+        origin: candidate.path.to_owned(),
+        what,
+    }))
 }
 
 /// What is stored for the volume is shared with its neighbours of then. In another domain it would be shared over the
@@ -354,11 +351,8 @@ fn reason(
 
 /// An origin that was served before is not made anew, although the configuration says how large it is to be.
 pub(crate) fn origin_gone(name: &str, path: &Path) -> EngineError {
-    EngineError::Refused(format!(
-        "volume \"{name}\" was served before, and its origin {origin} is gone; bring it back. For an empty volume, make \
-         the origin yourself (`truncate --size=SIZE {origin}` for a file)",
-        origin = path.display()
-    ))
+    let (volume, origin) = (name.to_owned(), path.to_owned());
+    EngineError::refused(Refusal::OriginGone { volume, origin })
 }
 
 fn other_origin(
@@ -368,15 +362,13 @@ fn other_origin(
     what: &str,
 ) -> EngineError {
     let before = entry.map_or_else(|| PathBuf::from("another origin"), |entry| entry.path.clone());
-    EngineError::Refused(format!(
-        "the cache {} belongs to another origin: volume \"{}\" was paired with {}, but {} {what}; \
-         start with --cold to drop what the cache holds of it, or make a new cache with `zcctl format --force`, \
-         which refuses while there is dirty data",
-        known.cache_path.display(),
-        candidate.name,
-        before.display(),
-        candidate.path.display(),
-    ))
+    EngineError::refused(Refusal::OtherOrigin {
+        cache: known.cache_path.to_owned(),
+        volume: candidate.name.to_owned(),
+        before,
+        origin: candidate.path.to_owned(),
+        what: what.to_owned(),
+    })
 }
 
 /// The identity as the state directory keeps it.

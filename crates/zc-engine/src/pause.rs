@@ -16,6 +16,7 @@ use zc_core::{JournalSeq, Map, VolumeId};
 use crate::error::EngineError;
 use crate::limits::PAUSE_MAX_MS;
 use crate::reattach::{Looked, Replacement};
+use crate::refusal::Refusal;
 use crate::settled::Settled;
 use crate::shard::Shard;
 use crate::startup::Facing;
@@ -85,10 +86,8 @@ impl Shard {
         let Some(pause) = &mut self.pause else { return };
         let is_late = now_ms.saturating_sub(pause.since_ms) > PAUSE_MAX_MS;
         let Some(reply) = pause.reply.take_if(|reply| is_late || reply.is_closed()) else { return };
-        let _asker_left = reply.send(Err(EngineError::Refused(format!(
-            "requests that are under way did not end within {} s, so that nothing was changed; an origin may hang",
-            PAUSE_MAX_MS / 1000
-        ))));
+        let refusal = Refusal::NotPaused { seconds: PAUSE_MAX_MS / 1000 };
+        let _asker_left = reply.send(Err(EngineError::refused(refusal)));
         self.resume();
     }
 

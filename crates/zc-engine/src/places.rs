@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use zc_config::{Config, canonical_conflicts};
 
 use crate::error::EngineError;
+use crate::refusal::Refusal;
 
 /// What a path leads to.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,8 +42,8 @@ fn place(path: &Path) -> Place {
 
 /// Checks that all paths lead to different things.
 pub(crate) fn check_distinct(config: &Config) -> Result<(), EngineError> {
-    match canonical_conflicts(config, |path| Some(place(path))).first() {
-        Some(conflict) => Err(EngineError::Refused(conflict.to_string())),
+    match canonical_conflicts(config, |path| Some(place(path))).into_iter().next() {
+        Some(conflict) => Err(EngineError::refused(Refusal::SamePlace(conflict))),
         None => Ok(()),
     }
 }

@@ -40,6 +40,7 @@ use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::intent::IntentLog;
 use crate::pairing::{Answers, Known, Paired, RisksBefore};
+use crate::refusal::Refusal;
 use crate::risk::{RiskFile, Risks};
 use crate::settings;
 use crate::shard::Device;
@@ -155,14 +156,10 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
     let last = custody.superblock();
     let device = CacheDevice::again(config, &last.uuid, &looked.cache, looked.journal.as_ref())?;
     let superblock = &device.superblock;
-    let place = config.cache.path.display();
+    let place = config.cache.path.clone();
     if superblock.session != last.session || superblock.clean {
-        let how =
-            if superblock.session < last.session { "it is an older image" } else { "it was used elsewhere" };
-        return Err(EngineError::Refused(format!(
-            "{place} is not as it was left: {how} (session {}, here {}); a restart tells the ways out",
-            superblock.session, last.session
-        )));
+        let (session, here) = (superblock.session, last.session);
+        return Err(EngineError::refused(Refusal::NotAsLeft { place, session, here }));
     }
     let manager = device.manager_config(config)?;
     let table = startup::read_volume_table(&device.file, &superblock.geometry);
@@ -186,7 +183,7 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
     let paired = startup::judge(config, &known, &found, &sizes)?;
     let ids = served.volumes.iter().map(|(_, volume)| volume.id);
     if !ids.eq(paired.iter().map(|paired| paired.id)) {
-        return Err(EngineError::Refused(format!("{place} does not know the volumes that are served")));
+        return Err(EngineError::refused(Refusal::OtherVolumes(place)));
     }
     Ok(Found { device, manager, paired, facing })
 }

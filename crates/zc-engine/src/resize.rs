@@ -29,6 +29,7 @@ use crate::control::Shared;
 use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::pairing;
+use crate::refusal::Refusal;
 use crate::shard::Shard;
 use crate::startup::Facing;
 
@@ -144,7 +145,7 @@ impl Shard {
         at_least_bytes: Option<u64>,
     ) -> Result<Facing, EngineError> {
         let Some(volume) = self.volumes.get(&volume) else {
-            return Err(EngineError::Refused(format!("{volume:?} is not served")));
+            return Err(EngineError::refused(Refusal::NotServed(volume)));
         };
         let len_bytes = volume.origin.measure(at_least_bytes)?;
         Ok(Facing { identity: volume.origin.identity()?, len_bytes })

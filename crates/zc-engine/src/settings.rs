@@ -14,6 +14,7 @@ use crate::access::{Export, Rules};
 use crate::admission::Bounds;
 use crate::error::EngineError;
 use crate::limits::{CLOSING_MAX, CONNECTIONS_LIVE, HANDSHAKE_PLACES, RING_WORK_OPS};
+use crate::refusal::Refusal;
 use crate::status::RESIDENCY_CONTEXT;
 
 /// Sockets beside those of attached clients that may be in the ring.
@@ -139,11 +140,8 @@ pub(crate) fn ring_ops(config: &Config) -> Result<usize, EngineError> {
     let connections = zc_core::usize_from_u32(config.nbd.connections_max) + OTHER_SOCKETS;
     let at_once: usize = config.volumes.iter().filter(|volume| volume.ublk.attach).map(tags_of).sum();
     if connections + at_once + RING_WORK_OPS > RING_OPS_MAX {
-        return Err(EngineError::Refused(format!(
-            "{connections} connections and {at_once} requests of block devices are more than the {} that can be served at \
-             once: lower nbd.connections_max, or ublk.queues and ublk.queue_depth of volumes",
-            RING_OPS_MAX - RING_WORK_OPS
-        )));
+        let most = RING_OPS_MAX - RING_WORK_OPS;
+        return Err(EngineError::refused(Refusal::TooManyRequests { connections, at_once, most }));
     }
     let ever: usize = config.volumes.iter().map(tags_of).sum();
     let connections = connections.max(CONNECTIONS_LIVE + OTHER_SOCKETS);

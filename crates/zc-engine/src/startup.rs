@@ -35,6 +35,7 @@ use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id, listen_fo
 use crate::origin::Origin;
 use crate::pairing::{self, Candidate, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
+use crate::refusal::Refusal;
 use crate::registry::Registry;
 use crate::risk::{self, RiskFile};
 use crate::seen;
@@ -207,16 +208,11 @@ fn check_answers(config: &Config, options: &EngineOptions) -> Result<(), EngineE
     let is_known = |name: &String| config.volumes.iter().any(|volume| volume.name == *name);
     let EngineOptions { trust_dirty, drop_dirty, .. } = options;
     if let Some(name) = trust_dirty.iter().chain(drop_dirty).find(|name| !is_known(name)) {
-        let known: Vec<&str> = config.volumes.iter().map(|volume| volume.name.as_str()).collect();
-        return Err(EngineError::Refused(format!(
-            "--trust-dirty or --drop-dirty names volume \"{name}\", which is not in the configuration: there are {}",
-            known.join(", ")
-        )));
+        let known = config.volumes.iter().map(|volume| volume.name.clone()).collect();
+        return Err(EngineError::refused(Refusal::AnswerForNone { volume: name.clone(), known }));
     }
     match trust_dirty.iter().find(|name| drop_dirty.contains(name)) {
-        Some(name) => Err(EngineError::Refused(format!(
-            "the dirty data of volume \"{name}\" cannot be both trusted and dropped"
-        ))),
+        Some(name) => Err(EngineError::refused(Refusal::TwoAnswers(name.clone()))),
         None => Ok(()),
     }
 }
@@ -279,20 +275,18 @@ fn open_without_cache(
 ) -> Result<Opened, EngineError> {
     let Some(last) = last_cache(config, around.stores)? else {
         let cache = &config.cache;
-        let hint = if cache.size.is_none() && !cache.path.exists() {
-            ", and cache.size does not say how large a new one is to be"
-        } else {
-            ""
-        };
-        return Err(EngineError::Refused(format!(
-            "{why}{hint}. The state directory {} knows no cache of these origins that could be done without. Put the \
-             cache back; or make a new one with `zcctl format`, which says if dirty data is lost by it",
-            cache.state_dir.display()
-        )));
+        return Err(EngineError::refused(Refusal::UnknownCache {
+            why,
+            has_size: cache.size.is_some() || cache.path.exists(),
+            state_dir: cache.state_dir.clone(),
+        }));
     };
     let origins = open_existing_origins(config, around.stores)?;
-    check_debts(config, &debts(config, options, &origins)?, None)
-        .map_err(|error| EngineError::Refused(format!("{why}; {error}")))?;
+    let debts = debts(config, options, &origins)?;
+    check_debts(config, &debts, None).map_err(|refusal| {
+        let (why, refusal) = (why.clone(), Box::new(refusal));
+        EngineError::refused(Refusal::DirtyWithoutCache { why, refusal })
+    })?;
     if config.cache.required {
         return Err(EngineError::CacheMissing { why });
     }
@@ -474,8 +468,8 @@ pub(crate) fn volume_size(
     if bytes > 0 {
         return Ok(bytes);
     }
-    let text = format!("the origin of volume \"{}\" ({}) is empty", volume.name, volume.origin.display());
-    Err(EngineError::Refused(text))
+    let (volume, origin) = (volume.name.clone(), volume.origin.clone());
+    Err(EngineError::refused(Refusal::EmptyOrigin { volume, origin }))
 }
 
 /// The newest volume table; an empty one if both copies are damaged (opening the cache will say so).
@@ -506,11 +500,8 @@ pub(crate) fn check_volume_table(config: &Config, device: &CacheDevice) -> Resul
     );
     let may_be_dirty = features.incompat & Features::WRITE_BACK != 0;
     if may_be_dirty && !state_dir::has_seen(&config.cache.state_dir, uuid, *session)? {
-        return Err(EngineError::Refused(format!(
-            "{why}. It may have dirty data, and the state directory {} does not know its last session. Bring back the \
-             state directory, or give the dirty data up: `zcctl format --force --discard-dirty`",
-            config.cache.state_dir.display()
-        )));
+        let state_dir = config.cache.state_dir.clone();
+        return Err(EngineError::refused(Refusal::PerhapsDirty { why, state_dir }));
     }
     Err(EngineError::CacheUnusable { why })
 }

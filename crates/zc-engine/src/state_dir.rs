@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::distrust_record::DistrustRecord;
 use crate::error::EngineError;
 use crate::private::{create_dir, create_file, is_open_to_others};
+use crate::refusal::Refusal;
 use crate::seen::Seen;
 
 /// What an origin looked like.
@@ -223,10 +224,7 @@ pub(crate) fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
 pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
     let bytes = std::fs::read(path)
         .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
-    parse(&bytes).map_err(|reason| {
-        let text = format!("{}: {reason}; remove the file to start with a cold cache", path.display());
-        EngineError::Refused(text)
-    })
+    parse(&bytes).map_err(|reason| EngineError::refused(Refusal::StateFile { path: path.to_owned(), reason }))
 }
 
 /// The contents of the file.

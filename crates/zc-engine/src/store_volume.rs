@@ -28,6 +28,7 @@ use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootId, RootKind, lim
 
 use crate::error::EngineError;
 use crate::origin_map::{Mapped, OriginRun};
+use crate::refusal::Refusal;
 
 /// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
 const CHUNK_SHIFT: u8 = 13;
@@ -128,11 +129,8 @@ impl StoreVolume {
     ) -> Result<Option<Self>, EngineError> {
         let Some((id, root)) = pool.client().find(&origin.volume) else { return Ok(None) };
         if root.kind == RootKind::Snapshot && mode != Mode::ReadOnly {
-            return Err(EngineError::Refused(format!(
-                "\"{}\" of store \"{}\" is a snapshot and never changes: serve it with mode = \"read-only\", or make a \
-                 clone of it with `zcctl store clone`",
-                origin.volume, origin.store
-            )));
+            let StoreOrigin { store, volume } = origin.clone();
+            return Err(EngineError::refused(Refusal::Snapshot { store, volume }));
         }
         Self::new(pool, origin, id, &root, mode).map(Some)
     }
@@ -144,8 +142,8 @@ impl StoreVolume {
         len_bytes: u64,
     ) -> Result<Self, EngineError> {
         let refuse = |why: String| {
-            let StoreOrigin { store, volume } = origin;
-            EngineError::Refused(format!("cannot make volume \"{volume}\" in store \"{store}\": {why}"))
+            let StoreOrigin { store, volume } = origin.clone();
+            EngineError::refused(Refusal::StoreVolume { store, volume, why })
         };
         let name = VolumeName::parse(&origin.volume).map_err(|error| refuse(error.to_string()))?;
         if name.snapshot().is_some() {
@@ -181,7 +179,7 @@ impl StoreVolume {
     ) -> Result<Self, EngineError> {
         let name = format!("store:{}/{}", origin.store, origin.volume);
         let Some(store_uuid) = pool.client().uuid() else {
-            return Err(EngineError::Refused(format!("{name}: the store has ended")));
+            return Err(EngineError::refused(Refusal::StoreEnded { volume: name }));
         };
         Ok(Self {
             pool,
@@ -220,9 +218,7 @@ impl StoreVolume {
 
     fn now(&self) -> Result<Root, EngineError> {
         let root = self.client().root(self.root);
-        root.ok_or_else(|| {
-            EngineError::Refused(format!("{}: the volume is gone, or its store has ended", self.name))
-        })
+        root.ok_or_else(|| EngineError::refused(Refusal::StoreEnded { volume: self.name.clone() }))
     }
 
     /// See the module. Blocks.
@@ -245,11 +241,8 @@ impl StoreVolume {
         let len_bytes = root.size_chunks << root.chunk_shift;
         let Some(wanted) = at_least_bytes.filter(|wanted| *wanted > len_bytes) else { return Ok(len_bytes) };
         if !wanted.is_multiple_of(1 << root.chunk_shift) {
-            return Err(EngineError::Refused(format!(
-                "{}: {wanted} bytes are not whole chunks of {}",
-                self.name,
-                1_u64 << root.chunk_shift
-            )));
+            let (volume, chunk_bytes) = (self.name.clone(), 1_u64 << root.chunk_shift);
+            return Err(EngineError::refused(Refusal::NoWholeChunks { volume, bytes: wanted, chunk_bytes }));
         }
         let change = CatalogChange {
             op: CatalogOp::Grow,
@@ -262,7 +255,8 @@ impl StoreVolume {
             name: String::new(),
         };
         let grown = self.client().ask(RequestKind::Catalog(change));
-        grown.map_err(|error| EngineError::Refused(format!("{} cannot grow: {error}", self.name)))?;
+        grown
+            .map_err(|error| EngineError::refused(Refusal::NotGrown { volume: self.name.clone(), error }))?;
         self.sync_blocking()?;
         Ok(wanted)
     }
@@ -270,7 +264,9 @@ impl StoreVolume {
     /// Makes writes durable. Blocks.
     pub(crate) fn sync_blocking(&self) -> Result<(), EngineError> {
         let flushed = self.client().ask(RequestKind::Flush);
-        flushed.map(|_| ()).map_err(|error| EngineError::Refused(format!("{}: {error}", self.name)))
+        flushed
+            .map(|_| ())
+            .map_err(|error| EngineError::refused(Refusal::NotFlushed { volume: self.name.clone(), error }))
     }
 
     /// Begins a request.

@@ -12,6 +12,7 @@ use zc_pool_io::{OpenError, OpenPool, Settings};
 
 use crate::error::EngineError;
 use crate::limits::{FINGERPRINT_RAM_BYTES, STORE_WORKERS_AUTO_MAX};
+use crate::refusal::Refusal;
 
 /// Stores by name.
 #[derive(Debug, Default)]
@@ -47,11 +48,8 @@ impl Stores {
     pub(crate) fn open(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
         let mut entries = self.lock();
         let Some(entry) = entries.get_mut(name) else {
-            let known: Vec<&str> = entries.keys().map(String::as_str).collect();
-            return Err(EngineError::Refused(format!(
-                "there is no store \"{name}\" in the configuration; there are {}",
-                if known.is_empty() { "none".to_owned() } else { known.join(", ") }
-            )));
+            let known = entries.keys().cloned().collect();
+            return Err(EngineError::refused(Refusal::NoStore { store: name.to_owned(), known }));
         };
         // One whose thread has ended is opened anew, when its last user has let go of it.
         if let Some(pool) = entry.pool.as_ref().filter(|pool| pool.client().uuid().is_some()) {
@@ -73,7 +71,7 @@ impl Stores {
 fn refused(name: &str, error: OpenError) -> EngineError {
     match error {
         OpenError::Io(error) => EngineError::File(error),
-        error => EngineError::Refused(format!("store \"{name}\": {error}")),
+        error => EngineError::refused(Refusal::Store { store: name.to_owned(), error }),
     }
 }
 

@@ -29,6 +29,7 @@ use zc_nbd::server::TlsMode;
 use crate::error::EngineError;
 use crate::limits::TLS_FILE_BYTES_MAX;
 use crate::private::read_bounded;
+use crate::refusal::Refusal;
 
 /// What connections need to offer TLS.
 #[derive(Debug, Clone, Default)]
@@ -41,7 +42,7 @@ pub(crate) struct Tls {
 }
 
 fn refused(path: &Path, what: &str) -> EngineError {
-    EngineError::Refused(format!("{}: {what}", path.display()))
+    EngineError::refused(Refusal::Tls { path: path.to_owned(), what: what.to_owned() })
 }
 
 fn cannot_read(path: &Path, what: &str, error: &io::Error) -> EngineError {

@@ -19,6 +19,7 @@
 
 mod arena;
 mod buf;
+mod errno;
 mod error;
 mod event;
 mod files;
@@ -38,6 +39,7 @@ mod slot;
 
 pub use arena::{Arena, Lease, ReadLease};
 pub use buf::{AlignedBuf, PAGE_BYTES, SharedBuf};
+pub use errno::name_errnos;
 pub use error::{IoError, kind_of};
 pub use event::{EventFd, Waker};
 pub use files::{BlockFile, FileKind, Identity, OpenOptions, length_of};

@@ -12,7 +12,7 @@ pub enum UblkError {
     #[error("{0}")]
     Unavailable(String),
     /// The kernel refused a command.
-    #[error("cannot {what} {place}: {source}")]
+    #[error("cannot {what} {place}: {}", zc_io::name_errnos(&.source.to_string()))]
     Command {
         /// The attempt.
         what: &'static str,
@@ -42,7 +42,7 @@ pub enum UblkError {
     #[error("{0}")]
     Invalid(String),
     /// A file of the registration or of /proc.
-    #[error("cannot {what} {place}: {source}")]
+    #[error("cannot {what} {place}: {}", zc_io::name_errnos(&.source.to_string()))]
     File {
         /// The attempt.
         what: &'static str,

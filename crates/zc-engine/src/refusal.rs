@@ -1,0 +1,461 @@
+//! What a start or a command refuses to do.
+//!
+//! Job: one variant for each reason, with what a program needs to know of it; its text says what is wrong, what follows,
+//! and what to type.
+//!
+//! Invariants: a refusal changes nothing. Failures of files, devices and sockets are no refusals: [`EngineError`] has
+//! them.
+//!
+//! What it does not do: decide; who refuses does.
+
+use std::io;
+use std::path::PathBuf;
+
+use zc_cache::startup::StartError;
+use zc_config::Conflict;
+use zc_core::VolumeId;
+use zc_format::GeometryError;
+use zc_pool::PoolError;
+use zc_pool_io::OpenError;
+use zc_setup::TooLittleRam;
+
+use crate::error::EngineError;
+
+/// Why something is refused. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Two paths of the configuration lead to one place.
+    #[error("{0}")]
+    SamePlace(Conflict),
+    /// The settings need more RAM than they allow.
+    #[error("{0}")]
+    TooLittleRam(#[from] TooLittleRam),
+    /// The daemon cannot serve so many requests at once.
+    #[error(
+        "{connections} connections and {at_once} requests of block devices are more than the {most} that can be served at \
+         once: lower nbd.connections_max, or ublk.queues and ublk.queue_depth of volumes"
+    )]
+    TooManyRequests {
+        /// Connections that the configuration allows.
+        connections: usize,
+        /// Requests of block devices that it allows.
+        at_once: usize,
+        /// What can be served.
+        most: usize,
+    },
+    /// The daemon may not open enough files.
+    #[error(
+        "{most} files may be open at once (RLIMIT_NOFILE), and the daemon needs {needed}; raise the limit (`ulimit -n`, \
+         LimitNOFILE)"
+    )]
+    FewDescriptors {
+        /// The limit.
+        most: u64,
+        /// What the daemon needs.
+        needed: u64,
+    },
+    /// A socket that another program passed does not listen.
+    #[error("a passed socket is of no use: it does not listen for connections")]
+    NotListening,
+    /// A path for a socket holds something else.
+    #[error("cannot listen on {}: there is something that is no socket", .0.display())]
+    NoSocket(PathBuf),
+    /// The machine has no such group.
+    #[error("nbd.unix_group: there is no group \"{0}\" here")]
+    NoGroup(String),
+    /// A certificate, key or revocation list cannot be used.
+    #[error("{}: {what}", .path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// Nothing can be made at a path.
+    #[error("{} cannot be made: {} is no folder", .path.display(), .folder.display())]
+    NoFolder {
+        /// The path.
+        path: PathBuf,
+        /// What should be a folder above it.
+        folder: PathBuf,
+    },
+    /// A file system has no room for a new cache.
+    #[error("there is no room for {} with {bytes} bytes on its file system{}: lower its size, or make room", .path.display(), .room)]
+    NoRoom {
+        /// The cache.
+        path: PathBuf,
+        /// Bytes that it is to have.
+        bytes: u64,
+        /// What is known of the file system.
+        room: Room,
+    },
+    /// No cache can be laid out as wanted.
+    #[error("{}: {error}", .place.display())]
+    Layout {
+        /// The cache.
+        place: PathBuf,
+        /// Why.
+        error: GeometryError,
+    },
+    /// What is on the cache device cannot be served.
+    #[error("{}: {error}", .place.display())]
+    Cache {
+        /// The cache.
+        place: PathBuf,
+        /// Why.
+        error: StartError,
+    },
+    /// The cache was formatted in another way than the configuration says.
+    #[error(
+        "the cache {} was formatted with {differs}; change the configuration. To have it as configured, start it once as \
+         it was formatted, `zcctl stop --flush`, then `zcctl format --force`", .place.display()
+    )]
+    FormattedOtherwise {
+        /// The cache.
+        place: PathBuf,
+        /// How it was formatted, and what the configuration says.
+        differs: String,
+    },
+    /// The device holds another cache than the one that was served.
+    #[error("{} is the cache {found}, not {wanted}, which was served here", .place.display())]
+    OtherCache {
+        /// The cache.
+        place: PathBuf,
+        /// Its identity.
+        found: String,
+        /// The identity of the one that was served.
+        wanted: String,
+    },
+    /// The cache was changed since the daemon let go of it.
+    #[error(
+        "{} is not as it was left: {} (session {session}, here {here}); a restart tells the ways out", .place.display(),
+        change(.session, .here)
+    )]
+    NotAsLeft {
+        /// The cache.
+        place: PathBuf,
+        /// Its session.
+        session: u64,
+        /// The daemon's last session on it.
+        here: u64,
+    },
+    /// The cache does not know the volumes that the daemon serves.
+    #[error("{} does not know the volumes that are served", .0.display())]
+    OtherVolumes(PathBuf),
+    /// The cache has no place for one volume more.
+    #[error(
+        "the cache {} knows {most} volumes already, volume \"{volume}\" does not fit; `zcctl stop --flush`, then \
+         `zcctl format --force` makes a new cache", .cache.display()
+    )]
+    TooManyVolumes {
+        /// The cache.
+        cache: PathBuf,
+        /// Volumes that it can know.
+        most: usize,
+        /// The volume that does not fit.
+        volume: String,
+    },
+    /// The journal is shorter than the cache needs.
+    #[error("the journal {} has {have} bytes, the cache needs {needed}: it was truncated", .place.display())]
+    JournalTruncated {
+        /// The journal.
+        place: PathBuf,
+        /// Its length in bytes.
+        have: u64,
+        /// Bytes that the cache needs.
+        needed: u64,
+    },
+    /// The journal belongs to another cache.
+    #[error("{} is the journal of another cache; name the right one in cache.journal_path", .0.display())]
+    OtherJournal(PathBuf),
+    /// What is named as journal is none.
+    #[error(
+        "{} holds something that is no journal; name the right one; if it is, `zcctl repair --journal` puts a damaged \
+         label right", .0.display()
+    )]
+    NoJournal(PathBuf),
+    /// A new journal would destroy what is there.
+    #[error(
+        "{} holds something; `zcctl format --journal` makes a journal of it and destroys what is there", .0.display()
+    )]
+    JournalFilled(PathBuf),
+    /// The state directory does not know a cache that could be done without.
+    #[error(
+        "{why}{}. The state directory {} knows no cache of these origins that could be done without. Put the cache back; \
+         or make a new one with `zcctl format`, which says if dirty data is lost by it",
+        size_hint(.has_size), .state_dir.display()
+    )]
+    UnknownCache {
+        /// Why the cache cannot be used.
+        why: String,
+        /// Whether a new one could be made.
+        has_size: bool,
+        /// The state directory.
+        state_dir: PathBuf,
+    },
+    /// A volume table is lost, and with it perhaps dirty data.
+    #[error(
+        "{why}. It may have dirty data, and the state directory {} does not know its last session. Bring back the state \
+         directory, or give the dirty data up: `zcctl format --force --discard-dirty`", .state_dir.display()
+    )]
+    PerhapsDirty {
+        /// What is wrong with the cache.
+        why: String,
+        /// The state directory.
+        state_dir: PathBuf,
+    },
+    /// A volume's dirty data is on a cache that cannot be used.
+    #[error("{why}; {refusal}")]
+    DirtyWithoutCache {
+        /// Why the cache cannot be used.
+        why: String,
+        /// What the volume lacks.
+        refusal: Box<EngineError>,
+    },
+    /// A volume's dirty data is on another cache than the one that is there.
+    #[error(
+        "the origin of volume \"{volume}\" lacks data that the cache {cache} has, and {what}; bring that cache back under \
+         the volume's old name, or start with --drop-dirty {volume} to give the data up"
+    )]
+    DirtyElsewhere {
+        /// The volume.
+        volume: String,
+        /// The identity of the cache that has the data.
+        cache: String,
+        /// What is in the cache's place.
+        what: String,
+    },
+    /// A volume's dirty data may not be the newest, or may not belong on this origin.
+    #[error(
+        "volume \"{volume}\" has data on the cache {} that its origin lacks, and {what}; put things back as they were, or \
+         start with --trust-dirty {volume} to write that data to {origin} as it is, or with --drop-dirty {volume} to give \
+         it up", .cache.display(), origin = .origin.display()
+    )]
+    DirtyInDoubt {
+        /// The volume.
+        volume: String,
+        /// The cache.
+        cache: PathBuf,
+        /// The origin.
+        origin: PathBuf,
+        /// What speaks against it.
+        what: String,
+    },
+    /// A volume's dirty data was written in another dedup domain.
+    #[error(
+        "volume \"{volume}\" has data on the cache {} that its origin lacks, and {what}; set it back until the origin \
+         {origin} has that data (`zcctl stop --flush`), or start with --drop-dirty {volume} to give it up",
+        .cache.display(), origin = .origin.display()
+    )]
+    DirtyInOtherDomain {
+        /// The volume.
+        volume: String,
+        /// The cache.
+        cache: PathBuf,
+        /// The origin.
+        origin: PathBuf,
+        /// Which domains.
+        what: String,
+    },
+    /// An answer about dirty data is for a volume that the configuration does not have.
+    #[error(
+        "--trust-dirty or --drop-dirty names volume \"{volume}\", which is not in the configuration: there are {}",
+        names(.known)
+    )]
+    AnswerForNone {
+        /// The volume.
+        volume: String,
+        /// Volumes of the configuration.
+        known: Vec<String>,
+    },
+    /// Two answers about dirty data contradict each other.
+    #[error("the dirty data of volume \"{0}\" cannot be both trusted and dropped")]
+    TwoAnswers(String),
+    /// An answer about dirty data is for a volume that cannot be served.
+    #[error(
+        "{error}; --trust-dirty and --drop-dirty are for a volume that is served: mend this, or start without the option \
+         for volume \"{volume}\", and the other volumes are served"
+    )]
+    AnswerForAbsent {
+        /// The volume.
+        volume: String,
+        /// Why it cannot be served.
+        error: Box<EngineError>,
+    },
+    /// A volume cannot be served.
+    #[error("{0}")]
+    Volume(String),
+    /// No volume can be served.
+    #[error("no volume can be served: {}", .0.join("; "))]
+    NoVolume(Vec<String>),
+    /// The daemon does not serve such a volume.
+    #[error("{0:?} is not served")]
+    NotServed(VolumeId),
+    /// An origin has no bytes.
+    #[error("the origin of volume \"{volume}\" ({}) is empty", .origin.display())]
+    EmptyOrigin {
+        /// The volume.
+        volume: String,
+        /// The origin.
+        origin: PathBuf,
+    },
+    /// An origin that was served before is not there.
+    #[error(
+        "volume \"{volume}\" was served before, and its origin {origin} is gone; bring it back. For an empty volume, make \
+         the origin yourself (`truncate --size=SIZE {origin}` for a file)", origin = .origin.display()
+    )]
+    OriginGone {
+        /// The volume.
+        volume: String,
+        /// The origin.
+        origin: PathBuf,
+    },
+    /// The cache holds data of another origin.
+    #[error(
+        "the cache {} belongs to another origin: volume \"{volume}\" was paired with {}, but {} {what}; start with --cold \
+         to drop what the cache holds of it, or make a new cache with `zcctl format --force`, which refuses while there \
+         is dirty data", .cache.display(), .before.display(), .origin.display()
+    )]
+    OtherOrigin {
+        /// The cache.
+        cache: PathBuf,
+        /// The volume.
+        volume: String,
+        /// The origin that it was paired with.
+        before: PathBuf,
+        /// The origin now.
+        origin: PathBuf,
+        /// How they differ.
+        what: String,
+    },
+    /// A file of the state directory cannot be understood.
+    #[error("{}: {reason}; remove the file to start with a cold cache", .path.display())]
+    StateFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Requests under way do not end, so that nothing can be changed.
+    #[error(
+        "requests that are under way did not end within {seconds} s, so that nothing was changed; an origin may hang"
+    )]
+    NotPaused {
+        /// How long they had.
+        seconds: u64,
+    },
+    /// The configuration has no such store.
+    #[error(
+        "there is no store \"{store}\" in the configuration; there are {}",
+        names(.known)
+    )]
+    NoStore {
+        /// The name that was asked for.
+        store: String,
+        /// Stores of the configuration.
+        known: Vec<String>,
+    },
+    /// A store cannot be opened.
+    #[error("store \"{store}\": {error}")]
+    Store {
+        /// Its name.
+        store: String,
+        /// Why.
+        error: OpenError,
+    },
+    /// A store has no such volume.
+    #[error(
+        "store \"{store}\" has no volume \"{volume}\"; `zcctl store create-volume`, or create_size, makes one"
+    )]
+    NoStoreVolume {
+        /// The store.
+        store: String,
+        /// The volume.
+        volume: String,
+    },
+    /// A snapshot cannot be written.
+    #[error(
+        "\"{volume}\" of store \"{store}\" is a snapshot and never changes: serve it with mode = \"read-only\", or make a \
+         clone of it with `zcctl store clone`"
+    )]
+    Snapshot {
+        /// The store.
+        store: String,
+        /// The snapshot.
+        volume: String,
+    },
+    /// A volume of a store cannot be made.
+    #[error("cannot make volume \"{volume}\" in store \"{store}\": {why}")]
+    StoreVolume {
+        /// The store.
+        store: String,
+        /// The volume.
+        volume: String,
+        /// Why.
+        why: String,
+    },
+    /// A store has ended, or its volume is gone.
+    #[error("{volume}: the volume is gone, or its store has ended")]
+    StoreEnded {
+        /// The volume, as `STORE/VOLUME`.
+        volume: String,
+    },
+    /// A volume of a store cannot have that length.
+    #[error("{volume}: {bytes} bytes are not whole chunks of {chunk_bytes}")]
+    NoWholeChunks {
+        /// The volume, as `STORE/VOLUME`.
+        volume: String,
+        /// The length that was asked for.
+        bytes: u64,
+        /// Bytes of a chunk.
+        chunk_bytes: u64,
+    },
+    /// A volume of a store cannot grow.
+    #[error("{volume} cannot grow: {error}")]
+    NotGrown {
+        /// The volume, as `STORE/VOLUME`.
+        volume: String,
+        /// Why.
+        error: PoolError,
+    },
+    /// A store cannot make writes durable.
+    #[error("{volume}: {error}")]
+    NotFlushed {
+        /// The volume, as `STORE/VOLUME`.
+        volume: String,
+        /// Why.
+        error: PoolError,
+    },
+}
+
+/// What is known of a file system without room.
+#[derive(Debug)]
+pub enum Room {
+    /// So many bytes are free.
+    Free(u64),
+    /// It was tried, and this came of removing the file.
+    Tried(io::Result<()>),
+}
+
+impl std::fmt::Display for Room {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Free(bytes) => write!(f, ", which has {bytes} left"),
+            Self::Tried(Ok(())) => Ok(()),
+            Self::Tried(Err(_)) => write!(f, " (an empty file was left behind)"),
+        }
+    }
+}
+
+fn names(known: &[String]) -> String {
+    if known.is_empty() { "none".to_owned() } else { known.join(", ") }
+}
+
+const fn change(session: &u64, here: &u64) -> &'static str {
+    if *session < *here { "it is an older image" } else { "it was used elsewhere" }
+}
+
+const fn size_hint(has_size: &bool) -> &'static str {
+    if *has_size { "" } else { ", and cache.size does not say how large a new one is to be" }
+}
