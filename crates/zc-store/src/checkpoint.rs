@@ -191,8 +191,15 @@ impl Open {
     fn is_checkpoint_due(&self) -> bool {
         let dirty = self.trees.pager.dirty_pages() >= self.config.dirty_pages_max;
         let long = self.log.since_checkpoint_bytes >= self.config.checkpoint_log_bytes;
-        let frees = self.is_space_low() && self.would_free() > 0;
-        dirty || long || frees
+        dirty || long || self.frees_enough()
+    }
+
+    /// Whether a checkpoint is worth what it frees. While the cleaner empties segments, one checkpoint frees several:
+    /// one for each would write more pages than a segment that is half full gives.
+    fn frees_enough(&self) -> bool {
+        let frees = self.would_free();
+        let is_enough = self.cleaner.is_idle() || frees >= limits::EMPTIED_MAX;
+        self.is_space_low() && frees > 0 && is_enough
     }
 
     /// Changes wait while too much is changed that the device does not have.
