@@ -27,6 +27,8 @@ pub(crate) struct DirtyReplay {
     clean: u64,
     /// Committed epochs that are not clean, in order.
     epochs: Vec<(u64, Vec<Record>)>,
+    /// Records of epochs that count no more, as the intent log alone tells.
+    ended: Vec<Record>,
     /// The intent log or a summary has records of the volume's dirty data.
     unjournaled: bool,
 }
@@ -64,6 +66,18 @@ impl CacheManager {
             }
             _ => {}
         }
+    }
+
+    /// The intent log is about to end epochs. The journal counts on their bodies until it has that record, too.
+    pub(crate) fn keep_bodies(&mut self, record: &Record) {
+        let (volume, ends): (_, Box<dyn Fn(u64) -> bool>) = match *record {
+            Record::Clean { volume, epoch } => (volume, Box::new(move |number| number <= epoch)),
+            Record::DirtyReset { volume, epoch } => (volume, Box::new(move |number| number > epoch)),
+            _ => return,
+        };
+        let replay = self.replay_of(volume);
+        let ended = replay.epochs.iter().filter(|(number, _)| ends(*number));
+        replay.ended.extend(ended.flat_map(|(_, records)| records));
     }
 
     /// The record came from the intent log or a summary: what it says is not in the journal yet.
@@ -112,7 +126,8 @@ impl CacheManager {
             }
             if unsettled {
                 decided = true;
-                self.unsettle(volume, Vec::new());
+                let bodies = self.owe_ended(&replay.ended);
+                self.unsettle(volume, bodies);
             }
             if dropped {
                 self.out.push(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
@@ -151,6 +166,22 @@ impl CacheManager {
             Record::Dirty { slot, generation, .. } => self.slots.get(slot).generation != generation,
             _ => false,
         }
+    }
+
+    /// Pins the slots of what ended, until the journal has that.
+    fn owe_ended(&mut self, records: &[Record]) -> Vec<Body> {
+        let mut bodies = Vec::new();
+        for record in records {
+            let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
+            let entry = self.slots.get(slot);
+            if entry.generation == generation && !entry.retired {
+                self.owe(slot, false);
+                let generation = self.slots.short(generation);
+                let place = Place { slot, generation, offset_units, pages };
+                bodies.push(Body::Stored { place, own: false });
+            }
+        }
+        bodies
     }
 
     fn install_epoch(&mut self, volume: VolumeId, number: u64, records: &[Record]) {

@@ -94,6 +94,7 @@ impl CacheManager {
     /// Replays a record of the intent log, after those of checkpoint and journal. The journal lacks it, so that it is
     /// recorded again.
     pub fn replay_intent(&mut self, record: &Record) {
+        self.keep_bodies(record);
         self.replay(record);
         self.restart.unjournaled.push(*record);
     }

@@ -7,6 +7,7 @@ mod failing;
 mod forged;
 mod golden;
 mod hanging;
+mod intents;
 mod learned;
 mod meetings;
 mod packing;

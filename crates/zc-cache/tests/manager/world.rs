@@ -236,8 +236,18 @@ impl World {
     pub(crate) fn restart_killed_and(self, meanwhile: impl FnOnce(&mut Self)) -> Self {
         let intent_session = Some(self.superblock.session);
         let options = OpenOptions { intent_session, ..OpenOptions::default() };
-        let (mut world, actions) = Self::begun(self.kept(), &options);
+        let (mut world, actions) = Self::begun(self.kept(), &options, &[]);
         meanwhile(&mut world);
+        world.run(actions);
+        world
+    }
+
+    /// The same, with these records of the intent log, and writes of the journal do not end.
+    pub(crate) fn restart_killed_told(self, intents: &[Record]) -> Self {
+        let intent_session = Some(self.superblock.session);
+        let options = OpenOptions { intent_session, ..OpenOptions::default() };
+        let (mut world, actions) = Self::begun(self.kept(), &options, intents);
+        world.journal_hangs = true;
         world.run(actions);
         world
     }
@@ -254,13 +264,13 @@ impl World {
     }
 
     fn start(kept: Kept, options: &OpenOptions) -> Self {
-        let (mut world, actions) = Self::begun(kept, options);
+        let (mut world, actions) = Self::begun(kept, options, &[]);
         world.run(actions);
         world
     }
 
     /// A world whose manager has begun, and what it wants done first.
-    fn begun(kept: Kept, options: &OpenOptions) -> (Self, Vec<Action>) {
+    fn begun(kept: Kept, options: &OpenOptions, intents: &[Record]) -> (Self, Vec<Action>) {
         let Kept { mut device, mut config, volumes, origins, kind } = kept;
         let mut records = Vec::new();
         let opened = startup::open(&mut device, options, &mut |record| records.push(*record)).unwrap();
@@ -269,6 +279,7 @@ impl World {
         config.geometry = geometry.clone();
         let mut manager = CacheManager::new(config.clone(), volumes.clone(), opened.start);
         records.iter().for_each(|record| manager.replay(record));
+        intents.iter().for_each(|record| manager.replay_intent(record));
         let mut actions = Vec::new();
         manager.begin(0, &mut actions);
         let world = Self {
@@ -329,7 +340,7 @@ impl World {
 
     /// The same after a power cut, but writes of the journal do not end.
     pub(crate) fn restart_hanging(self) -> Self {
-        let (mut world, actions) = Self::begun(self.kept(), &OpenOptions::default());
+        let (mut world, actions) = Self::begun(self.kept(), &OpenOptions::default(), &[]);
         world.journal_hangs = true;
         world.run(actions);
         world
