@@ -47,10 +47,12 @@ pub(crate) const REQUEST_UNITS: u64 = 2;
 pub(crate) const COPY_BYTES_PER_UNIT: u64 = 4 << 10;
 /// ... of the extents that a prefetch looks up, ...
 pub(crate) const CACHE_BYTES_PER_UNIT: u64 = 16 << 10;
-/// ... of those that a trim or a zeroing voids, or a status looks at, ...
-pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 64 << 10;
+/// ... of those that a status looks at, ...
+pub(crate) const STATUS_BYTES_PER_UNIT: u64 = 64 << 10;
+/// ... of those that a trim or a zeroing voids (an extent of 8 KiB: three tables that memory has to bring), ...
+pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 8 << 10;
 /// Bytes of a trim or a zeroing that are with the manager at once; it goes on when its turn comes again: half a turn.
-pub(crate) const CHANGE_PIECE_BYTES: u64 = 32 << 20;
+pub(crate) const CHANGE_PIECE_BYTES: u64 = 4 << 20;
 /// The same of a read: half a turn, and enough to keep an SSD busy.
 pub(crate) const READ_PIECE_BYTES: u64 = 2 << 20;
 /// The same of a prefetch: a quarter of a turn.

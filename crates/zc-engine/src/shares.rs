@@ -20,7 +20,7 @@ use zc_nbd::server::Command;
 use crate::limits::{
     CACHE_BYTES_PER_UNIT, CACHE_PIECE_BYTES, CHANGE_BYTES_PER_UNIT, CHANGE_PIECE_BYTES, COPY_BYTES_PER_UNIT,
     FLUSH_UNITS, GROUP_SHARE, READ_PIECE_BYTES, REQUEST_UNITS, RESERVE_BYTES_MAX, RESERVED_PART, SERVE_BYTES,
-    SERVE_SMALL_BYTES, STATUS_BYTES_MAX, TURN_UNITS,
+    SERVE_SMALL_BYTES, STATUS_BYTES_MAX, STATUS_BYTES_PER_UNIT, TURN_UNITS,
 };
 use crate::peer::Source;
 use crate::settings::FrontLimits;
@@ -200,7 +200,7 @@ pub(crate) const fn units(command: Command, len_bytes: u64) -> u64 {
             Command::Cache => piece(command, len_bytes) / CACHE_BYTES_PER_UNIT,
             Command::Trim | Command::WriteZeroes => piece(command, len_bytes) / CHANGE_BYTES_PER_UNIT,
             Command::Flush => FLUSH_UNITS,
-            Command::BlockStatus => piece(command, len_bytes) / CHANGE_BYTES_PER_UNIT,
+            Command::BlockStatus => piece(command, len_bytes) / STATUS_BYTES_PER_UNIT,
         }
 }
 

@@ -9,3 +9,6 @@ pub(crate) mod table;
 
 pub use file_index::{FileIndex, IndexShape, Keep, Mapping, Place, SweepCursor};
 pub use fingerprint_index::FingerprintIndex;
+
+/// Extents that are looked for in the indexes together: a few lines of memory each, as many as a core waits for at once.
+pub(crate) const CALLED_UP: usize = 8;

@@ -18,6 +18,7 @@ use zc_core::{
 use zc_format::{Record, WeuEntry, WeuHeader};
 
 use crate::health::Health;
+use crate::index::CALLED_UP;
 use crate::index::file_index::{Mapping, Place};
 use crate::insert::stored_of;
 use crate::load::dirty_replay::DirtyReplay;
@@ -26,9 +27,6 @@ use crate::manager::OpKind;
 use crate::seam::Action;
 use crate::weu::slots::SlotState;
 
-/// Entries of a header that are looked for in the indexes together: a few lines of memory each, as many as a core waits
-/// for at once.
-const CALLED_UP: usize = 8;
 /// Headers being read at once.
 const HEADERS_IN_FLIGHT: u32 = 32;
 /// Extents written during the load that are remembered one by one; with more, what is not loaded yet is distrusted.

@@ -23,6 +23,7 @@ use zc_format::ExtentError;
 
 use crate::config::Admission;
 use crate::health::Health;
+use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
@@ -272,7 +273,13 @@ impl CacheManager {
         let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
         self.last_write_ms = self.now_ms;
         let stage = matches!(kind, RequestKind::Write { .. }) && self.fills_from_writes(volume);
-        for (key, start, len) in pieces(volume, offset_bytes, len_bytes, self.extent_bytes) {
+        let mut ahead = pieces(volume, offset_bytes, len_bytes, self.extent_bytes);
+        for (number, (key, start, len)) in
+            pieces(volume, offset_bytes, len_bytes, self.extent_bytes).enumerate()
+        {
+            if number % CALLED_UP == 0 {
+                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| self.files.call_up(key));
+            }
             let sectors = sector_range(start, len);
             self.tracks.write_begins(key, id, sectors.clone());
             if let Some(buf) = self.read_buffer.invalidate(&key) {
