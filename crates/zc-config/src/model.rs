@@ -318,9 +318,9 @@ pub struct StoreConfig {
     pub fingerprint_index_bytes: u64,
     /// Threads that hash, compress and decode; 0 = automatic.
     pub workers: u32,
-    /// Free space below which the cleaner begins, in per cent.
+    /// Free space below which the cleaner works ahead while nobody writes, in per cent.
     pub clean_below_percent: u8,
-    /// Free space at which it ends, in per cent.
+    /// Free space at which that ends, in per cent.
     pub clean_until_percent: u8,
     /// Bytes a second that it reads and writes while space is not short.
     pub clean_bytes_per_s: u64,

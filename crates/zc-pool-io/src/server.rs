@@ -97,7 +97,11 @@ impl Server {
                 self.cleaned.drain(..).for_each(|done| done(self.pool.store()));
             }
             let is_busy = is_busy || self.device.is_busy();
-            let timeout = if is_busy { TICK_BUSY } else { TICK_IDLE };
+            let timeout = match (self.pool.store().goes_on(), is_busy) {
+                (true, _) => std::time::Duration::ZERO,
+                (false, true) => TICK_BUSY,
+                (false, false) => TICK_IDLE,
+            };
             if let Err(error) = self.device.wait(timeout, &mut ended) {
                 tracing::error!("store {}: {error}; it is not served any more", self.path.display());
                 return;

@@ -75,6 +75,7 @@ impl Open {
         let change =
             Change { req, kind: Kind::Write { root, first, chunks: slots }, lacks: Vec::new(), tried_at: 0 };
         let Some(change) = self.admit(change, is_malformed) else { return };
+        self.cleaner.client_writes();
         self.changes.push_back(change);
         let at = self.changes.len() - 1;
         self.encode_unknown(at);

@@ -198,8 +198,14 @@ impl Open {
     /// one for each would write more pages than a segment that is half full gives.
     fn frees_enough(&self) -> bool {
         let frees = self.would_free();
-        let is_enough = self.cleaner.is_idle() || frees >= limits::EMPTIED_MAX;
+        let is_enough = self.cleaner.is_idle() || frees >= self.emptied_max();
         self.is_space_low() && frees > 0 && is_enough
+    }
+
+    /// Segments that the cleaner empties before a checkpoint.
+    pub(crate) fn emptied_max(&self) -> usize {
+        let is_waited_for = self.trees.segments.free_segments() <= self.reserve() && !self.changes.is_empty();
+        if is_waited_for { limits::EMPTIED_SHORT } else { limits::EMPTIED_MAX }
     }
 
     /// Changes wait while too much is changed that the device does not have.
@@ -213,17 +219,37 @@ impl Open {
         self.trees.segments.unreferred_count().saturating_sub(pending)
     }
 
+    /// Whether the cleaner has to free segments for what clients write.
+    pub(crate) fn is_space_short(&self) -> bool {
+        self.trees.segments.free_segments() < self.kept_segments() + self.round_segments()
+    }
+
+    /// The same, or it has time to work ahead.
     pub(crate) fn is_space_low(&self) -> bool {
-        let free = self.trees.segments.free_segments();
-        let below = zc_core::usize_from_u32(self.trees.segments.count())
-            * usize::from(self.config.clean_below_percent)
-            / 100;
-        free < below.max(self.reserve() + limits::URGENT_SEGMENTS)
+        let ahead = self.segments_of(self.config.clean_below_percent);
+        self.is_space_short()
+            || (self.cleaner.is_quiet(self.config.quiet_ms) && self.trees.segments.free_segments() < ahead)
+    }
+
+    /// Segments that cleaning is to keep free, while it moves what its victims hold: so that no change waits for them.
+    pub(crate) fn kept_segments(&self) -> usize {
+        let part = zc_core::usize_from_u32(self.trees.segments.count() / limits::MOVING_PART);
+        self.reserve() + limits::URGENT_SEGMENTS + limits::MOVING_SEGMENTS.min(part)
+    }
+
+    /// Segments that a round frees above that while clients write.
+    pub(crate) fn round_segments(&self) -> usize {
+        let part = self.trees.segments.count() / limits::ROUND_PART;
+        zc_core::usize_from_u32(part).max(limits::ROUND_SEGMENTS_MIN)
+    }
+
+    pub(crate) fn segments_of(&self, percent: u8) -> usize {
+        zc_core::usize_from_u32(self.trees.segments.count()) * usize::from(percent) / 100
     }
 
     /// Whether contents may be added.
     pub(crate) fn room_for_writes(&mut self) -> Room {
-        self.room_above(self.reserve())
+        if self.is_cleaner_behind() { Room::Soon } else { self.room_above(self.reserve()) }
     }
 
     /// Whether a change that frees may be made: it uses the reserve.

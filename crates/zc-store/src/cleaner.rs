@@ -37,15 +37,40 @@ pub(crate) struct Cleaner {
     /// And how many bytes of log there had been.
     round_log_bytes: u64,
     asked: bool,
+    /// What the round is for.
+    purpose: Purpose,
+    /// Bytes that clients had written when it began.
+    round_clients_bytes: u64,
     /// Emptied, but for pages that the next checkpoint writes elsewhere.
     emptied: BTreeSet<SegmentNo>,
     /// Emptied in this round. What a checkpoint does not free then, another try does not free either.
     tried: BTreeSet<SegmentNo>,
     lacks: Option<PageKey>,
+    /// It took as many steps as an event may, and can take more.
+    goes_on: bool,
     tried_at: u64,
     /// Bytes that it may read and write now.
     allowance_bytes: u64,
+    /// And bytes that it has to, for what clients wrote.
+    owed_bytes: u64,
+    /// Bytes of clients for which it owes, or did.
+    paid_log_bytes: u64,
     last_tick_ms: Option<u64>,
+    /// Clients wrote since the last tick, and the last tick at which that was so.
+    written: bool,
+    written_ms: u64,
+}
+
+/// Why a round is made.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// What clients write needs room.
+    #[default]
+    Need,
+    /// Nobody writes: what will be needed is freed ahead.
+    Ahead,
+    /// An operator asked.
+    Order,
 }
 
 /// What it is at.
@@ -114,6 +139,11 @@ impl Cleaner {
         self.asked = true;
     }
 
+    /// Whether it can go on at once, and waits for nothing.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.goes_on
+    }
+
     /// Whether cleaning may still free something.
     pub(crate) fn can_free(&self) -> bool {
         !self.is_idle() || self.garbage
@@ -128,6 +158,26 @@ impl Cleaner {
         self.last_tick_ms = Some(now_ms);
         let more = bytes_per_s.saturating_mul(passed_ms) / 1000;
         self.allowance_bytes = self.allowance_bytes.saturating_add(more).min(bytes_per_s);
+        if core::mem::take(&mut self.written) {
+            self.written_ms = now_ms;
+        }
+    }
+
+    fn spend(&mut self, bytes: u64) {
+        let owed_bytes = self.owed_bytes.min(bytes);
+        self.owed_bytes -= owed_bytes;
+        self.allowance_bytes = self.allowance_bytes.saturating_sub(bytes - owed_bytes);
+    }
+
+    /// A client writes.
+    pub(crate) fn client_writes(&mut self) {
+        self.written = true;
+    }
+
+    /// Whether nobody has written for so long.
+    pub(crate) fn is_quiet(&self, quiet_ms: u64) -> bool {
+        let now_ms = self.last_tick_ms.unwrap_or(0);
+        quiet_ms == 0 || (!self.written && now_ms - self.written_ms >= quiet_ms)
     }
 
     pub(crate) fn waits_for_header(&self, op: OpId) -> bool {
@@ -148,6 +198,8 @@ impl Cleaner {
 impl Open {
     /// Begins when space is low, and takes some steps.
     pub(crate) fn pump_cleaner(&mut self) {
+        self.pay_cleaner();
+        self.cleaner.goes_on = false;
         if self.cleaner.is_idle() && self.is_round_due() {
             self.begin_mark();
         }
@@ -157,8 +209,9 @@ impl Open {
         self.cleaner.lacks = None;
         self.cleaner.tried_at = self.trees.pager.now();
         for _ in 0..STEPS_PER_EVENT {
-            let is_paced =
-                self.cleaner.allowance_bytes < u64::from(BLOCK_BYTES) && !self.is_cleaning_urgent();
+            let is_paced = self.cleaner.owed_bytes.saturating_add(self.cleaner.allowance_bytes)
+                < u64::from(BLOCK_BYTES)
+                && !self.is_cleaning_urgent();
             if self.cleaner.is_idle() || is_paced || self.must_wait_for_checkpoint() || self.failed.is_some()
             {
                 return;
@@ -175,25 +228,63 @@ impl Open {
                 }
             }
         }
+        self.cleaner.goes_on = true;
+    }
+
+    /// Bytes of contents that clients brought.
+    fn clients_bytes(&self) -> u64 {
+        self.stats.chunk_bytes_stored
+    }
+
+    /// The cleaner owes work for what clients write: more when fewer segments are left of those that it is to free.
+    /// Clients wait a little now instead of long in the end.
+    fn pay_cleaner(&mut self) {
+        let more_bytes = self.clients_bytes().saturating_sub(self.cleaner.paid_log_bytes);
+        self.cleaner.paid_log_bytes += more_bytes;
+        if self.cleaner.is_idle() {
+            self.cleaner.owed_bytes = 0;
+            return;
+        }
+        let all = 2 * self.round_segments();
+        let soon_free =
+            self.trees.segments.free_segments() + self.would_free().max(self.cleaner.emptied.len());
+        let left = soon_free.saturating_sub(self.kept_segments()).min(all);
+        let [least, most] = limits::PACE_SHIFTS;
+        let shift = least + (most - least) * (all - left) / all;
+        let owed_bytes = self.cleaner.owed_bytes.saturating_add(more_bytes << shift);
+        let [in_time, late] = limits::OWED_BYTES_LIMITS;
+        self.cleaner.owed_bytes = owed_bytes.min(if left > 0 { in_time } else { late });
+    }
+
+    /// Whether clients have to wait for the cleaner, so that they do not have to wait longer for it later. While a
+    /// checkpoint frees what it has emptied there is nothing that it could do.
+    pub(crate) fn is_cleaner_behind(&self) -> bool {
+        let is_at_work = !matches!(self.cleaner.work, Work::Idle | Work::Choosing);
+        is_at_work && self.is_space_short() && self.cleaner.owed_bytes > limits::OWED_BYTES_MAX
     }
 
     fn is_cleaning_urgent(&self) -> bool {
         self.trees.segments.free_segments() <= self.reserve() + limits::URGENT_SEGMENTS
-            || !self.changes.is_empty()
     }
 
     /// A round costs a walk over all maps: while space is not short it waits until enough has been written since the
     /// last.
     fn is_round_due(&self) -> bool {
         let written = self.log.total_bytes() - self.cleaner.round_log_bytes;
-        let share = u64::from(self.trees.segments.count()) * u64::from(self.superblock.segment_bytes) / 32;
-        let worth = self.cleaner.garbage && (written >= share || self.is_cleaning_urgent());
+        let share = self.round_segments() * zc_core::usize_from_u32(self.superblock.segment_bytes);
+        let is_worth = written >= zc_core::u64_from_usize(share) || self.is_space_short();
         // At a stop, what is in line may still wait for space.
         let may_begin = self.opened && (!self.stopping || !self.changes.is_empty());
-        may_begin && (self.cleaner.asked || (worth && self.is_space_low()))
+        may_begin && (self.cleaner.asked || (self.cleaner.garbage && is_worth && self.is_space_low()))
     }
 
     fn begin_mark(&mut self) {
+        self.cleaner.purpose = match (self.cleaner.asked, self.is_space_short()) {
+            (true, _) => Purpose::Order,
+            (false, true) => Purpose::Need,
+            (false, false) => Purpose::Ahead,
+        };
+        self.cleaner.round_clients_bytes = self.clients_bytes();
         self.cleaner.garbage = false;
         self.cleaner.asked = false;
         self.cleaner.tried.clear();
@@ -207,7 +298,7 @@ impl Open {
     }
 
     fn clean_step(&mut self) -> Step {
-        self.cleaner.allowance_bytes = self.cleaner.allowance_bytes.saturating_sub(u64::from(BLOCK_BYTES));
+        self.cleaner.spend(u64::from(BLOCK_BYTES));
         let stepped = match core::mem::take(&mut self.cleaner.work) {
             Work::Idle => Ok(Step::Waits),
             Work::Marking => {
@@ -314,22 +405,44 @@ impl Open {
         self.cleaner.work = Work::Choosing;
     }
 
+    /// Free segments at which the round has given enough.
+    fn enough_segments(&self) -> usize {
+        let needed = self.kept_segments() + 2 * self.round_segments();
+        let ahead = self.segments_of(self.config.clean_until_percent).max(needed);
+        match self.cleaner.purpose {
+            Purpose::Need => needed,
+            Purpose::Order => ahead,
+            Purpose::Ahead if self.cleaner.is_quiet(self.config.quiet_ms) => ahead,
+            // Clients write again: what they leave as garbage makes better victims.
+            Purpose::Ahead => 0,
+        }
+    }
+
+    /// Whether clients have written so much since the walk over all maps that another one finds better victims: what they
+    /// wrote over since is not known to be garbage.
+    fn is_round_stale(&mut self) -> bool {
+        let share = self.round_segments() * zc_core::usize_from_u32(self.superblock.segment_bytes);
+        let written_bytes = self.clients_bytes().saturating_sub(self.cleaner.round_clients_bytes);
+        let is_stale =
+            self.cleaner.purpose == Purpose::Need && written_bytes >= zc_core::u64_from_usize(share);
+        self.cleaner.garbage |= is_stale;
+        is_stale
+    }
+
     /// The next victim, or the end.
     fn choose(&mut self) -> Step {
         self.cleaner.work = Work::Choosing;
         let freed = self.would_free().max(self.cleaner.emptied.len());
         let free = self.trees.segments.free_segments();
-        let count = zc_core::usize_from_u32(self.trees.segments.count());
-        let enough = (count * usize::from(self.config.clean_until_percent) / 100)
-            .max(self.reserve() + 2 * limits::URGENT_SEGMENTS);
         // What moving one takes may not come from the floor.
-        let victim = if free + freed >= enough || free < self.config.cleaning_segments(self.shape()) {
-            None
-        } else {
+        let may_move = free >= self.config.cleaning_segments(self.shape());
+        let victim = if may_move && free + freed < self.enough_segments() && !self.is_round_stale() {
             let limits = [self.cleaner.round_began, self.flushes.durable()];
             self.trees.segments.victim(self.last_batch(), limits, &self.cleaner.tried)
+        } else {
+            None
         };
-        let is_enough = freed >= limits::EMPTIED_MAX || victim.is_none();
+        let is_enough = freed >= self.emptied_max() || victim.is_none();
         if self.checkpoint.is_some() || (freed > 0 && is_enough) {
             // They must be free before more is moved; then the choice is made anew.
             self.begin_checkpoint();
@@ -537,8 +650,7 @@ impl Open {
             self.stats.chunk_bytes_moved += u64::from(stored.stored_bytes);
         }
         moves.pop_front();
-        let cost = u64::from(stored.stored_bytes);
-        self.cleaner.allowance_bytes = self.cleaner.allowance_bytes.saturating_sub(cost);
+        self.cleaner.spend(u64::from(stored.stored_bytes));
         Ok(Step::Again)
     }
 }

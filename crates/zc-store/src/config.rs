@@ -17,10 +17,12 @@ pub struct Config {
     pub batch_bytes_max: u32,
     /// Fingerprints in memory, 28 bytes each: a sample of all, and lists of those that streams are at.
     pub fingerprints_max: usize,
-    /// Free segments, in per cent, below which the cleaner begins.
+    /// Free segments, in per cent, below which the cleaner works ahead while nobody writes.
     pub clean_below_percent: u8,
-    /// Free segments, in per cent, at which it ends.
+    /// Free segments, in per cent, at which that ends.
     pub clean_until_percent: u8,
+    /// Milliseconds without a write after which nobody writes.
+    pub quiet_ms: u64,
     /// Bytes a second that the cleaner reads and writes while space is not short.
     pub clean_bytes_per_s: u64,
     /// Recover although the device lost a part of the log.
@@ -42,6 +44,7 @@ impl Default for Config {
             fingerprints_max: 1 << 20,
             clean_below_percent: 15,
             clean_until_percent: 20,
+            quiet_ms: 1000,
             clean_bytes_per_s: 64 << 20,
             accept_loss: false,
             hash_key: HashKey::fixed(),
@@ -108,7 +111,7 @@ impl Config {
     /// victims, and for that checkpoint.
     #[must_use]
     pub fn reserve_segments(&self, shape: Shape) -> usize {
-        let moved = limits::VICTIM_SEGMENTS_MAX * (limits::EMPTIED_MAX - 1);
+        let moved = limits::VICTIM_SEGMENTS_MAX * (limits::EMPTIED_SHORT - 1);
         let checkpoint = self.checkpoint_segments(shape, self.changed_pages_max());
         self.cleaning_segments(shape) + moved + checkpoint
     }

@@ -45,8 +45,10 @@ pub const MOVES_MAX: usize = 32;
 pub const NAME_BYTES_MAX: usize = zc_core::limits::VOLUME_NAME_BYTES_MAX;
 /// Damaged addresses after which a scrub answers: it goes on where it was when it is asked again.
 pub const DAMAGE_MAX: usize = 1024;
-/// Segments that are emptied before a checkpoint frees them.
-pub const EMPTIED_MAX: usize = 4;
+/// Segments that are emptied before a checkpoint frees them, if there is room for what is moved.
+pub const EMPTIED_MAX: usize = 16;
+/// The same while a change waits for room: the reserve has room for moving so many.
+pub const EMPTIED_SHORT: usize = 4;
 /// Segments that the log takes for moving what a victim holds: not quite one is full of contents, and where a batch
 /// does not fit the end of one, another is begun.
 pub const VICTIM_SEGMENTS_MAX: usize = 2;
@@ -55,6 +57,27 @@ pub const LOG_SEGMENTS: usize = 2;
 /// Segments for the records of deletions while nothing else has room: one that is full of them, and the next. The first
 /// is free after a checkpoint.
 pub const DELETION_SEGMENTS: usize = 2;
+/// Part of the pool that a round of the cleaner has to give while clients write, one in so many segments: that much
+/// shares the walk over all maps. Less would cost more walks. More would be kept free in vain: what is free holds no
+/// garbage, and the less garbage there is, the more live contents lie in each victim.
+pub const ROUND_PART: u32 = 64;
+/// The same, at least.
+pub const ROUND_SEGMENTS_MIN: usize = 2;
+/// Segments that are kept free for what it moves before a checkpoint frees its victims, beside what the reserve has for
+/// that: at most so many, and at most one of so many.
+pub const MOVING_SEGMENTS: usize = 8;
+/// See [`MOVING_SEGMENTS`].
+pub const MOVING_PART: u32 = 32;
+/// What the cleaner reads and writes for each byte that clients write, as a power of 2: when a round begins in time, and
+/// when none of the segments is left that it was to free. The latter is enough for victims that are 98 % live.
+pub const PACE_SHIFTS: [usize; 2] = [1, 6];
+/// Bytes that the cleaner may owe before clients wait for it: a few milliseconds of an SSD.
+pub const OWED_BYTES_MAX: u64 = 1 << 20;
+/// What is owed beyond this is forgiven, so that no change waits for long: while the cleaner is in time, and while it is
+/// not.
+pub const OWED_BYTES_LIMITS: [u64; 2] = [4 << 20, 16 << 20];
+/// Of a victim that is cleaned ahead of need, the part that has to be garbage: one in so many bytes.
+pub const AHEAD_GAIN_PART: u32 = 4;
 /// Free segments above the reserve at which cleaning becomes urgent: the log's, which contents have filled by the time
 /// the first victim is free.
 pub const URGENT_SEGMENTS: usize = LOG_SEGMENTS;

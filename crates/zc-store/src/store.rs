@@ -195,6 +195,13 @@ impl Store {
         }
     }
 
+    /// Whether a tick goes on with work of its own at once. A driver gives one as soon as it has looked for other inputs:
+    /// clients may wait for that work.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.opened().is_some_and(|open| open.cleaner.goes_on())
+    }
+
     /// Whether work of its own is in progress or due: a checkpoint, the cleaner, changes in line.
     #[must_use]
     pub fn is_busy(&self) -> bool {

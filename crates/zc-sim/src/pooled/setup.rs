@@ -70,6 +70,8 @@ impl PoolSetup {
             fingerprints_max: 500,
             clean_below_percent: self.clean_below_percent,
             clean_until_percent: 95,
+            // The cleaner works ahead all the time, or when it must.
+            quiet_ms: if self.clean_below_percent == 60 { 1000 } else { 0 },
             clean_bytes_per_s: 4 << 20,
             ..Config::default()
         }

@@ -75,6 +75,7 @@ fn workload(ops: u64, point: u64) -> Option<World> {
         batch_bytes_max: 16 << 10,
         clean_below_percent: 90,
         clean_until_percent: 95,
+        quiet_ms: 0,
         ..Config::default()
     }
     .bounded(super::world::SEGMENT);

@@ -107,6 +107,8 @@ fn setup(seed: u64, options: &StoreOptions) -> World {
         fingerprints_max: [0, 4, 1000, 1000][seed as usize % 4],
         clean_below_percent: [20, 60, 90][seed as usize / 4 % 3],
         clean_until_percent: 95,
+        // The cleaner works ahead all the time, or when it must.
+        quiet_ms: [0, 0, 1000][seed as usize / 4 % 3],
         clean_bytes_per_s: 4 << 20,
         ..Config::default()
     }

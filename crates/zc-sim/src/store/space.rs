@@ -12,7 +12,7 @@ const BLOCK: u64 = 4096;
 /// Pages of tables: as many as may be left when all is deleted.
 pub(crate) const TABLE_PAGES: u64 = 40;
 /// Segments that are no victims though little of them is used: the log's two, and those emptied before a checkpoint.
-const EXCUSED_SEGMENTS: u64 = 2 + zc_store::limits::EMPTIED_MAX as u64;
+const EXCUSED_SEGMENTS: u64 = 2 + zc_store::limits::EMPTIED_SHORT as u64;
 /// Changed pages from which on a checkpoint costs little beside the moves that it makes durable.
 const DIRTY_PAGES_ENOUGH: usize = 12;
 /// Numbers of a map page.
