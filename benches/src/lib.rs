@@ -11,4 +11,5 @@ pub mod fair;
 pub mod load;
 pub mod machine;
 pub mod nbd;
+pub mod store;
 pub mod write;

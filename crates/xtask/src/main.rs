@@ -45,10 +45,10 @@ enum Task {
     /// Install what the tests need, then run every check in order.
     Test(TestArgs),
     /// Run the criterion benchmarks; `bench nbd` puts the daemon beside other servers, `bench bootstorm` boots
-    /// machines, `bench write` looks at write-back, `bench fair` at a quiet client beside others, `bench rivals` compares
-    /// caches in a virtual machine.
+    /// machines, `bench write` looks at write-back, `bench fair` at a quiet client beside others, `bench store` counts
+    /// what a pool asks of its device, `bench rivals` compares caches in a virtual machine.
     Bench {
-        /// `nbd`, `bootstorm`, `write`, `fair` or `rivals` and its options; or passed on to criterion: a filter,
+        /// `nbd`, `bootstorm`, `write`, `fair`, `store` or `rivals` and its options; or passed on to criterion: a filter,
         /// `--save-baseline NAME`, ...
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,

@@ -204,7 +204,7 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
         [first, rest @ ..] if first == "rivals" => crate::vm::rivals::bench(rest),
-        [first, rest @ ..] if ["nbd", "bootstorm", "write", "fair"].contains(&first.as_str()) => {
+        [first, rest @ ..] if ["nbd", "bootstorm", "write", "fair", "store"].contains(&first.as_str()) => {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {
                 let mut command = cargo();

@@ -40,7 +40,7 @@ use crate::distinct::mix;
 use crate::request::{Content, Op, Request};
 use program::{Accesses, Program};
 pub use text::lines;
-use zipf::Zipf;
+pub use zipf::Zipf;
 
 /// Unit of contents.
 const BLOCK_BYTES: u32 = 4096;

@@ -5,7 +5,7 @@ use rand::{Rng, RngExt as _};
 
 /// Ranks 1 to n, rank k with a probability in proportion to k to the power of minus theta.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Zipf {
+pub struct Zipf {
     ranks: f64,
     theta: f64,
     /// Where the area under the hat begins and ends.
@@ -25,7 +25,9 @@ fn shrink(t: f64) -> f64 {
 }
 
 impl Zipf {
-    pub(super) fn new(ranks: u64, theta: f64) -> Self {
+    /// Over `ranks` ranks, at least 1, with an exponent of 0 or more.
+    #[must_use]
+    pub fn new(ranks: u64, theta: f64) -> Self {
         let ranks = ranks.max(1) as f64;
         let mut zipf = Self { ranks, theta, area: (0.0, 0.0), near: 0.0 };
         zipf.area = (zipf.integral(1.5) - 1.0, zipf.integral(ranks + 0.5));
@@ -48,7 +50,7 @@ impl Zipf {
     }
 
     /// A rank, from 1.
-    pub(super) fn draw(&self, rng: &mut impl Rng) -> u64 {
+    pub fn draw(&self, rng: &mut impl Rng) -> u64 {
         loop {
             let area = self.area.1 + rng.random::<f64>() * (self.area.0 - self.area.1);
             let x = self.inverse(area);
