@@ -101,16 +101,21 @@ impl Drop for Frozen<'_> {
     }
 }
 
+/// A file system in a file, mounted where the state directory is: it can be frozen.
+fn state_directory(world: &World) -> Mount {
+    let image = world.path("state.img");
+    File::create(&image).and_then(|file| file.set_len(16 * MIB)).expect("cannot make a file system");
+    run_ok(bounded("mkfs.ext4").arg("-q").arg(&image));
+    Mount::new(&["-o", "loop", image.to_str().expect("a path")], world.path("state"))
+}
+
 #[test]
 fn a_state_directory_that_hangs_holds_nothing_up() {
     let mut world = World::new(64, VOLUME_MIB);
     world.volumes.push(("back".to_owned(), MIB, "mode = \"write-back\"\n".to_owned()));
     let run = Mount::new(&["-t", "tmpfs", "-o", "mode=0700", "none"], world.path("run"));
     world.control_path = run.path().join("control.sock");
-    let image = world.path("state.img");
-    File::create(&image).and_then(|file| file.set_len(16 * MIB)).expect("cannot make a file system");
-    run_ok(bounded("mkfs.ext4").arg("-q").arg(&image));
-    let state = Mount::new(&["-o", "loop", image.to_str().expect("a path")], world.path("state"));
+    let state = state_directory(&world);
     let daemon = world.start();
     let mut expected = DataGen::new(1, 8192).mixed(usize::try_from(VOLUME_MIB << 7).expect("small"));
     let (mut client, mut back) = (world.connect("disk"), world.connect("back"));
@@ -138,5 +143,45 @@ fn a_state_directory_that_hangs_holds_nothing_up() {
     let mut back = world.connect("back");
     same(&back.read(0, 65536).expect("read"), &changed[..65536], "what was flushed");
     back.flush().expect_err("the write that no flush covered was lost, and that was noted");
+    back.flush().expect("it is told once");
+}
+
+#[test]
+fn a_state_directory_that_hangs_with_the_intent_log_in_it_costs_the_log() {
+    let mut world = World::new(64, VOLUME_MIB);
+    world.volumes.push(("back".to_owned(), MIB, "mode = \"write-back\"\n".to_owned()));
+    let state = state_directory(&world);
+    world.control_path = state.path().join("control.sock");
+    let daemon = world.start();
+    let mut expected = DataGen::new(1, 8192).mixed(usize::try_from(VOLUME_MIB << 7).expect("small"));
+    let (mut client, mut back) = (world.connect("disk"), world.connect("back"));
+    client.write(0, &expected).expect("write");
+    client.flush().expect("flush");
+    world.settled();
+    assert_eq!(world.status()["verdict"]["state"], "HEALTHY");
+
+    let frozen = Frozen::new(&state);
+    let changed = DataGen::new(2, 8192).mixed(128);
+    expected[..changed.len()].copy_from_slice(&changed);
+    client.write(0, &changed).expect("write");
+    back.write(0, &changed[..65536]).expect("write");
+    back.flush().expect("flush");
+    same(&client.read(0, expected.len()).expect("read"), &expected, "the volume");
+    let status = world.status();
+    let reasons = &status["verdict"]["reasons"];
+    assert_eq!(reasons[0]["kind"], "intent-log-void", "{status}");
+    assert!(reasons[0]["what"].to_string().contains("does not answer"), "{status}");
+    back.write(65536, &[7; 4096]).expect("a write that no flush covers");
+    drop(frozen);
+    daemon.kill9();
+    drop((client, back));
+
+    // What the log was asked to write when it hung has come to the file since. It is not all, and is not read.
+    let _daemon = world.start();
+    assert_eq!(world.status()["verdict"]["state"], "HEALTHY", "the next session has a log");
+    same(&world.connect("disk").read(0, expected.len()).expect("read"), &expected, "after a kill");
+    let mut back = world.connect("back");
+    same(&back.read(0, 65536).expect("read"), &changed[..65536], "what was flushed");
+    back.flush().expect_err("a write that no flush covered may be lost");
     back.flush().expect("it is told once");
 }

@@ -6,6 +6,8 @@ use zc_cache::startup as cache_startup;
 
 use crate::custody::Custody;
 use crate::error::EngineError;
+use crate::keeper::{Keeper, NoAnswer};
+use crate::limits::VOID_WAIT_MS;
 use crate::media::FileMedia;
 use crate::pairing;
 use crate::seen::Seen;
@@ -35,15 +37,35 @@ impl Closer {
         }
     }
 
-    /// A start must not believe the intent log of this session, which could not be withdrawn. If that cannot be said,
-    /// what the session was about to do may not be done: it ends, and the log is right about what was done.
-    pub(crate) fn void_intents(&self, shard: &mut Shard) -> Result<(), EngineError> {
-        self.custody.void_intents()?;
-        tracing::warn!(
-            "the cache device says that the intent log is void; a killed daemon restarts as after a power cut"
-        );
+    /// A start must not believe the intent log or the risk file of this session, one of which could not be withdrawn. If
+    /// that cannot be said of the log, what the session was about to do may not be done: it ends, and the log is right
+    /// about what was done.
+    pub(crate) fn void_files(&self, shard: &mut Shard) -> Result<(), EngineError> {
+        let (needed, works) = (shard.intent.is_stuck(), shard.cache_fault.is_none());
+        if needed || works {
+            match self.said_void() {
+                Ok(()) => tracing::warn!(
+                    "the cache device says that intent log and risk file are void; a killed daemon restarts as after a \
+                     power cut"
+                ),
+                Err(error) if needed => return Err(error),
+                Err(error) => tracing::error!("the risk file cannot be withdrawn: {error}"),
+            }
+        }
         shard.intent.is_void();
+        shard.risk.is_void();
         Ok(())
+    }
+
+    /// Says it, or fails in time.
+    fn said_void(&self) -> Result<(), EngineError> {
+        let mut custody = Keeper::on_thread(Arc::clone(&self.custody), VOID_WAIT_MS)?;
+        let said = custody.change(|custody| custody.void_intents());
+        said.unwrap_or_else(|NoAnswer| {
+            let place = "neither the state directory nor the cache device, which was to say that the intent log is void,"
+                .to_owned();
+            Err(EngineError::NoAnswer { place })
+        })
     }
 
     /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on

@@ -10,6 +10,8 @@
 //! journal has, a second crash in the midst of that would leave an older state on top of a newer one. So the header
 //! follows the journal before the next block of it is submitted. A failure to write removes the mark, or the file; if
 //! neither can be done, the cache device says that the log is void. It does not stop the daemon, unless that fails too.
+//! Where a write may hang, a thread makes it, and one that is not answered in time is a failure that cannot be withdrawn:
+//! in whatever state the file is then, it is void, and this session writes it no more.
 
 use std::fs::File;
 use std::io;
@@ -19,8 +21,10 @@ use std::path::{Path, PathBuf};
 use zc_core::{JournalSeq, u64_from_usize, usize_from_u32};
 use zc_format::{Features, RECORD_BYTES, Record, Superblock};
 
-use crate::limits::INTENT_BYTES_MAX;
-use crate::private::create_file;
+use crate::error::EngineError;
+use crate::keeper::{Keeper, NoAnswer, Written};
+use crate::limits::{INTENT_BYTES_MAX, INTENT_WAIT_MS};
+use crate::private::create_anew;
 
 const MAGIC: [u8; 8] = *b"zcintnt2";
 const HEADER_BYTES: usize = 64;
@@ -41,14 +45,10 @@ pub(crate) struct IntentOwner {
 #[derive(Debug)]
 pub(crate) struct IntentLog {
     path: PathBuf,
-    owner: IntentOwner,
     /// `None` after a failure.
-    file: Option<File>,
-    end: u64,
+    file: Option<Keeper<LogFile>>,
     /// Records of this turn.
     fresh: Vec<u8>,
-    /// Number of the first record in the file.
-    first: u64,
     trimmed: u64,
     /// A journal block that had been written when the log was last trimmed: what was trimmed is up to there.
     trimmed_journal: JournalSeq,
@@ -57,6 +57,29 @@ pub(crate) struct IntentLog {
     mark: bool,
     /// It failed and could not be withdrawn: a start would believe it.
     stuck: bool,
+    /// Why there is none.
+    fault: Option<String>,
+}
+
+/// The file, for who writes it.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    owner: IntentOwner,
+    file: File,
+    end: u64,
+    /// Number of the first record in the file.
+    first: u64,
+}
+
+/// What a turn wants written.
+#[derive(Debug)]
+struct Turn {
+    fresh: Vec<u8>,
+    mark: bool,
+    valid: bool,
+    trimmed: u64,
+    trimmed_journal: JournalSeq,
 }
 
 /// The header of a file whose first `skip` records are in the journal up to that block; `None`: not valid.
@@ -105,36 +128,91 @@ fn read(path: &Path, owner: &IntentOwner) -> Option<(JournalSeq, Vec<Record>)> {
     Some((journal, records?))
 }
 
+impl LogFile {
+    /// Makes the file; whatever was there is gone. It is a new one: what an earlier session has yet to write to its own,
+    /// because that hangs, does not get here.
+    fn create(path: &Path, owner: IntentOwner) -> io::Result<Self> {
+        let file = create_anew(path)?;
+        file.write_all_at(&header(&owner, None), 0)?;
+        Ok(Self { path: path.to_owned(), owner, file, end: HEADER, first: 0 })
+    }
+
+    fn carry_out(&mut self, turn: &Turn) -> Written {
+        match self.write(turn) {
+            Ok(()) => Written::Whole,
+            Err(error) => self.withdraw(error),
+        }
+    }
+
+    fn write(&mut self, turn: &Turn) -> io::Result<()> {
+        if !turn.fresh.is_empty() {
+            self.file.write_all_at(&turn.fresh, self.end)?;
+            self.end += u64_from_usize(turn.fresh.len());
+        }
+        let dead = turn.trimmed.saturating_sub(self.first);
+        if turn.mark {
+            let skip = u32::try_from(dead).map_err(io::Error::other)?;
+            self.file.write_all_at(&header(&self.owner, Some((skip, turn.trimmed_journal))), 0)?;
+        }
+        if self.end > INTENT_BYTES_MAX && dead * RECORD > self.end / 2 {
+            self.compact(turn)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the file by one without the trimmed records. Renaming is atomic for a process that is killed.
+    fn compact(&mut self, turn: &Turn) -> io::Result<()> {
+        let dead = (turn.trimmed - self.first) * RECORD;
+        let mut kept = vec![0; zc_core::usize_from_u64(self.end - HEADER - dead)];
+        self.file.read_exact_at(&mut kept, HEADER + dead)?;
+        let beside = self.path.with_extension("intent-new");
+        let new = create_anew(&beside)?;
+        new.write_all_at(&kept, HEADER)?;
+        new.write_all_at(&header(&self.owner, turn.valid.then_some((0, turn.trimmed_journal))), 0)?;
+        std::fs::rename(&beside, &self.path)?;
+        self.file = new;
+        self.first = turn.trimmed;
+        self.end = HEADER + u64_from_usize(kept.len());
+        Ok(())
+    }
+
+    /// Without a valid log a restart distrusts what it must: slower to warm up, never wrong.
+    fn withdraw(&self, why: io::Error) -> Written {
+        if self.file.write_all_at(&header(&self.owner, None), 0).is_err()
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            // Neither marked nor removed.
+            tracing::error!("cannot withdraw the intent log {}: {error}", self.path.display());
+            return Written::Stuck(why);
+        }
+        Written::Withdrawn(why)
+    }
+}
+
 impl IntentLog {
-    /// Begins the log of a session; whatever was there is gone.
-    pub(crate) fn create(path: &Path, owner: IntentOwner) -> Self {
-        let begin = || -> io::Result<File> {
-            let file = create_file(path)?;
-            file.write_all_at(&header(&owner, None), 0)?;
-            Ok(file)
-        };
-        let file = match begin() {
-            Ok(file) => Some(file),
-            Err(error) => {
-                tracing::warn!(
-                    "no intent log at {}: {error}; a killed daemon restarts as after a power cut",
-                    path.display()
-                );
-                None
-            }
-        };
+    /// Begins the log of a session; whatever was there is gone. `may_hang`: what is done to a file there may not end.
+    pub(crate) fn create(path: &Path, may_hang: bool, owner: IntentOwner) -> Result<Self, EngineError> {
+        let mut log = Self::none(path);
+        match LogFile::create(path, owner) {
+            Ok(file) if may_hang => log.file = Some(Keeper::on_thread(file, INTENT_WAIT_MS)?),
+            Ok(file) => log.file = Some(Keeper::own(file)),
+            Err(error) => log.fails(&format!("cannot be made: {error}")),
+        }
+        Ok(log)
+    }
+
+    /// There is no log: the next start needs none.
+    pub(crate) fn none(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            owner,
-            file,
-            end: HEADER,
+            file: None,
             fresh: Vec::new(),
-            first: 0,
             trimmed: 0,
             trimmed_journal: JournalSeq(0),
             valid: false,
             mark: false,
             stuck: false,
+            fault: None,
         }
     }
 
@@ -157,67 +235,50 @@ impl IntentLog {
         self.mark = true;
     }
 
-    /// Writes the turn's records.
+    /// Writes the turn's records. Waits for [`INTENT_WAIT_MS`] at most.
     pub(crate) fn write_out(&mut self) {
         if self.fresh.is_empty() && !self.mark {
             return;
         }
-        if let Err(error) = self.try_write_out() {
-            tracing::warn!(
-                "the intent log {} failed: {error}; a killed daemon restarts as after a power cut",
-                self.path.display()
-            );
-            self.give_up();
+        let Some(file) = &mut self.file else { return };
+        let turn = Turn {
+            fresh: std::mem::take(&mut self.fresh),
+            mark: std::mem::take(&mut self.mark),
+            valid: self.valid,
+            trimmed: self.trimmed,
+            trimmed_journal: self.trimmed_journal,
+        };
+        let ended = file.change(move |file| {
+            let written = file.carry_out(&turn);
+            (turn.fresh, written)
+        });
+        match ended {
+            Ok((mut fresh, Written::Whole)) => {
+                fresh.clear();
+                self.fresh = fresh;
+            }
+            Ok((_, Written::Withdrawn(error))) => self.fails(&format!("failed: {error}")),
+            Ok((_, Written::Stuck(error))) => {
+                self.stuck = true;
+                self.fails(&format!("failed: {error}"));
+            }
+            Err(NoAnswer) => {
+                self.stuck = true;
+                self.fails("does not answer");
+            }
         }
     }
 
-    fn try_write_out(&mut self) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        if !self.fresh.is_empty() {
-            file.write_all_at(&self.fresh, self.end)?;
-            self.end += u64_from_usize(self.fresh.len());
-            self.fresh.clear();
-        }
-        let dead = self.trimmed.saturating_sub(self.first);
-        if self.mark {
-            let skip = u32::try_from(dead).map_err(io::Error::other)?;
-            file.write_all_at(&header(&self.owner, Some((skip, self.trimmed_journal))), 0)?;
-            self.mark = false;
-        }
-        if self.end > INTENT_BYTES_MAX && dead * RECORD > self.end / 2 {
-            self.compact()?;
-        }
-        Ok(())
+    fn fails(&mut self, how: &str) {
+        let fault = format!("the intent log {} {how}", self.path.display());
+        tracing::warn!("{fault}; a killed daemon restarts as after a power cut");
+        self.fault = Some(fault);
+        (self.file, self.fresh) = (None, Vec::new());
     }
 
-    /// Replaces the file by one without the trimmed records. Renaming is atomic for a process that is killed.
-    fn compact(&mut self) -> io::Result<()> {
-        let Some(file) = &self.file else { return Ok(()) };
-        let dead = (self.trimmed - self.first) * RECORD;
-        let mut kept = vec![0; zc_core::usize_from_u64(self.end - HEADER - dead)];
-        file.read_exact_at(&mut kept, HEADER + dead)?;
-        let beside = self.path.with_extension("intent-new");
-        let new = create_file(&beside)?;
-        new.write_all_at(&kept, HEADER)?;
-        new.write_all_at(&header(&self.owner, self.valid.then_some((0, self.trimmed_journal))), 0)?;
-        std::fs::rename(&beside, &self.path)?;
-        self.file = Some(new);
-        self.first = self.trimmed;
-        self.end = HEADER + u64_from_usize(kept.len());
-        Ok(())
-    }
-
-    /// Without a valid log a restart distrusts what it must: slower to warm up, never wrong.
-    fn give_up(&mut self) {
-        if let Some(file) = self.file.take()
-            && file.write_all_at(&header(&self.owner, None), 0).is_err()
-            && let Err(error) = std::fs::remove_file(&self.path)
-        {
-            // Neither marked nor removed.
-            tracing::error!("cannot withdraw the intent log {}: {error}", self.path.display());
-            self.stuck = true;
-        }
-        self.fresh = Vec::new();
+    /// Why there is no log, if one was to be.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     /// Whether a start would believe a log that lacks what this turn is about to do. The cache device has to say that
@@ -231,22 +292,25 @@ impl IntentLog {
         self.stuck = false;
     }
 
-    /// After a clean stop there is nothing left to intend.
+    /// After a clean stop there is nothing left to intend, and the cache device says so: a file that cannot be removed
+    /// is not believed.
     pub(crate) fn remove(mut self) {
-        self.file = None;
-        drop(std::fs::remove_file(&self.path));
+        if let Some(mut file) = self.file.take() {
+            let path = self.path;
+            let _lies_there = file.change(move |_| std::fs::remove_file(&path).is_err());
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use zc_core::{ExtentKey, ExtentNo, FingerprintKind, VolumeId};
     use zc_format::{Geometry, PlanOptions};
 
-    const OWNER: IntentOwner = IntentOwner { uuid: [1; 16], boot_id: [2; 16], session: 3 };
+    pub(crate) const OWNER: IntentOwner = IntentOwner { uuid: [1; 16], boot_id: [2; 16], session: 3 };
 
-    fn superblock() -> Superblock {
+    pub(crate) fn superblock() -> Superblock {
         let geometry = Geometry::plan(&PlanOptions {
             device_bytes: 1 << 20,
             weu_bytes: 32 << 10,
@@ -281,7 +345,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.intent");
         assert_eq!(read(&path, &OWNER), None);
-        let mut log = IntentLog::create(&path, OWNER);
+        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
         log.append(record(1));
         log.write_out();
         assert_eq!(read(&path, &OWNER), None, "not marked yet");
@@ -309,7 +373,7 @@ mod tests {
     fn what_the_journal_has_is_not_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, OWNER);
+        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
         (0..4).for_each(|extent| log.append(record(extent)));
         log.trim(1, JournalSeq(5));
         log.make_valid();
@@ -331,7 +395,7 @@ mod tests {
     fn trimmed_records_go_when_the_file_is_large() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, OWNER);
+        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
         log.make_valid();
         let count = INTENT_BYTES_MAX / RECORD + 10;
         (0..count).for_each(|extent| log.append(record(extent)));
@@ -350,13 +414,13 @@ mod tests {
     fn a_log_that_can_be_neither_unmarked_nor_removed_is_stuck() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, OWNER);
+        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
         log.append(record(1));
         log.make_valid();
         log.write_out();
-        log.file = Some(File::open(&path).unwrap());
+        let (read_only, folder) = (File::open(&path).unwrap(), dir.path().to_owned());
         // A folder is not removed as a file is.
-        log.path = dir.path().to_owned();
+        log.file.as_mut().unwrap().change(|file| (file.file, file.path) = (read_only, folder)).unwrap();
         assert!(!log.is_stuck());
         log.append(record(2));
         log.write_out();
@@ -380,15 +444,53 @@ mod tests {
     fn a_failure_withdraws_the_log() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.intent");
-        let mut log = IntentLog::create(&path, OWNER);
+        let mut log = IntentLog::create(&path, false, OWNER).unwrap();
         log.append(record(1));
         log.make_valid();
         log.write_out();
         // A file that was opened for reading takes no write.
-        log.file = Some(File::open(&path).unwrap());
+        let read_only = File::open(&path).unwrap();
+        log.file.as_mut().unwrap().change(|file| file.file = read_only).unwrap();
         log.append(record(2));
         log.write_out();
         assert!(log.file.is_none());
         assert_eq!(read(&path, &OWNER), None);
+    }
+
+    #[test]
+    fn a_log_that_does_not_answer_is_stuck_and_is_written_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let mut log = IntentLog::create(&path, true, OWNER).unwrap();
+        log.append(record(1));
+        log.make_valid();
+        log.write_out();
+        assert_eq!(read(&path, &OWNER).unwrap().1, [record(1)], "written when the call returns");
+        let file = LogFile::create(&dir.path().join("y.intent"), OWNER).unwrap();
+        let mut keeper = Keeper::on_thread(file, 1).unwrap();
+        let (_lets_go, hangs) = std::sync::mpsc::channel::<()>();
+        keeper.change(move |_| hangs.recv().is_ok()).unwrap_err();
+        log.file = Some(keeper);
+        log.append(record(2));
+        log.write_out();
+        assert!(log.is_stuck() && log.fault().unwrap().contains("does not answer"));
+        log.is_void();
+        log.append(record(3));
+        log.write_out();
+        assert!(!log.is_stuck(), "nothing more is asked for");
+    }
+
+    #[test]
+    fn the_next_log_is_another_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.intent");
+        let before = LogFile::create(&path, OWNER).unwrap();
+        let next = IntentOwner { session: 4, ..OWNER };
+        let mut log = IntentLog::create(&path, false, next).unwrap();
+        log.append(record(1));
+        log.make_valid();
+        log.write_out();
+        before.file.write_all_at(&record(9).encode(), HEADER + RECORD).unwrap();
+        assert_eq!(read(&path, &next).unwrap().1, [record(1)], "what came late is not in it");
     }
 }

@@ -60,6 +60,7 @@ mod front_settings;
 mod fuzz_control;
 mod give_back;
 mod intent;
+mod keeper;
 mod late;
 mod lengths;
 mod limits;

@@ -207,6 +207,10 @@ pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
 pub(crate) const STATE_RETRY_MS: u64 = 5_000;
 /// Changes of the state directory that wait while one is carried out.
 pub(crate) const STATE_CHANGES_MAX: usize = 16;
+/// Milliseconds for which the data plane stands still until a file that outlives the process is written, outside memory.
+pub(crate) const INTENT_WAIT_MS: u64 = 1_000;
+/// Milliseconds for which it does until the cache device says that such files are void.
+pub(crate) const VOID_WAIT_MS: u64 = 10_000;
 /// Scrapes of the numbers at a time; further ones wait.
 pub(crate) const SCRAPES_MAX: usize = 8;
 /// Milliseconds that one may take, from its connection to its end.

@@ -24,6 +24,14 @@ pub(crate) fn create_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
+/// As [`create_file`], but never the file that has the name now: who has that open writes elsewhere.
+pub(crate) fn create_anew(path: &Path) -> io::Result<File> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => create_file(path),
+    }
+}
+
 /// Whether users other than the owner and the group may change what is in the folder.
 pub(crate) fn is_open_to_others(dir: &Path) -> bool {
     std::fs::metadata(dir).is_ok_and(|metadata| metadata.mode() & 0o002 != 0)

@@ -211,7 +211,7 @@ fn begin(served: &Served, custody: &Custody, looked: &Looked) -> Result<Replacem
         .collect();
     custody
         .acknowledges_early(&settings::early(served.volumes.iter().map(|(name, config)| (name, config))))?;
-    let risk = session.risk_file(custody.state(), &paired);
+    let risk = session.risk_file(custody.state(), &paired)?;
     let manager = session.manager(manager, volumes.clone());
     let (intent, bytes_read) = (session.intent, session.bytes_read);
     Ok(Replacement { manager, device: startup::for_data_plane(device), intent, risk, volumes, bytes_read })

@@ -8,7 +8,7 @@
 //! without a flush: after a power cut the boot identity differs, and the file is ignored.
 //!
 //! Invariants: a volume's byte is 1 before the answer leaves the daemon that makes it so. A file that cannot be written
-//! is removed; without one a start takes the worst for granted.
+//! is removed, or void like the intent log ([`Features::INTENTS_VOID`]); without one a start takes the worst for granted.
 //!
 //! What it does not do: judge ([`zc_cache::loss`]).
 
@@ -18,9 +18,13 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use zc_core::{Map, VolumeId};
+use zc_format::{Features, Superblock};
 
+use crate::error::EngineError;
 use crate::intent::IntentOwner;
-use crate::private::{create_file, read_bounded};
+use crate::keeper::{Keeper, NoAnswer, Written};
+use crate::limits::INTENT_WAIT_MS;
+use crate::private::{create_anew, read_bounded};
 
 const MAGIC: [u8; 8] = *b"zcrisk01";
 const HEADER_BYTES: usize = 64;
@@ -32,9 +36,18 @@ const FILE_BYTES_MAX: u64 = 64 + (1 << 16);
 pub(crate) struct RiskFile {
     path: PathBuf,
     /// `None` after a failure.
-    file: Option<File>,
+    file: Option<Keeper<Bytes>>,
     /// Volumes whose byte is 1.
     at_risk: Map<VolumeId, ()>,
+    /// It failed and could not be withdrawn: a start would believe it.
+    stuck: bool,
+}
+
+/// The file, for who writes it.
+#[derive(Debug)]
+struct Bytes {
+    path: PathBuf,
+    file: File,
 }
 
 fn header(owner: &IntentOwner) -> [u8; HEADER_BYTES] {
@@ -68,43 +81,79 @@ impl Risks {
     }
 }
 
+/// The word of the session before, as far as a start may believe it.
+pub(crate) fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<Risks> {
+    if before.features.compat & Features::INTENTS_VOID != 0 {
+        return None;
+    }
+    read(path, &IntentOwner { uuid: before.uuid, boot_id, session: before.session })
+}
+
 /// The word of that session, if it is there.
-pub(crate) fn read(path: &Path, owner: &IntentOwner) -> Option<Risks> {
+fn read(path: &Path, owner: &IntentOwner) -> Option<Risks> {
     let bytes = read_bounded(path, FILE_BYTES_MAX).ok()?.bytes;
     let (found, volumes) = bytes.split_at_checked(HEADER_BYTES)?;
     (found == header(owner)).then(|| Risks(volumes.to_vec()))
 }
 
-impl RiskFile {
-    /// Begins the file of a session, in which clients of these volumes have yet to be told of a loss.
-    pub(crate) fn create(path: &Path, owner: &IntentOwner, owed: &[VolumeId]) -> Self {
-        let begin = || -> io::Result<File> {
-            let file = create_file(path)?;
-            for volume in owed {
-                file.write_all_at(&[1], place(*volume))?;
-            }
-            // Last: without it nothing is believed.
-            file.write_all_at(&header(owner), 0)?;
-            Ok(file)
-        };
-        let file = begin().inspect_err(|error| {
-            tracing::warn!(
-                "{} cannot be written: {error}; after a kill the next flush of a volume with `ack = \"volatile\"` fails",
-                path.display()
-            );
-        });
-        let mut risks = Self {
-            path: path.to_owned(),
-            file: file.ok(),
-            at_risk: owed.iter().map(|id| (*id, ())).collect(),
-        };
-        if risks.file.is_none() {
-            risks.give_up();
+impl Bytes {
+    fn create(path: &Path, owner: &IntentOwner, owed: &[VolumeId]) -> io::Result<Self> {
+        let file = create_anew(path)?;
+        for volume in owed {
+            file.write_all_at(&[1], place(*volume))?;
         }
-        risks
+        // Last: without it nothing is believed.
+        file.write_all_at(&header(owner), 0)?;
+        Ok(Self { path: path.to_owned(), file })
     }
 
-    /// What is so from now on; written if it differs from what the file says.
+    fn set(&self, volume: VolumeId, at_risk: bool) -> Written {
+        match self.file.write_all_at(&[u8::from(at_risk)], place(volume)) {
+            Ok(()) => Written::Whole,
+            Err(error) if self.is_withdrawn() => Written::Withdrawn(error),
+            Err(error) => Written::Stuck(error),
+        }
+    }
+
+    /// A file that says what is not so must not be found: it is emptied and removed, or one of both.
+    fn is_withdrawn(&self) -> bool {
+        let is_emptied = self.file.set_len(0).is_ok();
+        is_removed(&self.path) || is_emptied
+    }
+}
+
+fn is_removed(path: &Path) -> bool {
+    std::fs::remove_file(path).map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
+}
+
+impl RiskFile {
+    /// Begins the file of a session, in which clients of these volumes have yet to be told of a loss. `may_hang`: what is
+    /// done to a file there may not end.
+    pub(crate) fn create(
+        path: &Path,
+        may_hang: bool,
+        owner: &IntentOwner,
+        owed: &[VolumeId],
+    ) -> Result<Self, EngineError> {
+        let at_risk = owed.iter().map(|id| (*id, ())).collect();
+        let mut risks = Self { at_risk, ..Self::none(path) };
+        match Bytes::create(path, owner, owed) {
+            Ok(bytes) if may_hang => risks.file = Some(Keeper::on_thread(bytes, INTENT_WAIT_MS)?),
+            Ok(bytes) => risks.file = Some(Keeper::own(bytes)),
+            Err(error) => {
+                is_removed(path);
+                risks.fails(&error.to_string());
+            }
+        }
+        Ok(risks)
+    }
+
+    /// There is no file: the next start needs none.
+    pub(crate) fn none(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: None, at_risk: Map::default(), stuck: false }
+    }
+
+    /// What is so from now on; written if it differs from what the file says. Waits for [`INTENT_WAIT_MS`] at most.
     pub(crate) fn set(&mut self, volume: VolumeId, at_risk: bool) {
         if self.at_risk.contains_key(&volume) == at_risk {
             return;
@@ -114,30 +163,44 @@ impl RiskFile {
         } else {
             self.at_risk.remove(&volume);
         }
-        let Some(file) = &self.file else { return };
-        if let Err(error) = file.write_all_at(&[u8::from(at_risk)], place(volume)) {
-            tracing::warn!(
-                "{} cannot be written: {error}; after a kill the next flush of a volume with `ack = \"volatile\"` fails",
-                self.path.display()
-            );
-            self.give_up();
-        }
-    }
-
-    /// A file that says what is not so must not be found: it is emptied, or else removed.
-    fn give_up(&mut self) {
-        let is_emptied = self.file.take().is_some_and(|file| file.set_len(0).is_ok());
-        match std::fs::remove_file(&self.path) {
-            Err(error) if !is_emptied && error.kind() != io::ErrorKind::NotFound => {
-                tracing::error!("{} cannot be withdrawn: {error}", self.path.display());
+        let Some(file) = &mut self.file else { return };
+        match file.change(move |bytes| bytes.set(volume, at_risk)) {
+            Ok(Written::Whole) => {}
+            Ok(Written::Withdrawn(error)) => self.fails(&error.to_string()),
+            Ok(Written::Stuck(error)) => {
+                self.stuck = true;
+                self.fails(&error.to_string());
             }
-            _ => {}
+            Err(NoAnswer) => {
+                self.stuck = true;
+                self.fails("it does not answer");
+            }
         }
     }
 
-    /// After an orderly stop nothing is at risk.
+    fn fails(&mut self, why: &str) {
+        tracing::warn!(
+            "{} cannot be written: {why}; after a kill the next flush of a volume with `ack = \"volatile\"` fails",
+            self.path.display()
+        );
+        self.file = None;
+    }
+
+    /// Whether a start would believe a file that says what is not so. The cache device has to say that it is void.
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// The cache device says it, or cannot: nothing more is written.
+    pub(crate) fn is_void(&mut self) {
+        (self.stuck, self.file) = (false, None);
+    }
+
+    /// After an orderly stop nothing is at risk, and the cache device says that it was one.
     pub(crate) fn remove(mut self) {
-        self.give_up();
+        if let Some(mut file) = self.file.take() {
+            let _lies_there = file.change(|bytes| !bytes.is_withdrawn());
+        }
     }
 }
 
@@ -145,7 +208,7 @@ impl RiskFile {
 mod tests {
     use super::*;
 
-    const OWNER: IntentOwner = IntentOwner { uuid: [1; 16], boot_id: [2; 16], session: 3 };
+    use crate::intent::tests::{OWNER, superblock};
 
     #[test]
     fn only_the_file_of_the_same_session_and_boot_is_believed() {
@@ -153,7 +216,7 @@ mod tests {
         let path = dir.path().join("x.risk");
         assert_eq!(read(&path, &OWNER), None);
         let (a, b) = (VolumeId(0), VolumeId(300));
-        let mut risks = RiskFile::create(&path, &OWNER, &[b]);
+        let mut risks = RiskFile::create(&path, false, &OWNER, &[b]).unwrap();
         let says =
             |owner: &IntentOwner| read(&path, owner).map(|risks| (risks.contains(a), risks.contains(b)));
         assert_eq!(says(&OWNER), Some((false, true)));
@@ -179,12 +242,36 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.risk");
         std::fs::create_dir(&path).unwrap();
-        let mut risks = RiskFile::create(&path, &OWNER, &[]);
+        let mut risks = RiskFile::create(&path, false, &OWNER, &[]).unwrap();
         risks.set(VolumeId(1), true);
         assert_eq!(read(&path, &OWNER), None);
         assert!(
             Risks::of(&[VolumeId(2)]).contains(VolumeId(2))
                 && !Risks::of(&[VolumeId(2)]).contains(VolumeId(1))
         );
+    }
+
+    #[test]
+    fn a_file_that_does_not_answer_is_stuck_and_void() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.risk");
+        let volume = VolumeId(1);
+        let mut risks = RiskFile::create(&path, true, &OWNER, &[]).unwrap();
+        let mut before = superblock();
+        let says =
+            |before: &Superblock| read_of(&path, before, OWNER.boot_id).map(|risks| risks.contains(volume));
+        let (_lets_go, hangs) = std::sync::mpsc::channel::<()>();
+        let bytes = Bytes { path: path.clone(), file: File::open(&path).unwrap() };
+        let mut keeper = Keeper::on_thread(bytes, 1).unwrap();
+        keeper.change(move |_| hangs.recv().is_ok()).unwrap_err();
+        risks.file = Some(keeper);
+        risks.set(volume, true);
+        assert!(risks.is_stuck());
+        assert_eq!(says(&before), Some(false), "it would be believed");
+        before.features.compat |= Features::INTENTS_VOID;
+        assert_eq!(says(&before), None);
+        risks.is_void();
+        risks.set(volume, false);
+        assert!(!risks.is_stuck(), "nothing more is written");
     }
 }

@@ -344,8 +344,8 @@ impl Shard {
         loop {
             self.handle_events(&mut actions);
             self.end_turn(&mut actions);
-            if self.intent.is_stuck() {
-                closer.void_intents(&mut self)?;
+            if self.intent.is_stuck() || self.risk.is_stuck() {
+                closer.void_files(&mut self)?;
             }
             if let Stopping::Stopped { clean } = self.stopping {
                 if clean {
@@ -422,7 +422,9 @@ impl Shard {
         self.answer_drops();
         self.answer_given_up();
         self.intent.write_out();
-        self.note_risks();
+        if !self.intent.is_stuck() {
+            self.note_risks();
+        }
         self.pool.hurry(self.hurried > 0);
         self.pool.hand_over(self.clock.now_ms());
         self.send_replies();

@@ -179,8 +179,7 @@ fn prepare(
     let answers = pairing::Answers { trust: &options.trust_dirty, drop: &options.drop_dirty };
     let snapshot = state.snapshot();
     let boot_id = boot_id();
-    let owner = IntentOwner { uuid: superblock.uuid, boot_id, session: superblock.session };
-    let risks = state.risk_place().find(|path| risk::read(path, &owner));
+    let risks = state.risk_place().find(|path| risk::read_of(path, superblock, boot_id));
     // Those of another boot are gone, unless they are on other machines.
     let clients_may_live = around.remote || superblock.boot_id == boot_id;
     let known = Known {
@@ -332,10 +331,17 @@ fn open_with(
     custody.acknowledges_early(&settings::early(
         volumes.iter().map(|(_, volume)| (&volume.name, &volume.config)),
     ))?;
-    let risk = session.risk_file(&state, &paired);
     let for_manager: Vec<VolumeConfig> = volumes.iter().map(|(_, volume)| volume.config.clone()).collect();
     let named = volumes.iter().map(|(_, volume)| (volume.name.clone(), volume.config.clone())).collect();
     let manager = session.manager(manager_config, for_manager);
+    let (intent, risk) = match missing {
+        None => {
+            let risk = session.risk_file(&state, &paired)?;
+            (session.intent, risk)
+        }
+        // The next start makes another stand-in, if it needs one.
+        Some(_) => (IntentLog::none(&state.intent_place().path), RiskFile::none(&state.risk_place().path)),
+    };
     let event = EventFd::new()?;
     let device = for_data_plane(device);
     let parts = ShardParts {
@@ -344,7 +350,7 @@ fn open_with(
         volumes,
         exports,
         listeners: sockets.listeners,
-        intent: session.intent,
+        intent,
         risk,
         state: Arc::clone(&state),
         reduce_threads: settings::reduce_threads(config.cache.reduce_threads),
@@ -656,11 +662,12 @@ impl Session {
     }
 
     /// The risk file of the session. Begun when the state directory remembers durably what is owed.
-    pub(crate) fn risk_file(&self, state: &StateDir, paired: &[Paired]) -> RiskFile {
+    pub(crate) fn risk_file(&self, state: &StateDir, paired: &[Paired]) -> Result<RiskFile, EngineError> {
         let Superblock { uuid, session, .. } = self.superblock;
         let owed = paired.iter().filter(|paired| paired.lost_writes).map(|paired| paired.id);
         let owner = IntentOwner { uuid, boot_id: boot_id(), session };
-        RiskFile::create(&state.risk_place().path, &owner, &owed.collect::<Vec<_>>())
+        let place = state.risk_place();
+        RiskFile::create(&place.path, place.may_hang(), &owner, &owed.collect::<Vec<_>>())
     }
 
     /// The manager of the session, which has replayed its records and not begun. They are gone here.
@@ -704,7 +711,7 @@ fn begin_session(device: &CacheDevice, state: &StateDir, cold: bool) -> Result<S
     let intents = intents.filter(|_| opened.start.intact).map_or_else(Vec::new, |(_, intents)| intents);
     let intents = cache_startup::settle_intents(&mut device.media(), &mut opened, intents);
     let owner = IntentOwner { uuid: before.uuid, boot_id, session: opened.superblock.session };
-    let intent = IntentLog::create(&intent_place.path, owner);
+    let intent = IntentLog::create(&intent_place.path, intent_place.may_hang(), owner)?;
     Ok(Session {
         was_clean: before.clean,
         superblock: opened.superblock,

@@ -416,6 +416,11 @@ pub(crate) struct Volatile {
 }
 
 impl Volatile {
+    /// Whether what is done to the file waits for a device, which may not answer.
+    pub(crate) const fn may_hang(&self) -> bool {
+        self.other.is_none()
+    }
+
     /// What the file says, wherever it is: `read` believes that of the session before alone.
     pub(crate) fn find<T>(&self, read: impl Fn(&Path) -> Option<T>) -> Option<T> {
         read(&self.path).or_else(|| self.other.as_deref().and_then(read))

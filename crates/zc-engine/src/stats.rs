@@ -22,6 +22,8 @@ pub struct ShardStats {
     pub cache_healthy: bool,
     /// What failed if it does not.
     pub cache_fault: Option<String>,
+    /// Why there is no intent log: a start after a kill is as one after a power cut.
+    pub intent_fault: Option<String>,
     /// Every counter of the cache manager by its name.
     pub manager: BTreeMap<&'static str, u64>,
     /// What the hit ratio is made of.
@@ -181,6 +183,7 @@ impl Shard {
             restart_bytes_read: self.restart_bytes_read,
             cache_healthy: self.manager.is_healthy(),
             cache_fault: self.cache_fault.clone().map(|fault| self.with_distrust(fault)),
+            intent_fault: self.intent.fault().map(str::to_owned),
             manager: self.manager.stats().named().into_iter().collect(),
             extents,
             ram_bytes: self.manager.ram_by_structure().into_iter().collect(),

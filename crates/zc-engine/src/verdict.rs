@@ -180,6 +180,15 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
             command.to_owned(),
         ));
     }
+    if let Some(fault) = &look.stats.intent_fault {
+        reasons.push(reason(
+            "intent-log-void",
+            fault.clone(),
+            "after a kill the cache starts cold where clients were writing, as after a power cut",
+            "make the state directory work, or put control.socket in /run: systemctl restart zcached"
+                .to_owned(),
+        ));
+    }
     let now_ms = look.stats.uptime_ms;
     if let Some(count) = incidents.recent(Kind::Verification, "", now_ms) {
         reasons.push(reason(
