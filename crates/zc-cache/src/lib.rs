@@ -33,6 +33,7 @@ mod load;
 mod manager;
 mod persist;
 mod read;
+mod removal;
 mod residency;
 mod stats;
 mod stop;

@@ -4,7 +4,7 @@
 //! [`CacheManager::handle`] takes one [`Event`], changes state, runs *maintenance* (what became possible or due:
 //! journal blocks, region marks, retirements, checkpoints, evictions, loading of headers) and hands out actions. The
 //! ways of a request are in `read`, `write` and `insert`; of a WEU in `weu` and `evict`; of a restart in `load`;
-//! of durable metadata in `persist`, of a stop in `stop`.
+//! of durable metadata in `persist`, of a volume that goes in `removal`, of a stop in `stop`.
 //!
 //! # Races, and what decides them
 //! - *A miss fill overtaken by a write* is dropped: its guard (see `tracks`) does not hold any more.
@@ -48,6 +48,7 @@ use crate::read::read_buffer::ReadBuffer;
 use crate::read::recipes::Recipes;
 use crate::read::seen::SeenFilter;
 use crate::read::streams::{StreamConfig, StreamTable};
+use crate::removal::Removals;
 use crate::seam::{Action, Event, MANAGER_BUF_BIT, Purpose, Request, RequestKind, Source};
 use crate::startup::StartState;
 use crate::stats::Stats;
@@ -217,6 +218,7 @@ pub struct CacheManager {
     pub(crate) probes: Probes,
     pub(crate) restart: Restart,
     pub(crate) stop: Stop,
+    pub(crate) removals: Removals,
     pub(crate) last_write_ms: u64,
 
     pub(crate) ops: Map<OpId, OpKind>,
@@ -325,6 +327,7 @@ impl CacheManager {
                 fenced_before: start.fenced,
             },
             stop: Stop::default(),
+            removals: Removals::default(),
             last_write_ms: 0,
             ops: Map::default(),
             held: Map::default(),
@@ -417,6 +420,7 @@ impl CacheManager {
             Event::DropDirty { volume, remembered } => self.drop_dirty(volume, remembered),
             Event::GiveUpUnreadable { volume } => self.give_up_unreadable(volume),
             Event::AcceptLoss { volume } => self.accept_loss(volume),
+            Event::Remove { volume } => self.remove_volume(volume),
             Event::Stop => self.stop.wanted = true,
         }
     }
@@ -478,6 +482,7 @@ impl CacheManager {
         self.pump_sweep();
         self.pump_load();
         self.pump_probes();
+        self.pump_removals();
         self.pump_persist();
         self.pump_distrusts();
         self.pump_stop();

@@ -185,6 +185,14 @@ pub enum Event {
         /// The volume.
         volume: VolumeId,
     },
+    /// Forget a volume: its origin is flushed, and all that the cache holds of it becomes void, durably. Then comes
+    /// [`Note::Removed`]; if that says so, the volume is unknown, and another one may be added with its number. Until
+    /// then no request of it may be submitted, and none may be unanswered. What is dirty is brought to the origin first,
+    /// in write-back without a pause if [`Event::Destage`] asked for that.
+    Remove {
+        /// The volume.
+        volume: VolumeId,
+    },
     /// Add a volume or change the settings of one that exists. Its region size stays; its size only grows, and its
     /// origin must have grown before.
     Configure(Box<VolumeConfig>),
@@ -637,6 +645,14 @@ pub enum Note {
         digest: Digest,
         /// Its size after compression, [`Codec::Raw`] if it does not compress; absent if that was not tried.
         stored: Option<(Codec, u32)>,
+    },
+    /// What [`Event::Remove`] asked for has ended. If it failed, because the cache failed or stops, or the origin does
+    /// not flush, the volume is served as before.
+    Removed {
+        /// The volume.
+        volume: VolumeId,
+        /// Whether it is gone.
+        result: Result<(), ErrorKind>,
     },
     /// All headers are read, the samples are compared: the index is complete and all of it is served.
     IndexLoaded {

@@ -249,6 +249,8 @@ stats! {
         sweep_passes,
         /// File index entries evicted for space.
         file_index_evictions,
+        /// Volumes that went while the cache was used.
+        volumes_removed,
         /// Times a slot had to wait for a sweep before reuse.
         reuse_waits,
         /// Regions retired.

@@ -338,7 +338,9 @@ impl World {
         let config = &mut self.volumes[volume];
         // Who is not served may be written elsewhere; its change time tells, where it matters.
         self.served[volume] = volume == 0 || self.rng.random_bool(0.93);
-        self.distrusted[volume] |= !self.served[volume] && !self.maybe_dirty[volume];
+        self.free[volume] &= !self.served[volume];
+        let is_known = !self.maybe_dirty[volume] && !self.free[volume];
+        self.distrusted[volume] |= !self.served[volume] && is_known;
         // What was given up without the device is told again before it is called clean, and lies in the old domain.
         let may_move = self.moving && !self.maybe_dirty[volume] && !self.files.given_up.contains_key(&volume);
         if may_move && self.rng.random_bool(0.2) {
@@ -420,7 +422,8 @@ impl World {
     pub(crate) fn gone(&mut self, clean: bool) {
         for volume in 0..self.volumes.len() {
             let stays = self.maybe_dirty[volume] && !clean;
-            self.maybe_dirty[volume] = stays || self.dirty(volume).is_some() || !self.served[volume];
+            let is_unknown = !self.served[volume] && !self.free[volume];
+            self.maybe_dirty[volume] = stays || self.dirty(volume).is_some() || is_unknown;
         }
         if let Some(manager) = self.manager.take() {
             self.losses.over(&manager, clean);

@@ -249,6 +249,22 @@ impl World {
 
     pub(crate) fn random_request(&mut self) {
         let volume = self.rng.random_range(0..self.volumes.len());
+        self.request_of(volume);
+    }
+
+    /// A request of any volume but one, if there is another.
+    pub(crate) fn request_of_another(&mut self, volume: usize) {
+        let others: Vec<usize> = (0..self.volumes.len()).filter(|other| *other != volume).collect();
+        if others.is_empty() {
+            return self.step_or_tick();
+        }
+        let other = others[self.rng.random_range(0..others.len())];
+        let before = self.settings[volume];
+        self.request_of(other);
+        debug_assert_eq!(before, self.settings[volume], "a volume that goes is not configured");
+    }
+
+    fn request_of(&mut self, volume: usize) {
         self.serve_volume(volume);
         let (offset, len) = self.span(volume, 128 << 10);
         if len == 0 {
@@ -282,6 +298,9 @@ impl World {
             return;
         }
         let volume = self.rng.random_range(0..self.volumes.len());
+        if self.leaving == Some(volume) {
+            return;
+        }
         self.serve_volume(volume);
         self.draw_settings(volume);
         self.reconfigured(volume);
@@ -371,6 +390,7 @@ impl World {
     pub(crate) fn serve_volume(&mut self, volume: usize) {
         if !self.served[volume] {
             self.served[volume] = true;
+            self.free[volume] = false;
             self.volumes[volume].may_be_dirty = self.maybe_dirty[volume];
             self.volumes[volume].lost_writes = self.losses.taken_up(volume);
             let healthy = self.manager.as_ref().is_some_and(CacheManager::is_healthy);

@@ -237,6 +237,7 @@ impl World {
             config: self.config.clone(),
             volumes: self.volumes.clone(),
             served: self.served.clone(),
+            free: self.free.clone(),
             pending: Vec::new(),
             unheard: Vec::new(),
             bufs: std::collections::BTreeMap::new(),

@@ -98,6 +98,7 @@ mod pooled;
 mod profile;
 mod promise;
 mod reduce;
+mod replaced;
 mod rot;
 mod run;
 mod setup;

@@ -141,6 +141,11 @@ impl Losses {
         self.volumes[volume].owed
     }
 
+    /// The volume is another one.
+    pub(crate) fn replaced(&mut self, volume: usize) {
+        self.volumes[volume] = Volume::default();
+    }
+
     /// The risk file of this session.
     pub(crate) fn own(&mut self, session: u64, boot: u8) {
         self.owner = (session, boot);

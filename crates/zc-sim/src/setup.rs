@@ -111,6 +111,8 @@ pub(crate) struct Setup {
     pub(crate) growing: bool,
     /// At times a volume comes back in another domain.
     pub(crate) moving: bool,
+    /// At times another volume takes the number of one.
+    pub(crate) replacing: bool,
     /// The store that has some of the volumes.
     pub(crate) pool: Option<PoolSetup>,
     /// What kind of machine it is.
@@ -134,6 +136,7 @@ impl Setup {
             syncing: false,
             growing: matches!(seed % 8, 1 | 6),
             moving: false,
+            replacing: seed % 4 == 1,
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),
@@ -201,6 +204,7 @@ impl Setup {
             syncing: false,
             growing: false,
             moving: false,
+            replacing: false,
             pool: None,
             profile: Profile::Plain,
             habits: Habits::default(),

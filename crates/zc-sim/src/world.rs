@@ -8,7 +8,7 @@ use zc_cache::CacheManager;
 use zc_cache::config::{ManagerConfig, VolumeConfig};
 use zc_cache::seam::{Action, Event, Note};
 use zc_cache::startup::{self, FormatOptions};
-use zc_core::{BufId, BufSlice, Destage, ExtentNo, SECTOR_BYTES, SectorSpan, usize_from_u32};
+use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentNo, SECTOR_BYTES, SectorSpan, usize_from_u32};
 use zc_format::{Geometry, Record, Salt};
 use zc_reduce::Reducer;
 
@@ -59,6 +59,12 @@ pub(crate) struct World {
     pub(crate) volumes: Vec<VolumeConfig>,
     /// Volumes that the manager knows.
     pub(crate) served: Vec<bool>,
+    /// Volumes that were replaced and have not been served since: nothing is known of their numbers.
+    pub(crate) free: Vec<bool>,
+    /// One that is being removed.
+    pub(crate) leaving: Option<usize>,
+    /// A removal that ended.
+    pub(crate) removed: Option<(usize, Result<(), ErrorKind>)>,
     /// Operations that have not taken effect, with the moment of issue for flushes and changes of the state directory.
     pub(crate) pending: Vec<(Action, u64)>,
     /// Operations that have taken effect and whose end the manager has not heard of.
@@ -101,6 +107,8 @@ pub(crate) struct World {
     pub(crate) borders: Borders,
     /// At times a volume comes back in another domain.
     pub(crate) moving: bool,
+    /// At times another volume takes the number of one.
+    pub(crate) replacing: bool,
     pub(crate) reducer: Reducer,
     pub(crate) canary: Option<Canary>,
     pub(crate) out: Option<fn(&str)>,
@@ -141,9 +149,7 @@ impl World {
     pub(crate) fn build(seed: u64, rng: Pcg64Mcg, setup: Setup, options: &Options) -> Self {
         let pooled = setup.pool.as_ref().map(|pool| Pooled::new(pool, setup.volumes.len()));
         let kind = setup.profile.note();
-        let Setup { config, volumes, faults, write_back, hasty, syncing, growing, moving, habits, .. } =
-            setup;
-        let mut config = config;
+        let (mut config, volumes) = (setup.config, setup.volumes);
         config.geometry.salt = Salt::of(&UUID);
         let geometry = config.geometry.clone();
         let mut world = Self {
@@ -161,18 +167,21 @@ impl World {
             geometry,
             config,
             served: vec![true; volumes.len()],
+            free: vec![false; volumes.len()],
+            leaving: None,
+            removed: None,
             distrusted: vec![false; volumes.len()],
             maybe_dirty: vec![false; volumes.len()],
             settings: vec![0; volumes.len()],
             losses: Losses::new(volumes.len()),
-            write_back,
+            write_back: setup.write_back,
             trouble: Trouble::default(),
             excuses: Excuses::default(),
             cut_start_at: None,
-            hasty,
-            syncing,
-            growing,
-            habits,
+            hasty: setup.hasty,
+            syncing: setup.syncing,
+            growing: setup.growing,
+            habits: setup.habits,
             crash_in: None,
             volumes,
             pending: Vec::new(),
@@ -185,11 +194,12 @@ impl World {
             files: Files::default(),
             superblock: None,
             stopped: None,
-            faults,
+            faults: setup.faults,
             mended: false,
             promise: Promise::default(),
             borders: Borders::default(),
-            moving,
+            moving: setup.moving,
+            replacing: setup.replacing,
             reducer: Reducer::new(),
             canary: options.canary,
             out: options.trace,
@@ -377,7 +387,7 @@ impl World {
         }
         match note {
             // The device is as good as gone, which the manager has found out first.
-            Note::CacheFailed { error: zc_core::ErrorKind::TimedOut, .. } => {
+            Note::CacheFailed { error: ErrorKind::TimedOut, .. } => {
                 self.coverage.note("cache devices that did not answer");
                 self.trouble.session = true;
             }
@@ -391,6 +401,7 @@ impl World {
                 self.zeros_began(usize::from(volume.0), sectors);
             }
             Note::DestageFailed { .. } => self.coverage.note("destaging failed"),
+            Note::Removed { volume, result } => self.removed = Some((usize::from(volume.0), *result)),
             Note::Fenced { .. } => self.coverage.note("volumes fenced"),
             Note::CommitsDropped { .. } => self.coverage.note("tentative commits dropped"),
             _ => {}
@@ -530,6 +541,7 @@ fn event_name(event: &Event) -> &'static str {
         Event::DropDirty { .. } => "event DropDirty",
         Event::GiveUpUnreadable { .. } => "event GiveUpUnreadable",
         Event::AcceptLoss { .. } => "event AcceptLoss",
+        Event::Remove { .. } => "event Remove",
         Event::DeviceLost => "event DeviceLost",
         Event::Stop => "event Stop",
     }

@@ -73,6 +73,16 @@ impl Probes {
         self.samples.insert(volume, Sample { open: !closed, ..Sample::default() });
     }
 
+    /// The volume is gone.
+    pub(crate) fn remove(&mut self, volume: VolumeId) {
+        self.samples.remove(&volume);
+    }
+
+    /// Whether a part of the volume's sample is still to be compared.
+    pub(crate) fn has_outstanding(&self, volume: VolumeId) -> bool {
+        self.samples.get(&volume).is_some_and(|sample| sample.outstanding > 0)
+    }
+
     pub(crate) fn is_open(&self, volume: VolumeId) -> bool {
         self.samples.get(&volume).is_none_or(|sample| sample.open)
     }

@@ -31,10 +31,18 @@ impl RegionMaps {
     }
 }
 
+impl RegionMaps {
+    /// Sequence of the newest map that was written or is on its way.
+    pub(crate) const fn newest(&self) -> u64 {
+        self.sequence
+    }
+}
+
 impl CacheManager {
     pub(super) fn pump_map(&mut self) {
         let idle = self.maps.stale && self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
-        let wanted = self.regions.has_new_marks() || (self.maps.stale && (idle || self.stop.wanted));
+        let is_awaited = self.stop.wanted || self.removals.want_map();
+        let wanted = self.regions.has_new_marks() || (self.maps.stale && (idle || is_awaited));
         if self.health != Health::Good || self.maps.writing.is_some() || !wanted {
             return;
         }

@@ -178,6 +178,18 @@ impl Regions {
         gone
     }
 
+    /// The volume is gone, and its marks with it. Nobody writes in them.
+    pub(crate) fn remove(&mut self, volume: VolumeId) {
+        self.inherited.retain(|key| key.volume != volume);
+        let unmarked = &mut self.unmarked;
+        self.active.retain(|key, region| {
+            let stays = key.volume != volume;
+            debug_assert!(stays || region.writers == 0, "a region of a volume that goes has a writer");
+            *unmarked -= usize::from(!stays && !region.durable);
+            stays
+        });
+    }
+
     /// The inherited regions need no mark any more, but those of volumes that `keep` them.
     pub(crate) fn drop_inherited(&mut self, keep: impl Fn(VolumeId) -> bool) {
         self.inherited.retain(|key| keep(key.volume));

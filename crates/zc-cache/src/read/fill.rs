@@ -37,6 +37,12 @@ pub(crate) struct Fill {
     stream: Option<StreamId>,
 }
 
+impl Fill {
+    pub(crate) const fn volume(&self) -> VolumeId {
+        self.volume
+    }
+}
+
 impl CacheManager {
     /// Reads what the cache does not have, in runs of neighbouring extents.
     pub(crate) fn read_missing(&mut self, read: u64, missing: &[Portion], stream: Option<StreamId>) {

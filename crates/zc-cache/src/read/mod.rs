@@ -42,6 +42,12 @@ pub(crate) struct ReadOp {
     stream: Option<StreamId>,
 }
 
+impl ReadOp {
+    pub(crate) const fn volume(&self) -> VolumeId {
+        self.volume
+    }
+}
+
 /// The part of a request that lies in one extent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Portion {

@@ -193,6 +193,11 @@ impl Recipes {
         }
     }
 
+    /// Whether an answer about the volume is still to come.
+    pub(crate) fn is_asking(&self, volume: VolumeId) -> bool {
+        self.asked.values().any(|(asked, _)| asked.volume == volume)
+    }
+
     fn is_asked(&self, run: Run) -> bool {
         self.asked.values().any(|(asked, _)| *asked == run)
     }

@@ -25,6 +25,8 @@ pub(crate) enum FlushWaiter {
     Retire,
     /// A run of epochs that was written.
     Destage,
+    /// The removal of the volume.
+    Remove,
 }
 
 /// The flushes of one origin.
@@ -40,6 +42,13 @@ struct Flush {
     /// The writes that it covers.
     writes: u64,
     waiters: Vec<FlushWaiter>,
+}
+
+impl Flushes {
+    /// Whether the origin is being flushed, or will be.
+    pub(crate) fn are_under_way(&self) -> bool {
+        self.current.is_some() || !self.next.is_empty()
+    }
 }
 
 impl CacheManager {
@@ -88,6 +97,7 @@ impl CacheManager {
                 FlushWaiter::Client(req) => self.out.push(Action::Reply { req, result: for_clients }),
                 FlushWaiter::Retire => self.retire_flush_done(volume, result),
                 FlushWaiter::Destage => self.destage_flushed(volume, result),
+                FlushWaiter::Remove => self.removal_flushed(volume, result),
             }
         }
         self.issue_flush(volume);

@@ -108,6 +108,11 @@ impl Tracks {
         self.tracks.iter_mut().filter(|(key, _)| which(key)).for_each(|(_, track)| track.changes());
     }
 
+    /// Whether work is under way for one of these extents.
+    pub(crate) fn has(&self, which: impl Fn(&ExtentKey) -> bool) -> bool {
+        self.tracks.keys().any(which)
+    }
+
     /// Whether a write of the extent is in flight.
     pub(crate) fn is_written(&self, key: &ExtentKey) -> bool {
         self.tracks.get(key).is_some_and(|track| !track.writers.is_empty())

@@ -253,6 +253,11 @@ impl VolumeDirty {
         self.data.epochs.iter().any(|epoch| epoch.state == EpochState::Committed)
     }
 
+    /// Whether something of it is in flight, or is being decided.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.commit.is_some() || self.destaging.is_busy() || self.leaving.is_some() || self.is_settling()
+    }
+
     /// Whether losing the cache device would lose anything that was acknowledged.
     pub(crate) fn is_dirty(&self) -> bool {
         !self.data.is_empty() || !self.waiting.is_empty() || self.incomplete || self.unsettled.is_some()

@@ -100,6 +100,8 @@ pub(crate) struct World {
     pub(crate) distrusts: u32,
     /// Distrusts that a stop could not have recorded.
     pub(crate) unrecorded: Vec<Option<VolumeId>>,
+    /// Removals that ended.
+    pub(crate) removed: Vec<(VolumeId, Result<(), ErrorKind>)>,
     pub(crate) intents: Vec<Record>,
     /// Every action's kind.
     pub(crate) kinds: Vec<core::mem::Discriminant<Action>>,
@@ -303,6 +305,7 @@ impl World {
             distrust_ends: Ok(()),
             distrusts: 0,
             unrecorded: Vec::new(),
+            removed: Vec::new(),
             intents: Vec::new(),
             kinds: Vec::new(),
             flushless: None,
@@ -495,6 +498,12 @@ impl World {
         result.unwrap();
         let (bytes, at) = (bytes.unwrap(), usize_from_u64(offset));
         assert!(bytes == self.origins[&volume][at..at + bytes.len()], "wrong bytes at {offset}");
+    }
+
+    /// Another origin takes the place of the volume's, under these settings.
+    pub(crate) fn replace_origin(&mut self, volume: VolumeConfig, origin: Vec<u8>) {
+        self.origins.insert(volume.id, origin);
+        self.configure(volume);
     }
 
     /// New settings, which a restart keeps.
@@ -812,6 +821,7 @@ impl World {
             Action::Note(Note::Content { key, digest, stored }) => self.learned.push((key, digest, stored)),
             Action::Intent { record } => self.intents.push(record),
             Action::Note(Note::DistrustUnrecorded { volume }) => self.unrecorded.push(volume),
+            Action::Note(Note::Removed { volume, result }) => self.removed.push((volume, result)),
             Action::IntentTrim { .. } | Action::IntentReady | Action::Note(_) => {}
             Action::Stopped { clean } => self.stopped = Some(clean),
         }
