@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
 use zc_config::Config;
-use zc_engine::{Engine, EngineError, EngineOptions, Hooks, Passed};
+use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, Passed};
 
 const FAILURE: u8 = 1;
 const MISTAKE: u8 = 2;
@@ -242,10 +242,16 @@ fn daemon(run: &Run, sockets: Sockets) -> ExitCode {
         Err(error) => return fail(MISTAKE, &error),
     };
     sandbox::log(confined.as_ref());
-    let path = run.config.clone();
+    let named = run.user.clone();
+    let read = move |path: &Path| {
+        let config = Config::load(path).map_err(|error| error.to_string())?;
+        // What the next start would refuse.
+        sandbox::user(&config, named.as_deref()).map(|_| config)
+    };
+    let path = std::path::absolute(&run.config).unwrap_or_else(|_| run.config.clone());
     let hooks = Hooks {
         set_log_level: Some(set_level),
-        read_config: Some(Box::new(move || Config::load(&path).map_err(|error| error.to_string()))),
+        config_file: Some(ConfigFile { path, read: Box::new(read) }),
         confined,
     };
     let options = EngineOptions {

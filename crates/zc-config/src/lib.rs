@@ -29,7 +29,7 @@ mod volume;
 pub use address::{AddressRange, NotARange};
 pub use conflicts::{Conflict, canonical_conflicts};
 pub use limits::SOCKET_PATH_BYTES_MAX;
-pub use live::{Change, LIVE, diff_live};
+pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
     Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig,
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,

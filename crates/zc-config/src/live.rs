@@ -1,8 +1,9 @@
 //! Which changes of a configuration a running daemon can apply.
 //!
 //! Job: compare two configurations key by key. What it does not do: apply anything. [`LIVE`] must list only what the
-//! engine really applies; everything else is reported as waiting for a restart. (Two exceptions are the engine's to make:
-//! a volume cannot become read-only, or stop being so, under its clients; and it takes up volumes that are new.)
+//! engine really applies; everything else is reported as waiting for a restart. (Exceptions are the engine's to make: a
+//! volume cannot become read-only, or stop being so, under its clients; it takes up volumes that are new, and lets those
+//! go that are gone, if it can.)
 
 use crate::places::{store_key, volume_key};
 use crate::show::{Row, store_rows, volume_rows};
@@ -60,6 +61,13 @@ pub struct Change {
     pub after: Option<String>,
     /// Whether it applies to a running daemon.
     pub live: bool,
+}
+
+/// The settings of a volume: key, value as TOML, and whether a running daemon applies a change of it.
+#[must_use]
+pub fn volume_settings(volume: &crate::VolumeConfig) -> Vec<(&'static str, String, bool)> {
+    let rows = volume_rows(volume).into_iter();
+    rows.map(|(key, value)| (key, value, LIVE.contains(&("volume", key)))).collect()
 }
 
 /// The differences between two configurations, in the order of the file. Volumes are known by their names; whether

@@ -13,7 +13,7 @@
 //! 3. The plan for a ublk device; the data plane with its manager. The exports follow with the reload's other settings.
 //!
 //! # What it does not do
-//! Let a volume go: its clients would be cut off. It is served until the daemon starts again.
+//! Let a volume go (`removed` does).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use zc_config::Config;
 use zc_core::VolumeId;
 
 use crate::cache_device::check_debts;
+use crate::check::makeable;
 use crate::commands::Command;
 use crate::control::{InForce, Shared};
 use crate::custody::Custody;
@@ -32,7 +33,7 @@ use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::looks;
 use crate::origin::Origin;
-use crate::pairing::{Answers, Known, Paired, RisksBefore};
+use crate::pairing::{Answers, Known, Paired, RisksBefore, When};
 use crate::places::check_distinct;
 use crate::serving::{self, Served};
 use crate::settings;
@@ -42,24 +43,24 @@ use crate::startup::{self, Facing};
 use crate::state_dir::VolumeState;
 use crate::stores::Stores;
 
-/// What came of the volumes that are new in a configuration.
+/// What came of volumes that are new in a configuration, or gone from it.
 #[derive(Debug, Default)]
-pub(crate) struct Added {
+pub(crate) struct Changed {
     pub(crate) applied: Vec<String>,
-    /// Volumes that need a restart, by key, and why.
-    pub(crate) refused: Vec<(String, &'static str)>,
+    /// Volumes that stay as they are, by key, and why.
+    pub(crate) refused: Vec<(String, String)>,
     /// What else did not work.
     pub(crate) later: Vec<String>,
 }
 
-impl Added {
-    fn and(&mut self, more: Self) {
+impl Changed {
+    pub(crate) fn and(&mut self, more: Self) {
         self.applied.extend(more.applied);
         self.refused.extend(more.refused);
         self.later.extend(more.later);
     }
 
-    /// A key that needs a restart, with the reason if there is one here.
+    /// A key that is not applied, with the reason if there is one here.
     pub(crate) fn explained(&self, key: String) -> String {
         match self.refused.iter().find(|(refused, _)| *refused == key) {
             Some((_, reason)) => format!("{key} ({reason})"),
@@ -79,14 +80,72 @@ struct Prepared {
 
 impl Shared {
     /// Takes up the volumes of a new configuration that are not served, as far as that is possible now.
-    pub(crate) async fn add_volumes(&self, in_force: &mut InForce, new: &Config) -> Result<Added, String> {
-        let mut added = Added::default();
+    pub(crate) async fn add_volumes(&self, in_force: &mut InForce, new: &Config) -> Result<Changed, String> {
+        let (mut changed, wanted) = self.wanted(in_force, new).await?;
+        let absent = self.absent();
+        let is_absent =
+            |volume: &zc_config::VolumeConfig| absent.iter().any(|absent| absent.name == volume.name);
+        let (returning, new): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_absent);
+        if !new.is_empty() {
+            changed.and(self.take_up(in_force, new, When::Addition).await?);
+        }
+        for volume in returning {
+            let name = volume.name.clone();
+            match self.take_up(in_force, vec![volume], When::Return).await {
+                Ok(more) => changed.and(more),
+                // No reason to refuse the rest.
+                Err(why) => {
+                    self.stays_absent(&name, &why);
+                    let why = "it still cannot be served; `zcctl status` says why".to_owned();
+                    changed.refused.push((volume_key(&name), why));
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// What [`Shared::add_volumes`] would come to, after the volumes of `removed` are gone. Nothing is made or written.
+    pub(crate) async fn would_add(
+        &self,
+        in_force: &InForce,
+        new: &Config,
+        removed: &Changed,
+    ) -> Result<Changed, String> {
+        let (mut changed, wanted) = self.wanted(in_force, new).await?;
+        if wanted.is_empty() {
+            return Ok(changed);
+        }
+        changed.applied.extend(wanted.iter().map(|volume| volume_key(&volume.name)));
+        let mut all = in_force.config.clone();
+        all.volumes.retain(|volume| !removed.applied.contains(&volume_key(&volume.name)));
+        all.volumes.extend(wanted.iter().cloned());
+        let only = Config { volumes: wanted, ..in_force.config.clone() };
+        let (custody, stores) = (Arc::clone(&self.custody), Arc::clone(&self.stores));
+        let work = move || {
+            let judged = judge(&all, &only, When::Addition, &custody, &stores)?;
+            let missing = only.volumes.iter().zip(&judged.origins).filter(|(_, origin)| origin.is_none());
+            missing
+                .map(|(volume, _)| volume)
+                .filter(|volume| volume.in_store.is_none())
+                .try_for_each(|volume| makeable(&volume.origin))
+        };
+        self.work_on_cache(work).await?;
+        Ok(changed)
+    }
+
+    /// The volumes of a new configuration that are not served and can be looked at, and why the others cannot.
+    async fn wanted(
+        &self,
+        in_force: &InForce,
+        new: &Config,
+    ) -> Result<(Changed, Vec<zc_config::VolumeConfig>), String> {
+        let mut changed = Changed::default();
         let is_new = |volume: &&zc_config::VolumeConfig| {
             in_force.config.volumes.iter().all(|known| known.name != volume.name)
         };
         let mut wanted: Vec<_> = new.volumes.iter().filter(is_new).cloned().collect();
         if wanted.is_empty() {
-            return Ok(added);
+            return Ok((changed, wanted));
         }
         let hindrance = self.hindrance().await?;
         let missing = self.missing(&wanted).await?;
@@ -97,31 +156,11 @@ impl Shared {
                     .then_some("its origin still cannot be opened; the daemon goes on looking")
             });
             if let Some(reason) = reason {
-                added.refused.push((volume_key(&volume.name), reason));
+                changed.refused.push((volume_key(&volume.name), reason.to_owned()));
             }
             reason.is_none()
         });
-        let absent = self.absent();
-        let is_absent =
-            |volume: &zc_config::VolumeConfig| absent.iter().any(|absent| absent.name == volume.name);
-        let (returning, new): (Vec<_>, Vec<_>) = wanted.into_iter().partition(is_absent);
-        if !new.is_empty() {
-            added.and(self.take_up(in_force, new).await?);
-        }
-        for volume in returning {
-            let name = volume.name.clone();
-            match self.take_up(in_force, vec![volume]).await {
-                Ok(more) => added.and(more),
-                // No reason to refuse the rest.
-                Err(why) => {
-                    self.stays_absent(&name, &why);
-                    added
-                        .refused
-                        .push((volume_key(&name), "it still cannot be served; `zcctl status` says why"));
-                }
-            }
-        }
-        Ok(added)
+        Ok((changed, wanted))
     }
 
     /// Serves these volumes, whose origins are there: all of them or none.
@@ -129,15 +168,16 @@ impl Shared {
         &self,
         in_force: &mut InForce,
         wanted: Vec<zc_config::VolumeConfig>,
-    ) -> Result<Added, String> {
-        let mut added = Added::default();
+        when: When,
+    ) -> Result<Changed, String> {
+        let mut added = Changed::default();
         let mut all = in_force.config.clone();
         all.volumes.extend(wanted.iter().cloned());
         let only = Config { volumes: wanted, ..in_force.config.clone() };
         let (custody, registry) = (Arc::clone(&self.custody), Arc::clone(&self.registry));
         let stores = Arc::clone(&self.stores);
         let work = move || {
-            let prepared = prepare(&all, only, &custody, &stores)?;
+            let prepared = prepare(&all, only, when, &custody, &stores)?;
             record(&prepared, &custody)?;
             let Prepared { config, origins, sizes, paired, .. } = prepared;
             let served = serving::served(&config, &registry, origins, &paired, &sizes, &custody.superblock());
@@ -195,25 +235,33 @@ impl Shared {
     }
 }
 
-/// As the differences of two configurations name a volume that comes.
-fn volume_key(name: &str) -> String {
+/// As the differences of two configurations name a volume that comes or goes.
+pub(crate) fn volume_key(name: &str) -> String {
     format!("volume \"{name}\"")
 }
 
-/// Everything that can be refused; then origins that are to be made.
-fn prepare(
+/// Volumes of which is known that they may be served.
+struct Judged {
+    origins: Vec<Option<Origin>>,
+    sizes: Vec<u64>,
+    paired: Vec<Paired>,
+}
+
+/// Everything that can be refused. Nothing is made or written.
+fn judge(
     all: &Config,
-    config: Config,
+    config: &Config,
+    when: When,
     custody: &Custody,
     stores: &Stores,
-) -> Result<Prepared, EngineError> {
+) -> Result<Judged, EngineError> {
     check_distinct(all)?;
     settings::ring_ops(all)?;
-    let mut origins = startup::open_existing_origins(&config, stores)?;
-    let sizes = startup::volume_sizes(&config, &origins)?;
+    let origins = startup::open_existing_origins(config, stores)?;
+    let sizes = startup::volume_sizes(config, &origins)?;
     let superblock = custody.superblock();
-    let debts = startup::debts(&config, &EngineOptions::default(), &origins)?;
-    check_debts(&config, &debts, Some(&superblock.uuid))?;
+    let debts = startup::debts(config, &EngineOptions::default(), &origins)?;
+    check_debts(config, &debts, Some(&superblock.uuid))?;
     let (table, state) = (custody.table(), custody.state().snapshot());
     let cache_path: PathBuf = config.cache.path.clone();
     let known = Known {
@@ -223,14 +271,27 @@ fn prepare(
         clean: false,
         state: &state,
         cold: false,
-        is_running: true,
+        when,
         answers: Answers { trust: &[], drop: &[] },
         risks: RisksBefore::default(),
     };
-    let found = startup::found(&config, &origins, &state)?;
-    let paired = startup::judge(&config, &known, &found, &sizes)?;
+    let found = startup::found(config, &origins, &state)?;
+    let paired = startup::judge(config, &known, &found, &sizes)?;
+    Ok(Judged { origins, sizes, paired })
+}
+
+/// Everything that can be refused; then origins that are to be made.
+fn prepare(
+    all: &Config,
+    config: Config,
+    when: When,
+    custody: &Custody,
+    stores: &Stores,
+) -> Result<Prepared, EngineError> {
+    let Judged { mut origins, sizes, paired } = judge(all, &config, when, custody, stores)?;
     startup::create_origins(&config, &mut origins, stores)?;
-    startup::disown_others(&config, &superblock.uuid, &stand_in::places(&config, &origins, true)?)?;
+    let uuid = custody.superblock().uuid;
+    startup::disown_others(&config, &uuid, &stand_in::places(&config, &origins, true)?)?;
     let origins: Vec<_> = origins.into_iter().flatten().collect();
     let facing = origins.iter().map(Facing::of).collect::<Result<_, _>>()?;
     Ok(Prepared { config, origins, facing, sizes, paired })

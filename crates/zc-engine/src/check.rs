@@ -23,7 +23,7 @@ use crate::engine::EngineOptions;
 use crate::error::EngineError;
 use crate::listen::{check_unix, group_id};
 use crate::origin::Origin;
-use crate::pairing::{Answers, Known, RisksBefore};
+use crate::pairing::{Answers, Known, RisksBefore, When};
 use crate::refusal::{Refusal, Room};
 use crate::stores::Stores;
 use crate::{settings, startup, state_dir};
@@ -142,7 +142,7 @@ fn check_cache(config: &Config, origins: &[Option<Origin>]) -> Result<(), Engine
         clean: superblock.clean,
         state: &state,
         cold: false,
-        is_running: false,
+        when: When::Start,
         answers: Answers::default(),
         risks: RisksBefore::default(),
     };
@@ -179,7 +179,7 @@ fn existing(path: &Path) -> &Path {
 }
 
 /// Whether something may be made at a path: what is there already is looked at by others.
-fn makeable(path: &Path) -> Result<(), EngineError> {
+pub(crate) fn makeable(path: &Path) -> Result<(), EngineError> {
     let folder = path.parent().map_or_else(|| Path::new("."), existing);
     if folder.is_dir() {
         return writable(folder);

@@ -19,6 +19,7 @@ use crate::lengths::Measured;
 use crate::limits::COMMANDS_MAX;
 use crate::reattach::{Looked, Replacement};
 use crate::record::Tap;
+use crate::removed::Removed;
 use crate::shard::{Shard, Volume};
 use crate::startup::Facing;
 use crate::stats::ShardStats;
@@ -33,6 +34,8 @@ pub(crate) enum Command {
     Configure(Vec<VolumeConfig>, oneshot::Sender<()>),
     /// Serve another volume.
     Add { id: VolumeId, volume: Box<Volume>, reply: oneshot::Sender<()> },
+    /// Serve a volume no more, and have the cache forget it.
+    Remove { volume: VolumeId, reply: oneshot::Sender<Removed> },
     /// Bring a volume's dirty data to the origin.
     Destage(VolumeId),
     /// Forget a volume's dirty data; says whether that was done, or the device was lost before it knew.
@@ -152,6 +155,7 @@ impl Shard {
                     self.add_volume(id, *volume);
                     let _asker_left = reply.send(());
                 }
+                Command::Remove { volume, reply } => self.remove_volume(volume, reply),
                 Command::Destage(volume) => self.events.push_back(Event::Destage { volume }),
                 Command::DropDirty { volume, remembered, reply } => {
                     self.events.push_back(Event::DropDirty { volume, remembered });

@@ -22,7 +22,7 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use zc_cache::config::VolumeConfig;
-use zc_config::{Config, diff_live};
+use zc_config::Config;
 use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
 
 use crate::absent::Absent;
@@ -37,18 +37,16 @@ use crate::engine::Hooks;
 use crate::error::EngineError;
 use crate::events::Events;
 use crate::exposition::{Format, Scrape};
-use crate::front_settings::{FrontSettings, default_export};
+use crate::front_settings::FrontSettings;
 use crate::lengths;
 use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
 use crate::metrics_http;
 use crate::registry::{Registry, VolumeInfo};
+use crate::reload::live_mode;
 use crate::request::Request;
 use crate::returning;
-use crate::settings::{
-    Found, ack_name, connections_most, destage_name, early, has_durable_journal, max_dirty_age_ms,
-    volume_config,
-};
+use crate::settings::{ack_name, connections_most, destage_name, early, max_dirty_age_ms};
 use crate::stats::ShardStats;
 use crate::stores::Stores;
 use crate::tls::Tls;
@@ -62,7 +60,10 @@ const BY_SIGNAL: &str = "signal";
 
 /// What the control plane works on.
 pub(crate) struct Control {
+    /// Of the volumes that are served.
     pub(crate) config: Config,
+    /// As it was read.
+    pub(crate) last_read: Config,
     pub(crate) default_export: Option<String>,
     /// Volumes that the start left out.
     pub(crate) absent: Vec<Absent>,
@@ -99,6 +100,8 @@ impl Drop for ControlHandle {
 pub(crate) struct InForce {
     /// Of the volumes that are served.
     pub(crate) config: Config,
+    /// The configuration as it was read last, whatever of it is in force.
+    pub(crate) last_read: Config,
     /// The volume for clients that name none, served or not.
     pub(crate) default_export: Option<String>,
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
@@ -123,14 +126,14 @@ pub(crate) struct Shared {
     /// Where the numbers are served.
     metrics_at: Option<SocketAddr>,
     /// Connections that the ring has places for.
-    connections_most: u32,
+    pub(crate) connections_most: u32,
     pub(crate) custody: Arc<Custody>,
     /// The daemon was started without its cache device.
     pub(crate) without_cache: bool,
     pub(crate) mailbox: Arc<Mailbox>,
     pub(crate) registry: Arc<Registry>,
     addresses: Vec<String>,
-    hooks: Hooks,
+    pub(crate) hooks: Hooks,
     pub(crate) ublk: UblkHandle,
     pub(crate) clock: Clock,
     pub(crate) extent_bytes: u32,
@@ -208,6 +211,7 @@ impl ControlHandle {
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce {
                 config: control.config,
+                last_read: control.last_read,
                 default_export: control.default_export,
                 volumes: control.volumes,
             }),
@@ -392,7 +396,9 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Disconnect { id, client, volume } => {
             shared.disconnect(id, client.as_deref(), volume.as_deref()).await
         }
-        Request::Reload {} => shared.reload().await,
+        asked @ (Request::Reload {} | Request::Config { .. } | Request::CheckConfig { .. }) => {
+            configuration(shared, asked).await
+        }
         Request::Stop { keep_dirty } => shared.asked_to_stop(keep_dirty).await,
         Request::Flush { volume } => shared.flush(&volume).await,
         Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
@@ -409,6 +415,14 @@ async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
         Request::Store { store, order } => shared.order(store, order).await,
         Request::Attach { volume } => shared.attach(&volume).await,
         Request::Detach { volume, force } => shared.detach(&volume, force).await,
+    }
+}
+
+async fn configuration(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
+        Request::Config { volume } => shared.told_config(volume.as_deref()).await,
+        Request::CheckConfig { path } => shared.check_config(&path).await,
+        _ => shared.reload().await,
     }
 }
 
@@ -432,7 +446,7 @@ impl Shared {
         error
     }
 
-    fn notify(&self, states: &[sd_notify::NotifyState<'_>]) {
+    pub(crate) fn notify(&self, states: &[sd_notify::NotifyState<'_>]) {
         if self.notify
             && let Err(error) = sd_notify::notify(states)
         {
@@ -481,6 +495,12 @@ impl Shared {
     pub(crate) fn took_up(&self, name: &str, id: VolumeId) {
         self.lock_absent().retain(|absent| absent.name != name);
         self.names.write().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), id));
+    }
+
+    /// The data plane serves a volume no more.
+    pub(crate) fn let_go(&self, name: &str) {
+        self.registry.volumes.remove(name);
+        self.names.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != name);
     }
 
     fn connections(&self) -> Vec<Value> {
@@ -553,7 +573,7 @@ impl Shared {
     }
 
     /// Absent volumes are to be served as a new configuration says, or not at all.
-    fn reconfigure_absent(&self, new: &Config) {
+    pub(crate) fn reconfigure_absent(&self, new: &Config) {
         self.lock_absent().retain_mut(|absent| {
             let wanted = new.volumes.iter().find(|volume| volume.name == absent.name);
             wanted.inspect(|wanted| absent.volume.clone_from(wanted)).is_some()
@@ -630,7 +650,7 @@ impl Shared {
     }
 
     /// Puts settings in force; durably says first which volumes may become dirty by them.
-    async fn configure(&self, volumes: Vec<(String, VolumeConfig)>) -> Result<(), String> {
+    pub(crate) async fn configure(&self, volumes: Vec<(String, VolumeConfig)>) -> Result<(), String> {
         let write_back = volumes.iter().filter(|(_, config)| config.mode == Mode::WriteBack);
         let names: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
         self.announce(names).await?;
@@ -671,104 +691,4 @@ impl Shared {
         let stats = self.stats().await?;
         Ok(json!({ "volume": name, "mode": mode, "dirty": stats.dirty.get(name) }))
     }
-
-    /// Reads the configuration again and applies what a running daemon can; names the rest.
-    async fn reload(&self) -> Result<Value, String> {
-        let Some(read) = &self.hooks.read_config else {
-            return Err("there is no configuration to reload".to_owned());
-        };
-        self.notify(&[sd_notify::NotifyState::Reloading]);
-        let result = self.apply(read()).await;
-        self.notify(&[sd_notify::NotifyState::Ready]);
-        if let Ok(value) = &result {
-            tracing::info!("reloaded: {value}");
-        }
-        result
-    }
-
-    /// More connections than the data plane has places for need a restart.
-    fn check_connections(&self, new: &Config) -> Result<(), String> {
-        let (wanted, most) = (new.nbd.connections_max, self.connections_most);
-        if wanted > most {
-            return Err(format!(
-                "nbd.connections_max is {wanted}, and this daemon has places for {most}: more need a restart"
-            ));
-        }
-        Ok(())
-    }
-
-    async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
-        let new = read?;
-        // First what can fail.
-        let tls = crate::tls::load(&new.nbd).map_err(|error| error.to_string())?;
-        self.check_connections(&new)?;
-        let mut in_force = self.settings().await?;
-        self.announce_write_back(&in_force, &new).await?;
-        let added = self.add_volumes(&mut in_force, &new).await?;
-        self.reconfigure_absent(&new);
-        if new.log != in_force.config.log {
-            let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;
-            set(&new.log.level)?;
-        }
-        let (mut applied, mut later) = (added.applied.clone(), added.later.clone());
-        for change in diff_live(&in_force.config, &new) {
-            if change.live { applied.push(change.key) } else { later.push(added.explained(change.key)) }
-        }
-        let mut configs = Vec::new();
-        // The journal's place is not live.
-        let durable_journal = has_durable_journal(&in_force.config.cache);
-        for (name, current) in &mut in_force.volumes {
-            let Some(volume) = new.volumes.iter().find(|volume| volume.name == *name) else { continue };
-            let found = Found {
-                id: current.id,
-                size_bytes: current.size_bytes,
-                region_bytes: current.region_bytes,
-                trusted: current.trusted,
-                may_be_dirty: current.may_be_dirty,
-                durable_journal,
-                // Fixed until the volume is started again.
-                domain: current.domain,
-            };
-            let wanted = volume_config(volume, found);
-            let before = current.mode;
-            *current = VolumeConfig { mode: live_mode(before, wanted.mode), ..wanted };
-            let key = format!("volume \"{name}\": mode");
-            if current.mode != volume.mode {
-                applied.retain(|applied| *applied != key);
-                later.push(format!("{key} (from or to read-only)"));
-            }
-            // Also what `set-mode` had made of it is undone.
-            if current.mode != before && !applied.contains(&key) {
-                applied.push(key);
-            }
-            configs.push((name.clone(), current.clone()));
-        }
-        // Only what was applied is in force; the rest keeps being named until a restart.
-        for volume in &mut in_force.config.volumes {
-            if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
-                let mode = live_mode(volume.mode, wanted.mode);
-                let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
-                *volume = wanted.clone();
-                volume.mode = mode;
-                (volume.origin, volume.create_bytes, volume.direct) = kept;
-            }
-        }
-        in_force.config.log = new.log.clone();
-        let sockets = in_force.config.nbd.clone();
-        in_force.config.nbd = new.nbd.clone();
-        in_force.config.nbd.keep_sockets(sockets);
-        in_force.default_export = default_export(&new);
-        let front = in_force.front(tls);
-        self.mailbox.send(Command::Front(Box::new(front)));
-        // A change that comes meanwhile waits, or it would be undone.
-        self.configure(configs).await?;
-        drop(in_force);
-        Ok(json!({ "applied": applied, "needs_restart": later }))
-    }
-}
-
-/// What a volume that is served becomes when it is to be `wanted`. From and to read-only it takes a restart: its
-/// origin was opened for reading, and its export announced as read-only.
-fn live_mode(now: Mode, wanted: Mode) -> Mode {
-    if now == Mode::ReadOnly || wanted == Mode::ReadOnly { now } else { wanted }
 }

@@ -49,8 +49,8 @@ fn refusal(order: &Order, name: &str, volume: &str) -> String {
             format!("volume \"{volume}\" serves \"{name}\": `zcctl resize {volume}` makes both larger")
         }
         _ => format!(
-            "volume \"{volume}\" serves \"{name}\", and the cache would not know; take it out of the configuration and \
-             restart the daemon, or stop it and name the store by its path"
+            "volume \"{volume}\" serves \"{name}\", and the cache would not know; `zcctl volume remove {volume}` first, or \
+             stop the daemon and name the store by its path"
         ),
     }
 }

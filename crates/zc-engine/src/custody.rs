@@ -79,6 +79,11 @@ impl Custody {
         self.lock().stamps.extend(stamps);
     }
 
+    /// Of a volume that is gone.
+    pub(crate) fn drop_stamp(&self, name: &str) {
+        self.lock().stamps.retain(|(known, _)| known != name);
+    }
+
     pub(crate) fn stamps(&self) -> Vec<(String, u64)> {
         self.lock().stamps.clone()
     }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -38,8 +39,28 @@ pub struct EngineOptions {
 
 /// Sets the log filter of the process; called on reload.
 pub type SetLogLevel = Box<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
-/// Reads the configuration again; called on reload.
-pub type ReadConfig = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+/// Reads and checks a configuration file.
+pub type ReadConfig = Box<dyn Fn(&Path) -> Result<Config, String> + Send + Sync>;
+
+/// Where the configuration is, and how it is read; for reloads.
+pub struct ConfigFile {
+    /// The file.
+    pub path: PathBuf,
+    /// Reads it, or one that may take its place.
+    pub read: ReadConfig,
+}
+
+impl std::fmt::Debug for ConfigFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "ConfigFile({})", self.path.display())
+    }
+}
+
+impl ConfigFile {
+    pub(crate) fn read_again(&self) -> Result<Config, String> {
+        (self.read)(&self.path)
+    }
+}
 
 /// Sockets that are there already. If there are any, those of the configuration are not opened.
 #[derive(Debug, Default)]
@@ -91,7 +112,7 @@ pub struct Hooks {
     /// Without it, a change of the log level needs a restart.
     pub set_log_level: Option<SetLogLevel>,
     /// Without it, there is no reload.
-    pub read_config: Option<ReadConfig>,
+    pub config_file: Option<ConfigFile>,
     /// What the process has given up, for the status; `None` if nothing was to be.
     pub confined: Option<Confined>,
 }
@@ -164,6 +185,7 @@ impl Engine {
         let tls = crate::tls::load(&config.nbd)?;
         let stores = Arc::new(Stores::new(&config.stores));
         let default_export = default_export(config);
+        let last_read = config.clone();
         let (config, absent, opened) = open_what_is_there(config, options, &stores, &passed)?;
         let Opened {
             mut parts,
@@ -176,8 +198,7 @@ impl Engine {
             without_cache,
         } = opened;
         let connection = passed.take_up(&mut parts.listeners)?;
-        let mailbox = Arc::clone(&parts.mailbox);
-        let registry = Arc::clone(&parts.registry);
+        let (mailbox, registry) = (Arc::clone(&parts.mailbox), Arc::clone(&parts.registry));
         let addresses: Vec<String> =
             parts.listeners.iter().map(|listener| listener.address.clone()).collect();
         let (clock, geometry) = (parts.clock, &parts.device.geometry);
@@ -203,6 +224,7 @@ impl Engine {
         let ublk = UblkHandle::start(ublk, Arc::clone(&mailbox), Arc::clone(&registry))?;
         let control = Control {
             config,
+            last_read,
             default_export,
             absent,
             stores,

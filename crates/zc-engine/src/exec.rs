@@ -293,6 +293,7 @@ impl Shard {
                     tap.learned(key.extent.0, digest, stored);
                 }
             }
+            Note::Removed { volume, result } => self.removed(volume, result),
             Note::IndexLoaded { extents } => {
                 let ms = self.clock.now_ms();
                 self.loaded_ms = Some(ms);

@@ -55,6 +55,10 @@ pub(crate) struct ClientRequest {
 }
 
 impl ClientRequest {
+    pub(crate) const fn volume(&self) -> VolumeId {
+        self.volume
+    }
+
     const fn waits_for_range(&self) -> bool {
         matches!(&self.body, Body::Change(change) if matches!(change.phase, Phase::Waiting))
     }

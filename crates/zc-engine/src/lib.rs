@@ -87,7 +87,9 @@ mod reduce;
 mod reduce_pool;
 mod refusal;
 mod registry;
+mod reload;
 mod remembered;
+mod removed;
 mod request;
 mod resize;
 mod returning;
@@ -117,7 +119,7 @@ mod waiting;
 
 pub use check::{Checked, check};
 pub use client::{NbdClient, NbdClientError, NbdDone, NbdRequest};
-pub use engine::{Confined, Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
+pub use engine::{ConfigFile, Confined, Engine, EngineOptions, Hooks, Passed, ReadConfig, SetLogLevel};
 pub use error::EngineError;
 pub use metrics::{Durations, Latencies, Latency, Traffic};
 pub use refusal::{Refusal, Room};

@@ -66,6 +66,17 @@ impl Answers<'_> {
     }
 }
 
+/// When volumes are judged. After a start, one that was not served may have been written elsewhere since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// At a start.
+    Start,
+    /// The start left it out, and its origin has come back.
+    Return,
+    /// An operator adds it while the daemon runs.
+    Addition,
+}
+
 /// What is known of the cache.
 #[derive(Debug)]
 pub(crate) struct Known<'a> {
@@ -77,8 +88,7 @@ pub(crate) struct Known<'a> {
     pub(crate) clean: bool,
     pub(crate) state: &'a State,
     pub(crate) cold: bool,
-    /// Its session has begun: a volume that is not served yet may have been written elsewhere since.
-    pub(crate) is_running: bool,
+    pub(crate) when: When,
     pub(crate) answers: Answers<'a>,
     pub(crate) risks: RisksBefore<'a>,
 }
@@ -170,7 +180,7 @@ fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) ->
     }
     let trusted_anyway = may_be_dirty && known.answers.trusts(candidate.name);
     let incomplete = may_be_dirty && !trusted_anyway && entry.is_some_and(|entry| entry.incomplete);
-    let cold_reason = match reason(known, candidate, record, entry) {
+    let cold_reason = match reason(known, candidate, record, entry, was_dirty) {
         Err(error) if !trusted_anyway => return Err(error),
         Err(_) => Some("its dirty data was trusted, its clean contents are not".to_owned()),
         Ok(reason) => reason,
@@ -329,6 +339,7 @@ fn reason(
     candidate: &Candidate<'_>,
     record: &VolumeRecord,
     entry: Option<&VolumeState>,
+    was_dirty: bool,
 ) -> Result<Option<String>, EngineError> {
     if known.cold {
         return Ok(Some("a cold start was asked for".to_owned()));
@@ -338,9 +349,13 @@ fn reason(
     };
     let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
     if let Likeness::Other(text) = likeness {
+        // Nothing of it is believed in this session, and nothing of it is dirty: there is nothing to mix up.
+        if known.when == When::Addition && !was_dirty {
+            return Ok(Some("it had another origin before".to_owned()));
+        }
         return Err(other_origin(known, candidate, entry, &text));
     }
-    if known.is_running {
+    if known.when != When::Start {
         return Ok(Some("it was not served since the daemon started".to_owned()));
     }
     let given_up = "what the cache holds of it was given up: the origin was truncated or written without the cache, or the cache \
@@ -462,7 +477,7 @@ mod tests {
                 clean: true,
                 state,
                 cold,
-                is_running: false,
+                when: When::Start,
                 answers: Answers::default(),
                 risks: RisksBefore::default(),
             },
@@ -533,7 +548,7 @@ mod tests {
                     clean: false,
                     state,
                     cold: false,
-                    is_running: false,
+                    when: When::Start,
                     answers: Answers::default(),
                     risks: RisksBefore::default(),
                 },
@@ -548,6 +563,36 @@ mod tests {
     fn after_an_unclean_stop_the_change_time_says_nothing() {
         let newer = Identity { mtime_ns: 60, ..FILE };
         assert_eq!(verdict(&table(5), &state(9, false, 5), newer, false).unwrap().cold_reason, None);
+    }
+
+    #[test]
+    fn a_name_without_dirty_data_may_come_back_with_another_origin_while_the_daemon_runs() {
+        let other = Identity { inode: 77, ..FILE };
+        let (mut table, mut state) = (table(5), state(9, false, 5));
+        let verdict_when = |when: When, table: &VolumeTable, state: &State| {
+            let known = Known {
+                cache_path: Path::new("/cache"),
+                table,
+                session: 9,
+                clean: false,
+                state,
+                cold: false,
+                when,
+                answers: Answers::default(),
+                risks: RisksBefore::default(),
+            };
+            verdict_on(&known, other)
+        };
+        let refusal = verdict_when(When::Return, &table, &state).unwrap_err().to_string();
+        assert!(refusal.contains("/srv/new.img"), "another disk may have taken its place: {refusal}");
+        let verdict = |table: &VolumeTable, state: &State| verdict_when(When::Addition, table, state);
+        let paired = verdict(&table, &state).unwrap();
+        assert!(paired.cold_reason.unwrap().contains("another origin") && paired.stamp > 5);
+        state.volumes.get_mut("v").unwrap().dirty = true;
+        assert!(verdict(&table, &state).unwrap_err().to_string().contains("/srv/new.img"));
+        state.volumes.get_mut("v").unwrap().dirty = false;
+        table.records[0].may_be_dirty = true;
+        verdict(&table, &state).unwrap_err();
     }
 
     #[test]
@@ -583,7 +628,7 @@ mod tests {
                 clean: true,
                 state,
                 cold: true,
-                is_running: false,
+                when: When::Start,
                 answers,
                 risks: RisksBefore::default(),
             },
@@ -696,7 +741,7 @@ mod tests {
             clean: true,
             state: &state,
             cold: false,
-            is_running: false,
+            when: When::Start,
             answers: Answers::default(),
             risks: RisksBefore::default(),
         };

@@ -39,7 +39,7 @@ use crate::control::Shared;
 use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::intent::IntentLog;
-use crate::pairing::{Answers, Known, Paired, RisksBefore};
+use crate::pairing::{Answers, Known, Paired, RisksBefore, When};
 use crate::refusal::Refusal;
 use crate::risk::{RiskFile, Risks};
 use crate::settings;
@@ -171,7 +171,7 @@ fn examine(served: &Served, custody: &Custody, looked: &Looked) -> Result<Found,
         clean: superblock.clean,
         state: &state,
         cold: true,
-        is_running: true,
+        when: When::Return,
         answers: Answers { trust: &[], drop: &[] },
         risks: RisksBefore { said: Some(&Risks::of(&looked.lost)), clients_may_live: true },
     };

@@ -36,6 +36,16 @@ pub(crate) enum Request {
         volume: Option<String>,
     },
     Reload {},
+    /// Where the configuration file is, and whether it was changed since it was read.
+    Config {
+        /// The settings of this one, too.
+        #[serde(default)]
+        volume: Option<String>,
+    },
+    /// What a reload would come to with this file, which lies beside the configuration.
+    CheckConfig {
+        path: String,
+    },
     Stop {
         /// Also if the cache has what origins lack; the data stays there.
         #[serde(default)]
@@ -104,6 +114,8 @@ impl Request {
                 | Self::Stats {}
                 | Self::Metrics {}
                 | Self::Connections {}
+                | Self::Config { .. }
+                | Self::CheckConfig { .. }
                 | Self::Events { .. }
                 | Self::RecordStatus {}
         )

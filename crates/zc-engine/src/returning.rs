@@ -18,6 +18,7 @@ use crate::control::Shared;
 use crate::error::EngineError;
 use crate::limits::{ABSENT_PAUSE_MAX_MS, ABSENT_PAUSE_MIN_MS, ORIGIN_LOOK_MS};
 use crate::looks::Look;
+use crate::pairing::When;
 
 /// Looks for absent volumes until the daemon ends.
 pub(crate) async fn look_for_absent(shared: Arc<Shared>) {
@@ -63,7 +64,7 @@ impl Shared {
             return Err(format!("its origin is back, but {hindrance}"));
         }
         let tls = crate::tls::load(&in_force.config.nbd).map_err(|error| error.to_string())?;
-        let added = self.take_up(&mut in_force, vec![absent.volume.clone()]).await?;
+        let added = self.take_up(&mut in_force, vec![absent.volume.clone()], When::Return).await?;
         let front = in_force.front(tls);
         self.mailbox.send(Command::Front(Box::new(front)));
         drop(in_force);

@@ -49,6 +49,7 @@ use crate::record::Tap;
 use crate::reduce::Scratch;
 use crate::reduce_pool::{Outcome, ReducePool};
 use crate::registry::Registry;
+use crate::removed::Leaving;
 use crate::risk::RiskFile;
 use crate::settings::FrontLimits;
 use crate::settled::Settled;
@@ -208,6 +209,8 @@ pub(crate) struct Shard {
     pub(crate) taps: usize,
     /// Who waits until dirty data is given up.
     pub(crate) drops: Vec<(VolumeId, oneshot::Sender<bool>)>,
+    /// Volumes that are going.
+    pub(crate) leaving: Map<VolumeId, Leaving>,
     /// Who waits until what cannot be read is given up.
     pub(crate) given_up: Vec<(VolumeId, oneshot::Sender<bool>)>,
     /// Requests are held back.
@@ -273,6 +276,7 @@ impl Shard {
             taps: 0,
             pause: None,
             drops: Vec::new(),
+            leaving: Map::default(),
             given_up: Vec::new(),
             restart_bytes_read: parts.restart_bytes_read,
             loaded_ms: None,
@@ -418,6 +422,7 @@ impl Shard {
     fn end_turn(&mut self, actions: &mut Vec<Action>) {
         self.pump_stop();
         self.pump_pause();
+        self.pump_leaving();
         self.handle_events(actions);
         self.answer_drops();
         self.answer_given_up();
@@ -442,7 +447,10 @@ impl Shard {
     }
 
     fn tick_ms(&self) -> u64 {
-        let quiet = self.clients.is_empty() && self.tokens.device_ops() == 0 && self.pool.waiting() == 0;
+        let quiet = self.clients.is_empty()
+            && self.tokens.device_ops() == 0
+            && self.pool.waiting() == 0
+            && !self.manager.is_removing();
         // For a while after the last event there is still work that only time triggers.
         let settled = self.last_tick_ms.saturating_sub(self.last_event_ms) > 2_000;
         if quiet && settled { TICK_IDLE_MS } else { TICK_BUSY_MS }

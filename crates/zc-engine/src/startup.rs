@@ -189,7 +189,7 @@ fn prepare(
         clean: superblock.clean,
         state: &snapshot,
         cold: options.cold,
-        is_running: false,
+        when: pairing::When::Start,
         answers,
         risks: RisksBefore { said: risks.as_ref(), clients_may_live },
     };

@@ -50,6 +50,12 @@ pub(crate) struct UblkDevice {
     gone: mpsc::Sender<()>,
 }
 
+impl UblkDevice {
+    pub(crate) const fn volume(&self) -> VolumeId {
+        self.volume
+    }
+}
+
 impl Shard {
     pub(crate) fn serve_device(&mut self, new: NewDevice) {
         let NewDevice { mut server, volume, answer, gone } = new;

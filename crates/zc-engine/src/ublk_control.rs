@@ -86,6 +86,11 @@ impl Plan {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
+
+    /// The same, attached only when somebody asks for it.
+    pub(crate) fn on_demand(self) -> Self {
+        Self { attach: false, ..self }
+    }
 }
 
 /// Larger reads are split for decoding over the workers; smaller ones cost a request each.
@@ -100,6 +105,7 @@ type Resized = Result<Option<String>, String>;
 enum Order {
     BringUp { done: mpsc::Sender<()> },
     Add { plan: Plan, answer: oneshot::Sender<Result<(), String>> },
+    Forget { volume: String, answer: oneshot::Sender<Result<Option<Plan>, String>> },
     Attach { volume: String, answer: oneshot::Sender<Answer> },
     Detach { volume: String, force: bool, answer: oneshot::Sender<Answer> },
     Resize { volume: String, size_bytes: u64, answer: oneshot::Sender<Resized> },
@@ -151,6 +157,12 @@ impl UblkHandle {
     pub(crate) async fn add(&self, plan: Plan) -> Result<(), String> {
         let (answer, wait) = oneshot::channel();
         self.ask(Order::Add { plan, answer }, wait).await
+    }
+
+    /// The volume is to be attached no more; what it would have been as a device. Refused while it is one.
+    pub(crate) async fn forget(&self, volume: &str) -> Result<Option<Plan>, String> {
+        let (answer, wait) = oneshot::channel();
+        self.ask(Order::Forget { volume: volume.to_owned(), answer }, wait).await
     }
 
     pub(crate) async fn attach(&self, volume: &str) -> Answer {
@@ -222,6 +234,9 @@ impl Worker {
             }
             Order::Add { plan, answer } => {
                 let _asker_left = answer.send(self.add_volume(plan));
+            }
+            Order::Forget { volume, answer } => {
+                let _asker_left = answer.send(self.forget(&volume));
             }
             Order::Attach { volume, answer } => {
                 let _asker_left = answer.send(self.attach(&volume));
@@ -315,6 +330,15 @@ impl Worker {
             tracing::info!("volume \"{name}\" is {path}");
         }
         Ok(())
+    }
+
+    /// A volume that goes. If an earlier daemon left a device of it, that stays, and waits for one that serves it.
+    fn forget(&mut self, name: &str) -> Result<Option<Plan>, String> {
+        if let Some(attached) = self.attached.get(name) {
+            return Err(format!("it is {}: `zcctl detach {name}` first", path_of(attached.id)));
+        }
+        let place = self.plans.iter().position(|plan| plan.name == name);
+        Ok(place.map(|place| self.plans.remove(place)))
     }
 
     fn attach(&mut self, name: &str) -> Answer {

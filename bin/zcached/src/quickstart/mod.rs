@@ -22,7 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
 use zc_config::Config;
-use zc_engine::{Engine, EngineOptions, Hooks, ShardStats};
+use zc_engine::{ConfigFile, Engine, EngineOptions, Hooks, ShardStats};
 
 pub(crate) use args::QuickstartArgs;
 use input::Gathered;
@@ -99,8 +99,9 @@ fn start(place: &Place, image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
         let port = place::free_port()?;
         let path = place.write_config(image_bytes, port)?;
         let config = Config::load(&path)?;
-        let read_config = move || Config::load(&path).map_err(|error| error.to_string());
-        let hooks = Hooks { read_config: Some(Box::new(read_config)), ..Hooks::default() };
+        let read = |path: &Path| Config::load(path).map_err(|error| error.to_string());
+        let hooks =
+            Hooks { config_file: Some(ConfigFile { path, read: Box::new(read) }), ..Hooks::default() };
         match Engine::start(&config, &options, hooks) {
             Ok(engine) => return Ok((engine, port)),
             // Somebody else took the port in between.

@@ -90,7 +90,8 @@ fn a_reload_applies_what_it_can_and_names_the_rest() {
     rig.volume = "admission = \"never\"\ncompression = \"none\"".to_owned();
     rig.cache = "discard = true".to_owned();
     let new = rig.config(&["v"]);
-    let hooks = Hooks { read_config: Some(Box::new(move || Ok(new.clone()))), ..Hooks::default() };
+    let hooks =
+        Hooks { config_file: Some(crate::rig::config_file(move || Ok(new.clone()))), ..Hooks::default() };
     let engine = Engine::start(&config, &EngineOptions::default(), hooks).unwrap();
     let mut control = rig.control();
     let answer = control.ask(r#"{"cmd":"reload"}"#);
@@ -115,7 +116,7 @@ fn a_reload_that_fails_leaves_nothing_of_it_behind() {
     let mut new = rig.config(&["v"]);
     new.log.level = "everything".to_owned();
     let hooks = Hooks {
-        read_config: Some(Box::new(move || Ok(new.clone()))),
+        config_file: Some(crate::rig::config_file(move || Ok(new.clone()))),
         set_log_level: Some(Box::new(|level| Err(format!("{level} is no level")))),
         ..Hooks::default()
     };

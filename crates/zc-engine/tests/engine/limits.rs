@@ -400,7 +400,8 @@ fn a_reload_changes_bounds_and_exports_of_a_running_daemon() {
     rig.volume = "nbd.description = \"said later\"\nnbd.read_only = true".to_owned();
     rig.nbd = "connections_max = 2\nidle_timeout = \"1 s\"".to_owned();
     let new = rig.config(&["v", "w"]);
-    let hooks = Hooks { read_config: Some(Box::new(move || Ok(new.clone()))), ..Hooks::default() };
+    let hooks =
+        Hooks { config_file: Some(crate::rig::config_file(move || Ok(new.clone()))), ..Hooks::default() };
     let engine = Engine::start(&config, &EngineOptions::default(), hooks).unwrap();
     let mut before = rig.client("v");
     let answer = rig.control().ask(r#"{"cmd":"reload"}"#);

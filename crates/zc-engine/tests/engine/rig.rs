@@ -8,7 +8,12 @@ use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use serde_json::Value;
 use zc_config::Config;
-use zc_engine::{Engine, EngineError, EngineOptions, Hooks, NbdClient};
+use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, NbdClient};
+
+/// A configuration file whose contents are what `read` says.
+pub(crate) fn config_file(read: impl Fn() -> Result<Config, String> + Send + Sync + 'static) -> ConfigFile {
+    ConfigFile { path: "rig.toml".into(), read: Box::new(move |_| read()) }
+}
 
 pub(crate) const VOLUME_BYTES: u64 = 16 << 20;
 
