@@ -11,6 +11,7 @@ use zc_core::units::ByteSize;
 
 use crate::record::Record;
 use crate::store::StoreCommand;
+use crate::volume::VolumeCommand;
 
 /// Where a daemon with the default configuration listens.
 pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
@@ -342,6 +343,9 @@ pub(crate) enum Online {
     /// Record what is asked of a volume, for `zcsim`.
     #[command(subcommand)]
     Record(Record),
+    /// Add, remove, show and change the volumes of a running daemon.
+    #[command(subcommand)]
+    Volume(VolumeCommand),
     /// Have a running daemon read its configuration again.
     Reload(Daemon),
     /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack,

@@ -24,6 +24,7 @@ mod store;
 mod text;
 mod ublk;
 mod units;
+mod volume;
 mod volumes;
 
 use std::io::Write;

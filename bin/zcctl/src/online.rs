@@ -22,6 +22,7 @@ use crate::nbd;
 use crate::record;
 use crate::text;
 use crate::units::{count, duration, ratio, share, size};
+use crate::volume;
 use crate::volumes;
 
 /// Longest answer taken.
@@ -88,6 +89,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             }
         }
         Online::Record(command) => return record::run(command, out),
+        Online::Volume(command) => return volume::run(command, out),
         Online::Stats { daemon, prometheus: true, .. } => {
             let answer = ask(&daemon.socket, &json!({"cmd": "metrics"}))?;
             out.write_all(answer["text"].as_str().context("the daemon tells no numbers")?.as_bytes())?;
@@ -232,8 +234,9 @@ pub(crate) fn ask(socket: &Path, request: &Value) -> anyhow::Result<Value> {
         };
         anyhow::Error::new(error).context(what)
     })?;
-    let is_slow =
-        ["attach", "detach", "reattach", "resize", "store"].iter().any(|slow| request["cmd"] == **slow);
+    let is_slow = ["attach", "detach", "reattach", "resize", "store", "reload", "check-config"]
+        .iter()
+        .any(|slow| request["cmd"] == **slow);
     stream.set_read_timeout(Some(if is_slow { DEVICE_WAIT } else { ANSWER_WAIT }))?;
     writeln!(&stream, "{request}").with_context(|| format!("cannot ask the daemon at {place}"))?;
     let mut line = String::new();
@@ -301,28 +304,8 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             ("sandbox", sandbox(&answer["sandbox"])),
         ],
     )?;
-    let row = |volume: &Value| {
-        let info = &volume["info"];
-        let traffic = &volume["traffic"];
-        vec![
-            string(&volume["name"]),
-            size(number(&info["size_bytes"])),
-            mode(info),
-            share(number(&traffic["hits"]), number(&traffic["reads"])),
-            dirty::cell(&volume["dirty"]),
-            string(&info["origin"]),
-            string(&info["device"]),
-            remarks(info, traffic),
-        ]
-    };
-    let rows: Vec<Vec<String>> = answer["volumes"].as_array().into_iter().flatten().map(row).collect();
     writeln!(out)?;
-    text::table(
-        out,
-        &["volume", "size", "mode", "no origin", "origin lacks", "origin", "device", ""],
-        &rows,
-    )?;
-    Ok(())
+    volumes::for_people(answer, out)
 }
 
 /// What the daemon has given up.
@@ -360,30 +343,6 @@ fn hit_ratio(extents: &Value) -> String {
         count(read),
         share(ahead, read)
     )
-}
-
-/// A volume's mode, and in write-back what goes with it.
-fn mode(info: &Value) -> String {
-    let mut words = string(&info["mode"]);
-    if let Some(ack) = info["ack"].as_str() {
-        words += &format!(", {ack} ack");
-    }
-    if info["destage"] == "coalesce" {
-        words += ", coalesced";
-    }
-    words
-}
-
-/// What of a volume is out of the ordinary.
-fn remarks(info: &Value, traffic: &Value) -> String {
-    let counted = |name: &str, what: &str| {
-        let times = number(&traffic[name]);
-        (times > 0).then(|| format!("{what}: {}", count(times)))
-    };
-    let cold = info["cold_reason"].as_str().map(|why| format!("started cold: {why}"));
-    let failed = counted("failed", "failed requests");
-    let errors = counted("origin_errors", "errors of the origin");
-    [cold, failed, errors].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn connections(answer: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {

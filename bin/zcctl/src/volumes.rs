@@ -1,4 +1,4 @@
-//! The volumes of a daemon as a table for programs.
+//! The volumes of a daemon, as tables for people and for programs.
 
 use std::io::Write;
 
@@ -6,9 +6,67 @@ use serde_json::{Value, json};
 
 use crate::cli::Listing;
 use crate::columns::{self, Cell, Column};
+use crate::dirty;
+use crate::text;
+use crate::units::{count, share, size};
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
+}
+
+fn string(value: &Value) -> String {
+    value
+        .as_str()
+        .map_or_else(|| if value.is_null() { "-".to_owned() } else { value.to_string() }, str::to_owned)
+}
+
+/// Prints the volumes that are served.
+///
+/// # Errors
+/// The output fails.
+pub(crate) fn for_people(status: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |volume: &Value| {
+        let info = &volume["info"];
+        let traffic = &volume["traffic"];
+        vec![
+            string(&volume["name"]),
+            size(number(&info["size_bytes"])),
+            mode(info),
+            share(number(&traffic["hits"]), number(&traffic["reads"])),
+            dirty::cell(&volume["dirty"]),
+            string(&info["origin"]),
+            string(&info["device"]),
+            remarks(info, traffic),
+        ]
+    };
+    let rows: Vec<Vec<String>> = status["volumes"].as_array().into_iter().flatten().map(row).collect();
+    let heading = ["volume", "size", "mode", "no origin", "origin lacks", "origin", "device", ""];
+    Ok(text::table(out, &heading, &rows)?)
+}
+
+/// What there is to know of a volume but its settings.
+pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
+    let (info, traffic) = (&volume["info"], &volume["traffic"]);
+    let n = |name: &str| number(&traffic[name]);
+    let bytes = number(&info["size_bytes"]);
+    let mut facts = vec![
+        ("volume", string(&volume["name"])),
+        ("state", state(volume).to_owned()),
+        ("size", format!("{} ({bytes} bytes)", size(bytes))),
+        ("mode", mode(info)),
+        ("origin", string(&info["origin"])),
+        ("device", string(&info["device"])),
+        ("origin lacks", dirty::cell(&volume["dirty"])),
+        ("reads", format!("{} ({})", count(n("reads")), size(n("read_bytes")))),
+        ("without origin", share(n("hits"), n("reads"))),
+        ("writes", format!("{} ({})", count(n("writes")), size(n("write_bytes")))),
+        ("flushes", count(n("flushes"))),
+    ];
+    let remarks = remarks(info, traffic);
+    if !remarks.is_empty() {
+        facts.push(("remarks", remarks));
+    }
+    facts
 }
 
 fn state(volume: &Value) -> &'static str {
@@ -21,7 +79,31 @@ fn state(volume: &Value) -> &'static str {
     }
 }
 
-/// Prints the volumes of a status, those that are absent included.
+/// A volume's mode, and in write-back what goes with it.
+fn mode(info: &Value) -> String {
+    let mut words = string(&info["mode"]);
+    if let Some(ack) = info["ack"].as_str() {
+        words += &format!(", {ack} ack");
+    }
+    if info["destage"] == "coalesce" {
+        words += ", coalesced";
+    }
+    words
+}
+
+/// What of a volume is out of the ordinary.
+fn remarks(info: &Value, traffic: &Value) -> String {
+    let counted = |name: &str, what: &str| {
+        let times = number(&traffic[name]);
+        (times > 0).then(|| format!("{what}: {}", count(times)))
+    };
+    let cold = info["cold_reason"].as_str().map(|why| format!("started cold: {why}"));
+    let failed = counted("failed", "failed requests");
+    let errors = counted("origin_errors", "errors of the origin");
+    [cold, failed, errors].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Prints the volumes of a status for programs, those that are absent included.
 ///
 /// # Errors
 /// There is no such column, or the output fails.

@@ -1,0 +1,249 @@
+//! The daemon's configuration file while `zcctl volume` changes it.
+//!
+//! Job: replace the file as a whole: a new one beside it, with its mode and owner, is flushed and renamed.
+//!
+//! Invariants: a file that was changed by somebody else since it was opened is not replaced. Two commands of ours never
+//! change it at once, as each holds a lock on it. A reader finds the old text or the new one, also after a power cut.
+//!
+//! What it does not do: say what is right in it. The daemon checks the new one before it takes the place.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+/// Times that the file is opened because another command has replaced it meanwhile.
+const OPENS_MAX: u32 = 8;
+
+/// The file, locked.
+#[derive(Debug)]
+pub(crate) struct ConfigFile {
+    /// Where it really is, whatever links lead there.
+    path: PathBuf,
+    file: File,
+    text: String,
+}
+
+impl ConfigFile {
+    /// # Errors
+    /// It cannot be read, or another command holds it.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Self> {
+        let path = path.canonicalize().with_context(|| format!("cannot find {}", path.display()))?;
+        let fail = || format!("cannot read {}", path.display());
+        for _ in 0..OPENS_MAX {
+            let mut file = File::open(&path).with_context(fail)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Err(Errno::WOULDBLOCK) => bail!("another zcctl is changing {}; try again", path.display()),
+                result => result.with_context(|| format!("cannot lock {}", path.display()))?,
+            }
+            if !is_at(&file, &path).with_context(fail)? {
+                continue;
+            }
+            let mut text = String::new();
+            file.read_to_string(&mut text).with_context(fail)?;
+            return Ok(Self { path, file, text });
+        }
+        bail!("{} is replaced again and again; try again", path.display())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Puts another text in its place, if `check` finds nothing wrong with the new file; what that says.
+    ///
+    /// # Errors
+    /// `check` refuses, somebody else has changed the file, or it cannot be written. Then it is as it was.
+    pub(crate) fn replace<T>(
+        &self,
+        text: &str,
+        check: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<(T, Replaced)> {
+        let beside = Beside::write(&self.path, &self.file, text)?;
+        let checked = check(&beside.path)?;
+        self.is_unchanged()?;
+        // Held until the daemon has read it: other commands would find a file that it has not read.
+        let file = beside.take_place(&self.path)?;
+        let now = Self { path: self.path.clone(), file, text: text.to_owned() };
+        Ok((checked, Replaced { now, before: self.text.clone() }))
+    }
+
+    /// Says what `check` finds in a new file that does not take the place.
+    ///
+    /// # Errors
+    /// It refuses, or the new file cannot be written.
+    pub(crate) fn try_out<T>(
+        &self,
+        text: &str,
+        check: impl FnOnce(&Path) -> anyhow::Result<T>,
+    ) -> anyhow::Result<T> {
+        let beside = Beside::write(&self.path, &self.file, text)?;
+        check(&beside.path)
+    }
+
+    fn is_unchanged(&self) -> anyhow::Result<()> {
+        let now = std::fs::read_to_string(&self.path)
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        if now != self.text || !is_at(&self.file, &self.path)? {
+            bail!("{} was changed by somebody else meanwhile; nothing is written", self.path.display());
+        }
+        Ok(())
+    }
+}
+
+/// A file that took the place of another.
+#[derive(Debug)]
+pub(crate) struct Replaced {
+    now: ConfigFile,
+    before: String,
+}
+
+impl Replaced {
+    /// Puts the text back that was there before, unless somebody else has changed it since.
+    ///
+    /// # Errors
+    /// As of [`ConfigFile::replace`].
+    pub(crate) fn undo(self) -> anyhow::Result<()> {
+        self.now.replace(&self.before, |_| Ok(())).map(drop)
+    }
+}
+
+/// A new file beside another; it goes if it does not take the place.
+struct Beside {
+    path: PathBuf,
+    /// Locked.
+    file: Option<File>,
+}
+
+impl Beside {
+    fn write(path: &Path, like: &File, text: &str) -> anyhow::Result<Self> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let new = path.with_file_name(format!(".{name}.new"));
+        let fail = || format!("cannot write {}", new.display());
+        // What a command left that was killed: nobody else writes it, as we have the lock.
+        match std::fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(fail),
+            _ => {}
+        }
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+        let mut file = file.with_context(fail)?;
+        let mut beside = Self { path: new.clone(), file: None };
+        let metadata = like.metadata().with_context(fail)?;
+        // The daemon may run as another user, and reads it.
+        fchown(&file, Some(metadata.uid()), Some(metadata.gid())).with_context(fail)?;
+        file.set_permissions(metadata.permissions()).with_context(fail)?;
+        file.write_all(text.as_bytes()).with_context(fail)?;
+        file.sync_all().with_context(fail)?;
+        flock(&file, FlockOperation::NonBlockingLockExclusive).with_context(fail)?;
+        beside.file = Some(file);
+        Ok(beside)
+    }
+
+    fn take_place(mut self, path: &Path) -> anyhow::Result<File> {
+        let fail = || format!("cannot replace {}", path.display());
+        std::fs::rename(&self.path, path).with_context(fail)?;
+        let file = self.file.take().context("the new file is open")?;
+        let folder = path.parent().unwrap_or_else(|| Path::new("."));
+        File::open(folder).and_then(|folder| folder.sync_all()).with_context(fail)?;
+        Ok(file)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // A new file that has taken the place has another name now.
+        if self.path.exists() {
+            let _nobody_needs_it = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Whether this is the file at a path.
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    let (open, there) = (file.metadata()?, std::fs::metadata(path)?);
+    Ok((open.dev(), open.ino()) == (there.dev(), there.ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn dir_with(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("zcached.toml");
+        std::fs::write(&path, text).unwrap();
+        (dir, path)
+    }
+
+    fn names(dir: &tempfile::TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> = entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn a_file_is_replaced_as_a_whole_with_its_mode_and_through_links() {
+        let (dir, path) = dir_with("old");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        let link = dir.path().join("link.toml");
+        symlink(&path, &link).unwrap();
+        let file = ConfigFile::open(&link).unwrap();
+        let see = |new: &Path| Ok(std::fs::read_to_string(new)?);
+        let (seen, replaced) = file.replace("new", see).unwrap();
+        assert_eq!((seen.as_str(), std::fs::read_to_string(&path).unwrap().as_str()), ("new", "new"));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert!(link.is_symlink());
+        replaced.undo().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(names(&dir), ["link.toml", "zcached.toml"]);
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_changed_meanwhile_stays() {
+        for replaces in [false, true] {
+            let (dir, path) = dir_with("old");
+            let file = ConfigFile::open(&path).unwrap();
+            let change = |_: &Path| {
+                if replaces {
+                    std::fs::write(dir.path().join("other"), "old")?;
+                    std::fs::rename(dir.path().join("other"), &path)?;
+                } else {
+                    std::fs::write(&path, "edited")?;
+                }
+                Ok(())
+            };
+            let error = file.replace("new", change).unwrap_err();
+            assert!(error.to_string().contains("changed by somebody else"), "{error}");
+            let expected = if replaces { "old" } else { "edited" };
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
+            assert_eq!(names(&dir), ["zcached.toml"]);
+        }
+    }
+
+    #[test]
+    fn what_is_refused_leaves_no_trace_and_a_second_command_waits_its_turn() {
+        let (dir, path) = dir_with("old");
+        let file = ConfigFile::open(&path).unwrap();
+        assert!(ConfigFile::open(&path).unwrap_err().to_string().contains("another zcctl"));
+        file.replace("new", |_| -> anyhow::Result<()> { bail!("no") }).unwrap_err();
+        assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), names(&dir).len()), ("old", 1));
+        let (_, replaced) = file.replace("new", |_| Ok(())).unwrap();
+        assert!(
+            ConfigFile::open(&path).unwrap_err().to_string().contains("another zcctl"),
+            "until it is read"
+        );
+        drop((file, replaced));
+        assert_eq!(ConfigFile::open(&path).unwrap().text(), "new");
+    }
+}

@@ -1,0 +1,433 @@
+//! `zcctl volume`: volumes of a running daemon, added, taken away, shown and changed without a restart.
+//!
+//! Job: write the daemon's configuration file, have the daemon read it, and say what came of it. Why the file, and why
+//! this program writes it, is in the book (`docs/src/operations.md`).
+//!
+//! Invariants: the daemon finds nothing wrong with the new file before it takes the place of the old one. If the daemon
+//! does not do what was asked, the old text is put back. A volume is taken away when no client uses it and its origin
+//! lacks nothing, or when the operator gives up what it lacks.
+//!
+//! What it does not do: change a file that the daemon has not read as it is.
+
+mod edit;
+mod file;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use clap::builder::PossibleValuesParser;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+use zc_core::Mode;
+use zc_core::units::ByteSize;
+
+use crate::cli::{Daemon, Listing};
+use crate::dirty;
+use crate::online::ask;
+use crate::text;
+use crate::units::size;
+use crate::volumes;
+
+use edit::Setting;
+use file::{ConfigFile, Replaced};
+
+/// Exit status of a change that is written and takes a restart.
+const EXIT_LATER: u8 = 1;
+
+/// Volumes of a running daemon.
+#[derive(Debug, Subcommand)]
+pub(crate) enum VolumeCommand {
+    /// Add a volume, and serve it at once.
+    ///
+    /// The volume is written to the daemon's configuration file, behind the last one. Exit status: 0 it is served, 1 it
+    /// is served and something of it takes a restart, 2 not possible, and nothing is changed.
+    Add(AddArgs),
+    /// Remove a volume once its origin lacks nothing. The origin stays.
+    ///
+    /// Refused while clients are connected or the volume is a block device. What only the cache has of it is brought to
+    /// the origin first. Exit status: 0 done, 1 the origin is out of reach, 2 not possible, and the volume is served as
+    /// before.
+    Remove {
+        /// Name of the volume.
+        volume: String,
+        /// Give up what its origin lacks, and say how much that is.
+        #[arg(long)]
+        force: bool,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// List the volumes.
+    ///
+    /// With -o, --no-headings or --bytes the cells are single words. Columns: as of status.
+    List {
+        #[command(flatten)]
+        daemon: Daemon,
+        #[command(flatten)]
+        listing: Listing,
+    },
+    /// Show a volume and its settings.
+    Show {
+        /// Name of the volume.
+        volume: String,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+    /// Change settings of a volume, in the file and in the daemon.
+    ///
+    /// Exit status: 0 in force, 1 written, and something of it takes a restart, 2 not possible, and nothing is changed.
+    Set {
+        /// Name of the volume.
+        volume: String,
+        /// Keys of [[volume]] and their values, such as mode=write-back.
+        #[arg(required = true, value_name = "KEY=VALUE")]
+        settings: Vec<Setting>,
+        #[command(flatten)]
+        daemon: Daemon,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AddArgs {
+    /// Name of the volume.
+    volume: String,
+    /// File, block device, or volume of a store behind it.
+    #[arg(long, value_name = "PATH")]
+    origin: String,
+    /// Mode; default is write-through.
+    #[arg(long, value_parser = PossibleValuesParser::new(Mode::WORDS.iter().map(|(word, _)| *word)))]
+    mode: Option<String>,
+    /// Make the origin with this size, if there is none.
+    #[arg(long)]
+    size: Option<ByteSize>,
+    /// Further keys of [[volume]] and their values, such as ublk.attach=true.
+    #[arg(value_name = "KEY=VALUE")]
+    settings: Vec<Setting>,
+    #[command(flatten)]
+    daemon: Daemon,
+}
+
+pub(crate) fn run(command: &VolumeCommand, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    match command {
+        VolumeCommand::Add(args) => add(args, out),
+        VolumeCommand::Remove { volume, force, daemon } => remove(volume, *force, daemon, out),
+        VolumeCommand::List { daemon, listing } => list(daemon, listing, out),
+        VolumeCommand::Show { volume, daemon } => show(volume, daemon, out),
+        VolumeCommand::Set { volume, settings, daemon } => set(volume, settings, daemon, out),
+    }
+}
+
+/// The key that stands for the volume as a whole in the daemon's answers.
+fn key_of(volume: &str) -> String {
+    format!("volume \"{volume}\"")
+}
+
+/// The daemon's configuration file, locked, as the daemon has read it.
+fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
+    let told = ask(&daemon.socket, &json!({"cmd": "config"}))?;
+    let path = told["path"].as_str().context("the daemon does not tell its configuration file")?;
+    let file = ConfigFile::open(Path::new(path))?;
+    // Asked with the lock held: nobody of ours changes it from now on.
+    let told = ask(&daemon.socket, &json!({"cmd": "config"}))?;
+    let unread: Vec<&str> =
+        told["unread"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if !unread.is_empty() {
+        bail!(
+            "{} has changes that the daemon has not read: {}; `zcctl reload` first, or take them back",
+            file.path().display(),
+            text::clean_lines(&unread.join(", "))
+        );
+    }
+    Ok(file)
+}
+
+/// What a list of an answer has about a key; with a reason, that.
+fn named(answer: &Value, list: &str, key: &str) -> Option<String> {
+    let is_it = |entry: &&str| *entry == key || entry.starts_with(&format!("{key} ("));
+    let entries = answer[list].as_array().into_iter().flatten().filter_map(Value::as_str);
+    entries.into_iter().find(is_it).map(str::to_owned)
+}
+
+/// Why a volume cannot come or go, from the daemon's answer.
+fn refusal(answer: &Value, volume: &str) -> Option<String> {
+    let key = key_of(volume);
+    let why = named(answer, "needs_restart", &key)?;
+    let why = why.strip_prefix(&key).unwrap_or(&why).trim();
+    Some(why.trim_start_matches('(').trim_end_matches(')').to_owned())
+}
+
+/// Writes the file, if the daemon finds nothing wrong with it; the daemon's forecast, and the way back.
+fn write(file: &ConfigFile, new: &str, daemon: &Daemon) -> anyhow::Result<(Value, Replaced)> {
+    file.replace(new, |candidate| check(candidate, daemon))
+}
+
+fn check(candidate: &Path, daemon: &Daemon) -> anyhow::Result<Value> {
+    let path = candidate.to_str().context("the path of the configuration is no UTF-8")?;
+    ask(&daemon.socket, &json!({"cmd": "check-config", "path": path}))
+}
+
+/// Has the daemon read the new file. If `done` finds that it has not done what was asked, the old one comes back.
+fn reload(
+    replaced: Replaced,
+    daemon: &Daemon,
+    done: impl Fn(&Value) -> anyhow::Result<()>,
+) -> anyhow::Result<Value> {
+    let result = ask(&daemon.socket, &json!({"cmd": "reload"})).and_then(|answer| {
+        done(&answer)?;
+        Ok(answer)
+    });
+    result.map_err(|error| {
+        let back = replaced.undo().and_then(|()| ask(&daemon.socket, &json!({"cmd": "reload"})).map(drop));
+        match back {
+            Ok(()) => error.context("nothing is changed"),
+            Err(worse) => error
+                .context(format!("the configuration file is changed and could not be put back: {worse:#}")),
+        }
+    })
+}
+
+/// Shows what came of a change. What takes a restart is an exit status of its own.
+fn told(answer: &Value, line: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let later: Vec<&str> =
+        answer["needs_restart"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    if daemon.json {
+        writeln!(out, "{answer:#}")?;
+    } else {
+        writeln!(out, "{line}")?;
+        for key in &later {
+            writeln!(out, "takes a restart: {}", text::clean(key))?;
+        }
+    }
+    Ok(if later.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(EXIT_LATER) })
+}
+
+/// The part of an answer that is about a volume.
+fn about(answer: &Value, volume: &str) -> Value {
+    let key = key_of(volume);
+    let own = |list: &str| {
+        let entries = answer[list].as_array().into_iter().flatten();
+        entries.filter(|entry| entry.as_str().is_some_and(|entry| entry.starts_with(&key))).cloned().collect()
+    };
+    json!({ "volume": volume, "applied": Value::Array(own("applied")), "needs_restart": Value::Array(own("needs_restart")) })
+}
+
+fn add(args: &AddArgs, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let AddArgs { volume, daemon, .. } = args;
+    let mut settings = vec![Setting::new("origin", &absolute(&args.origin)?)];
+    settings.extend(args.mode.as_deref().map(|mode| Setting::new("mode", mode)));
+    settings.extend(args.size.map(|size| Setting::new("create_size", &size.0.to_string())));
+    for setting in &args.settings {
+        if setting.key == "name" || settings.iter().any(|given| given.key == setting.key) {
+            bail!("{} is given twice", setting.key);
+        }
+        settings.push(setting.clone());
+    }
+    let file = held_file(daemon)?;
+    let new = edit::add(file.text(), volume, &settings)?;
+    let (_, replaced) = file.replace(&new, |candidate| {
+        let forecast = check(candidate, daemon)?;
+        refusal(&forecast, volume)
+            .map_or(Ok(forecast), |why| bail!("volume \"{volume}\" cannot be added: {why}"))
+    })?;
+    let answer = reload(replaced, daemon, |answer| {
+        let is_served = named(answer, "applied", &key_of(volume)).is_some();
+        if is_served { Ok(()) } else { bail!("volume \"{volume}\" is not served") }
+    })?;
+    let name = text::clean(volume);
+    told(
+        &about(&answer, volume),
+        &format!("{name} is served, and written to {}", file.path().display()),
+        daemon,
+        out,
+    )
+}
+
+/// Paths are the daemon's, whose working folder is another one. A volume of a store has no path.
+fn absolute(origin: &str) -> anyhow::Result<String> {
+    if origin.starts_with("store:") {
+        return Ok(origin.to_owned());
+    }
+    let path = std::path::absolute(origin).context("cannot tell where the origin is")?;
+    path.into_os_string().into_string().map_err(|_| anyhow::anyhow!("the path of the origin is no UTF-8"))
+}
+
+fn remove(volume: &str, force: bool, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let file = held_file(daemon)?;
+    let new = edit::remove(file.text(), volume)?;
+    // What speaks against it, but for dirty data, is said before anything is done.
+    file.try_out(&new, |candidate| check(candidate, daemon))?;
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    let is_served = is_in(&status["volumes"], volume);
+    if !is_served && is_in(&status["unserved_dirty"], volume) {
+        bail!(
+            "volume \"{volume}\" is not served, and the cache has data of it that its origin lacks; bring its origin back, \
+             or start the daemon with --drop-dirty {volume}"
+        );
+    }
+    in_the_way(&status, volume, daemon)?;
+    let left = dirty_of(&status, volume);
+    if left.is_some() && !force {
+        let code = dirty::flush_if_dirty(
+            volume,
+            &Daemon { json: false, socket: daemon.socket.clone() },
+            &mut std::io::stderr(),
+        )?;
+        if code != ExitCode::SUCCESS {
+            return Ok(code);
+        }
+    }
+    let lost = if force && left.is_some() { give_up(volume, daemon)? } else { 0 };
+    let (_, replaced) = write_without(&file, &new, volume, daemon)?;
+    let answer = reload(replaced, daemon, |answer| match refusal(answer, volume) {
+        Some(why) => bail!("volume \"{volume}\" cannot be removed: {why}"),
+        None => Ok(()),
+    })?;
+    let mut answer = about(&answer, volume);
+    answer["lost_bytes"] = json!(lost);
+    let name = text::clean(volume);
+    let loss = if lost > 0 {
+        format!("; {} ({lost} bytes) that only the cache had are lost", size(lost))
+    } else {
+        String::new()
+    };
+    told(&answer, &format!("{name} is removed, also from {}{loss}", file.path().display()), daemon, out)
+}
+
+fn write_without(
+    file: &ConfigFile,
+    new: &str,
+    volume: &str,
+    daemon: &Daemon,
+) -> anyhow::Result<(Value, Replaced)> {
+    file.replace(new, |candidate| {
+        let forecast = check(candidate, daemon)?;
+        refusal(&forecast, volume)
+            .map_or(Ok(forecast), |why| bail!("volume \"{volume}\" cannot be removed: {why}"))
+    })
+}
+
+/// Gives up what the origin lacks; how many bytes that was.
+fn give_up(volume: &str, daemon: &Daemon) -> anyhow::Result<u64> {
+    let answer = ask(&daemon.socket, &json!({"cmd": "drop-dirty", "volume": volume}))?;
+    Ok(answer["dropped"]["bytes"].as_u64().unwrap_or(0))
+}
+
+fn is_in(list: &Value, volume: &str) -> bool {
+    list.as_array().into_iter().flatten().any(|entry| entry["name"] == volume)
+}
+
+fn entry_of<'v>(status: &'v Value, volume: &str) -> Option<&'v Value> {
+    status["volumes"].as_array()?.iter().find(|entry| entry["name"] == volume)
+}
+
+/// Who uses the volume.
+fn in_the_way(status: &Value, volume: &str, daemon: &Daemon) -> anyhow::Result<()> {
+    if let Some(device) = entry_of(status, volume).and_then(|entry| entry["info"]["device"].as_str()) {
+        bail!("volume \"{volume}\" is {}; `zcctl detach {volume}` first", text::clean(device));
+    }
+    let connections = ask(&daemon.socket, &json!({"cmd": "connections"}))?;
+    let connected = connections["connections"].as_array().into_iter().flatten();
+    let peers: Vec<String> = connected
+        .filter(|connection| connection["export"] == volume)
+        .map(|connection| {
+            format!(
+                "{} (connection {})",
+                text::clean(connection["peer"].as_str().unwrap_or("-")),
+                connection["id"]
+            )
+        })
+        .collect();
+    if !peers.is_empty() {
+        bail!(
+            "clients of volume \"{volume}\" are connected: {}; let them go, or `zcctl disconnect --volume {volume}`",
+            peers.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// What the origin lacks, if anything, or if that cannot be told.
+fn dirty_of(status: &Value, volume: &str) -> Option<u64> {
+    let dirty = &entry_of(status, volume)?["dirty"];
+    let bytes = dirty["bytes"].as_u64().unwrap_or(0);
+    (bytes > 0 || dirty["fenced"] == json!(true)).then_some(bytes)
+}
+
+fn list(daemon: &Daemon, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    if daemon.json {
+        let told = json!({ "volumes": status["volumes"], "absent": status["absent"] });
+        writeln!(out, "{told:#}")?;
+    } else if listing.is_asked() {
+        volumes::table(&status, listing, out)?;
+    } else {
+        volumes::for_people(&status, out)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let status = ask(&daemon.socket, &json!({"cmd": "status"}))?;
+    let absent = status["absent"].as_array().into_iter().flatten().find(|entry| entry["name"] == volume);
+    if let Some(absent) = absent {
+        if daemon.json {
+            writeln!(out, "{absent:#}")?;
+        } else {
+            let why = absent["why"].as_str().unwrap_or("-").to_owned();
+            text::pairs(out, &[("volume", volume.to_owned()), ("state", "absent".to_owned()), ("why", why)])?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let config = ask(&daemon.socket, &json!({"cmd": "config", "volume": volume}))?;
+    let entry = entry_of(&status, volume).with_context(|| format!("there is no volume \"{volume}\""))?;
+    if daemon.json {
+        let mut told = entry.clone();
+        told["settings"] = config["settings"].clone();
+        writeln!(out, "{told:#}")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    text::pairs(out, &volumes::facts(entry))?;
+    writeln!(out)?;
+    let row = |setting: &Value| {
+        let of = |name: &str| setting[name].as_str().unwrap_or("-").to_owned();
+        let live = if setting["live"] == json!(true) { "at once" } else { "after a restart" };
+        vec![of("key"), of("value"), live.to_owned()]
+    };
+    let rows: Vec<Vec<String>> = config["settings"].as_array().into_iter().flatten().map(row).collect();
+    text::table(out, &["setting", "value", "a change is in force"], &rows)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn set(volume: &str, settings: &[Setting], daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    for fixed in ["name", "origin", "create_size"] {
+        if settings.iter().any(|setting| setting.key == fixed) {
+            bail!("{fixed} cannot be changed: `zcctl volume remove {volume}`, then `zcctl volume add`");
+        }
+    }
+    let file = held_file(daemon)?;
+    let new = edit::set(file.text(), volume, settings)?;
+    let (_, replaced) = write(&file, &new, daemon)?;
+    let answer = reload(replaced, daemon, |_| Ok(()))?;
+    let mut answer = about(&answer, volume);
+    // What an earlier change waits for a restart with is not this one's business.
+    let given = |entry: &Value| {
+        let key = entry.as_str().and_then(|entry| entry.strip_prefix(&format!("{}: ", key_of(volume))));
+        key.is_some_and(|key| settings.iter().any(|setting| setting.key == key))
+    };
+    if let Some(later) = answer["needs_restart"].as_array_mut() {
+        later.retain(given);
+    }
+    let applied: Vec<String> = answer["applied"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(|key| text::clean(key.strip_prefix(&format!("{}: ", key_of(volume))).unwrap_or(key)))
+        .collect();
+    let line = match &applied[..] {
+        [] => format!("{} is written", file.path().display()),
+        keys => format!("in force: {}", keys.join(", ")),
+    };
+    told(&answer, &line, daemon, out)
+}
