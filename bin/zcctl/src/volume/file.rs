@@ -2,7 +2,7 @@
 //!
 //! Job: replace the file as a whole: a new one beside it, with its mode and owner, is flushed and renamed.
 //!
-//! Invariants: a file that was changed by somebody else since it was opened is not replaced. Two commands of ours never
+//! Invariants: a file that another program changed since it was opened is not replaced. Two commands of ours never
 //! change it at once, as each holds a lock on it. A reader finds the old text or the new one, also after a power cut.
 //!
 //! What it does not do: say what is right in it. The daemon checks the new one before it takes the place.
@@ -61,7 +61,7 @@ impl ConfigFile {
     /// Puts another text in its place, if `check` finds nothing wrong with the new file; what that says.
     ///
     /// # Errors
-    /// `check` refuses, somebody else has changed the file, or it cannot be written. Then it is as it was.
+    /// `check` refuses, another program has changed the file, or it cannot be written. Then it is as it was.
     pub(crate) fn replace<T>(
         &self,
         text: &str,
@@ -93,7 +93,7 @@ impl ConfigFile {
         let now = std::fs::read_to_string(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
         if now != self.text || !is_at(&self.file, &self.path)? {
-            bail!("{} was changed by somebody else meanwhile; nothing is written", self.path.display());
+            bail!("another program changed {} meanwhile; nothing is written", self.path.display());
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ pub(crate) struct Replaced {
 }
 
 impl Replaced {
-    /// Puts the text back that was there before, unless somebody else has changed it since.
+    /// Puts the text back that was there before, unless another program has changed it since.
     ///
     /// # Errors
     /// As of [`ConfigFile::replace`].
@@ -128,7 +128,7 @@ impl Beside {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let new = path.with_file_name(format!(".{name}.new"));
         let fail = || format!("cannot write {}", new.display());
-        // What a command left that was killed: nobody else writes it, as we have the lock.
+        // What a killed command left: no other writes it, as this one has the lock.
         match std::fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(fail),
             _ => {}
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_somebody_else_changed_meanwhile_stays() {
+    fn a_file_that_another_program_changed_meanwhile_stays() {
         for replaces in [false, true] {
             let (dir, path) = dir_with("old");
             let file = ConfigFile::open(&path).unwrap();
@@ -224,7 +224,7 @@ mod tests {
                 Ok(())
             };
             let error = file.replace("new", change).unwrap_err();
-            assert!(error.to_string().contains("changed by somebody else"), "{error}");
+            assert!(error.to_string().contains("another program changed"), "{error}");
             let expected = if replaces { "old" } else { "edited" };
             assert_eq!(std::fs::read_to_string(&path).unwrap(), expected);
             assert_eq!(names(&dir), ["zcached.toml"]);

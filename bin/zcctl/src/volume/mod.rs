@@ -128,7 +128,7 @@ fn held_file(daemon: &Daemon) -> anyhow::Result<ConfigFile> {
     let told = ask(&daemon.socket, &json!({"cmd": "config"}))?;
     let path = told["path"].as_str().context("the daemon does not tell its configuration file")?;
     let file = ConfigFile::open(Path::new(path))?;
-    // Asked with the lock held: nobody of ours changes it from now on.
+    // Asked with the lock held: no other `zcctl` changes it from now on.
     let told = ask(&daemon.socket, &json!({"cmd": "config"}))?;
     let unread: Vec<&str> =
         told["unread"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
