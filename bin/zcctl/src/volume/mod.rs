@@ -80,7 +80,7 @@ pub(crate) enum VolumeCommand {
     Set {
         /// Name of the volume.
         volume: String,
-        /// Keys of [[volume]] and their values, such as mode=write-back.
+        /// Keys of a volume section and their values, such as mode=write-back.
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<Setting>,
         #[command(flatten)]
@@ -101,7 +101,7 @@ pub(crate) struct AddArgs {
     /// Make the origin with this size, if there is none.
     #[arg(long)]
     size: Option<ByteSize>,
-    /// Further keys of [[volume]] and their values, such as ublk.attach=true.
+    /// Further keys of a volume section and their values, such as ublk.attach=true.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
     #[command(flatten)]
