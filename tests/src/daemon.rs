@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -30,8 +31,23 @@ const LOG_ENDED: &[u8] = b"zc-tests: the log ended";
 pub struct Daemon {
     child: Child,
     log: PathBuf,
+    lines: Arc<Lines>,
     reader: Option<JoinHandle<()>>,
     status: Option<ExitStatus>,
+}
+
+/// Lines of the log that are in its file.
+#[derive(Debug, Default)]
+struct Lines {
+    count: Mutex<usize>,
+    grew: Condvar,
+}
+
+impl Lines {
+    fn add(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.grew.notify_all();
+    }
 }
 
 impl Daemon {
@@ -63,8 +79,9 @@ impl Daemon {
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let stderr = child.stderr.take().expect("stderr is a pipe");
         let log = folder.join("zcached.log");
-        let reader = copy_log(stderr, &log, address);
-        let mut daemon = Self { child, log, reader: Some(reader), status: None };
+        let lines = Arc::new(Lines::default());
+        let reader = copy_log(stderr, &log, Arc::clone(&lines), address);
+        let mut daemon = Self { child, log, lines, reader: Some(reader), status: None };
         daemon.wait_until_ready(&socket);
         daemon
     }
@@ -79,6 +96,18 @@ impl Daemon {
     #[must_use]
     pub fn log_path(&self) -> &Path {
         &self.log
+    }
+
+    /// Waits until the log holds this text.
+    ///
+    /// # Panics
+    /// It does not within [`DEADLINE`].
+    pub fn until_logged(&self, text: &str) {
+        let is_missing = || !std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains(text));
+        let count = self.lines.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.lines.grew.wait_timeout_while(count, DEADLINE, |_| is_missing());
+        let (_count, end) = waited.unwrap_or_else(PoisonError::into_inner);
+        assert!(!end.timed_out(), "\"{text}\": not within {DEADLINE:?}\n{}", self.tail());
     }
 
     /// Kills the daemon as a crash would (SIGKILL) and waits until it is gone.
@@ -200,7 +229,7 @@ fn notify_socket(folder: &Path) -> (UnixDatagram, PathBuf) {
 }
 
 /// Copies the daemon's log to `log`, line by line, until it ends; then says so to `address`.
-fn copy_log(stderr: ChildStderr, log: &Path, address: PathBuf) -> JoinHandle<()> {
+fn copy_log(stderr: ChildStderr, log: &Path, lines: Arc<Lines>, address: PathBuf) -> JoinHandle<()> {
     let mut file = File::options()
         .create(true)
         .append(true)
@@ -211,6 +240,7 @@ fn copy_log(stderr: ChildStderr, log: &Path, address: PathBuf) -> JoinHandle<()>
             let mut line = line.expect("cannot read the daemon's log");
             line.push(b'\n');
             file.write_all(&line).expect("cannot write the daemon's log");
+            lines.add();
         }
         // Nobody listens any more when the daemon had become ready: that is the usual case.
         if let Ok(socket) = UnixDatagram::unbound() {

@@ -185,3 +185,33 @@ fn a_state_directory_that_hangs_with_the_intent_log_in_it_costs_the_log() {
     back.flush().expect_err("a write that no flush covered may be lost");
     back.flush().expect("it is told once");
 }
+
+#[test]
+fn a_stop_that_the_state_directory_holds_up_says_so_and_counts_as_a_kill() {
+    let mut world = World::new(64, VOLUME_MIB);
+    world.volumes.push(("back".to_owned(), MIB, "mode = \"write-back\"\n".to_owned()));
+    let run = Mount::new(&["-t", "tmpfs", "-o", "mode=0700", "none"], world.path("run"));
+    world.control_path = run.path().join("control.sock");
+    let state = state_directory(&world);
+    let daemon = world.start();
+    let expected = DataGen::new(1, 8192).mixed(usize::try_from(VOLUME_MIB << 7).expect("small"));
+    let (mut client, mut back) = (world.connect("disk"), world.connect("back"));
+    client.write(0, &expected).expect("write");
+    client.flush().expect("flush");
+    back.write(0, &expected[..65536]).expect("write");
+    back.flush().expect("flush");
+    world.settled();
+    drop((client, back));
+
+    let frozen = Frozen::new(&state);
+    daemon.signal(rustix::process::Signal::TERM);
+    daemon.until_logged("the end of this session is not recorded");
+    // The kernel keeps a process that waits for a frozen file system.
+    drop(frozen);
+    assert!(!daemon.wait().success(), "the service manager hears of it");
+
+    let _daemon = world.start();
+    same(&world.connect("disk").read(0, expected.len()).expect("read"), &expected, "after the next start");
+    same(&world.connect("back").read(0, 65536).expect("read"), &expected[..65536], "what was flushed");
+    assert_eq!(world.status()["verdict"]["state"], "HEALTHY");
+}

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use zc_cache::startup as cache_startup;
+use zc_core::{JournalSeq, VolumeId};
+use zc_io::BlockFile;
 
 use crate::custody::Custody;
 use crate::error::EngineError;
 use crate::keeper::{Keeper, NoAnswer};
-use crate::limits::VOID_WAIT_MS;
+use crate::limits::{CLOSE_WAIT_MS, VOID_WAIT_MS};
 use crate::media::FileMedia;
 use crate::pairing;
 use crate::seen::Seen;
@@ -25,16 +27,22 @@ impl Closer {
     /// Ends a session whose cache device is out of reach. Volumes of which nothing is dirty do not wait for that device:
     /// the next start serves them without it. Should it return, what it has of their epochs is not destaged, because the
     /// origin has all of that and perhaps newer writes.
-    pub(crate) fn settle(&self, shard: &Shard) {
-        for (id, volume) in &shard.volumes {
-            let Some(newest_epoch) = shard.needs_no_cache(*id) else { continue };
-            if let Err(error) = self.custody.give_up(&volume.name, newest_epoch) {
-                tracing::warn!(
-                    "volume \"{}\": the next start will wait for the cache, although the origin has all data: {error}",
-                    volume.name
-                );
+    pub(crate) fn settle(&self, shard: &Shard) -> Result<(), EngineError> {
+        let newest = |(id, volume): (&VolumeId, &Volume)| {
+            shard.needs_no_cache(*id).map(|epoch| (volume.name.clone(), epoch))
+        };
+        let settled: Vec<(String, u64)> = shard.volumes.iter().filter_map(newest).collect();
+        in_time(Arc::clone(&self.custody), move |custody| {
+            for (name, newest_epoch) in settled {
+                if let Err(error) = custody.give_up(&name, newest_epoch) {
+                    tracing::warn!(
+                        "volume \"{name}\": the next start will wait for the cache, although the origin has all data: \
+                         {error}"
+                    );
+                }
             }
-        }
+            Ok(())
+        })
     }
 
     /// A start must not believe the intent log or the risk file of this session, one of which could not be withdrawn. If
@@ -69,9 +77,17 @@ impl Closer {
     }
 
     /// Records which volumes have no dirty data, what the origins look like now, then that the session ended cleanly, on
-    /// the device first; the intent log goes last.
+    /// the device first; the intent log goes last. Where a place does not answer in time, the end counts as a kill.
     pub(crate) fn close(self, shard: Shard) -> Result<(), EngineError> {
-        let mut clean = Vec::new();
+        let mut ending = Ending {
+            clean: Vec::new(),
+            lefts: Vec::new(),
+            was_distrusted: shard.metrics.distrusts > 0,
+            journal_next: shard.manager.journal_next(),
+            cache: Arc::clone(&shard.device.file),
+            journal: shard.device.journal.clone(),
+            custody: self.custody,
+        };
         for (id, volume) in &shard.volumes {
             let dirty = shard.manager.dirty(*id).unwrap_or_default();
             if dirty.bytes > 0 {
@@ -83,19 +99,54 @@ impl Closer {
             }
             // What is fenced may have more than can be told.
             if dirty.bytes == 0 && !dirty.fenced {
-                clean.push(volume.name.clone());
+                ending.clean.push(volume.name.clone());
             }
+            ending.lefts.push((volume.name.clone(), Left::of(volume, shard.manager.owes_loss(*id))?));
         }
-        self.custody.is_clean(&clean)?;
-        let mut lefts = Vec::new();
-        for (id, volume) in &shard.volumes {
-            lefts.push((volume.name.clone(), Left::of(volume, shard.manager.owes_loss(*id))?));
-        }
-        let was_distrusted = shard.metrics.distrusts > 0;
+        in_time(ending, Ending::record)?;
+        shard.intent.remove();
+        shard.risk.remove();
+        Ok(())
+    }
+}
+
+/// Does what may hang, or fails in time.
+fn in_time<T: Send + 'static>(
+    of: T,
+    work: impl FnOnce(&mut T) -> Result<(), EngineError> + Send + 'static,
+) -> Result<(), EngineError> {
+    Keeper::on_thread(of, CLOSE_WAIT_MS)?.change(work).unwrap_or_else(|NoAnswer| {
+        tracing::error!(
+            "the state directory or the cache device does not answer, so the end of this session is not recorded; the \
+             next start treats it as a kill"
+        );
+        let place = "the state directory or the cache device, which records the end of a session,".to_owned();
+        Err(EngineError::NoAnswer { place })
+    })
+}
+
+/// What is recorded of a session that ends in order.
+#[derive(Debug)]
+struct Ending {
+    /// Volumes without dirty data.
+    clean: Vec<String>,
+    lefts: Vec<(String, Left)>,
+    /// Whether a part of the cache was not to be trusted meanwhile.
+    was_distrusted: bool,
+    journal_next: JournalSeq,
+    cache: Arc<BlockFile>,
+    journal: Option<Arc<BlockFile>>,
+    custody: Arc<Custody>,
+}
+
+impl Ending {
+    fn record(&mut self) -> Result<(), EngineError> {
+        self.custody.is_clean(&self.clean)?;
         let stamps = self.custody.stamps();
+        let lefts = std::mem::take(&mut self.lefts);
         self.custody.state().update(|state| {
             for (name, stamp) in stamps {
-                if let Some(entry) = state.volumes.get_mut(&name).filter(|_| !was_distrusted) {
+                if let Some(entry) = state.volumes.get_mut(&name).filter(|_| !self.was_distrusted) {
                     entry.stamp = stamp;
                 }
             }
@@ -105,24 +156,20 @@ impl Closer {
                 }
             }
         })?;
-        let place = shard.device.file.path();
-        let mut media = FileMedia { cache: &shard.device.file, journal: shard.device.journal.as_deref() };
-        let journal_next = shard.manager.journal_next();
-        cache_startup::mark_clean(&mut media, &self.custody.superblock(), journal_next)
-            .map_err(|error| EngineError::of_cache(place, error))?;
+        let mut media = FileMedia { cache: &self.cache, journal: self.journal.as_deref() };
+        cache_startup::mark_clean(&mut media, &self.custody.superblock(), self.journal_next)
+            .map_err(|error| EngineError::of_cache(self.cache.path(), error))?;
         // Last: whoever is cut off before finds a session that ended in order, or one that did not, but never a device
         // that lags behind what is remembered of it.
         self.custody.state().update(|state| {
             state.clean = true;
             state.volumes.values_mut().filter(|entry| entry.settled).for_each(|entry| entry.given_up = 0);
-        })?;
-        shard.intent.remove();
-        shard.risk.remove();
-        Ok(())
+        })
     }
 }
 
 /// How a session leaves an origin.
+#[derive(Debug)]
 struct Left {
     mark: OriginMark,
     /// What the next start compares; nothing if the origin fails.

@@ -109,6 +109,8 @@ pub(crate) const CONTROL_PLACE_WAIT_MS: u64 = 5_000;
 pub(crate) const CONTROL_QUEUE_TIMES: usize = 8;
 /// ... they look for one that has become idle so often.
 pub(crate) const CONTROL_RETRY_MS: u64 = 20;
+/// Milliseconds in which state directory and cache device must have recorded the end of a session.
+pub(crate) const CLOSE_WAIT_MS: u64 = 20_000;
 /// Milliseconds that clients get at the end to take their replies.
 pub(crate) const DRAIN_MS: u64 = 10_000;
 /// Decoded bytes of one device read up to which compressed extents are decoded on the data-plane thread; longer ones

@@ -355,7 +355,7 @@ impl Shard {
                 if clean {
                     closer.close(self)?;
                 } else if self.cache_fault.is_some() {
-                    closer.settle(&self);
+                    closer.settle(&self)?;
                 }
                 return Ok(clean);
             }
