@@ -344,3 +344,103 @@ fn what_a_volume_never_held_or_discarded_is_told_as_a_hole_and_takes_no_space() 
     assert!(bytes("stored_bytes") < 6 * MIB, "{status}");
     assert_eq!(status["state"], "ok");
 }
+
+/// What `zcached check-config` says, and whether it ends well. It leaves the store as it was.
+fn checked(rig: &Rig) -> (bool, String) {
+    let changed = || std::fs::metadata(rig.pool()).and_then(|pool| pool.modified()).expect("there is a pool");
+    let before = changed();
+    let mut check = zc_tests::bounded("env");
+    check.arg(zc_tests::program("zcached")).arg("check-config").arg(rig.world.configure());
+    let output = check.output().expect("cannot start zcached");
+    assert_eq!(changed(), before, "the store was written");
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&said).into_owned())
+}
+
+#[test]
+fn check_config_opens_stores_and_leaves_them_as_they_are() {
+    let mut rig = Rig::new(&[("disk", 16, "")]);
+    assert!(checked(&rig).0, "before the first start: {}", checked(&rig).1);
+    let daemon = rig.world.start();
+    write(&mut rig.world.connect("disk"), 0, &contents(1, 100));
+    let (is_fine, said) = checked(&rig);
+    assert!(is_fine && said.contains("was not looked at"), "while the daemon runs: {said}");
+    daemon.kill9();
+    assert!(checked(&rig).0, "after a kill: {}", checked(&rig).1);
+
+    rig.zcctl(&["snapshot"], &["disk", "disk@one"]);
+    let lines = rig.world.volumes[0].2.clone();
+    rig.world.volumes[0].2 = lines.replace("tank/disk", "tank/disk@one");
+    let (is_fine, said) = checked(&rig);
+    assert!(!is_fine && said.contains("is a snapshot and never changes"), "{said}");
+    rig.world.volumes[0].2 = lines;
+    assert!(checked(&rig).0, "{}", checked(&rig).1);
+
+    let pool = std::fs::File::options().write(true).open(rig.pool()).expect("the pool");
+    std::os::unix::fs::FileExt::write_all_at(&pool, &[0; 1 << 20], 0).expect("both superblocks");
+    let (is_fine, said) = checked(&rig);
+    assert!(!is_fine && said.contains("cannot be opened as a store"), "{said}");
+}
+
+/// Destroys the batch of the log that has this many behind it. Those of a log are numbered (`FORMAT.md`, section 4).
+fn lose_batch(pool: &std::path::Path, behind: usize) {
+    use std::os::unix::fs::FileExt;
+    let bytes = std::fs::read(pool).expect("the pool");
+    let blocks = bytes.chunks_exact(4096).enumerate();
+    let mut batches: Vec<(u64, usize)> = blocks
+        .filter(|(_, block)| block[4..8] == *b"zcSb")
+        .map(|(number, block)| (u64::from_le_bytes(*block[8..].first_chunk().expect("8 bytes")), number))
+        .collect();
+    batches.sort_unstable();
+    let (_, number) = batches[batches.len() - 1 - behind];
+    let file = std::fs::File::options().write(true).open(pool).expect("the pool");
+    file.write_all_at(&[0xee; 512], 4096 * u64::try_from(number).expect("small")).expect("write");
+}
+
+#[test]
+fn a_store_whose_device_lost_flushed_data_goes_back_when_the_operator_accepts_that() {
+    let rig = Rig::new(&[("disk", 16, "")]);
+    let daemon = rig.world.start();
+    let mut client = rig.world.connect("disk");
+    let old = contents(1, 10);
+    write(&mut client, 0, &old);
+    assert_eq!(daemon.terminate().code(), Some(0));
+    let daemon = rig.world.start();
+    let mut client = rig.world.connect("disk");
+    for number in 0..10 {
+        write(&mut client, MIB, &contents(2 + number, 10));
+    }
+    rig.world.settled();
+    drop(client);
+    daemon.kill9();
+    lose_batch(&rig.pool(), 5);
+
+    let (is_fine, said) = checked(&rig);
+    assert!(!is_fine && said.contains("zcctl store accept-loss"), "{said}");
+    assert!(rig.world.refused(&[]).contains("zcctl store accept-loss"), "a start says it, too");
+    let accept = |arguments: &[&str]| {
+        let mut zcctl = std::process::Command::new(zc_tests::program("zcctl"));
+        zcctl.args(["store", "accept-loss"]).arg(rig.pool()).args(arguments);
+        let output = zcctl.output().expect("cannot start zcctl");
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    for _ in 0..2 {
+        let (code, said) = accept(&[]);
+        assert!(code == Some(2) && said.contains("disk") && said.contains("--force"), "{said}");
+    }
+    assert_eq!(accept(&["--force"]).0, Some(0));
+    let (code, said) = accept(&["--force"]);
+    assert!(code == Some(0) && said.contains("nothing was given up"), "{said}");
+    assert!(rig.zcctl(&["scrub"], &[]).contains(" 0 places damaged"));
+
+    let said = rig.world.refused(&[]);
+    assert!(said.contains("--cold"), "the cache holds what the store has lost: {said}");
+    let daemon = rig.world.start_with(&["--cold"]);
+    let mut client = rig.world.connect("disk");
+    is(&mut client, 0, &old, "what was there before");
+    let served = client.read(MIB, 10 * CHUNK).expect("read");
+    assert!((2..12).any(|number| served == contents(number, 10)), "one of the writes, and whole");
+    assert_ne!(served, contents(11, 10), "not what the cache holds");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}

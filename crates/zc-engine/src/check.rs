@@ -6,8 +6,10 @@
 //! Invariants: nothing is made, written or taken over, and no lock is held at the end. What is in use is a note, because
 //! the daemon that is asked about may be running; it could not be looked at then.
 //!
-//! What it does not do: open stores, which would write to them, or read more of the cache than its metadata. It has the
-//! rights of who asks; the daemon may have others.
+//! Stores are recovered in memory, and their devices stay as they are.
+//!
+//! What it does not do: read more of the cache than its metadata. It has the rights of who asks; the daemon may have
+//! others.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -61,11 +63,10 @@ pub fn check(config: &Config) -> Checked {
     checked.take(settings::ring_ops(config));
     checked.take(crate::tls::load(&config.nbd));
     check_sockets(config, &mut checked);
-    for store in &config.stores {
-        checked.take(writable(&store.path));
-    }
+    let stores = Arc::new(Stores::to_look_at(&config.stores));
+    check_unused_stores(config, &stores, &mut checked);
     let is_known = check_state_dir(&config.cache.state_dir, &mut checked);
-    if let Some((served, origins)) = check_origins(config, &mut checked)
+    if let Some((served, origins)) = check_origins(config, &stores, &mut checked)
         && is_known
     {
         let found = check_cache(&served, &origins);
@@ -86,6 +87,16 @@ fn check_sockets(config: &Config, checked: &mut Checked) {
     }
 }
 
+/// Stores with no volume. Those of volumes are looked at with them.
+fn check_unused_stores(config: &Config, stores: &Stores, checked: &mut Checked) {
+    let is_used = |name: &String| {
+        config.volumes.iter().any(|volume| volume.in_store.as_ref().is_some_and(|at| at.store == *name))
+    };
+    for store in config.stores.iter().filter(|store| !is_used(&store.name)) {
+        checked.take(stores.open(&store.name));
+    }
+}
+
 /// Whether everything in the state directory can be read and changed.
 fn check_state_dir(dir: &Path, checked: &mut Checked) -> bool {
     let problems = checked.problems.len();
@@ -101,21 +112,21 @@ fn check_state_dir(dir: &Path, checked: &mut Checked) -> bool {
     checked.problems.len() == problems
 }
 
-/// The configuration without volumes of stores and such whose origins cannot be had, and the origins of the others.
-fn check_origins(config: &Config, checked: &mut Checked) -> Option<(Config, Vec<Option<Origin>>)> {
-    let mut raw = config.clone();
-    raw.volumes.retain(|volume| volume.in_store.is_none());
-    raw.cache.wait_max_ms = 0;
-    if raw.volumes.is_empty() {
-        return None;
-    }
-    let stores = Arc::new(Stores::default());
-    let (served, absent) = checked.take(absent::leave_out(&raw, &EngineOptions::default(), &stores))?;
+/// The configuration without volumes whose origins cannot be had, and the origins of the others.
+fn check_origins(
+    config: &Config,
+    stores: &Arc<Stores>,
+    checked: &mut Checked,
+) -> Option<(Config, Vec<Option<Origin>>)> {
+    let mut at_once = config.clone();
+    at_once.cache.wait_max_ms = 0;
+    let (served, absent) = checked.take(absent::leave_out(&at_once, &EngineOptions::default(), stores))?;
     checked.problems.extend(absent.into_iter().map(|absent| absent.why));
-    for volume in served.volumes.iter().filter(|volume| !volume.origin.exists()) {
+    for volume in served.volumes.iter().filter(|volume| volume.in_store.is_none() && !volume.origin.exists())
+    {
         checked.take(makeable(&volume.origin));
     }
-    let origins = checked.take(startup::open_existing_origins(&served, &stores))?;
+    let origins = checked.take(startup::open_existing_origins(&served, stores))?;
     Some((served, origins))
 }
 

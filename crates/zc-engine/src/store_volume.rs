@@ -5,7 +5,7 @@
 //!
 //! # How it is told from others
 //! Volume table and state directory keep of it what they keep of a file. In place of the inode stands a number that
-//! follows from the store's identity and the volume's number in it; in place of the time of the last change stands the
+//! follows from the store's identity, its accepted losses and the volume's number in it; in place of the time of the last change stands the
 //! count of its changes. After a store was closed in order, an equal count proves that the volume was not changed since.
 //! A snapshot leaves the count of its volume as it is; a rollback raises it.
 //!
@@ -34,6 +34,8 @@ use crate::refusal::Refusal;
 const CHUNK_SHIFT: u8 = 13;
 /// Marks what stands in place of an inode as no inode's.
 const NO_INODE: u64 = 1 << 63;
+/// Odd: the numbers of a store that went back a few times share no bits with each other.
+const LOSS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// What came of a request to a store.
 #[derive(Debug)]
@@ -114,7 +116,8 @@ pub(crate) struct StoreVolume {
     root: RootId,
     /// As messages name it.
     name: String,
-    store_uuid: [u8; 16],
+    /// Follows from the store's identity, and from how often it went back because its device had lost something.
+    store: u64,
     chunk_shift: u8,
     len_bytes: u64,
     is_writable: bool,
@@ -178,14 +181,17 @@ impl StoreVolume {
         mode: Mode,
     ) -> Result<Self, EngineError> {
         let name = format!("store:{}/{}", origin.store, origin.volume);
-        let Some(store_uuid) = pool.client().uuid() else {
+        let (Some(uuid), Some(losses)) = (pool.client().uuid(), pool.client().losses()) else {
             return Err(EngineError::refused(Refusal::StoreEnded { volume: name }));
         };
+        let [a, b, c, d, e, f, g, h, ..] = uuid;
+        let since = u64::from(losses).wrapping_mul(LOSS_STEP);
+        let store = u64::from_le_bytes([a, b, c, d, e, f, g, h]).wrapping_add(since);
         Ok(Self {
             pool,
             root: id,
             name,
-            store_uuid,
+            store,
             chunk_shift: root.chunk_shift,
             len_bytes: root.size_chunks << root.chunk_shift,
             is_writable: mode != Mode::ReadOnly,
@@ -224,12 +230,10 @@ impl StoreVolume {
     /// See the module. Blocks.
     pub(crate) fn identity(&self) -> Result<Identity, EngineError> {
         let root = self.now()?;
-        let [a, b, c, d, e, f, g, h, ..] = self.store_uuid;
-        let store = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
         Ok(Identity {
             kind: FileKind::Regular,
             dev: 0,
-            inode: NO_INODE | (store << 16) >> 1 | u64::from(self.root.0),
+            inode: NO_INODE | (self.store << 16) >> 1 | u64::from(self.root.0),
             len_bytes: root.size_chunks << root.chunk_shift,
             mtime_ns: i128::from(root.changes),
         })

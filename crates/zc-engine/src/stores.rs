@@ -18,6 +18,8 @@ use crate::refusal::Refusal;
 #[derive(Debug, Default)]
 pub(crate) struct Stores {
     entries: Mutex<BTreeMap<String, Entry>>,
+    /// Nothing on their devices is changed.
+    look_only: bool,
 }
 
 #[derive(Debug)]
@@ -32,6 +34,11 @@ impl Stores {
         let stores = Self::default();
         stores.add(configs);
         stores
+    }
+
+    /// Such as are only looked at: what is written to them stays in memory.
+    pub(crate) fn to_look_at(configs: &[StoreConfig]) -> Self {
+        Self { look_only: true, ..Self::new(configs) }
     }
 
     /// Takes up those stores of a configuration that it does not know. The others stay as they were opened.
@@ -56,11 +63,17 @@ impl Stores {
             return Ok(Arc::clone(pool));
         }
         entry.pool = None;
-        let pool = OpenPool::open(&entry.config.path, settings(&entry.config)).map(Arc::new);
+        let pool = OpenPool::open(&entry.config.path, self.settings(&entry.config)).map(Arc::new);
         let pool = pool.map_err(|error| refused(name, error))?;
-        tracing::info!("store \"{name}\" ({}) is open", entry.config.path.display());
+        if !self.look_only {
+            tracing::info!("store \"{name}\" ({}) is open", entry.config.path.display());
+        }
         entry.pool = Some(Arc::clone(&pool));
         Ok(pool)
+    }
+
+    fn settings(&self, config: &StoreConfig) -> Settings {
+        Settings { look_only: self.look_only, ..settings(config) }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
@@ -87,7 +100,7 @@ fn settings(config: &StoreConfig) -> Settings {
         clean_bytes_per_s: config.clean_bytes_per_s,
         ..zc_store::Config::default()
     };
-    Settings { store, workers: workers(config.workers), direct: config.direct }
+    Settings { store, workers: workers(config.workers), direct: config.direct, look_only: false }
 }
 
 /// 0: half of the processors, at least one.

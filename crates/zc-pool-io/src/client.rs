@@ -88,6 +88,12 @@ impl PoolClient {
         self.look(Store::uuid).flatten()
     }
 
+    /// How often an operator accepted that the store's device had lost a part of its log. `None`: it has ended.
+    #[must_use]
+    pub fn losses(&self) -> Option<u32> {
+        self.look(Store::losses).flatten()
+    }
+
     /// A volume or snapshot, as it is now.
     #[must_use]
     pub fn root(&self, root: RootId) -> Option<Root> {

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::path::Path;
 
 use bytes::Bytes;
 use zc_core::{ErrorKind, OpId, usize_from_u32};
@@ -16,6 +17,7 @@ use zc_pool::{DeviceOperation, Ended};
 
 use crate::error::OpenError;
 use crate::limits::{BUFFERS_BYTES, RING_ENTRIES, RING_OPS_MAX};
+use crate::overlay::Overlay;
 
 /// What the ring names the wake-up: no operation of a pool has this number.
 const WAKE: u64 = 0;
@@ -30,6 +32,10 @@ pub(crate) struct Device {
     /// Operations that the ring had no room for.
     backlog: VecDeque<(Operation, u64)>,
     errors: u64,
+    /// What was written, where the file is not to be changed.
+    overlay: Option<Overlay>,
+    /// Operations that ended without the ring.
+    ended: Vec<(OpId, Ended)>,
 }
 
 /// Memory of the device as bytes.
@@ -43,16 +49,40 @@ impl AsRef<[u8]> for Read {
 
 impl Device {
     /// To be made on the thread that uses it.
-    pub(crate) fn new(file: BlockFile, event: EventFd) -> Result<Self, OpenError> {
+    pub(crate) fn new(file: BlockFile, event: EventFd, look_only: bool) -> Result<Self, OpenError> {
         let ring = Ring::new(RingOptions { entries: RING_ENTRIES, ops_max: RING_OPS_MAX, poll_max_us: 0 })?;
         let buffers = BufPool::new(BUFFERS_BYTES);
-        let mut device = Self { file, ring, event, buffers, backlog: VecDeque::new(), errors: 0 };
+        let mut device = Self {
+            file,
+            ring,
+            event,
+            buffers,
+            backlog: VecDeque::new(),
+            errors: 0,
+            overlay: look_only.then(Overlay::default),
+            ended: Vec::new(),
+        };
         device.watch();
         Ok(device)
     }
 
+    /// The file or device.
+    pub(crate) fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// Begins an operation.
     pub(crate) fn begin(&mut self, op: OpId, operation: DeviceOperation) {
+        match (&mut self.overlay, operation) {
+            (Some(overlay), DeviceOperation::Write { offset_bytes, bytes }) => {
+                self.ended.push((op, Ended::Device(overlay.write(offset_bytes, &bytes))));
+            }
+            (Some(_), DeviceOperation::Flush) => self.ended.push((op, Ended::Device(Ok(())))),
+            (_, operation) => self.begin_on_ring(op, operation),
+        }
+    }
+
+    fn begin_on_ring(&mut self, op: OpId, operation: DeviceOperation) {
         let fd = self.file.fd();
         let operation = match operation {
             DeviceOperation::Read { offset_bytes, len_bytes } => {
@@ -75,7 +105,9 @@ impl Device {
         ended: &mut Vec<(OpId, Ended)>,
     ) -> Result<(), OpenError> {
         let mut completions: Vec<Completion> = Vec::new();
+        let timeout = if self.ended.is_empty() { timeout } else { std::time::Duration::ZERO };
         self.ring.submit_and_wait(1, Some(timeout), &mut completions)?;
+        ended.append(&mut self.ended);
         for Completion { user, result, operation, .. } in completions {
             if user == WAKE {
                 self.watch();
@@ -94,7 +126,7 @@ impl Device {
     /// Operations that did not end yet.
     pub(crate) fn is_busy(&self) -> bool {
         // One is the wait for a wake-up.
-        self.ring.in_flight() > 1 || !self.backlog.is_empty()
+        self.ring.in_flight() > 1 || !self.backlog.is_empty() || !self.ended.is_empty()
     }
 
     fn ended(&mut self, result: io::Result<usize>, operation: Operation) -> Ended {
@@ -108,9 +140,19 @@ impl Device {
             kind_of(&error)
         });
         match operation {
-            Operation::Read { target, .. } => Ended::Read(result.and_then(|_| bytes_of(target))),
+            Operation::Read { offset, target, .. } => {
+                Ended::Read(result.and_then(|_| self.bytes_of(offset, target)))
+            }
             _ => Ended::Device(result.map(|_| ())),
         }
+    }
+
+    fn bytes_of(&self, offset_bytes: u64, target: Target) -> Result<Bytes, ErrorKind> {
+        let Memory::Buf(mut buf) = target.into_memory() else { return Err(ErrorKind::Io) };
+        if let Some(overlay) = &self.overlay {
+            overlay.lay_over(offset_bytes, &mut buf);
+        }
+        Ok(Bytes::from_owner(Read(buf)))
     }
 
     /// Memory whose contents are arbitrary.
@@ -135,12 +177,5 @@ impl Device {
         if let Err(full) = self.ring.submit(operation, user) {
             self.backlog.push_front((*full.operation, user));
         }
-    }
-}
-
-fn bytes_of(target: Target) -> Result<Bytes, ErrorKind> {
-    match target.into_memory() {
-        Memory::Buf(buf) => Ok(Bytes::from_owner(Read(buf))),
-        Memory::Lease(_) => Err(ErrorKind::Io),
     }
 }

@@ -18,6 +18,7 @@ mod error;
 pub mod limits;
 mod open;
 mod orders;
+mod overlay;
 mod server;
 #[cfg(test)]
 mod tests;

@@ -12,6 +12,8 @@ pub const BUFFERS_BYTES: usize = 16 << 20;
 pub const WORKERS_MAX: u32 = 16;
 /// Bytes of a job that a client waits for, and that the pool's own thread does at once: two wake-ups take longer.
 pub const INLINE_BYTES_MAX: u64 = 32 << 10;
+/// Memory for the writes of a pool that is only looked at: its recovery and one checkpoint, and room to spare.
+pub const OVERLAY_BYTES_MAX: usize = 512 << 20;
 /// Time between two ticks while the pool has work of its own.
 pub const TICK_BUSY: Duration = Duration::from_millis(20);
 /// Time between two ticks otherwise.

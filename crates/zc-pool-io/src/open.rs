@@ -10,6 +10,7 @@ use zc_pool::RequestKind;
 use zc_store::Config;
 
 use crate::client::{Input, PoolClient};
+use crate::device::Device;
 use crate::error::OpenError;
 use crate::server::{self, Server};
 use crate::workers::Workers;
@@ -23,6 +24,8 @@ pub struct Settings {
     pub workers: u32,
     /// Past the page cache. `None`: block devices yes, files no.
     pub direct: Option<bool>,
+    /// The file or device is not changed: what is written stays in memory, and is gone with the pool.
+    pub look_only: bool,
 }
 
 /// A pool that is open. Dropping it closes it, and says in the log what did not work.
@@ -51,7 +54,9 @@ impl OpenPool {
         let store = settings.store;
         let run = move || {
             let _closed_at_the_end = server::Closing(Arc::clone(&inbox));
-            match Server::new(file, store, workers, event, inbox, sender.clone()) {
+            let server = Device::new(file, event, settings.look_only)
+                .and_then(|device| Server::new(device, store, workers, inbox, sender.clone()));
+            match server {
                 Ok(server) => server.run(),
                 Err(error) => {
                     let _opener_left = sender.send(Err(error));

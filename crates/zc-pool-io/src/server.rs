@@ -9,7 +9,6 @@ use std::sync::mpsc::SyncSender;
 use std::time::Instant;
 
 use zc_core::{HashKey, Map, OpId, ReqId};
-use zc_io::{BlockFile, EventFd};
 use zc_pool::{Ended, Pool, Request, Work};
 use zc_store::Config;
 
@@ -53,15 +52,13 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(
-        file: BlockFile,
+        device: Device,
         mut config: Config,
         workers: Workers,
-        event: EventFd,
         inbox: Inbox,
         opener: SyncSender<Result<(), OpenError>>,
     ) -> Result<Self, OpenError> {
-        let path = file.path().to_owned();
-        let device = Device::new(file, event)?;
+        let path = device.path().to_owned();
         let mut work = Vec::new();
         let (nonce, seed) = uuid::Uuid::new_v4().as_u64_pair();
         config.hash_key = HashKey::random(seed);
@@ -167,6 +164,7 @@ impl Server {
                 }
                 Work::Opened { result } => {
                     self.has_stopped |= result.is_err();
+                    self.tell_torn();
                     let path = &self.path;
                     let result = result.map_err(|error| OpenError::Refused { path: path.clone(), error });
                     if let Some(opener) = self.opener.take() {
@@ -175,6 +173,16 @@ impl Server {
                 }
                 Work::Stopped => self.has_stopped = true,
             }
+        }
+    }
+
+    fn tell_torn(&self) {
+        if self.pool.store().stats().torn {
+            tracing::warn!(
+                "store {}: the last write of its log was torn and does not count. If the power failed, no flushed data is \
+                 lost. If it did not, the device lost a write: run `zcctl store scrub` and check the device",
+                self.path.display()
+            );
         }
     }
 

@@ -134,6 +134,99 @@ fn a_pool_has_one_opener_and_answers_nothing_after_its_end() {
 }
 
 #[test]
+fn a_pool_that_is_looked_at_shows_everything_and_changes_nothing_on_the_device() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = make(dir.path());
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    pool.client().ask(create()).unwrap();
+    pool.client().ask(write(0, 1)).unwrap();
+    pool.client().ask(RequestKind::Flush).unwrap();
+    // As a crash leaves it: a log, and no checkpoint behind it.
+    let crashed = dir.path().join("crashed");
+    std::fs::copy(&path, &crashed).unwrap();
+    drop(pool);
+    let before = std::fs::read(&crashed).unwrap();
+    for _ in 0..2 {
+        let settings = Settings { look_only: true, ..Settings::default() };
+        let pool = OpenPool::open(&crashed, settings).unwrap();
+        assert_eq!(first_byte(&pool, 0), 1);
+        pool.client().ask(write(0, 2)).unwrap();
+        assert_eq!(first_byte(&pool, 0), 2, "in memory");
+        pool.close().unwrap();
+        assert!(std::fs::read(&crashed).unwrap() == before, "the device has changed");
+    }
+}
+
+/// A pool as a crash leaves it after ten writes, each flushed, and the places of the batches of its log, by number.
+fn crashed(dir: &Path) -> (PathBuf, Vec<usize>) {
+    let path = make(dir);
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    pool.client().ask(create()).unwrap();
+    for chunk in 0..10_u8 {
+        pool.client().ask(write(u64::from(chunk) << 20, chunk + 1)).unwrap();
+        pool.client().ask(RequestKind::Flush).unwrap();
+    }
+    let copy = dir.join("crashed");
+    std::fs::copy(&path, &copy).unwrap();
+    drop(pool);
+    let bytes = std::fs::read(&copy).unwrap();
+    let mut batches: Vec<(u64, usize)> = bytes
+        .chunks_exact(4096)
+        .enumerate()
+        .filter(|(_, block)| block[4..8] == *b"zcSb")
+        .map(|(number, block)| (u64::from_le_bytes(*block[8..].first_chunk().unwrap()), number * 4096))
+        .collect();
+    batches.sort_unstable();
+    (copy, batches.into_iter().map(|(_, place)| place).collect())
+}
+
+fn spoil(path: &Path, place: usize) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0xee; 512], place as u64).unwrap();
+}
+
+#[test]
+fn a_flushed_write_that_the_device_lost_closes_the_pool_until_the_loss_is_accepted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, batches) = crashed(dir.path());
+    spoil(&path, batches[batches.len() - 4]);
+    let accepting = Settings {
+        store: zc_store::Config { accept_loss: true, ..zc_store::Config::default() },
+        ..Settings::default()
+    };
+    let error = OpenPool::open(&path, Settings::default()).unwrap_err();
+    assert!(error.is_log_lost(), "{error}");
+    let looked = OpenPool::open(&path, Settings { look_only: true, ..accepting.clone() }).unwrap();
+    assert_eq!((first_byte(&looked, 0), first_byte(&looked, 9 << 20)), (1, 0), "an earlier state");
+    drop(looked);
+    assert!(OpenPool::open(&path, Settings::default()).unwrap_err().is_log_lost(), "a look accepts nothing");
+    OpenPool::open(&path, accepting.clone()).unwrap().close().unwrap();
+    for settings in [Settings::default(), accepting] {
+        let pool = OpenPool::open(&path, settings).unwrap();
+        assert_eq!((first_byte(&pool, 0), first_byte(&pool, 9 << 20)), (1, 0));
+        assert_eq!(pool.client().losses(), Some(1), "it is counted once");
+    }
+}
+
+#[test]
+fn a_torn_write_at_the_end_of_the_log_does_not_count_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, batches) = crashed(dir.path());
+    let last = batches[batches.len() - 1];
+    for (place, torn) in [(last + 4096, true), (last, false)] {
+        let copy = dir.path().join("copy");
+        std::fs::copy(&path, &copy).unwrap();
+        spoil(&copy, place);
+        let pool = OpenPool::open(&copy, Settings::default()).unwrap();
+        assert_eq!((first_byte(&pool, 8 << 20), first_byte(&pool, 9 << 20)), (9, 0));
+        assert_eq!(pool.client().space().1.torn, torn, "a header that is not there tells nothing");
+    }
+    let pool = OpenPool::open(&path, Settings::default()).unwrap();
+    assert_eq!(first_byte(&pool, 9 << 20), 10);
+    assert!(!pool.client().space().1.torn);
+}
+
+#[test]
 fn what_is_no_pool_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("other");

@@ -17,6 +17,8 @@ pub(crate) struct Follow {
     uuid: [u8; 16],
     segment_bytes: u32,
     durable: BatchSeq,
+    /// A batch behind the end is there.
+    torn: bool,
     stage: Stage,
 }
 
@@ -37,14 +39,15 @@ enum Stage {
 pub(crate) enum Followed {
     /// This block is needed.
     More(Place),
-    /// The last batch; those up to `durable` were durable. `lost`: one behind the end was, too.
-    Ended { end: BatchSeq, durable: BatchSeq, lost: bool },
+    /// The last batch; those up to `durable` were durable. `lost`: one behind the end was, too. `torn`: a later one is
+    /// there.
+    Ended { end: BatchSeq, durable: BatchSeq, lost: bool, torn: bool },
 }
 
 impl Follow {
     pub(crate) fn new(at: LogPlace, uuid: [u8; 16], segment_bytes: u32) -> Self {
         let durable = BatchSeq(at.seq.0 - 1);
-        let mut follow = Self { at, uuid, segment_bytes, durable, stage: Stage::Here };
+        let mut follow = Self { at, uuid, segment_bytes, durable, torn: false, stage: Stage::Here };
         follow.look_here();
         follow
     }
@@ -84,7 +87,9 @@ impl Follow {
                 }
             }
             Stage::AfterHere(_) | Stage::AfterNext => {
-                if header.is_some_and(|header| header.seq > self.at.seq && header.durable >= self.at.seq) {
+                let later = header.filter(|header| header.seq > self.at.seq);
+                self.torn |= later.is_some();
+                if later.is_some_and(|header| header.durable >= self.at.seq) {
                     return self.ended(true);
                 }
                 if self.stage == Stage::AfterNext {
@@ -121,6 +126,6 @@ impl Follow {
     }
 
     fn ended(&self, lost: bool) -> Followed {
-        Followed::Ended { end: BatchSeq(self.at.seq.0 - 1), durable: self.durable, lost }
+        Followed::Ended { end: BatchSeq(self.at.seq.0 - 1), durable: self.durable, lost, torn: self.torn }
     }
 }

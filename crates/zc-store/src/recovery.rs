@@ -46,6 +46,8 @@ pub(crate) struct Recovery {
 struct Found {
     superblock: Superblock,
     trees: Trees,
+    /// The end of the log is torn.
+    torn: bool,
 }
 
 #[derive(Debug)]
@@ -177,7 +179,7 @@ impl Recovery {
         {
             trees.canary = self.config.canary;
         }
-        self.found = Some(Box::new(Found { superblock, trees }));
+        self.found = Some(Box::new(Found { superblock, trees, torn: false }));
         self.stage = Stage::Claim(0);
         self.write_claim(0, out);
         Ok(())
@@ -295,10 +297,12 @@ impl Recovery {
         match &mut self.stage {
             Stage::Follow(follow) => match follow.read(block, &mut found.trees.segments) {
                 Followed::More(place) => self.read_place(place, out),
-                Followed::Ended { end, durable, lost } => {
+                Followed::Ended { end, durable, lost, torn } => {
                     if lost && !self.config.accept_loss {
                         return Err(StoreError::LogLost);
                     }
+                    found.superblock.losses = found.superblock.losses.saturating_add(u32::from(lost));
+                    found.torn = torn;
                     let at = found.superblock.log;
                     found.trees.segments.find_free(at);
                     self.stage = Stage::Replay(Replay { at, end, durable, batch: None, next: 0 });
@@ -369,6 +373,9 @@ impl Recovery {
     ) -> Result<(), StoreError> {
         if results.contains(&Err(ErrorKind::Corrupt)) {
             // Torn: the log ends before it.
+            if let Some(found) = &mut self.found {
+                found.torn = true;
+            }
             self.stage = Stage::Ended;
             return Ok(());
         }
@@ -397,7 +404,7 @@ impl Recovery {
     /// The store goes on in a fresh segment, with batch numbers of its own session.
     fn finish(&mut self) -> Result<Box<Open>, StoreError> {
         let found = self.found.take().ok_or(StoreError::NoSuperblock)?;
-        let Found { superblock, mut trees } = *found;
+        let Found { superblock, mut trees, torn } = *found;
         let segments = &mut trees.segments;
         let (Some(segment), Some(next)) = (segments.take(), segments.take()) else {
             return Err(StoreError::NoSpace);
@@ -432,7 +439,7 @@ impl Recovery {
             stopped: false,
             next_op: self.next_op,
             next_buf: 0,
-            stats: Stats::default(),
+            stats: Stats { torn, ..Stats::default() },
             out: Vec::new(),
         }))
     }

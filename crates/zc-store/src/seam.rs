@@ -328,7 +328,9 @@ pub enum StoreError {
     #[error("stored bytes at segment {}, offset {} are damaged", .0.segment.0, .0.offset_bytes)]
     Damaged(Place),
     /// The log lacks a batch that was durable.
-    #[error("the store's device lost a part of the log that it had confirmed")]
+    #[error(
+        "the store's device lost a part of the log that it had confirmed; `zcctl store accept-loss` shows the state before"
+    )]
     LogLost,
     /// Neither superblock can be read.
     #[error("there is no readable superblock: this is no store, or both copies are damaged")]

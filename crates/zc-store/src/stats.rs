@@ -35,6 +35,9 @@ pub struct Stats {
     pub no_space: u64,
     /// Stored bytes that failed their check.
     pub damaged: u64,
+    /// When the store was opened, its log ended in a batch that was damaged, or missing before a later one. A power cut
+    /// does that to what no flush covered; a device that lost flushed data looks the same.
+    pub torn: bool,
 }
 
 /// Where the bytes of the pool are.

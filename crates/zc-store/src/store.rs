@@ -143,6 +143,12 @@ impl Store {
         self.opened().map(|open| open.superblock.uuid)
     }
 
+    /// How often an operator accepted that the device had lost a part of the log, once the store is open.
+    #[must_use]
+    pub fn losses(&self) -> Option<u32> {
+        self.opened().map(|open| open.superblock.losses)
+    }
+
     /// Size of its segments, once the superblock was read.
     #[must_use]
     pub fn segment_bytes(&self) -> Option<u32> {

@@ -81,6 +81,17 @@ pub(crate) enum StoreCommand {
     DeleteSnapshot(Deleted),
     /// Verify all stored data. Exit status: 0 sound, 1 damaged.
     Scrub(Pool),
+    /// Open a store whose device lost a part of its log.
+    ///
+    /// The store goes back to the state before the lost part. Without --force: show the volumes of that state, change
+    /// nothing. Exit status: 0 done, or nothing is lost; 2 not done.
+    AcceptLoss {
+        #[command(flatten)]
+        pool: Pool,
+        /// Do it: later changes are given up.
+        #[arg(long)]
+        force: bool,
+    },
     /// Free what no volume or snapshot needs.
     Clean(Pool),
     /// Store an image file as a new volume; holes take no space.

@@ -33,12 +33,40 @@ pub(super) fn nonce() -> u64 {
     uuid::Uuid::new_v4().as_u64_pair().0
 }
 
+/// The cleaner has all the bandwidth of the device.
+fn settings() -> Settings {
+    let store = Config { clean_bytes_per_s: u64::MAX, ..Config::default() };
+    let workers = available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
+    Settings { store, workers, direct: Some(false), look_only: false }
+}
+
+fn beyond_loss() -> Settings {
+    let settings = settings();
+    Settings { store: Config { accept_loss: true, ..settings.store }, ..settings }
+}
+
 impl Driver {
-    /// Opens the store: recovery, and a first checkpoint. The cleaner has all the bandwidth of the device.
+    /// Opens the store: recovery, and a first checkpoint.
     pub(super) fn open(path: &Path) -> anyhow::Result<Self> {
-        let store = Config { clean_bytes_per_s: u64::MAX, ..Config::default() };
-        let workers = available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
-        let settings = Settings { store, workers, direct: Some(false) };
+        Self::open_with(path, &settings())
+    }
+
+    /// Opens the store in memory. The device stays as it is.
+    pub(super) fn look(path: &Path) -> anyhow::Result<Self> {
+        Self::open_with(path, &Settings { look_only: true, ..settings() })
+    }
+
+    /// Opens the store in memory, although its device lost a part of the log. The device stays as it is.
+    pub(super) fn look_beyond_loss(path: &Path) -> anyhow::Result<Self> {
+        Self::open_with(path, &Settings { look_only: true, ..beyond_loss() })
+    }
+
+    /// Opens the store for good, although its device lost a part of the log.
+    pub(super) fn open_beyond_loss(path: &Path) -> anyhow::Result<Self> {
+        Self::open_with(path, &beyond_loss())
+    }
+
+    fn open_with(path: &Path, settings: &Settings) -> anyhow::Result<Self> {
         let mut tries = LOCK_TRIES;
         loop {
             match OpenPool::open(path, settings.clone()) {

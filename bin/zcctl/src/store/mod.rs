@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use zc_core::{u64_from_usize, usize_from_u32};
 use zc_io::AlignedBuf;
 use zc_pool_io::limits::CHUNK_SHIFT;
-use zc_pool_io::{Order, Point, VolumeOptions, create_volume, find};
+use zc_pool_io::{OpenError, Order, Point, VolumeOptions, create_volume, find};
 use zc_store::config::Shape;
 use zc_store::{BLOCK, Config, RootId, Superblock, limits};
 
@@ -42,9 +42,9 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
         StoreCommand::Create { pool, size, force } => {
             create(pool.path()?, size.map(|size| size.0), *force)?;
         }
-        StoreCommand::Status(pool) => show(pool, &Order::Status {}, out, status)?,
-        StoreCommand::Volumes(pool) => show(pool, &Order::Volumes {}, out, volumes)?,
-        StoreCommand::Snapshots(pool) => show(pool, &Order::Snapshots {}, out, volumes)?,
+        StoreCommand::Status(pool) => look(pool, &Order::Status {}, out, status)?,
+        StoreCommand::Volumes(pool) => look(pool, &Order::Volumes {}, out, volumes)?,
+        StoreCommand::Snapshots(pool) => look(pool, &Order::Snapshots {}, out, volumes)?,
         StoreCommand::CreateVolume { new, size, chunk, codec, no_dedup } => {
             let chunk_bytes = u32::try_from(chunk.0).unwrap_or(u32::MAX);
             let options = VolumeOptions { chunk_bytes, codec: (*codec).into(), dedup: !no_dedup };
@@ -75,6 +75,7 @@ pub(crate) fn run(command: &StoreCommand, out: &mut dyn Write) -> anyhow::Result
             delete(deleted, |name, dry_run| Order::DeleteSnapshot { name, dry_run }, out)?;
         }
         StoreCommand::Scrub(pool) => return scrub(pool, out),
+        StoreCommand::AcceptLoss { pool, force } => accept_loss(pool, *force, out)?,
         StoreCommand::Clean(pool) => clean(pool, out)?,
         StoreCommand::Import { volume, image } => import(volume, image)?,
         StoreCommand::Export { volume, image } => export(volume, image)?,
@@ -87,7 +88,21 @@ type Text = fn(&Value, &mut dyn Write) -> anyhow::Result<()>;
 
 /// Carries an order out and shows its answer.
 fn show(pool: &Pool, order: &Order, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
-    let place = Place::open(pool)?;
+    show_at(Place::open(pool)?, pool, order, out, text)
+}
+
+/// Carries an order out that changes nothing, and shows its answer.
+fn look(pool: &Pool, order: &Order, out: &mut dyn Write, text: Text) -> anyhow::Result<()> {
+    show_at(Place::look(pool)?, pool, order, out, text)
+}
+
+fn show_at(
+    place: Place<'_>,
+    pool: &Pool,
+    order: &Order,
+    out: &mut dyn Write,
+    text: Text,
+) -> anyhow::Result<()> {
     let answer = place.carry_out(order)?;
     place.close()?;
     answered(pool, &answer, out, text)
@@ -211,6 +226,32 @@ fn volumes(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let rows: Vec<Vec<String>> = listed.into_iter().flatten().map(row).collect();
     text::table(out, &["name", "size", "used", "shared", "unique", "delete frees"], &rows)?;
+    Ok(())
+}
+
+/// Opens a store whose device lost a part of its log, or shows what it would be.
+fn accept_loss(pool: &Pool, force: bool, out: &mut dyn Write) -> anyhow::Result<()> {
+    let path = pool.path()?;
+    match Driver::open(path) {
+        Ok(driver) => {
+            driver.close()?;
+            writeln!(out, "{} opens without a loss; nothing was given up", path.display())?;
+            return Ok(());
+        }
+        Err(error) if error.downcast_ref::<OpenError>().is_some_and(OpenError::is_log_lost) => {}
+        Err(error) => return Err(error),
+    }
+    let driver = if force { Driver::open_beyond_loss(path)? } else { Driver::look_beyond_loss(path)? };
+    let answer = Order::Volumes {}.carry_out(driver.client())?;
+    driver.close()?;
+    answered(pool, &answer, out, volumes)?;
+    if !force {
+        bail!(
+            "the device lost a part of the log, and later changes with it. The store would go back to the volumes above, \
+             as they were before; a cache of them then starts with `zcached --cold`. If an undamaged copy of the device \
+             may come back, wait for it; --force goes on"
+        );
+    }
     Ok(())
 }
 

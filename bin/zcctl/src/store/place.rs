@@ -29,8 +29,17 @@ pub(super) enum Place<'a> {
 impl<'a> Place<'a> {
     /// Opens it, or looks where the daemon is.
     pub(super) fn open(pool: &'a Pool) -> anyhow::Result<Self> {
+        Self::find(pool, Driver::open)
+    }
+
+    /// For orders that change nothing: a device that no daemon has open stays as it is.
+    pub(super) fn look(pool: &'a Pool) -> anyhow::Result<Self> {
+        Self::find(pool, Driver::look)
+    }
+
+    fn find(pool: &'a Pool, open: fn(&Path) -> anyhow::Result<Driver>) -> anyhow::Result<Self> {
         match pool.name() {
-            None => Ok(Self::Own(Driver::open(&pool.pool)?)),
+            None => Ok(Self::Own(open(&pool.pool)?)),
             Some(store) => Ok(Self::Daemon { daemon: &pool.daemon, store }),
         }
     }

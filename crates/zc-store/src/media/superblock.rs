@@ -52,6 +52,8 @@ pub struct Superblock {
     pub segment_bytes: u32,
     /// Where the log goes on.
     pub log: LogPlace,
+    /// How often an operator accepted that a part of the log was lost.
+    pub losses: u32,
     /// Chunk numbers from here on were never given.
     pub chunks_end: u64,
     /// Map page numbers from here on were never given.
@@ -92,6 +94,7 @@ impl Superblock {
             segments,
             segment_bytes,
             log,
+            losses: 0,
             chunks_end: 1,
             pages_end: 1,
             epoch: 1,
@@ -116,6 +119,7 @@ impl Superblock {
         put_u32(&mut b[..], 104, self.log.place.segment.0);
         put_u32(&mut b[..], 108, self.log.place.offset_bytes);
         put_u32(&mut b[..], 112, self.log.next.0);
+        put_u32(&mut b[..], 116, self.losses);
         put_u64(&mut b[..], 120, self.chunks_end);
         put_u64(&mut b[..], 128, self.pages_end);
         put_u64(&mut b[..], 136, self.epoch);
@@ -158,6 +162,7 @@ impl Superblock {
             segments: u32_at(b, 80),
             segment_bytes: u32_at(b, 84),
             log,
+            losses: u32_at(b, 116),
             chunks_end: u64_at(b, 120),
             pages_end: u64_at(b, 128),
             epoch: u64_at(b, 136),
