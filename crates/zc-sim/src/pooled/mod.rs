@@ -266,7 +266,7 @@ mod tests {
         Options { ops: 600, canary: None, replacement: None, packer: None, profile: None, trace: None };
 
     /// Enough to see all that must be seen.
-    const SEEDS: usize = 40;
+    const SEEDS: usize = 80;
 
     /// Whether a seed has a store.
     fn has_store(seed: u64) -> bool {
