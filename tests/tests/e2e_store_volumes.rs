@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use zc_engine::NbdClient;
-use zc_tests::{MIB, World, run_ok, same};
+use zc_tests::{BlockKind, DataGen, MIB, World, run_ok, same};
 
 const CHUNK: usize = 8192;
 
@@ -17,9 +17,14 @@ struct Rig {
 impl Rig {
     /// Volumes by name, size in MiB and further lines.
     fn new(volumes: &[(&str, u64, &str)]) -> Self {
+        Self::with_pool("512 MiB", volumes)
+    }
+
+    /// The same on a store of this size.
+    fn with_pool(size: &str, volumes: &[(&str, u64, &str)]) -> Self {
         let mut rig = Self { world: World::new(64, 1) };
         let pool = rig.pool();
-        rig.zcctl(&["create"], &["--size", "512 MiB"]);
+        rig.zcctl(&["create"], &["--size", size]);
         rig.world.cache.push_str(&format!("[[store]]\nname = \"tank\"\npath = \"{}\"\n", pool.display()));
         rig.world.volumes.clear();
         for (name, mib, lines) in volumes {
@@ -442,5 +447,46 @@ fn a_store_whose_device_lost_flushed_data_goes_back_when_the_operator_accepts_th
     let served = client.read(MIB, 10 * CHUNK).expect("read");
     assert!((2..12).any(|number| served == contents(number, 10)), "one of the writes, and whole");
     assert_ne!(served, contents(11, 10), "not what the cache holds");
+    assert_eq!(daemon.terminate().code(), Some(0));
+}
+
+/// Kinds of what the daemon says is wrong with the store.
+fn troubles(rig: &Rig) -> Vec<String> {
+    let status = rig.world.status();
+    let reasons = status["verdict"]["reasons"].as_array().expect("a list").iter();
+    let of_store = reasons.filter(|reason| reason["store"] == "tank");
+    of_store.filter_map(|reason| reason["kind"].as_str().map(str::to_owned)).collect()
+}
+
+#[test]
+fn a_store_that_fills_up_is_told_before_and_takes_writes_again_when_space_is_freed() {
+    let rig = Rig::with_pool("128 MiB", &[("disk", 1024, "")]);
+    let daemon = rig.world.start();
+    let mut client = rig.world.connect("disk");
+    let piece = |number: u64| DataGen::new(number, 1 << 20).block(BlockKind::Incompressible, 0);
+    let (mut written, mut said) = (0, Vec::new());
+    while client.write(written * MIB, &piece(written)).is_ok() {
+        written += 1;
+        assert!(written < 128, "the store took more than it has");
+        said.extend(troubles(&rig));
+        said.dedup();
+    }
+    assert_eq!(said, ["store-low-space"], "after {written} MiB");
+    assert_eq!(troubles(&rig), ["store-full"]);
+    assert_eq!(rig.world.status()["verdict"]["state"], "FAILED");
+    for number in 0..written {
+        is(&mut client, number * MIB, &piece(number), "what was acknowledged");
+    }
+    client.trim(0, 1 << 29).expect("trim");
+    rig.world.stats_until("the cleaner has freed what was discarded", |_| troubles(&rig).is_empty());
+    write(&mut client, 0, &piece(1));
+    let events = rig.world.control(&serde_json::json!({ "cmd": "events", "after": 0 }));
+    let of = |kind: &str, change: &str| {
+        let is = |event: &&serde_json::Value| event["event"] == kind && event["change"] == change;
+        events["events"].as_array().expect("a list").iter().filter(is).count()
+    };
+    for kind in ["store-low-space", "store-full"] {
+        assert_eq!((of(kind, "begins"), of(kind, "ends")), (1, 1), "{events}");
+    }
     assert_eq!(daemon.terminate().code(), Some(0));
 }

@@ -309,10 +309,10 @@ pub(crate) enum Online {
     },
     /// Print what changed in how a running daemon is, one JSON object a line.
     ///
-    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, what, follows, command. Events
+    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows, command. Events
     /// are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void, origin-missing,
     /// origin-errors, origin-refused, fenced, recovery-point-late, dirty-stuck, dirty-unreadable, dirty-unserved,
-    /// cold-start; low-space (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any more.
+    /// cold-start, store-low-space, store-full, store-failed; low-space (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any more.
     /// The daemon keeps the newest 1024. With --follow also daemon-gone and daemon-back.
     Events {
         /// Go on, and print what changes from now on, too.

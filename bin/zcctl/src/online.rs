@@ -279,8 +279,9 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     writeln!(out, "zcached {}: {}", text::clean(&version), text::clean(&word))?;
     for reason in verdict["reasons"].as_array().into_iter().flatten() {
         let part = |name: &str| text::clean(&string(&reason[name]));
-        let volume = reason["volume"].as_str().map(|name| format!("volume {}: ", text::clean(name)));
-        writeln!(out, "  {}  {}{}", part("level"), volume.unwrap_or_default(), part("what"))?;
+        let about = |kind| reason[kind].as_str().map(|name| format!("{kind} {}: ", text::clean(name)));
+        let about = about("volume").or_else(|| about("store")).unwrap_or_default();
+        writeln!(out, "  {}  {about}{}", part("level"), part("what"))?;
         writeln!(out, "    so: {}", part("follows"))?;
         writeln!(out, "    do: {}", part("command"))?;
     }

@@ -48,6 +48,7 @@ use crate::request::Request;
 use crate::returning;
 use crate::settings::{ack_name, connections_most, destage_name, early, max_dirty_age_ms};
 use crate::stats::ShardStats;
+use crate::store_looks::StoreLooks;
 use crate::stores::Stores;
 use crate::tls::Tls;
 use crate::ublk_control::UblkHandle;
@@ -139,6 +140,7 @@ pub(crate) struct Shared {
     pub(crate) extent_bytes: u32,
     weu_bytes: u32,
     pub(crate) recordings: Mutex<Recordings>,
+    store_looks: StoreLooks,
     incidents: BlockingMutex<Incidents>,
     events: BlockingMutex<Events>,
     notify: bool,
@@ -228,6 +230,7 @@ impl ControlHandle {
             extent_bytes: control.extent_bytes,
             weu_bytes: control.weu_bytes,
             recordings: Mutex::default(),
+            store_looks: StoreLooks::default(),
             incidents: BlockingMutex::default(),
             events: BlockingMutex::default(),
             notify: signals,
@@ -531,6 +534,7 @@ impl Shared {
 
     /// Notes which counters have moved, so that the verdict knows when.
     async fn look_for_incidents(&self) {
+        self.store_looks.refresh(&self.stores).await;
         if let Ok(stats) = self.stats().await {
             self.judge(&stats, &self.infos());
         }
@@ -538,6 +542,7 @@ impl Shared {
 
     /// What changed since the event with this number; looks first.
     async fn events(&self, after: u64) -> Result<Value, String> {
+        self.store_looks.refresh(&self.stores).await;
         let stats = self.stats().await?;
         self.judge(&stats, &self.infos());
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).after(after);
@@ -596,21 +601,25 @@ impl Shared {
             volumes: infos,
             unserved,
             absent,
+            stores: &self.store_looks.last(),
         };
         Verdict::of(&look, &incidents)
     }
 
     /// The numbers as Prometheus reads them.
     pub(crate) async fn metrics(&self, format: Format) -> Result<String, String> {
+        self.store_looks.refresh(&self.stores).await;
         let stats = self.stats().await?;
         let volumes = self.infos();
         let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
         let state = verdict.state;
         let absent = absent.into_iter().map(|absent| absent.name).collect();
-        Ok(Scrape { stats, volumes, absent, state, ram_max_bytes: self.ram_max_bytes }.render(format))
+        let stores = self.store_looks.last();
+        Ok(Scrape { stats, volumes, absent, stores, state, ram_max_bytes: self.ram_max_bytes }.render(format))
     }
 
     async fn status(&self) -> Result<Value, String> {
+        self.store_looks.refresh(&self.stores).await;
         let stats = self.stats().await?;
         let infos = self.infos();
         let volume = |(name, info): &(String, VolumeInfo)| {
@@ -642,6 +651,7 @@ impl Shared {
             "volumes": volumes,
             "unserved_dirty": unserved,
             "absent": absent,
+            "stores": self.store_looks.last(),
             "listening": self.addresses,
             "metrics": self.metrics_at.map(|address| format!("http://{address}/metrics")),
             "sandbox": self.hooks.confined,

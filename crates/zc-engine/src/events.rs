@@ -43,6 +43,8 @@ pub(crate) struct Event {
     change: Change,
     level: Level,
     volume: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
     what: String,
     follows: String,
     command: String,
@@ -53,15 +55,16 @@ pub(crate) struct Event {
 pub(crate) struct Events {
     kept: VecDeque<Event>,
     last_number: u64,
-    lasting: BTreeMap<(&'static str, Option<String>), Reason>,
+    lasting: BTreeMap<(&'static str, Option<String>, Option<String>), Reason>,
 }
 
 impl Events {
     /// Takes note of how it stands now.
     pub(crate) fn observe(&mut self, verdict: &Verdict, stats: &ShardStats, unix_s: u64) {
         let reasons = verdict.reasons.iter().cloned().chain(of_space(stats));
-        let now: BTreeMap<_, _> =
-            reasons.map(|reason| ((reason.kind, reason.volume.clone()), reason)).collect();
+        let now: BTreeMap<_, _> = reasons
+            .map(|reason| ((reason.kind, reason.volume.clone(), reason.store.clone()), reason))
+            .collect();
         let before = std::mem::take(&mut self.lasting);
         let at = (unix_s, stats.uptime_ms);
         let was_wrong = !before.is_empty();
@@ -74,14 +77,15 @@ impl Events {
         if was_wrong && now.is_empty() {
             let (what, follows) = ("nothing is wrong any more".to_owned(), "nothing".to_owned());
             let (command, level) = ("nothing".to_owned(), Level::Healthy);
-            let reason = Reason { kind: BACK_TO_NORMAL, level, volume: None, what, follows, command };
+            let reason =
+                Reason { kind: BACK_TO_NORMAL, level, volume: None, store: None, what, follows, command };
             self.note(at, BACK_TO_NORMAL, Change::Begins, reason);
         }
         self.lasting = now;
     }
 
     fn note(&mut self, at: (u64, u64), event: &'static str, change: Change, reason: Reason) {
-        let Reason { kind: _, level, volume, what, follows, command } = reason;
+        let Reason { kind: _, level, volume, store, what, follows, command } = reason;
         let (unix_s, uptime_ms) = at;
         self.last_number += 1;
         let number = self.last_number;
@@ -93,6 +97,7 @@ impl Events {
             change,
             level,
             volume,
+            store,
             what,
             follows,
             command,
@@ -115,6 +120,7 @@ fn of_space(stats: &ShardStats) -> impl Iterator<Item = Reason> {
         kind: LOW_SPACE,
         level: Level::Degraded,
         volume: Some(name.clone()),
+        store: None,
         what: format!("{} writes wait for room for dirty data", dirty.waiting_writes),
         follows: "writes are as slow as the origin".to_owned(),
         command: "if it lasts: raise dirty_high, or take a larger cache".to_owned(),
@@ -131,6 +137,7 @@ mod tests {
             kind,
             level: Level::Degraded,
             volume: volume.map(str::to_owned),
+            store: None,
             what: "w".to_owned(),
             follows: "f".to_owned(),
             command: "c".to_owned(),

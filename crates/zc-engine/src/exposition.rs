@@ -14,10 +14,12 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use zc_cache::Stats;
+use zc_pool_io::PoolState;
 
 use crate::metrics::{BOUNDS_NS, Durations, Path, Traffic};
 use crate::registry::VolumeInfo;
 use crate::stats::{Dirty, Driver, ShardStats};
+use crate::store_looks::StoreLook;
 use crate::verdict::Level;
 
 /// What stands before every name.
@@ -49,6 +51,8 @@ pub(crate) struct Scrape {
     pub(crate) volumes: Vec<(String, VolumeInfo)>,
     /// Names of volumes whose origins could not be opened.
     pub(crate) absent: Vec<String>,
+    /// Open stores.
+    pub(crate) stores: Vec<StoreLook>,
     pub(crate) state: Level,
     pub(crate) ram_max_bytes: u64,
 }
@@ -77,6 +81,7 @@ impl Collector for Scrape {
             page.family(number.family, [(vec![], (number.of)(&self.stats.driver))])?;
         }
         self.of_volumes(&mut page)?;
+        self.of_stores(&mut page)?;
         self.of_durations(&mut page)
     }
 }
@@ -230,6 +235,14 @@ impl Scrape {
         Ok(())
     }
 
+    fn of_stores(&self, page: &mut Page<'_>) -> fmt::Result {
+        for number in STORES {
+            let samples = self.stores.iter().map(|of| (vec![("store", of.name.as_str())], (number.of)(of)));
+            page.family(number.family, samples)?;
+        }
+        Ok(())
+    }
+
     /// Histograms by volume and path.
     fn of_durations(&self, page: &mut Page<'_>) -> fmt::Result {
         let mut family =
@@ -296,6 +309,19 @@ const DURATION: Family<'_> = family(
     "Time from the complete request to its answer being handed over, by path: a read that hit the cache, missed it, or \
      both (mixed); a write, trim or zeroing; a flush.",
 );
+
+const STORES: &[Number<StoreLook>] = &[
+    gauge("store_size_bytes", "Size of the store.", |of| Value::Whole(of.total_bytes)),
+    gauge("store_left_bytes", "Bytes of the store that contents may still take.", |of| {
+        Value::Whole(of.left_bytes)
+    }),
+    gauge("store_failed", "1 if the store's device failed: it takes no changes.", |of| {
+        (of.state == PoolState::Failed).into()
+    }),
+    counter("store_no_space", "Requests that found no space in the store since it was opened.", |of| {
+        Value::Whole(of.no_space)
+    }),
+];
 
 const DRIVER: &[Number<Driver>] = &[
     counter("driver_connections_accepted", "Connections accepted.", |of| {

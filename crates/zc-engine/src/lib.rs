@@ -108,6 +108,7 @@ mod state_thread;
 mod stats;
 mod status;
 mod stop;
+mod store_looks;
 mod store_volume;
 mod stores;
 mod tls;

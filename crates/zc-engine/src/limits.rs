@@ -209,6 +209,8 @@ pub(crate) const STATE_CHANGE_MS: u64 = 5_000;
 pub(crate) const STATE_RETRY_MS: u64 = 5_000;
 /// Changes of the state directory that wait while one is carried out.
 pub(crate) const STATE_CHANGES_MAX: usize = 16;
+/// Milliseconds in which stores must have answered how they are; else what they said before counts.
+pub(crate) const STORE_LOOK_MS: u64 = 1_000;
 /// Milliseconds for which the data plane stands still until a file that outlives the process is written, outside memory.
 pub(crate) const INTENT_WAIT_MS: u64 = 1_000;
 /// Milliseconds for which it does until the cache device says that such files are void.

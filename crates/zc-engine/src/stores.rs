@@ -5,14 +5,15 @@
 //! What it does not do: read or write volumes (`origin`), or change them (`control_store`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use zc_config::StoreConfig;
-use zc_pool_io::{OpenError, OpenPool, Settings};
+use zc_pool_io::{OpenError, OpenPool, PoolState, Settings};
 
 use crate::error::EngineError;
 use crate::limits::{FINGERPRINT_RAM_BYTES, STORE_WORKERS_AUTO_MAX};
 use crate::refusal::Refusal;
+use crate::store_looks::StoreLook;
 
 /// Stores by name.
 #[derive(Debug, Default)]
@@ -51,6 +52,20 @@ impl Stores {
         }
     }
 
+    /// How the open stores are. `None`: one is being opened. Blocks.
+    pub(crate) fn looks(&self) -> Option<Vec<StoreLook>> {
+        let open: Vec<(String, Arc<OpenPool>)> = {
+            let entries = match self.entries.try_lock() {
+                Ok(entries) => entries,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            let pools = entries.iter();
+            pools.filter_map(|(name, entry)| Some((name.clone(), Arc::clone(entry.pool.as_ref()?)))).collect()
+        };
+        Some(open.into_iter().map(|(name, pool)| look(name, &pool)).collect())
+    }
+
     /// The store of this name; opens it if nobody has. Blocks.
     pub(crate) fn open(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
         let mut entries = self.lock();
@@ -78,6 +93,20 @@ impl Stores {
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn look(name: String, pool: &OpenPool) -> StoreLook {
+    let seen = pool.client().look(|store| (store.space(), store.stats().no_space, store.failure().is_some()));
+    // Without an answer its thread has ended.
+    let (space, no_space, has_failed) = seen.unwrap_or_else(|| (zc_store::Space::default(), 0, true));
+    StoreLook {
+        name,
+        path: pool.path().to_owned(),
+        state: PoolState::of(&space, has_failed),
+        total_bytes: space.total_bytes,
+        left_bytes: space.free_bytes.saturating_sub(space.reserve_bytes),
+        no_space,
     }
 }
 

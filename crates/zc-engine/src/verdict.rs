@@ -12,11 +12,14 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use zc_core::units::ByteSize;
+use zc_pool_io::PoolState;
 
 use crate::absent::Absent;
 use crate::custody::Unserved;
 use crate::registry::VolumeInfo;
 use crate::stats::{Dirty, ShardStats};
+use crate::store_looks::StoreLook;
 
 /// How long an incident keeps the verdict from *healthy*: an hour.
 pub(crate) const INCIDENT_MS: u64 = 3_600_000;
@@ -25,6 +28,8 @@ pub(crate) const LOOK_MS: u64 = 10_000;
 /// What a recovery point may be older than its bound, in milliseconds, beside a quarter of the bound: destaging begins
 /// with the bound and takes its time.
 const LATE_MARGIN_MS: u64 = 5_000;
+/// A store has little space.
+const STORE_LOW: &str = "store-low-space";
 
 /// How it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -57,6 +62,9 @@ pub(crate) struct Reason {
     pub(crate) level: Level,
     /// The volume, if it is about one.
     pub(crate) volume: Option<String>,
+    /// The store, if it is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) store: Option<String>,
     /// What happened.
     pub(crate) what: String,
     /// What follows from it.
@@ -102,6 +110,7 @@ pub(crate) struct Look<'a> {
     pub(crate) unserved: &'a [Unserved],
     /// Volumes whose origins could not be opened.
     pub(crate) absent: &'a [Absent],
+    pub(crate) stores: &'a [StoreLook],
 }
 
 impl Incidents {
@@ -154,6 +163,7 @@ impl Verdict {
         let is_absent = |name: &str| look.absent.iter().any(|absent| absent.name == name);
         reasons.extend(look.unserved.iter().filter(|unserved| !is_absent(&unserved.name)).map(of_unserved));
         reasons.extend(look.absent.iter().map(of_absent));
+        reasons.extend(look.stores.iter().filter_map(of_store));
         reasons.sort_by_key(|reason| std::cmp::Reverse(reason.level));
         let state = reasons.first().map_or(Level::Healthy, |reason| reason.level);
         Self { state, reasons }
@@ -163,7 +173,7 @@ impl Verdict {
 fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
     let reason = |kind: &'static str, what: String, follows: &str, command: String| {
         let (follows, volume) = (follows.to_owned(), None);
-        Reason { kind, level: Level::Degraded, volume, what, follows, command }
+        Reason { kind, level: Level::Degraded, volume, store: None, what, follows, command }
     };
     let mut reasons = Vec::new();
     if !look.stats.cache_healthy {
@@ -209,11 +219,41 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
     reasons
 }
 
+/// A store that fails, or has little space.
+fn of_store(look: &StoreLook) -> Option<Reason> {
+    let name = &look.name;
+    let share =
+        || format!("{} of {} are left for contents", ByteSize(look.left_bytes), ByteSize(look.total_bytes));
+    let more = format!(
+        "discard in the volumes (fstrim), or delete snapshots: zcctl store snapshots {name}; else use a larger device"
+    );
+    let (kind, level, what, follows, command) = match look.state {
+        PoolState::Ok => return None,
+        PoolState::Low => {
+            (STORE_LOW, Level::Degraded, share(), "when nothing is left, writes to its volumes fail", more)
+        }
+        PoolState::Full => {
+            let follows = "writes to its volumes fail; nothing that was acknowledged is lost";
+            ("store-full", Level::Failed, "nothing is left for contents".to_owned(), follows, more)
+        }
+        PoolState::Failed => (
+            "store-failed",
+            Level::Failed,
+            format!("its device failed: {}", look.path.display()),
+            "it takes no changes; what was flushed is kept",
+            "dmesg; when the device works: systemctl restart zcached".to_owned(),
+        ),
+    };
+    let (follows, store) = (follows.to_owned(), Some(name.clone()));
+    Some(Reason { kind, level, volume: None, store, what, follows, command })
+}
+
 fn of_absent(absent: &Absent) -> Reason {
     Reason {
         kind: "origin-missing",
         level: Level::Failed,
         volume: Some(absent.name.clone()),
+        store: None,
         what: format!("it is not served: {}", absent.why),
         follows: "the other volumes are served, and its dirty data, if any, is kept".to_owned(),
         command: "bring its origin back; the daemon goes on looking, and serves it then".to_owned(),
@@ -227,6 +267,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
             kind: "fenced",
             level: Level::Failed,
             volume: Some(name.to_owned()),
+            store: None,
             what: "it is fenced: dirty data of it is out of reach".to_owned(),
             follows: "its requests fail; its dirty data is kept".to_owned(),
             command: format!(
@@ -240,6 +281,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
         kind: "recovery-point-late",
         level: Level::Degraded,
         volume: Some(name.to_owned()),
+        store: None,
         what: format!(
             "its recovery point is {} s old, max_dirty_age is {} s",
             dirty.oldest_age_ms / 1000,
@@ -258,6 +300,7 @@ fn of_truncated(name: &str, info: &VolumeInfo) -> Option<Reason> {
         kind: "origin-truncated",
         level: Level::Failed,
         volume: Some(name.to_owned()),
+        store: None,
         what: format!("{origin} was truncated from {bytes} to {now_bytes} bytes while it was served"),
         follows: "requests that need it fail, and dirty data stays on the cache".to_owned(),
         command: format!(
@@ -273,6 +316,7 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
         kind: "dirty-stuck",
         level: Level::Degraded,
         volume: Some(name.to_owned()),
+        store: None,
         what: format!(
             "{bytes} bytes at offset {offset} cannot be read from the cache, and the origin lacks them{}",
             match dirty.unreadable_bytes.saturating_sub(bytes) {
@@ -293,7 +337,7 @@ fn of_incidents(name: &str, info: &VolumeInfo, incidents: &Incidents, now_ms: u6
     let mut reasons = Vec::new();
     let mut add = |kind: &'static str, what: String, follows: &str, command: String| {
         let (volume, follows) = (Some(name.to_owned()), follows.to_owned());
-        reasons.push(Reason { kind, level: Level::Degraded, volume, what, follows, command });
+        reasons.push(Reason { kind, level: Level::Degraded, volume, store: None, what, follows, command });
     };
     let origin = info.origin.display();
     if let Some(count) = incidents.recent(Kind::Unreadable, name, now_ms) {
@@ -338,6 +382,7 @@ fn of_unserved(unserved: &Unserved) -> Reason {
         kind: "dirty-unserved",
         level: Level::Degraded,
         volume: Some(unserved.name.clone()),
+        store: None,
         what: format!(
             "the cache has dirty data of it, and it is not in the configuration; {} lacks the data",
             unserved.origin.display()
@@ -377,6 +422,7 @@ mod tests {
             volumes: &volumes,
             unserved: &[],
             absent: &[],
+            stores: &[],
         };
         Verdict::of(&look, incidents)
     }
@@ -402,6 +448,29 @@ mod tests {
         // Another manager counts from zero.
         assert_eq!(state(2 * INCIDENT_MS + 1, 0), Level::Healthy);
         assert_eq!(state(2 * INCIDENT_MS + 2, 1), Level::Degraded);
+    }
+
+    #[test]
+    fn a_store_that_is_short_of_space_or_failed_is_told() {
+        let look = |state| StoreLook {
+            name: "tank".to_owned(),
+            path: "/dev/t".into(),
+            state,
+            total_bytes: 100 << 30,
+            left_bytes: 2 << 30,
+            no_space: 0,
+        };
+        assert_eq!(of_store(&look(PoolState::Ok)), None);
+        for (state, kind, level) in [
+            (PoolState::Low, "store-low-space", Level::Degraded),
+            (PoolState::Full, "store-full", Level::Failed),
+            (PoolState::Failed, "store-failed", Level::Failed),
+        ] {
+            let reason = of_store(&look(state)).unwrap();
+            assert_eq!((reason.kind, reason.level, reason.store.as_deref()), (kind, level, Some("tank")));
+        }
+        let low = of_store(&look(PoolState::Low)).unwrap();
+        assert!(low.what.contains("2 GiB of 100 GiB"), "{low:?}");
     }
 
     #[test]
