@@ -309,11 +309,12 @@ pub(crate) enum Online {
     },
     /// Print what changed in how a running daemon is, one JSON object a line.
     ///
-    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows, command. Events
-    /// are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void, origin-missing,
-    /// origin-errors, origin-refused, fenced, recovery-point-late, dirty-stuck, dirty-unreadable, dirty-unserved,
-    /// cold-start, store-low-space, store-full, store-failed; low-space (writes wait for room for dirty data); and back-to-normal, when nothing is wrong any more.
-    /// The daemon keeps the newest 1024. With --follow also daemon-gone and daemon-back.
+    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows, command.
+    /// Events are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void,
+    /// origin-missing, origin-errors, origin-refused, fenced, recovery-point-late, dirty-stuck, dirty-unreadable,
+    /// dirty-unserved, cold-start, store-low-space, store-full, store-failed; low-space (writes wait for room for dirty
+    /// data); and back-to-normal, when nothing is wrong any more. The daemon keeps the newest 1024. With --follow also
+    /// daemon-gone and daemon-back.
     Events {
         /// Go on, and print what changes from now on, too.
         #[arg(short, long)]
@@ -321,6 +322,19 @@ pub(crate) enum Online {
         /// Leave out events up to this number.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
+        /// The daemon's control socket; default also by ZCACHED_SOCKET.
+        #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
+        socket: PathBuf,
+    },
+    /// Show what volumes do on a terminal, refreshed until q is typed.
+    ///
+    /// Rates are over the time between two answers of the daemon. HITS are reads that needed no origin, of all reads in
+    /// that time. LAST MINUTE is the bandwidth of reads and writes, the newest on the right, the largest a full bar. Keys:
+    /// n, r, w, h, d sort by name, bytes read, bytes written, hits, dirty data; - reverses; the arrows scroll; q leaves.
+    Top {
+        /// Seconds between two answers.
+        #[arg(short, long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=60))]
+        interval: u16,
         /// The daemon's control socket; default also by ZCACHED_SOCKET.
         #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
         socket: PathBuf,

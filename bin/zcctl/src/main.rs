@@ -22,6 +22,7 @@ mod online;
 mod record;
 mod store;
 mod text;
+mod top;
 mod ublk;
 mod units;
 mod volume;

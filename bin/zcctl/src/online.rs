@@ -21,6 +21,7 @@ use crate::events;
 use crate::nbd;
 use crate::record;
 use crate::text;
+use crate::top;
 use crate::units::{count, duration, ratio, share, size};
 use crate::volume;
 use crate::volumes;
@@ -47,6 +48,7 @@ pub(crate) fn run(command: &Online, out: &mut dyn Write) -> anyhow::Result<ExitC
             one(daemon, &json!({"cmd": "connections"}), show, out)?;
         }
         Online::Events { follow, after, socket } => return events::run(socket, *follow, *after, out),
+        Online::Top { interval, socket } => return top::run(socket, *interval),
         Online::Disconnect { id, client, volume, daemon } => {
             let asked = [("id", json!(id)), ("client", json!(client)), ("volume", json!(volume))];
             disconnect(&asked, daemon, out)?;
