@@ -16,6 +16,7 @@ mod client;
 mod device;
 mod error;
 pub mod limits;
+mod make;
 mod open;
 mod orders;
 mod overlay;
@@ -26,5 +27,6 @@ mod workers;
 
 pub use client::{Done, PoolClient};
 pub use error::OpenError;
+pub use make::{MakeError, make};
 pub use open::{OpenPool, Settings};
 pub use orders::{Order, OrderError, Point, PoolState, VolumeCodec, VolumeOptions, create_volume, find};

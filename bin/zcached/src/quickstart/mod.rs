@@ -1,16 +1,18 @@
 //! `zcached quickstart`: a cache with real data in one directory, measured, then served.
 //!
-//! Job: gather input, make two volumes of it that are nearly equal, store them through the daemon's own NBD front end,
-//! read them back twice and compare every byte, report, and go on serving. A second start finds the cache warm.
+//! Job: gather input, store it in a volume of a store through the daemon's own NBD front end, clone the volume, change
+//! the clone by a few per cent, read both back twice and compare every byte, report, and go on serving. A second start
+//! finds the cache warm.
 //!
 //! Invariants: nothing outside the directory is written, and in it only files that quickstart made (a marker in the
 //! generated configuration tells). What it measures is measured at the client.
 //!
-//! What it does not do: stand for a benchmark. Origins are files on the same machine and often in its page cache, so a
+//! What it does not do: stand for a benchmark. The store is a file on the same machine and often in its page cache, so a
 //! miss costs less here than on a disk.
 
 mod args;
 mod input;
+mod orders;
 mod place;
 mod report;
 mod traffic;
@@ -33,6 +35,8 @@ use volumes::Volume;
 
 /// Less input than this makes no cache worth looking at.
 const INPUT_BYTES_MIN: u64 = 16 << 20;
+/// The volumes: the first, and its clone.
+const BOTH: [&str; 2] = ["a", "b"];
 /// Starts tried while others take the port that was free.
 const START_TRIES: u32 = 5;
 
@@ -59,20 +63,22 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
             );
         }
         say_input(&gathered, out)?;
+        place.make_pool(gathered.image_bytes)?;
     }
     let image_bytes = std::fs::metadata(place.source())
         .with_context(|| format!("cannot read {}", place.source().display()))?
         .len();
     writeln!(
         out,
-        "  volumes  a and b, {} each; they differ in {} of their blocks\n  cache    {}, a third of both volumes\n",
-        report::size(image_bytes),
+        "  volumes  a, and b, its clone with {} of the blocks changed; {} each\n  cache    {}, a third of both volumes\n",
         report::percent(volumes::differing_share(image_bytes)),
+        report::size(image_bytes),
         report::size(place::cache_bytes(image_bytes)),
     )?;
     out.flush()?;
-    let (engine, port) = start(&place, image_bytes)?;
-    let session = Session { engine: &engine, place: &place, image_bytes, bars: &bars };
+    let served: &[&str] = if warm { &BOTH } else { &BOTH[..1] };
+    let (engine, port) = start(&place, served, image_bytes)?;
+    let session = Session { engine: &engine, place: &place, image_bytes, port, bars: &bars };
     let result = if warm { session.again(out) } else { session.first(out) };
     if let Err(error) = result {
         let stopped = engine.stats().is_none();
@@ -91,13 +97,13 @@ pub(crate) fn run(args: &QuickstartArgs, out: &mut dyn Write) -> anyhow::Result<
 }
 
 /// Starts serving; gives the TCP port, too.
-fn start(place: &Place, image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
+fn start(place: &Place, volumes: &[&str], image_bytes: u64) -> anyhow::Result<(Engine, u16)> {
     let options = EngineOptions { signals: true, ..EngineOptions::default() };
     let mut tries = START_TRIES;
     loop {
         tries -= 1;
         let port = place::free_port()?;
-        let path = place.write_config(image_bytes, port)?;
+        let path = place.write_config(volumes, image_bytes, port)?;
         let config = Config::load(&path)?;
         let read = |path: &Path| Config::load(path).map_err(|error| error.to_string());
         let hooks =
@@ -130,6 +136,7 @@ struct Session<'a> {
     engine: &'a Engine,
     place: &'a Place,
     image_bytes: u64,
+    port: u16,
     bars: &'a Bars,
 }
 
@@ -138,9 +145,8 @@ impl Session<'_> {
         self.engine.stats().context("the engine has ended")
     }
 
-    fn volumes(&self) -> anyhow::Result<[Volume; 2]> {
-        let open = |name| Volume::open(name, &self.place.source(), self.image_bytes);
-        Ok([open("a")?, open("b")?])
+    fn volumes(&self, names: &[&'static str]) -> anyhow::Result<Vec<Volume>> {
+        names.iter().map(|name| Volume::open(name, &self.place.source(), self.image_bytes)).collect()
     }
 
     fn connect(&self, volume: &Volume) -> anyhow::Result<zc_engine::NbdClient> {
@@ -150,22 +156,31 @@ impl Session<'_> {
         Ok(zc_engine::NbdClient::connect(&uri)?)
     }
 
-    /// Stores both volumes, reads them twice.
+    /// Stores a volume, clones it, changes the clone, reads both twice.
     fn first(&self, out: &mut dyn Write) -> anyhow::Result<()> {
-        let mut lines = vec![self.phase(Phase::Store)?];
+        let mut lines = vec![self.phase(Phase::Store, &BOTH[..1])?];
+        let socket = self.place.control_socket();
+        orders::clone(&socket, BOTH[0], BOTH[1])?;
+        self.place.write_config(&BOTH, self.image_bytes, self.port)?;
+        orders::reload(&socket)?;
+        lines.push(self.phase(Phase::Change, &BOTH[1..])?);
         for phase in [Phase::FirstRead, Phase::SecondRead] {
-            lines.push(self.phase(phase)?);
+            lines.push(self.phase(phase, &BOTH)?);
         }
         self.place.mark_complete()?;
         report::passes(&lines, out)?;
         report::verified(&lines, out)?;
-        report::reduction(&self.stats()?, self.image_bytes * 2, place::cache_bytes(self.image_bytes), out)
+        let (shown_bytes, stored_bytes) = orders::shown_and_stored(&socket)?;
+        report::store(shown_bytes, stored_bytes, out)?;
+        let written = lines.iter().filter(|line| !line.phase.reads()).map(|line| line.measured.bytes).sum();
+        let (volumes, cache) = (self.image_bytes * 2, place::cache_bytes(self.image_bytes));
+        report::reduction(&self.stats()?, volumes, written, cache, out)
     }
 
     /// Reads once from a cache of an earlier start.
     fn again(&self, out: &mut dyn Write) -> anyhow::Result<()> {
         self.wait_for_index()?;
-        let lines = vec![self.phase(Phase::WarmRead)?];
+        let lines = vec![self.phase(Phase::WarmRead, &BOTH)?];
         report::passes(&lines, out)?;
         report::verified(&lines, out)?;
         let cold: Vec<String> = self
@@ -178,20 +193,26 @@ impl Session<'_> {
         report::restart(&self.stats()?, &cold, out)
     }
 
-    fn phase(&self, phase: Phase) -> anyhow::Result<Line> {
+    fn phase(&self, phase: Phase, names: &[&'static str]) -> anyhow::Result<Line> {
         let before = self.stats()?;
-        let mut traffic = traffic::Traffic::new(self.bars, phase.name(), self.image_bytes * 2);
-        for volume in self.volumes()? {
+        let volumes = self.volumes(names)?;
+        let bytes = match phase {
+            Phase::Change => volumes.iter().map(Volume::changed_bytes).sum(),
+            _ => volumes.iter().map(Volume::len_bytes).sum(),
+        };
+        let mut traffic = traffic::Traffic::new(self.bars, phase.name(), bytes);
+        for volume in volumes {
             let mut client = self.connect(&volume)?;
             let done = match phase {
                 Phase::Store => traffic.store(&mut client, &volume),
+                Phase::Change => traffic.change(&mut client, &volume),
                 _ => traffic.read(&mut client, &volume),
             };
             done.with_context(|| format!("{} of volume {} failed", phase.name(), volume.name()))?;
             client.disconnect()?;
         }
         let measured = traffic.finish();
-        if phase == Phase::Store {
+        if !phase.reads() {
             self.settle()?;
         }
         Ok(Line { phase, measured, before, after: self.stats()? })

@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
+use zc_io::{BlockFile, OpenOptions};
 
 use super::path_text;
 
@@ -14,7 +15,13 @@ const CONFIG: &str = "zcached.toml";
 /// Made when everything is stored.
 const COMPLETE: &str = "complete";
 /// Files of ours besides the configuration.
-const FILES: [&str; 6] = [COMPLETE, "source.img", "a.img", "b.img", "cache.img", "state"];
+const FILES: [&str; 5] = [COMPLETE, "source.img", POOL, "cache.img", "state"];
+/// The store's file.
+const POOL: &str = "pool";
+/// The store's name.
+pub(crate) const STORE: &str = "tank";
+/// Room in the store beside what the input takes uncompressed: the store's own, and changes.
+const POOL_MORE_BYTES: u64 = 256 << 20;
 /// First TCP port tried: NBD's own.
 const PORT: u16 = zc_nbd::uri::DEFAULT_PORT;
 const PORTS_TRIED: u16 = 100;
@@ -89,6 +96,14 @@ impl Place {
         self.dir.join("control.sock")
     }
 
+    /// Makes an empty store with room for the input, in a sparse file.
+    pub(crate) fn make_pool(&self, image_bytes: u64) -> anyhow::Result<()> {
+        let len = image_bytes + image_bytes / 4 + POOL_MORE_BYTES;
+        let options = OpenOptions { direct: false, write: true, create_len: Some(len) };
+        let file = BlockFile::open(&self.dir.join(POOL), options)?;
+        Ok(zc_pool_io::make(&file)?)
+    }
+
     /// Whether an earlier start stored everything.
     pub(crate) fn is_complete(&self) -> bool {
         FILES.iter().all(|name| self.dir.join(name).exists())
@@ -116,22 +131,29 @@ impl Place {
         std::fs::write(&path, MARK).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Writes the configuration and gives its path.
-    pub(crate) fn write_config(&self, image_bytes: u64, port: u16) -> anyhow::Result<PathBuf> {
+    /// Writes the configuration with these volumes and gives its path.
+    pub(crate) fn write_config(
+        &self,
+        volumes: &[&str],
+        image_bytes: u64,
+        port: u16,
+    ) -> anyhow::Result<PathBuf> {
         let quoted =
             |name: &str| path_text(&self.dir.join(name)).map(|path| serde_json::json!(path).to_string());
         let cache = cache_bytes(image_bytes);
         let weu = if cache < SMALL_CACHE_BYTES { "256 KiB" } else { "2 MiB" };
         let mut text = format!(
             "{MARK}. Every key is explained in configs/zcached.toml.\n\n\
-             [cache]\npath = {}\nsize = {cache}\nstate_dir = {}\nweu_size = \"{weu}\"\n\n",
+             [cache]\npath = {}\nsize = {cache}\nstate_dir = {}\nweu_size = \"{weu}\"\n\n\
+             [[store]]\nname = \"{STORE}\"\npath = {}\n\n",
             quoted("cache.img")?,
             quoted("state")?,
+            quoted(POOL)?,
         );
-        for name in ["a", "b"] {
-            let origin = quoted(&format!("{name}.img"))?;
-            text +=
-                &format!("[[volume]]\nname = \"{name}\"\norigin = {origin}\ncreate_size = {image_bytes}\n\n");
+        for name in volumes {
+            text += &format!(
+                "[[volume]]\nname = \"{name}\"\norigin = \"store:{STORE}/{name}\"\ncreate_size = {image_bytes}\n\n"
+            );
         }
         text += &format!(
             "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\nunix = [{}]\n\n[control]\nsocket = {}\n",
@@ -152,7 +174,8 @@ mod tests {
     fn the_generated_configuration_is_one() {
         let dir = tempfile::tempdir().unwrap();
         let place = Place::open(&dir.path().join("a \"quoted\" one")).unwrap();
-        let config = zc_config::Config::load(&place.write_config(30 << 20, 10_810).unwrap()).unwrap();
+        let config =
+            zc_config::Config::load(&place.write_config(&["a", "b"], 30 << 20, 10_810).unwrap()).unwrap();
         assert_eq!(config.volumes.len(), 2);
         assert_eq!(config.cache.path, place.dir().join("cache.img"));
         assert_eq!(config.nbd.listen, ["127.0.0.1:10810".parse().unwrap()]);
@@ -161,14 +184,14 @@ mod tests {
     #[test]
     fn foreign_files_are_left_alone() {
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("a.img"), "mine").unwrap();
-        assert!(Place::open(dir.path()).unwrap_err().to_string().contains("a.img"));
+        std::fs::write(dir.path().join(POOL), "mine").unwrap();
+        assert!(Place::open(dir.path()).unwrap_err().to_string().contains(POOL));
         std::fs::write(dir.path().join(CONFIG), "[cache]").unwrap();
         Place::open(dir.path()).unwrap_err();
         std::fs::write(dir.path().join(CONFIG), MARK).unwrap();
         let place = Place::open(dir.path()).unwrap();
         place.clear().unwrap();
-        assert!(!dir.path().join("a.img").exists() && !place.is_complete());
+        assert!(!dir.path().join(POOL).exists() && !place.is_complete());
     }
 
     #[test]

@@ -6,14 +6,16 @@ use std::time::Duration;
 use zc_core::limits::EXTENT_BYTES_DEFAULT;
 use zc_engine::ShardStats;
 
-use super::place::Place;
+use super::place::{Place, STORE};
 use super::traffic::Measured;
 
 /// What was done to the volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Everything was written.
+    /// The first volume was written.
     Store,
+    /// Its clone was changed.
+    Change,
     /// Everything was read for the first time.
     FirstRead,
     /// And once more.
@@ -26,10 +28,16 @@ impl Phase {
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::Change => "change clone",
             Self::FirstRead => "first read",
             Self::SecondRead => "second read",
             Self::WarmRead => "warm read",
         }
+    }
+
+    /// Whether it reads.
+    pub(crate) const fn reads(self) -> bool {
+        matches!(self, Self::FirstRead | Self::SecondRead | Self::WarmRead)
     }
 }
 
@@ -82,7 +90,7 @@ impl Line {
         let extents = |stats: &ShardStats| (stats.extents.hits, stats.extents.read);
         let ((hits, all), (hits_before, all_before)) = (extents(&self.after), extents(&self.before));
         let (hits, all) = (hits.saturating_sub(hits_before), all.saturating_sub(all_before));
-        (all > 0 && self.phase != Phase::Store).then(|| hits as f64 / all as f64)
+        (all > 0 && self.phase.reads()).then(|| hits as f64 / all as f64)
     }
 }
 
@@ -105,8 +113,7 @@ pub(crate) fn passes(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> 
 
 /// That what was read was right; a difference would have ended the run.
 pub(crate) fn verified(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()> {
-    let read: u64 =
-        lines.iter().filter(|line| line.phase != Phase::Store).map(|line| line.measured.bytes).sum();
+    let read: u64 = lines.iter().filter(|line| line.phase.reads()).map(|line| line.measured.bytes).sum();
     writeln!(
         out,
         "  verified           {} read and compared with the source: every byte is right",
@@ -119,6 +126,7 @@ pub(crate) fn verified(lines: &[Line], out: &mut dyn Write) -> anyhow::Result<()
 pub(crate) fn reduction(
     stats: &ShardStats,
     volume_bytes: u64,
+    client_bytes: u64,
     cache_bytes: u64,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
@@ -146,7 +154,11 @@ pub(crate) fn reduction(
         ("evictions", format!("{} write-evict units", get("evictions"))),
         (
             "SSD bytes written",
-            format!("{} ({} of client writes)", size(written), percent(written as f64 / volume_bytes as f64)),
+            format!(
+                "{} ({} of client writes)",
+                size(written),
+                percent(written as f64 / client_bytes.max(1) as f64)
+            ),
         ),
     ];
     for (name, value) in rows {
@@ -159,6 +171,18 @@ pub(crate) fn reduction(
             "  not inserted       {skipped} extents: clients never wait for the cache to be filled"
         )?;
     }
+    Ok(())
+}
+
+/// What the store takes for what its volumes show.
+pub(crate) fn store(shown_bytes: u64, stored_bytes: u64, out: &mut dyn Write) -> anyhow::Result<()> {
+    writeln!(
+        out,
+        "  pool               {} in a and its clone b take {} ({})",
+        size(shown_bytes),
+        size(stored_bytes),
+        ratio(shown_bytes, stored_bytes)
+    )?;
     Ok(())
 }
 
@@ -192,7 +216,8 @@ pub(crate) fn attach(place: &Place, port: u16, out: &mut dyn Write) -> anyhow::R
         out,
         "\n  Serving until Ctrl-C. Try, in another terminal:\n\n\
          \x20   {zcctl} status --socket {control}\n\
-         \x20   {zcctl} stats --watch --socket {control}\n\
+         \x20   {zcctl} top --socket {control}\n\
+         \x20   {zcctl} store volumes {STORE} --socket {control}\n\
          \x20   nbdinfo --list nbd://127.0.0.1:{port}\n\
          \x20   qemu-img info 'nbd+unix:///a?socket={socket}'\n\
          \x20   qemu-io -f raw -c 'read 0 1M' 'nbd+unix:///b?socket={socket}'\n\
@@ -246,9 +271,11 @@ mod tests {
             ("weu_bytes_written", 1 << 20),
         ]);
         let mut out = Vec::new();
-        reduction(&stats, 4 << 20, 1 << 20, &mut out).unwrap();
+        reduction(&stats, 4 << 20, 2 << 20, 1 << 20, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
-        for part in ["2.00 : 1", "1.50 : 1", "2.0 MiB of 4.0 MiB cached in 1.0 MiB", "25.0 %"] {
+        for part in
+            ["2.00 : 1", "1.50 : 1", "2.0 MiB of 4.0 MiB cached in 1.0 MiB", "50.0 % of client writes"]
+        {
             assert!(text.contains(part), "{part} in\n{text}");
         }
     }

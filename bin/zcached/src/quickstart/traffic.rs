@@ -10,7 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use zc_core::{Map, u64_from_usize, usize_from_u64};
 use zc_engine::{NbdClient, NbdDone, NbdRequest};
 
-use super::volumes::Volume;
+use super::volumes::{BLOCK_BYTES, Volume};
 
 /// Size of a request.
 const REQUEST_BYTES: u64 = 128 << 10;
@@ -80,6 +80,27 @@ impl Traffic {
             volume.contents(offset, data).context("cannot read the source")?;
             Ok(client.submit(NbdRequest::Write { offset, data, fua: false })?)
         })?;
+        client.flush()?;
+        Ok(())
+    }
+
+    /// Writes the blocks in which a clone differs.
+    pub(crate) fn change(&mut self, client: &mut NbdClient, volume: &Volume) -> anyhow::Result<()> {
+        let mut data = vec![0; usize_from_u64(BLOCK_BYTES)];
+        for offset in volume.replaced() {
+            if self.sent.len() == IN_FLIGHT {
+                let done = client.wait()?;
+                self.finished(done, volume, &mut [])?;
+            }
+            volume.contents(offset, &mut data).context("cannot read the source")?;
+            let sent = now();
+            let cookie = client.submit(NbdRequest::Write { offset, data: &data, fua: false })?;
+            self.sent.insert(cookie, (offset, data.len(), sent));
+        }
+        while !self.sent.is_empty() {
+            let done = client.wait()?;
+            self.finished(done, volume, &mut [])?;
+        }
         client.flush()?;
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What the two volumes hold: `a` the source image, `b` the same with some blocks replaced.
+//! What the two volumes hold: `a` the source image, its clone `b` the same with some blocks replaced.
 //!
 //! Invariant: contents depend on source, volume and offset alone, so they can be computed again to compare.
 
@@ -35,6 +35,16 @@ impl Volume {
 
     pub(crate) const fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// Offsets of the blocks in which `b` differs.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = u64> + use<> {
+        (0..self.len_bytes / BLOCK_BYTES).filter(|block| is_replaced(*block)).map(|block| block * BLOCK_BYTES)
+    }
+
+    /// Bytes of them.
+    pub(crate) fn changed_bytes(&self) -> u64 {
+        u64_from_usize(self.replaced().count()) * BLOCK_BYTES
     }
 
     /// What must be at `offset`, a multiple of the block size.

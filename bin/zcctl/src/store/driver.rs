@@ -28,11 +28,6 @@ pub(super) fn lock(path: &Path, create_len: Option<u64>) -> anyhow::Result<Block
     Ok(BlockFile::open(path, options)?)
 }
 
-/// A number that no other opening has.
-pub(super) fn nonce() -> u64 {
-    uuid::Uuid::new_v4().as_u64_pair().0
-}
-
 /// The cleaner has all the bandwidth of the device.
 fn settings() -> Settings {
     let store = Config { clean_bytes_per_s: u64::MAX, ..Config::default() };

@@ -18,12 +18,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use zc_core::{u64_from_usize, usize_from_u32};
-use zc_io::AlignedBuf;
+use zc_core::u64_from_usize;
 use zc_pool_io::limits::CHUNK_SHIFT;
-use zc_pool_io::{OpenError, Order, Point, VolumeOptions, create_volume, find};
-use zc_store::config::Shape;
-use zc_store::{BLOCK, Config, RootId, Superblock, limits};
+use zc_pool_io::{MakeError, OpenError, Order, Point, VolumeOptions, create_volume, find};
+use zc_store::{BLOCK, RootId};
 
 pub(crate) use cli::StoreCommand;
 use cli::{Deleted, Named, Pool};
@@ -173,23 +171,12 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
     if !force && file.first_filled()?.is_some() {
         bail!("{} is not empty; to lose what is there, add --force", path.display());
     }
-    let uuid = *uuid::Uuid::new_v4().as_bytes();
-    let segment_bytes = limits::SEGMENT_BYTES_DEFAULT;
-    let superblock = Superblock::format(uuid, file.len_bytes(), segment_bytes, driver::nonce());
-    let shape = Shape { segment_bytes, segments: superblock.as_ref().map_or(0, |found| found.segments) };
-    let kept = Config::default().reserve_segments(shape) + limits::LOG_SEGMENTS;
-    let fits = |found: &Superblock| usize_from_u32(found.segments) > kept;
-    // One for contents, and one for the superblocks.
-    let least = u64_from_usize(kept + 2) * u64::from(segment_bytes);
-    let superblock = superblock.filter(fits);
-    let superblock =
-        superblock.with_context(|| format!("{} is too small, {} are needed", path.display(), size(least)))?;
-    for copy in 0..2 {
-        let block = AlignedBuf::from(&superblock.encode(copy)[..]);
-        file.write_blocking(Superblock::offset_bytes(copy), &block)?;
-    }
-    file.sync_blocking()?;
-    Ok(())
+    zc_pool_io::make(&file).map_err(|error| match error {
+        MakeError::TooSmall { least_bytes, .. } => {
+            anyhow::anyhow!("{} is too small, {} are needed", path.display(), size(least_bytes))
+        }
+        error => error.into(),
+    })
 }
 
 fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
