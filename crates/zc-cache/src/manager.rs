@@ -46,7 +46,7 @@ use crate::read::hit::Hit;
 use crate::read::read_ahead::ReadAhead;
 use crate::read::read_buffer::ReadBuffer;
 use crate::read::recipes::Recipes;
-use crate::read::seen::SeenFilter;
+use crate::read::seen::{SeenFilter, Touched};
 use crate::read::streams::{StreamConfig, StreamTable};
 use crate::removal::Removals;
 use crate::seam::{Action, Event, MANAGER_BUF_BIT, Purpose, Request, RequestKind, Source};
@@ -70,7 +70,7 @@ use crate::write_back::dirty_unit::Part;
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
-/// Extents whose first miss is remembered.
+/// Extents read ahead of which a use is remembered.
 const SEEN_MAX: usize = 1 << 16;
 
 /// What an operation in flight is for.
@@ -185,6 +185,7 @@ pub struct CacheManager {
     pub(crate) write_streams: StreamTable,
     pub(crate) filter: CompressionFilter,
     pub(crate) seen: SeenFilter,
+    pub(crate) touched: Touched,
     pub(crate) recipes: Recipes,
 
     pub(crate) reads: Map<u64, ReadOp>,
@@ -285,6 +286,7 @@ impl CacheManager {
             write_streams: streams(),
             filter: CompressionFilter::default(),
             seen: SeenFilter::new(SEEN_MAX),
+            touched: Touched::new(config.file_index_entries),
             recipes: Recipes::new(config.learned_recipes_bytes, key),
             reads: Map::default(),
             hits: Map::default(),
@@ -505,6 +507,7 @@ impl CacheManager {
             ("policy", self.policy.ram_bytes()),
             ("headers", self.headers.ram_bytes()),
             ("learned_recipes", self.recipes.learned_ram_bytes()),
+            ("first_misses", self.touched.ram_bytes()),
         ]
     }
 

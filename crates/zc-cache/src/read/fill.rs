@@ -279,7 +279,7 @@ impl CacheManager {
         match (volume.cfg.mode, volume.cfg.admission) {
             (Mode::PassThrough, _) | (_, Admission::Never) => false,
             (_, Admission::Always) => true,
-            (_, Admission::SecondTouch) => self.seen.seen_or_record(key),
+            (_, Admission::SecondTouch) => self.touched.before(key),
         }
     }
 }

@@ -5,8 +5,10 @@
 //! distinct addresses are remembered, and up to as many again, but for the few (about 1 %) that a full bucket loses. A
 //! wrong "yes" needs an equal tag in one of two buckets: below 16 / 2^32 a question.
 //!
-//! **Arithmetic.** Half the bound at 1/2 load makes as many places per generation as the bound, 4 bytes each, twice:
-//! 8 bytes per entry of the bound, 512 KiB for 65,536.
+//! **Arithmetic.** Half the bound at 1/2 load makes as many places per generation as the bound, 4 bytes each, twice, and
+//! 4 bytes for each bucket: 9 bytes per entry of the bound, 576 KiB for 65,536. Memory is touched as it fills.
+//!
+//! Invariants: no call takes longer than another: a bucket of a forgotten generation is emptied when it is next used.
 //!
 //! What it does not do: remember order, counts or anything of the content.
 
@@ -15,12 +17,43 @@ use zc_core::{ExtentKey, u64_from_usize, usize_from_u64};
 const WAYS: usize = 8;
 /// An empty place. Tags are never 0.
 const EMPTY: u32 = 0;
+/// Entries of the index for each first miss that is remembered: about one for each extent that fits uncompressed.
+const INDEX_PART: u64 = 4;
+/// Fewest and most first misses that are remembered: 576 KiB and 288 MiB.
+const TOUCHED_MIN: usize = 1 << 16;
+const TOUCHED_MAX: usize = 1 << 25;
+
+/// Tags of one generation. A bucket with another generation's stamp is empty.
+#[derive(Debug)]
+struct Table {
+    tags: Vec<[u32; WAYS]>,
+    stamps: Vec<u32>,
+}
+
+impl Table {
+    fn new(buckets: usize) -> Self {
+        Self { tags: vec![[EMPTY; WAYS]; buckets], stamps: vec![0; buckets] }
+    }
+
+    fn holds(&self, generation: u32, bucket: usize, tag: u32) -> bool {
+        self.stamps[bucket] == generation && self.tags[bucket].contains(&tag)
+    }
+
+    fn bucket(&mut self, generation: u32, bucket: usize) -> &mut [u32; WAYS] {
+        if self.stamps[bucket] != generation {
+            (self.stamps[bucket], self.tags[bucket]) = (generation, [EMPTY; WAYS]);
+        }
+        &mut self.tags[bucket]
+    }
+}
 
 /// The memory. See the module documentation.
 #[derive(Debug)]
 pub(crate) struct SeenFilter {
-    young: Vec<[u32; WAYS]>,
-    old: Vec<[u32; WAYS]>,
+    young: Table,
+    old: Table,
+    /// Of the young table; the old one has the generation before. The first is 1.
+    generation: u32,
     taken: usize,
     generation_max: usize,
 }
@@ -30,33 +63,34 @@ impl SeenFilter {
     pub(crate) fn new(entries_max: usize) -> Self {
         let generation_max = entries_max.div_ceil(2).max(1);
         let buckets = generation_max.saturating_mul(2).div_ceil(WAYS);
-        Self {
-            young: vec![[EMPTY; WAYS]; buckets],
-            old: vec![[EMPTY; WAYS]; buckets],
-            taken: 0,
-            generation_max,
-        }
+        Self { young: Table::new(buckets), old: Table::new(buckets), generation: 1, taken: 0, generation_max }
     }
 
     /// Whether the address was seen lately. It was from now on.
     pub(crate) fn seen_or_record(&mut self, key: ExtentKey) -> bool {
         let (bucket, tag) = self.locate(key);
-        let places = &mut self.young[bucket];
+        let places = self.young.bucket(self.generation, bucket);
         if let Some(place) = places.iter().position(|held| *held == tag) {
             places[..=place].rotate_right(1);
             return true;
         }
-        let seen = self.old[bucket].contains(&tag);
+        let seen = self.old.holds(self.generation.wrapping_sub(1), bucket, tag);
         if self.taken == self.generation_max {
             core::mem::swap(&mut self.young, &mut self.old);
-            self.young.fill([EMPTY; WAYS]);
+            self.generation = self.generation.wrapping_add(1);
             self.taken = 0;
         }
         self.taken += 1;
-        let places = &mut self.young[bucket];
+        let places = self.young.bucket(self.generation, bucket);
         places.rotate_right(1);
         places[0] = tag;
         seen
+    }
+
+    /// Bytes of RAM when it has filled.
+    fn ram_bytes(&self) -> u64 {
+        let bucket = size_of::<[u32; WAYS]>() + size_of::<u32>();
+        u64_from_usize(bucket * (self.young.tags.len() + self.old.tags.len()))
     }
 
     fn locate(&self, key: ExtentKey) -> (usize, u32) {
@@ -65,8 +99,34 @@ impl SeenFilter {
         x = (x ^ (x >> 27)).wrapping_mul(0x81da_def4_bc2d_d44d);
         x ^= x >> 33;
         let (high, low) = (x >> 32, x & u64::from(u32::MAX));
-        let bucket = usize_from_u64((high * u64_from_usize(self.young.len())) >> 32);
+        let bucket = usize_from_u64((high * u64_from_usize(self.young.tags.len())) >> 32);
         (bucket, u32::try_from(low).unwrap_or(EMPTY).max(EMPTY + 1))
+    }
+}
+
+/// First misses of volumes whose extents enter on their second: a memory as large as the cache, made when a volume first
+/// asks it.
+#[derive(Debug)]
+pub(crate) struct Touched {
+    filter: Option<SeenFilter>,
+    entries_max: usize,
+}
+
+impl Touched {
+    /// For a cache whose index has so many entries.
+    pub(crate) fn new(index_entries: u64) -> Self {
+        let entries = usize::try_from(index_entries / INDEX_PART).unwrap_or(usize::MAX);
+        Self { filter: None, entries_max: entries.clamp(TOUCHED_MIN, TOUCHED_MAX) }
+    }
+
+    /// Whether the extent was missed before, lately. It was from now on.
+    pub(crate) fn before(&mut self, key: ExtentKey) -> bool {
+        self.filter.get_or_insert_with(|| SeenFilter::new(self.entries_max)).seen_or_record(key)
+    }
+
+    /// Bytes of RAM when it has filled.
+    pub(crate) fn ram_bytes(&self) -> u64 {
+        self.filter.as_ref().map_or(0, SeenFilter::ram_bytes)
     }
 }
 
@@ -78,6 +138,25 @@ mod tests {
 
     fn key(volume: u16, extent: u64) -> ExtentKey {
         ExtentKey { volume: VolumeId(volume), extent: ExtentNo(extent) }
+    }
+
+    fn knows(seen: &SeenFilter, bucket: usize, tag: u32) -> bool {
+        seen.young.holds(seen.generation, bucket, tag)
+            || seen.old.holds(seen.generation.wrapping_sub(1), bucket, tag)
+    }
+
+    #[test]
+    fn first_misses_are_remembered_as_the_cache_is_large() {
+        for (index_entries, remembered) in [(0, 1 << 15), (1 << 20, 1 << 19)] {
+            let mut touched = Touched::new(index_entries * INDEX_PART);
+            assert_eq!(touched.ram_bytes(), 0, "nobody has asked");
+            let known =
+                |touched: &mut Touched| (0..remembered).filter(|n| touched.before(key(1, *n))).count();
+            assert_eq!(known(&mut touched), 0);
+            let again = u64_from_usize(known(&mut touched));
+            assert!(again * 100 >= remembered * 96, "{again} of {remembered}");
+            assert_eq!(touched.ram_bytes(), remembered * 2 * 9);
+        }
     }
 
     #[test]
@@ -103,13 +182,13 @@ mod tests {
             let last = 15 * generation;
             let known = (last - generation..last).filter(|n| {
                 let (bucket, tag) = seen.locate(key(3, *n));
-                seen.young[bucket].contains(&tag) || seen.old[bucket].contains(&tag)
+                knows(&seen, bucket, tag)
             });
             let known = u64::try_from(known.count()).expect("fits");
             assert!(known * 100 >= generation * 96, "{known} of {generation}");
             let forgotten = (0..12 * generation).filter(|n| {
                 let (bucket, tag) = seen.locate(key(3, *n));
-                seen.young[bucket].contains(&tag) || seen.old[bucket].contains(&tag)
+                knows(&seen, bucket, tag)
             });
             assert_eq!(forgotten.count(), 0);
         }
