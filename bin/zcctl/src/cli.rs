@@ -329,8 +329,9 @@ pub(crate) enum Online {
     /// Show what volumes do on a terminal, refreshed until q is typed.
     ///
     /// Rates are over the time between two answers of the daemon. HITS are reads that needed no origin, of all reads in
-    /// that time. LAST MINUTE is the bandwidth of reads and writes, the newest on the right, the largest a full bar. Keys:
-    /// n, r, w, h, d sort by name, bytes read, bytes written, hits, dirty data; - reverses; the arrows scroll; q leaves.
+    /// that time. LAST MINUTE is the bandwidth of reads and writes, the newest on the right, the largest a full bar.
+    /// Keys: n, r, w, h, d sort by name, bytes read, bytes written, hits, dirty data; - reverses; the arrows scroll; q
+    /// leaves.
     Top {
         /// Seconds between two answers.
         #[arg(short, long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=60))]

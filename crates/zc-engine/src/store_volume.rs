@@ -5,9 +5,9 @@
 //!
 //! # How it is told from others
 //! Volume table and state directory keep of it what they keep of a file. In place of the inode stands a number that
-//! follows from the store's identity, its accepted losses and the volume's number in it; in place of the time of the last change stands the
-//! count of its changes. After a store was closed in order, an equal count proves that the volume was not changed since.
-//! A snapshot leaves the count of its volume as it is; a rollback raises it.
+//! follows from the store's identity, its accepted losses and the volume's number in it. In place of the time of the
+//! last change stands the count of its changes. After a store was closed in order, an equal count proves that the volume
+//! was not changed since. A snapshot leaves the count of its volume as it is; a rollback raises it.
 //!
 //! Invariants: an answer comes once, after the memory of its request was given back. A request with FUA is answered when
 //! it is durable. What it does not do: order requests (the cache manager does), or retry.

@@ -17,7 +17,8 @@ use crate::units::{count, duration, share, size};
 /// Most reasons that are shown; `zcctl status` has them all.
 const REASONS_MAX: usize = 3;
 /// Steps of a bar.
-const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+const BARS: [char; 8] =
+    ['\u{2581}', '\u{2582}', '\u{2583}', '\u{2584}', '\u{2585}', '\u{2586}', '\u{2587}', '\u{2588}'];
 
 /// A column: heading, width, what it is sorted by, and its cell.
 struct Column {
@@ -219,8 +220,8 @@ mod tests {
         assert_eq!(lines[..5], head);
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
         assert_eq!(words(&lines[5]), "VOLUME MODE READ/s WRITTEN/s IO/s HITS DIRTY AGE LAST MINUTE");
-        assert_eq!(words(&lines[6]), "gone absent 0 B 0 B 0 - 0 B 0 ms ▁▁");
-        assert_eq!(words(&lines[7]), "vm write-back 4.0 MiB 0 B 4 75.0 % 8.0 MiB 7.0 s ▁█");
+        assert_eq!(words(&lines[6]), "gone absent 0 B 0 B 0 - 0 B 0 ms \u{2581}\u{2581}");
+        assert_eq!(words(&lines[7]), "vm write-back 4.0 MiB 0 B 4 75.0 % 8.0 MiB 7.0 s \u{2581}\u{2588}");
         assert!(lines[9].starts_with("q quit  n name  r read"), "{lines:?}");
     }
 
