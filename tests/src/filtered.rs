@@ -1,6 +1,7 @@
 //! A file whose requests pass through a filter of nbdkit: to fail on demand, or to be written down.
 
 use crate::{World, read_file, require_tool, run_ok};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -82,20 +83,33 @@ impl FilteredFile {
 }
 
 impl FilteredFile {
-    /// From now on no request is answered, or all are.
+    /// From now on no request is answered, until what is returned is dropped.
     ///
     /// # Panics
     /// The server cannot be told.
-    pub fn hang(&self, hangs: bool) {
-        let signal = if hangs { rustix::process::Signal::STOP } else { rustix::process::Signal::CONT };
-        let pid = rustix::process::Pid::from_child(&self.fuse);
-        rustix::process::kill_process(pid, signal).expect("cannot stop the server of the file");
+    #[must_use]
+    pub fn hang(&self) -> Hanging<'_> {
+        let pid = Pid::from_child(&self.fuse);
+        kill_process(pid, Signal::STOP).expect("cannot stop the server of the file");
+        // It takes a moment until all its threads stand still.
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(pid), stopped).expect("the server of the file stops");
+        Hanging(self)
+    }
+}
+
+/// A file that answers no request. Without this a failed test would wait for its daemon, which waits for the file.
+#[derive(Debug)]
+pub struct Hanging<'a>(&'a FilteredFile);
+
+impl Drop for Hanging<'_> {
+    fn drop(&mut self) {
+        kill_process(Pid::from_child(&self.0.fuse), Signal::CONT).ok();
     }
 }
 
 impl Drop for FilteredFile {
     fn drop(&mut self) {
-        self.hang(false);
         Command::new("fusermount3").args(["-u", "-z"]).arg(&self.mount).status().ok();
         self.fuse.kill().ok();
         self.fuse.wait().ok();

@@ -28,7 +28,7 @@ mod world;
 pub use companion::{Companion, Word};
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
-pub use filtered::FilteredFile;
+pub use filtered::{FilteredFile, Hanging};
 pub use mount::Mount;
 pub use newer::NewerClients;
 pub use programs::{program, workspace};

@@ -42,7 +42,7 @@ fn reads_and_writes_go_on_when_the_cache_hangs() {
     world.settled();
     expected[usize::try_from(4 * MIB).expect("small")..].fill(0);
 
-    cache.hang(true);
+    let hanging = cache.hang();
     same(&client.read(0, 1 << 20).expect("a read of cached data"), &expected[..1 << 20], "the origin has it");
     let changed = DataGen::new(2, 8192).mixed(8);
     let at = usize::try_from(12 * MIB).expect("small");
@@ -57,7 +57,7 @@ fn reads_and_writes_go_on_when_the_cache_hangs() {
 
     // The kernel keeps a process whose operations a device has until it answers.
     daemon.signal(rustix::process::Signal::TERM);
-    cache.hang(false);
+    drop(hanging);
     daemon.wait();
     world.origin_is("disk", &expected);
 
@@ -75,10 +75,10 @@ fn a_hang_that_ends_in_time_costs_a_slow_read_and_nothing_else() {
     client.write(0, &bytes).expect("write");
     client.flush().expect("flush");
     world.settled();
-    cache.hang(true);
+    let hanging = cache.hang();
     same(&client.read(0, bytes.len()).expect("a read of cached data"), &bytes, "the origin has it");
-    assert!(world.counter("slow_hits") > 0);
-    cache.hang(false);
+    assert!(world.counter("slow_hits") > 0, "{}", world.stats());
+    drop(hanging);
     let hits = world.counter("verified_hits");
     same(&client.read(0, bytes.len()).expect("a read of cached data"), &bytes, "the cache has it");
     assert!(world.counter("verified_hits") > hits);

@@ -246,12 +246,12 @@ fn an_origin_that_does_not_answer_holds_up_neither_the_start_nor_other_volumes()
     File::create(&behind).and_then(|file| file.set_len(MIB)).expect("cannot make the origin");
     let origin = FilteredFile::failing(&world, &behind);
     world.volumes.push(("far".to_owned(), MIB, origin.as_origin()));
-    origin.hang(true);
+    let hanging = origin.hang();
     let daemon = world.start();
     let absent = world.status()["absent"][0].clone();
     assert!(absent["name"] == "far" && absent["why"].to_string().contains("does not answer"), "{absent}");
     world.connect("disk").write(0, &[7; 4096]).expect("the other volume is served");
-    origin.hang(false);
+    drop(hanging);
     let _served = world.serves("far");
     world.connect("far").write(0, &[7; 4096]).expect("write");
     assert_eq!(daemon.terminate().code(), Some(0));
