@@ -8,9 +8,8 @@
 //! `fair.md` beside this crate is a run with `--out benches`. What of this can be counted in turns instead of measured
 //! is a test: `beside_any_load_a_quiet_client_begins_within_a_few_turns` in `zc-engine`.
 //!
-//! What the kept run fell short of: its last row. 50 clients that left 128 zeroings of a whole volume each made the 99th
-//! percentile 63 ms, with 30 ms allowed. A piece of a zeroing took eight times what it was charged. Since it is charged
-//! that, three runs beside compilers saw 23 to 28 ms, with 42 to 56 ms allowed there.
+//! The kept run met all bounds. The last row is the closest: 50 clients that left 128 zeroings of a whole volume each
+//! made the 99th percentile 24 ms, and 63 ms before a piece of a zeroing was charged what it takes.
 //!
 //! What it does not do: measure throughput.
 
