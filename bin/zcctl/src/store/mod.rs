@@ -182,8 +182,12 @@ fn create(path: &Path, wanted: Option<u64>, force: bool) -> anyhow::Result<()> {
 fn status(pool: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     let of = |key: &str| number(pool, key);
     let state = match pool["state"].as_str() {
-        Some("low") => "low: delete snapshots or volumes, or discard data, then `zcctl store clean`",
-        Some("full") => "full: writes fail; delete snapshots or volumes, then `zcctl store clean`",
+        Some("low") => {
+            "low: delete snapshots or volumes, or discard data; the daemon, or `zcctl store clean`, frees it"
+        }
+        Some("full") => {
+            "full: writes fail; delete snapshots or volumes; the daemon, or `zcctl store clean`, frees them"
+        }
         Some("failed") => "failed: its device failed; mend the device, then restart the daemon",
         _ => "ok",
     };
