@@ -240,7 +240,13 @@ impl Scrape {
             let samples = self.stores.iter().map(|of| (vec![("store", of.name.as_str())], (number.of)(of)));
             page.family(number.family, samples)?;
         }
-        Ok(())
+        let states = self.stores.iter().flat_map(|store| {
+            let sample = |(word, state): &(&'static str, PoolState)| {
+                (vec![("store", store.name.as_str()), ("state", *word)], Value::from(store.state == *state))
+            };
+            STORE_STATES.iter().map(sample)
+        });
+        page.family(STORE_STATE, states)
     }
 
     /// Histograms by volume and path.
@@ -312,15 +318,23 @@ const DURATION: Family<'_> = family(
 
 const STORES: &[Number<StoreLook>] = &[
     gauge("store_size_bytes", "Size of the store.", |of| Value::Whole(of.total_bytes)),
-    gauge("store_left_bytes", "Bytes of the store that contents may still take.", |of| {
-        Value::Whole(of.left_bytes)
-    }),
-    gauge("store_failed", "1 if the store's device failed: it takes no changes.", |of| {
-        (of.state == PoolState::Failed).into()
-    }),
+    gauge(
+        "store_left_bytes",
+        "Bytes that contents may still take when the cleaner has freed all that nothing refers to.",
+        |of| Value::Whole(of.left_bytes),
+    ),
     counter("store_no_space", "Requests that found no space in the store since it was opened.", |of| {
         Value::Whole(of.no_space)
     }),
+];
+
+const STORE_STATE: Family<'_> =
+    family("store_state", "1 for the state that the store is in, 0 for the others.");
+const STORE_STATES: [(&str, PoolState); 4] = [
+    ("ok", PoolState::Ok),
+    ("low", PoolState::Low),
+    ("full", PoolState::Full),
+    ("failed", PoolState::Failed),
 ];
 
 const DRIVER: &[Number<Driver>] = &[

@@ -105,8 +105,9 @@ fn look(name: String, pool: &OpenPool) -> StoreLook {
         path: pool.path().to_owned(),
         state: PoolState::of(&space, has_failed),
         total_bytes: space.total_bytes,
-        left_bytes: space.free_bytes.saturating_sub(space.reserve_bytes),
+        left_bytes: PoolState::left_bytes(&space),
         no_space,
+        no_space_before: 0,
     }
 }
 

@@ -222,8 +222,10 @@ fn of_cache(look: &Look<'_>, incidents: &Incidents) -> Vec<Reason> {
 /// A store that fails, or has little space.
 fn of_store(look: &StoreLook) -> Option<Reason> {
     let name = &look.name;
-    let share =
-        || format!("{} of {} are left for contents", ByteSize(look.left_bytes), ByteSize(look.total_bytes));
+    let share = || {
+        let (left, total) = (ByteSize(look.left_bytes), ByteSize(look.total_bytes));
+        format!("{left} of {total} are left for contents, part of it in fragments")
+    };
     let more = format!(
         "discard in the volumes (fstrim), or delete snapshots: zcctl store snapshots {name}; else use a larger device"
     );
@@ -459,6 +461,7 @@ mod tests {
             total_bytes: 100 << 30,
             left_bytes: 2 << 30,
             no_space: 0,
+            no_space_before: 0,
         };
         assert_eq!(of_store(&look(PoolState::Ok)), None);
         for (state, kind, level) in [

@@ -152,15 +152,18 @@ impl VolumeCodec {
     }
 }
 
+/// So much of a pool, in per cent, is left for contents where its cleaner still frees segments at a fair price.
+const CLEANABLE_PERCENT: u64 = 15;
+
 /// How a pool is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PoolState {
     /// As it should be.
     Ok,
-    /// Less than a twentieth of it is left for contents.
+    /// Less than a twentieth of it is free for contents, and the cleaner cannot free much more.
     Low,
-    /// Nothing is left for contents.
+    /// Nothing is free for contents, and the cleaner cannot free much more.
     Full,
     /// The device failed: it takes no changes until it is opened again.
     Failed,
@@ -170,16 +173,25 @@ impl PoolState {
     /// How a pool with this space is.
     #[must_use]
     pub const fn of(space: &Space, has_failed: bool) -> Self {
-        let left_bytes = space.free_bytes.saturating_sub(space.reserve_bytes);
+        let free_bytes = space.free_bytes.saturating_sub(space.reserve_bytes);
         if has_failed {
             Self::Failed
-        } else if left_bytes == 0 {
-            Self::Full
-        } else if left_bytes < space.total_bytes / 20 {
+        } else if free_bytes >= space.total_bytes / 20
+            // A pool that is overwritten all the time has little free: its cleaner frees what is needed next.
+            || Self::left_bytes(space) >= space.total_bytes / 100 * CLEANABLE_PERCENT
+        {
+            Self::Ok
+        } else if free_bytes > 0 {
             Self::Low
         } else {
-            Self::Ok
+            Self::Full
         }
+    }
+
+    /// Bytes that contents may still take when the cleaner has freed all that nothing refers to.
+    #[must_use]
+    pub const fn left_bytes(space: &Space) -> u64 {
+        space.total_bytes.saturating_sub(space.referred_bytes).saturating_sub(space.reserve_bytes)
     }
 }
 

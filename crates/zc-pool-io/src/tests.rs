@@ -238,12 +238,23 @@ fn what_is_no_pool_is_refused() {
 
 #[test]
 fn a_pool_tells_when_it_is_low_full_or_failed() {
-    let space = |free_bytes| Space { total_bytes: 1000, free_bytes, reserve_bytes: 100, ..Space::default() };
-    let states = [(500, PoolState::Ok), (150, PoolState::Ok), (149, PoolState::Low), (100, PoolState::Full)];
-    for (free_bytes, state) in states {
-        assert_eq!(PoolState::of(&space(free_bytes), false), state, "{free_bytes}");
+    let space = |free_bytes, referred_bytes| Space {
+        total_bytes: 1000,
+        free_bytes,
+        referred_bytes,
+        reserve_bytes: 100,
+        ..Space::default()
+    };
+    for (free_bytes, referred_bytes, state) in [
+        (500, 400, PoolState::Ok),
+        (150, 800, PoolState::Ok),
+        (100, 750, PoolState::Ok),
+        (149, 751, PoolState::Low),
+        (100, 751, PoolState::Full),
+    ] {
+        assert_eq!(PoolState::of(&space(free_bytes, referred_bytes), false), state, "{free_bytes}");
     }
-    assert_eq!(PoolState::of(&space(500), true), PoolState::Failed);
+    assert_eq!(PoolState::of(&space(500, 500), true), PoolState::Failed);
 }
 
 #[test]
