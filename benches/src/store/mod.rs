@@ -6,6 +6,11 @@
 //! Invariants: counts and times are the same in every run and on every machine; processor times are not. `store.md`
 //! beside this crate is a run with `--out benches`.
 //!
+//! What the kept run fell short of, and why. Overwrites write more than the analysis allows: pages of tables are written
+//! at every checkpoint, and they raise what is moved. A checkpoint that frees more segments at once would cost fewer, in
+//! larger pools. A volume that changed in runs of 64 KiB for 100 generations is read front to back with one seek a run:
+//! nothing brings its runs together again. A cleaner that writes what it moves by address would.
+//!
 //! What it does not do: measure a real device or the daemon (`bench rivals` does that for the cache).
 
 pub mod device;
