@@ -35,6 +35,11 @@ impl World {
             self.kill();
         }
         self.become_clean();
+        // A start goes on from what it finds, and writes over damaged metadata: the one after it finds the rest whole.
+        if self.trouble.damaged && self.violation.is_none() {
+            self.stop_and_start();
+            self.become_clean();
+        }
         if self.violation.is_some() {
             return;
         }
