@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command-line tool reports to its terminal")]
 
+mod book;
 mod canaries;
 mod conformance;
 mod deb;

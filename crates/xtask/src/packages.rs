@@ -80,6 +80,9 @@ const CARGO_MUTANTS_VERSION: &str = "27.1.0";
 /// The version of cargo-deb that `bin/zcached/Cargo.toml` is written for.
 const CARGO_DEB_VERSION: &str = "3.8.0";
 
+/// The version of mdBook that `docs/book.toml` is written for.
+const MDBOOK_VERSION: &str = "0.5.4";
+
 /// Makes sure that every Debian package is there.
 ///
 /// # Errors
@@ -137,7 +140,7 @@ fn install_all(apt: &Path, packages: &[&str]) -> anyhow::Result<()> {
 /// # Errors
 /// It is missing and may not, or cannot, be built.
 pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
-    ensure_cargo_tool("cargo-deny", CARGO_DENY_VERSION, install)
+    ensure_cargo_tool("cargo-deny", CARGO_DENY_VERSION, &[], install)
 }
 
 /// The same for cargo-mutants.
@@ -145,7 +148,7 @@ pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// As there.
 pub(crate) fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
-    ensure_cargo_tool("cargo-mutants", CARGO_MUTANTS_VERSION, install)
+    ensure_cargo_tool("cargo-mutants", CARGO_MUTANTS_VERSION, &[], install)
 }
 
 /// The same for cargo-deb.
@@ -153,11 +156,19 @@ pub(crate) fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
 /// # Errors
 /// As there.
 pub(crate) fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
-    ensure_cargo_tool("cargo-deb", CARGO_DEB_VERSION, install)
+    ensure_cargo_tool("cargo-deb", CARGO_DEB_VERSION, &[], install)
 }
 
-/// A tool that is missing is built into the target directory, not into your home.
-fn ensure_cargo_tool(name: &str, version: &str, install: bool) -> anyhow::Result<PathBuf> {
+/// The same for mdBook, without its server and its search.
+///
+/// # Errors
+/// As there.
+pub(crate) fn ensure_mdbook(install: bool) -> anyhow::Result<PathBuf> {
+    ensure_cargo_tool("mdbook", MDBOOK_VERSION, &["--no-default-features"], install)
+}
+
+/// A tool that is missing is built into the target directory, not into your home; `features` choose what it can do.
+fn ensure_cargo_tool(name: &str, version: &str, features: &[&str], install: bool) -> anyhow::Result<PathBuf> {
     if let Some(found) = find(name) {
         return Ok(found);
     }
@@ -168,7 +179,9 @@ fn ensure_cargo_tool(name: &str, version: &str, install: bool) -> anyhow::Result
             bail!("missing tool; install it with: cargo install {name} --locked");
         }
         let exact = format!("={version}");
-        run(cargo().args(["install", name, "--locked", "--version", &exact, "--root"]).arg(&root))?;
+        let mut command = cargo();
+        command.args(["install", name, "--locked", "--version", &exact]).args(features);
+        run(command.arg("--root").arg(&root))?;
     }
     Ok(program)
 }

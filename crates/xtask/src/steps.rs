@@ -29,6 +29,8 @@ pub(crate) enum Step {
     Clippy,
     /// Documentation builds, warnings are errors.
     Doc,
+    /// The book is built from its pages.
+    Book,
     /// Licences and sources of every dependency.
     Licences,
     /// Known weaknesses and yanked versions of dependencies (RustSec), if the database can be had.
@@ -77,6 +79,7 @@ impl Step {
             Self::Doc => run(cargo()
                 .args(["doc", "--workspace", "--no-deps", "--locked"])
                 .env("RUSTDOCFLAGS", "-D warnings")),
+            Self::Book => crate::book::build(install),
             Self::Licences => {
                 let deny = ensure_cargo_deny(install)?;
                 run(Command::new(deny).args(["--locked", "check", "licenses", "bans", "sources"]))
