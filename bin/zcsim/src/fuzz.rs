@@ -76,9 +76,24 @@ pub(crate) struct Args {
 /// What all threads together have found.
 struct Totals {
     coverage: Coverage,
+    digests: Digests,
     seeds: u64,
     ops: u64,
     failures: Vec<(u64, String)>,
+}
+
+/// Of all clean seeds, added up, so that their order does not matter.
+#[derive(Debug, Default)]
+struct Digests {
+    values: u64,
+    actions: u64,
+}
+
+impl Digests {
+    const fn add(&mut self, report: &SeedReport) {
+        self.values = self.values.wrapping_add(report.digest);
+        self.actions = self.actions.wrapping_add(report.actions);
+    }
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -177,7 +192,12 @@ fn run_one(seed: u64, args: &Args, canary: Option<Canary>) -> ExitCode {
     let trace = args.trace.then_some((|line: &str| eprintln!("{line}")) as fn(&str));
     match attempt(seed, &Options { trace, ..options(args, canary) }, args.turns.as_ref()) {
         Ok(report) => {
-            say!("seed {seed}: clean, {} requests, digest {:016x}", report.ops, report.digest);
+            say!(
+                "seed {seed}: clean, {} requests, digest {:016x}, of actions {:016x}",
+                report.ops,
+                report.digest,
+                report.actions
+            );
             ExitCode::SUCCESS
         }
         Err(text) => {
@@ -249,16 +269,17 @@ fn jobs(args: &Args) -> usize {
 
 fn run_many(args: &Args, canary: Option<Canary>) -> ExitCode {
     let began = now();
-    let (mut coverage, mut ops) = (Coverage::default(), 0);
+    let (mut coverage, mut digests, mut ops) = (Coverage::default(), Digests::default(), 0);
     let swept = sweep(
         args,
         |seed| attempt(seed, &options(args, canary), None),
         |report: SeedReport| {
             ops += report.ops;
             coverage.merge(&report.coverage);
+            digests.add(&report);
         },
     );
-    let totals = Totals { coverage, seeds: swept.seeds, ops, failures: swept.failures };
+    let totals = Totals { coverage, digests, seeds: swept.seeds, ops, failures: swept.failures };
     report(args, &totals, began.elapsed())
 }
 
@@ -331,6 +352,7 @@ fn report(args: &Args, totals: &Totals, took: Duration) -> ExitCode {
         return ExitCode::FAILURE;
     }
     let unique = totals.coverage.unique_percent();
+    say!("digest {:016x}, of actions {:016x}", totals.digests.values, totals.digests.actions);
     say!("{unique} % of the writes had contents of their own");
     if unique <= UNIQUE_PERCENT_MIN && totals.seeds >= 300 {
         say!("that is too few: wrong contents may look right");

@@ -202,7 +202,7 @@ pub enum Event {
 }
 
 /// What the bytes of an extent are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Digest {
     /// All zero.
     Zero,
@@ -211,7 +211,7 @@ pub enum Digest {
 }
 
 /// Where stored extents are read from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The WEU slot on the cache device.
     Device,
@@ -221,7 +221,7 @@ pub enum Source {
 }
 
 /// One extent of an [`Action::ReadExtents`].
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExtentRead {
     /// What must be there (its `offset_bytes` is relative to the slot).
     pub expected: ExpectedExtent,
@@ -235,7 +235,7 @@ pub struct ExtentRead {
 }
 
 /// How a stored content is proved to be that of its fingerprint.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Proof {
     /// The fingerprint function.
     pub kind: FingerprintKind,
@@ -244,7 +244,7 @@ pub struct Proof {
 }
 
 /// What to do.
-#[derive(Debug)]
+#[derive(Debug, Hash)]
 pub enum Action {
     /// Answer a client request. For a read the request's buffer holds the bytes.
     Reply {
@@ -555,7 +555,7 @@ pub enum Action {
 }
 
 /// Things worth a line in the log; rare by construction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Note {
     /// The cache device failed; volumes go on in pass-through.
     CacheFailed {

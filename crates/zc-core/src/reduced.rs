@@ -40,7 +40,7 @@ impl FingerprintKind {
 
 /// The volumes that share content, as the key of their fingerprints: equal content has equal fingerprints inside one
 /// domain alone. The key follows from the cache and the domain's name (`zc_reduce::dedup_domain`).
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DedupDomain(Option<[u8; 32]>);
 
 impl DedupDomain {

@@ -10,7 +10,7 @@ pub const SECTOR_BYTES: u32 = 512;
 const WORDS: usize = limits::SECTORS_PER_EXTENT_MAX / 64;
 
 /// A set of sectors of one extent (at most 256: 128 KiB).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct SectorMap {
     words: [u64; WORDS],
 }

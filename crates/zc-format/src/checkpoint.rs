@@ -12,7 +12,7 @@ use crate::{BLOCK, FormatError, RECORDS_PER_BLOCK};
 const MAGIC: u32 = u32::from_le_bytes(*b"zcKh");
 
 /// Header block of a checkpoint area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CheckpointHeader {
     /// Number of the checkpoint; the newest valid one counts.
     pub sequence: u64,

@@ -20,7 +20,7 @@ const HEADER: usize = 64;
 const PRINT_BYTES: usize = 24;
 
 /// The inline header of a stored extent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtentHeader {
     /// Its slot.
     pub slot: WeuSlot,
@@ -43,7 +43,7 @@ pub struct ExtentHeader {
 }
 
 /// What must be found at a location.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExpectedExtent {
     /// The cache's.
     pub salt: Salt,

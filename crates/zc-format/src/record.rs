@@ -25,7 +25,7 @@ pub const RECORDS_PER_BLOCK: usize = (BLOCK - HEAD_BYTES) / RECORD_BYTES;
 const _: () = assert!(RECORDS_PER_BLOCK == 168);
 
 /// A fact that a restart needs. Offsets are in 64-byte units from the start of the slot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Record {
     /// The slot holds this WEU, completely written.
     SlotSealed {
@@ -265,7 +265,7 @@ impl Record {
 }
 
 /// A block of the journal ring.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct JournalBlock {
     /// Its number; it lies at this number modulo the ring's size.
     pub sequence: JournalSeq,

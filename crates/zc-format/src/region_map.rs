@@ -17,7 +17,7 @@ const REGION_BITS: u32 = 48;
 const _: () = assert!(48 + limits::ACTIVE_REGIONS_MAX as usize * 8 <= BYTES);
 
 /// A region map.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RegionMap {
     /// Number of the map; the newest valid one counts.
     pub sequence: u64,

@@ -17,7 +17,7 @@ const TRAILER_BYTES: usize = 64;
 const CRC_BYTES: usize = 4;
 
 /// Where the pieces begin whose summaries continue a journal block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GrowingUnit {
     /// Slot of the unit that is being filled with dirty extents.
     pub slot: WeuSlot,
@@ -28,7 +28,7 @@ pub struct GrowingUnit {
 }
 
 /// The page that a summary ends with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SummaryPlace {
     /// The cache's identity. Clients choose the bytes before a page's end, but do not know it.
     pub uuid: [u8; 16],
@@ -41,7 +41,7 @@ pub struct SummaryPlace {
 }
 
 /// The records of a commit, and of everything the journal lacks before it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Summary {
     /// The journal block that will repeat the records: the one after the last that is durable.
     pub next: JournalSeq,

@@ -26,7 +26,7 @@ const TRAILER: usize = usize_from_u32(TRAILER_BYTES);
 const ENTRIES_MAX: u32 = (limits::WEU_BYTES_MAX / 2 - TRAILER_BYTES) / ENTRY_BYTES;
 
 /// A stored extent of a WEU: a base, or something that was stored dirty.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WeuEntry {
     /// The extent.
     pub key: ExtentKey,
@@ -43,7 +43,7 @@ pub struct WeuEntry {
 }
 
 /// The header of a WEU.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeuHeader {
     /// The slot.
     pub slot: WeuSlot,

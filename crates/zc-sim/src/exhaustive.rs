@@ -227,6 +227,7 @@ impl World {
     fn after_cut(&self, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> Self {
         let mut cut = Self {
             rng: self.rng.clone(),
+            actions: self.actions.clone(),
             manager: None,
             cache: self.cache.clone(),
             losses: self.losses.clone(),

@@ -78,6 +78,7 @@
     reason = "a simulation over small devices: an assumption that breaks is a failed run, and says where"
 )]
 
+mod action_digest;
 mod aimed;
 mod boot;
 mod borders;

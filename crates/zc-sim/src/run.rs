@@ -36,6 +36,8 @@ pub struct SeedReport {
     pub ops: u64,
     /// Hash over every event and every byte read: equal for equal seeds.
     pub digest: u64,
+    /// Hash over every action of the cache manager, in order, and the seed.
+    pub actions: u64,
     /// What happened.
     pub coverage: Coverage,
 }
@@ -119,7 +121,7 @@ fn conclude(mut world: World, op: u64) -> Result<SeedReport, Violation> {
     let mut hasher = std::hash::DefaultHasher::new();
     coverage.iter().for_each(|count| count.hash(&mut hasher));
     world.digest.hash(&mut hasher);
-    Ok(SeedReport { ops: op, digest: hasher.finish(), coverage })
+    Ok(SeedReport { ops: op, digest: hasher.finish(), actions: world.actions.finish(), coverage })
 }
 
 /// One thing happens. True if it was a new request.
@@ -208,7 +210,9 @@ mod tests {
             let first = run_seed(seed, &OPTIONS).unwrap();
             assert_eq!(first, run_seed(seed, &OPTIONS).unwrap());
         }
-        assert_ne!(run_seed(3, &OPTIONS).unwrap().digest, run_seed(4, &OPTIONS).unwrap().digest);
+        let (third, fourth) = (run_seed(3, &OPTIONS).unwrap(), run_seed(4, &OPTIONS).unwrap());
+        assert_ne!(third.digest, fourth.digest);
+        assert_ne!(third.actions, fourth.actions);
     }
 
     /// Seeds that found bugs. Sharing of seeds with versions before the fix is not promised, but costs nothing.

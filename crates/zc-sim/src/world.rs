@@ -12,6 +12,7 @@ use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentNo, SECTOR_BYTES, Secto
 use zc_format::{Geometry, Record, Salt};
 use zc_reduce::Reducer;
 
+use crate::action_digest::ActionDigest;
 use crate::boot::{Files, Raw};
 use crate::borders::{self, Borders};
 use crate::canary::{Canary, DriverBug};
@@ -114,6 +115,7 @@ pub(crate) struct World {
     pub(crate) out: Option<fn(&str)>,
     pub(crate) coverage: Coverage,
     pub(crate) digest: u64,
+    pub(crate) actions: ActionDigest,
     pub(crate) newest_journal: u64,
     pub(crate) violation: Option<String>,
     pub(crate) snapshots: Vec<(usize, Vec<u8>)>,
@@ -205,6 +207,7 @@ impl World {
             out: options.trace,
             coverage: Coverage::default(),
             digest: 0,
+            actions: ActionDigest::new(seed),
             newest_journal: 0,
             violation: None,
             snapshots: Vec::new(),
@@ -316,6 +319,7 @@ impl World {
     }
 
     pub(crate) fn carry_out(&mut self, actions: Vec<Action>) {
+        self.actions.add(&actions);
         for action in actions {
             self.trace(|| format!("  < {action:?}"));
             match action {
