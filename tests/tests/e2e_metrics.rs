@@ -96,7 +96,13 @@ fn no_number_of_stats_is_missing() {
     let families = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next());
     let families: BTreeSet<&str> = families.map(|name| name.strip_suffix("_total").unwrap_or(name)).collect();
     let stats = world.stats();
-    let sections = [("manager", "manager"), ("driver", "driver"), ("dirty", "dirty"), ("traffic", "volume")];
+    let sections = [
+        ("manager", "manager"),
+        ("driver", "driver"),
+        ("dirty", "dirty"),
+        ("limits", "limits"),
+        ("traffic", "volume"),
+    ];
     for (section, prefix) in sections {
         let numbers =
             if stats[section]["disk"].is_object() { &stats[section]["disk"] } else { &stats[section] };

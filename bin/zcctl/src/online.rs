@@ -421,6 +421,7 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     text::pairs(out, &rows)?;
     writeln!(out)?;
     traffic_table(&answer["traffic"], out)?;
+    limits_table(&answer["limits"], out)?;
     dirty_table(&answer["dirty"], out)?;
     let row = |path: &str| {
         let latency = &answer["latency"][path];
@@ -437,6 +438,22 @@ fn stats(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
     };
     let rows: Vec<Vec<String>> = ["hit", "miss", "mixed", "write", "flush"].into_iter().map(row).collect();
     Ok(text::table(out, &["latency in us", "count", "mean", "p50", "p99", "p99.9", "max"], &rows)?)
+}
+
+/// How requests waited for limits of their volumes, where any did.
+fn limits_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
+    let row = |(name, limits): (&String, &Value)| {
+        let n = |name: &str| number(&limits[name]);
+        (n("waited") > 0).then(|| {
+            vec![name.clone(), count(n("waited")), duration(n("waited_us") / 1000), count(n("waiting"))]
+        })
+    };
+    let rows: Vec<Vec<String>> = volumes.as_object().into_iter().flatten().filter_map(row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    text::table(out, &["limits of", "requests that waited", "together", "wait now"], &rows)?;
+    Ok(writeln!(out)?)
 }
 
 /// What clients asked of each volume.

@@ -8,7 +8,7 @@ use crate::cli::Listing;
 use crate::columns::{self, Cell, Column};
 use crate::dirty;
 use crate::text;
-use crate::units::{count, share, size};
+use crate::units::{count, duration, share, size};
 
 fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
@@ -36,7 +36,7 @@ pub(crate) fn for_people(status: &Value, out: &mut dyn Write) -> anyhow::Result<
             dirty::cell(&volume["dirty"]),
             string(&info["origin"]),
             string(&info["device"]),
-            remarks(info, traffic),
+            remarks(volume),
         ]
     };
     let rows: Vec<Vec<String>> = status["volumes"].as_array().into_iter().flatten().map(row).collect();
@@ -62,7 +62,11 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
         ("writes", format!("{} ({})", count(n("writes")), size(n("write_bytes")))),
         ("flushes", count(n("flushes"))),
     ];
-    let remarks = remarks(info, traffic);
+    let limits = &volume["limits"];
+    if number(&limits["waited"]) > 0 {
+        facts.push(("waited for limits", waited(limits)));
+    }
+    let remarks = remarks(volume);
     if !remarks.is_empty() {
         facts.push(("remarks", remarks));
     }
@@ -91,8 +95,20 @@ fn mode(info: &Value) -> String {
     words
 }
 
+/// How often, and how long, requests waited for limits of the volume.
+fn waited(limits: &Value) -> String {
+    let n = |name: &str| number(&limits[name]);
+    format!(
+        "{} requests, {} together; {} wait now",
+        count(n("waited")),
+        duration(n("waited_us") / 1000),
+        count(n("waiting"))
+    )
+}
+
 /// What of a volume is out of the ordinary.
-fn remarks(info: &Value, traffic: &Value) -> String {
+fn remarks(volume: &Value) -> String {
+    let (info, traffic, limits) = (&volume["info"], &volume["traffic"], &volume["limits"]);
     let counted = |name: &str, what: &str| {
         let times = number(&traffic[name]);
         (times > 0).then(|| format!("{what}: {}", count(times)))
@@ -100,7 +116,9 @@ fn remarks(info: &Value, traffic: &Value) -> String {
     let cold = info["cold_reason"].as_str().map(|why| format!("started cold: {why}"));
     let failed = counted("failed", "failed requests");
     let errors = counted("origin_errors", "errors of the origin");
-    [cold, failed, errors].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let waiting = number(&limits["waiting"]);
+    let waiting = (waiting > 0).then(|| format!("requests that wait for its limits: {}", count(waiting)));
+    [cold, failed, errors, waiting].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Prints the volumes of a status for programs, those that are absent included.
@@ -110,7 +128,7 @@ fn remarks(info: &Value, traffic: &Value) -> String {
 pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow::Result<()> {
     let of = |name: &str| status[name].as_array().cloned().unwrap_or_default();
     let rows = [of("volumes"), of("absent")].concat();
-    let columns: [Column<'_, Value>; 18] = [
+    let columns: [Column<'_, Value>; 21] = [
         ("name", &|row| Cell::of(&row["name"])),
         ("state", &|row| Cell::Text(Some(state(row).to_owned()))),
         ("size", &|row| Cell::Bytes(number(&row["info"]["size_bytes"]))),
@@ -128,6 +146,9 @@ pub(crate) fn table(status: &Value, listing: &Listing, out: &mut dyn Write) -> a
         ("flushes", &|row| Cell::Count(number(&row["traffic"]["flushes"]))),
         ("failed", &|row| Cell::Count(number(&row["traffic"]["failed"]))),
         ("origin-errors", &|row| Cell::Count(number(&row["traffic"]["origin_errors"]))),
+        ("waited", &|row| Cell::Count(number(&row["limits"]["waited"]))),
+        ("waited-time", &|row| Cell::Millis(number(&row["limits"]["waited_us"]) / 1000)),
+        ("waiting", &|row| Cell::Count(number(&row["limits"]["waiting"]))),
         ("domain", &|row| Cell::of(&row["info"]["dedup_domain"])),
     ];
     columns::print(&columns, &rows, listing, out)
@@ -142,16 +163,20 @@ mod tests {
         let status = json!({
             "volumes": [
                 {"name": "a b", "info": {"size_bytes": 2048, "mode": "write-back", "origin": "/d", "device": null},
-                 "traffic": {"reads": 4, "hits": 3}, "dirty": {"bytes": 512, "fenced": false}},
+                 "traffic": {"reads": 4, "hits": 3}, "dirty": {"bytes": 512, "fenced": false},
+                 "limits": {"waited": 3, "waited_us": 1_500_000, "waiting": 1}},
                 {"name": "f", "info": {"size_bytes": 1}, "dirty": {"fenced": true}},
             ],
             "absent": [{"name": "gone", "why": "no such file"}],
         });
-        let columns = ["name", "state", "size", "hits", "dirty", "device"].map(str::to_owned).to_vec();
+        let columns = ["name", "state", "size", "hits", "dirty", "device", "waited", "waited-time"]
+            .map(str::to_owned)
+            .to_vec();
         let listing = Listing { columns, no_headings: true, bytes: true };
         let mut out = Vec::new();
         table(&status, &listing, &mut out).unwrap();
-        let lines = "a\\040b\tserved\t2048\t75.0%\t512\t-\nf\tfenced\t1\t-\t0\t-\ngone\tabsent\t0\t-\t0\t-\n";
+        let lines = "a\\040b\tserved\t2048\t75.0%\t512\t-\t3\t1500\nf\tfenced\t1\t-\t0\t-\t0\t0\n\
+                     gone\tabsent\t0\t-\t0\t-\t0\t0\n";
         assert_eq!(String::from_utf8(out).unwrap(), lines);
     }
 }

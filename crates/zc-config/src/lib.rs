@@ -33,7 +33,7 @@ pub use live::{Change, LIVE, diff_live, volume_settings};
 pub use model::{
     Admission, CacheConfig, Compression, Config, Confine, ControlConfig, Fingerprint, LogConfig,
     MetricsConfig, NbdConfig, OnCacheLoss, Packer, Policy, RegionSize, SandboxConfig, StoreConfig,
-    StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeNbd, VolumeUblk,
+    StoreOrigin, Tls, UblkCopy, VolumeConfig, VolumeLimits, VolumeNbd, VolumeUblk,
 };
 pub use places::Places;
 
@@ -162,10 +162,11 @@ mod tests {
         assert!(sheet.asked.len() > 40, "the reader asks for {} keys", sheet.asked.len());
         for (section, key) in sheet.asked {
             let (heading, key) = match section {
-                "volume" if key == "nbd" || key == "ublk" => continue,
+                "volume" if ["nbd", "ublk", "limits"].contains(&key) => continue,
                 "volume" => ("[[volume]]".to_owned(), key.to_owned()),
                 "volume.nbd" => ("[[volume]]".to_owned(), format!("nbd.{key}")),
                 "volume.ublk" => ("[[volume]]".to_owned(), format!("ublk.{key}")),
+                "volume.limits" => ("[[volume]]".to_owned(), format!("limits.{key}")),
                 "store" => ("# [[store]]".to_owned(), key.to_owned()),
                 _ => (format!("[{section}]"), key.to_owned()),
             };

@@ -85,6 +85,17 @@ pub(crate) const CLEAN_PERCENT: RangeInclusive<u8> = 1..=90;
 /// Bytes a second that a store's cleaner reads and writes while space is not short.
 pub(crate) const CLEAN_RATE: RangeInclusive<u64> = 1 << 20..=1 << 40;
 
+/// Requests a second of a volume's clients; 0 = no limit.
+pub(crate) const IOPS: RangeInclusive<u32> = 0..=100_000_000;
+/// Requests of a burst.
+pub(crate) const IOPS_BURST: RangeInclusive<u32> = 1..=100_000_000;
+/// Bytes a second of a volume's clients; 0 = no limit.
+pub(crate) const BYTES_PER_S: RangeInclusive<u64> = 0..=1 << 40;
+/// The lowest such limit: the largest request holds up the next for 512 s.
+pub(crate) const BYTES_PER_S_MIN: u64 = REQUEST_BYTES_MAX as u64 / 512;
+/// Bytes of a burst.
+pub(crate) const BYTES_BURST: RangeInclusive<u64> = 512..=1 << 40;
+
 /// Queues of a ublk device.
 pub(crate) const UBLK_QUEUES: RangeInclusive<u32> = 1..=UBLK_QUEUES_MAX as u32;
 /// Requests of a queue.

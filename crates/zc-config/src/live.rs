@@ -47,6 +47,14 @@ pub const LIVE: &[(&str, &str)] = &[
     ("volume", "nbd.allow"),
     ("volume", "nbd.tls"),
     ("volume", "nbd.allow_certificates"),
+    ("volume", "limits.iops"),
+    ("volume", "limits.read_iops"),
+    ("volume", "limits.write_iops"),
+    ("volume", "limits.iops_burst"),
+    ("volume", "limits.bytes_per_s"),
+    ("volume", "limits.read_bytes_per_s"),
+    ("volume", "limits.write_bytes_per_s"),
+    ("volume", "limits.bytes_burst"),
     ("log", "level"),
 ];
 

@@ -292,6 +292,8 @@ pub struct VolumeConfig {
     pub nbd: VolumeNbd,
     /// Its block device.
     pub ublk: VolumeUblk,
+    /// How much its clients may ask for.
+    pub limits: VolumeLimits,
 }
 
 /// An origin that is a volume or snapshot of a store.
@@ -324,6 +326,27 @@ pub struct StoreConfig {
     pub clean_until_percent: u8,
     /// Bytes a second that it reads and writes while space is not short.
     pub clean_bytes_per_s: u64,
+}
+
+/// `[volume.limits]`. A rate of 0 is no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeLimits {
+    /// Requests a second, all together.
+    pub iops: u32,
+    /// Reads a second.
+    pub read_iops: u32,
+    /// Writes, trims and zeroings a second.
+    pub write_iops: u32,
+    /// Requests that each of these three lets through at once after a pause; `None` = those of a tenth of a second.
+    pub iops_burst: Option<u32>,
+    /// Bytes a second that are read and written, all together.
+    pub bytes_per_s: u64,
+    /// Bytes a second that are read.
+    pub read_bytes_per_s: u64,
+    /// Bytes a second that are written.
+    pub write_bytes_per_s: u64,
+    /// Bytes that each of these three lets through at once after a pause; `None` = those of a tenth of a second.
+    pub bytes_burst: Option<u64>,
 }
 
 /// `[volume.ublk]`.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use zc_core::units::{ByteSize, Micros, Millis, Percent};
 
-use crate::{Compression, Config, RegionSize, StoreConfig, VolumeConfig};
+use crate::{Compression, Config, RegionSize, StoreConfig, VolumeConfig, VolumeLimits};
 
 /// A key and its value in TOML.
 pub(crate) type Row = (&'static str, String);
@@ -192,6 +192,23 @@ pub(crate) fn volume_rows(volume: &VolumeConfig) -> Vec<Row> {
         ("ublk.request_max", size(volume.ublk.request_bytes_max.into())),
         ("ublk.copy", text(volume.ublk.copy.word())),
     ]);
+    rows.extend(limit_rows(&volume.limits));
+    rows
+}
+
+fn limit_rows(limits: &VolumeLimits) -> Vec<Row> {
+    let mut rows = vec![
+        ("limits.iops", limits.iops.to_string()),
+        ("limits.read_iops", limits.read_iops.to_string()),
+        ("limits.write_iops", limits.write_iops.to_string()),
+    ];
+    rows.extend(limits.iops_burst.map(|requests| ("limits.iops_burst", requests.to_string())));
+    rows.extend([
+        ("limits.bytes_per_s", size(limits.bytes_per_s)),
+        ("limits.read_bytes_per_s", size(limits.read_bytes_per_s)),
+        ("limits.write_bytes_per_s", size(limits.write_bytes_per_s)),
+    ]);
+    rows.extend(limits.bytes_burst.map(|bytes| ("limits.bytes_burst", size(bytes))));
     rows
 }
 

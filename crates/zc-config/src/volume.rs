@@ -3,13 +3,14 @@
 use std::path::PathBuf;
 
 use zc_core::limits::VOLUME_NAME_BYTES_MAX;
+use zc_core::units::ByteSize;
 use zc_core::{Ack, Destage, Mode};
 
 use crate::cache::level;
 use crate::limits;
 use crate::model::{
-    Admission, CacheConfig, Compression, OnCacheLoss, StoreOrigin, UblkCopy, VolumeConfig, VolumeNbd,
-    VolumeUblk,
+    Admission, CacheConfig, Compression, OnCacheLoss, StoreOrigin, UblkCopy, VolumeConfig, VolumeLimits,
+    VolumeNbd, VolumeUblk,
 };
 use crate::places::volume_key;
 use crate::section::{At, Section, Sheet, brief};
@@ -40,6 +41,7 @@ pub(crate) fn read(mut section: Section<'_, '_>, cache: &CacheConfig) -> (usize,
         direct: section.flag("direct"),
         nbd: export(&mut section),
         ublk: device(&mut section),
+        limits: rates(&mut section),
     };
     section.finish();
     (name.at, config)
@@ -144,6 +146,37 @@ fn device(volume: &mut Section<'_, '_>) -> VolumeUblk {
     }
     section.finish();
     config
+}
+
+fn rates(volume: &mut Section<'_, '_>) -> VolumeLimits {
+    let value = volume.get("limits");
+    let prefix = format!("{}limits.", volume.prefix);
+    let sheet: &mut Sheet = volume.sheet;
+    let mut section = Section::new(sheet, "volume.limits", value);
+    section.prefix = prefix;
+    let limits = VolumeLimits {
+        iops: section.count("iops", 0, &limits::IOPS),
+        read_iops: section.count("read_iops", 0, &limits::IOPS),
+        write_iops: section.count("write_iops", 0, &limits::IOPS),
+        iops_burst: section.optional_count("iops_burst", &limits::IOPS_BURST),
+        bytes_per_s: bytes_per_s(&mut section, "bytes_per_s"),
+        read_bytes_per_s: bytes_per_s(&mut section, "read_bytes_per_s"),
+        write_bytes_per_s: bytes_per_s(&mut section, "write_bytes_per_s"),
+        bytes_burst: section.size("bytes_burst", &limits::BYTES_BURST),
+    };
+    section.finish();
+    limits
+}
+
+fn bytes_per_s(section: &mut Section<'_, '_>, key: &'static str) -> u64 {
+    let bytes = section.size(key, &limits::BYTES_PER_S).unwrap_or(0);
+    if (1..limits::BYTES_PER_S_MIN).contains(&bytes) {
+        let at = section.get(key).map_or(section.at, |value| value.span().start);
+        let (bytes, least) = (ByteSize(bytes), ByteSize(limits::BYTES_PER_S_MIN));
+        section.mistake(at, key, format_args!("{bytes} is less than {least}; 0 is no limit"));
+        return 0;
+    }
+    bytes
 }
 
 /// DNS names as they stand in certificates.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
-use zc_config::{Admission, Compression, Config, LIVE, RegionSize, canonical_conflicts, diff_live};
+use zc_config::{
+    Admission, Compression, Config, LIVE, RegionSize, VolumeLimits, canonical_conflicts, diff_live,
+};
 use zc_core::units::SizeOrShare;
 use zc_core::{Ack, Mode};
 
@@ -94,6 +96,12 @@ const STRANGE: &str = r#"
         queue_depth = 7
         request_max = "1 MiB"
         copy = "user"
+        [volume.limits]
+        iops = 500
+        write_iops = 100
+        iops_burst = 7
+        read_bytes_per_s = "64 KiB"
+        bytes_burst = 512
         [nbd]
         allow = ["127.0.0.1"]
         unix_mode = "660"
@@ -131,6 +139,15 @@ fn the_effective_file_reads_back() {
     let listed = STRANGE.replace("\"4-6, 0,5\"", "[6, 0, 4, 5, 0]");
     assert_eq!(parse(&listed).cache.reduce_cpus, vec![0, 4, 5, 6]);
     assert_eq!(config.volumes[0].nbd.description, "tab\tand 'quotes'");
+    let limits = VolumeLimits {
+        iops: 500,
+        write_iops: 100,
+        iops_burst: Some(7),
+        read_bytes_per_s: 64 << 10,
+        bytes_burst: Some(512),
+        ..VolumeLimits::default()
+    };
+    assert_eq!(config.volumes[0].limits, limits);
 }
 
 #[test]
@@ -246,7 +263,8 @@ fn live_keys_exist() {
         + "[nbd]\ntls = \"required\"\ntls_certificate = \"/a\"\ntls_key = \"/b\"\ntls_client_ca = \"/a\"\n\
            tls_client_crl = \"/l\"\n\
            connections_per_client_max = 9\n";
-    let text = text.replace("[[volume]]\n", "[[volume]]\nack = \"durable\"\n");
+    let optional = "ack = \"durable\"\nlimits.iops_burst = 1\nlimits.bytes_burst = 512\n";
+    let text = text.replace("[[volume]]\n", &format!("[[volume]]\n{optional}"));
     let shown = parse(&text).effective_toml();
     for (section, key) in LIVE {
         let (_, body) = shown.split_once(&format!("[{section}]")).expect(section);

@@ -190,6 +190,12 @@ fn mistakes_in_a_volume() {
             "ublk = { queues = 2, queue_depth = 4096 }",
             "6: volume.ublk.queue_depth: 2 queues of 4096 requests are more than 4096",
         ),
+        ("limits.iops = -1", "6: volume.limits.iops: -1 is not a whole number"),
+        ("limits.iops_burst = 0", "6: volume.limits.iops_burst: 0 is not between 1 and 100000000"),
+        (
+            "limits.write_bytes_per_s = \"63 KiB\"",
+            "6: volume.limits.write_bytes_per_s: 63 KiB is less than 64 KiB; 0 is no limit",
+        ),
         ("ublk.request_max = 5000", "6: volume.ublk.request_max: 5000 bytes are not whole pages of 4 KiB"),
     ];
     for (lines, expected) in cases {

@@ -624,7 +624,8 @@ impl Shared {
         let infos = self.infos();
         let volume = |(name, info): &(String, VolumeInfo)| {
             let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
-            json!({ "name": name, "info": info, "dirty": dirty, "traffic": traffic })
+            let limits = stats.limits.get(name);
+            json!({ "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits })
         };
         let volumes: Vec<Value> = infos.iter().map(volume).collect();
         let Judged { verdict, unserved, absent } = self.judge(&stats, &infos);

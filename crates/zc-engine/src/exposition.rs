@@ -20,6 +20,7 @@ use crate::metrics::{BOUNDS_NS, Durations, Path, Traffic};
 use crate::registry::VolumeInfo;
 use crate::stats::{Dirty, Driver, ShardStats};
 use crate::store_looks::StoreLook;
+use crate::throttle::Waits;
 use crate::verdict::Level;
 
 /// What stands before every name.
@@ -229,6 +230,9 @@ impl Scrape {
         for number in TRAFFIC {
             page.by_volume(number, self.stats.traffic.iter())?;
         }
+        for number in LIMITS {
+            page.by_volume(number, self.stats.limits.iter())?;
+        }
         for number in DIRTY {
             page.by_volume(number, self.stats.dirty.iter())?;
         }
@@ -413,6 +417,16 @@ const TRAFFIC: &[Number<Traffic>] = &[
         "Errors of the origin, those of destaging and read-ahead included.",
         |of| Value::Whole(of.origin_errors),
     ),
+];
+
+const LIMITS: &[Number<Waits>] = &[
+    counter("limits_waited", "Requests of clients that waited for a limit of the volume.", |of| {
+        Value::Whole(of.waited)
+    }),
+    counter("limits_waited_seconds", "Time that they waited, all together.", |of| Value::us(of.waited_us)),
+    gauge("limits_waiting", "Requests of clients that wait for a limit of the volume.", |of| {
+        Value::Whole(of.waiting)
+    }),
 ];
 
 const DIRTY: &[Number<Dirty>] = &[

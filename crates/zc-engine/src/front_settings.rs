@@ -9,7 +9,8 @@
 //! What it does not do: open or close listening sockets.
 
 use zc_cache::config::VolumeConfig;
-use zc_config::{AddressRange, Config};
+use zc_config::{AddressRange, Config, VolumeLimits};
+use zc_core::VolumeId;
 
 use crate::access::Export;
 use crate::audit;
@@ -25,6 +26,8 @@ pub(crate) struct FrontSettings {
     exports: Vec<Export>,
     allow: Vec<AddressRange>,
     tls: Tls,
+    /// Of volumes that are served.
+    volumes: Vec<(VolumeId, VolumeLimits)>,
 }
 
 impl FrontSettings {
@@ -45,7 +48,17 @@ impl FrontSettings {
             let first = place.map_or_else(|| Export::absent(name), |place| exports.remove(place));
             exports.insert(0, first);
         }
-        Self { limits: settings::front_limits(config), exports, allow: config.nbd.allow.clone(), tls }
+        let limits = |volume: &zc_config::VolumeConfig| {
+            let (_, running) = served.iter().find(|(name, _)| *name == volume.name)?;
+            Some((running.id, volume.limits))
+        };
+        Self {
+            limits: settings::front_limits(config),
+            exports,
+            allow: config.nbd.allow.clone(),
+            tls,
+            volumes: config.volumes.iter().filter_map(limits).collect(),
+        }
     }
 }
 
@@ -60,6 +73,7 @@ impl Shard {
         self.nbd.exports = front.exports;
         self.nbd.allow = front.allow;
         self.nbd.tls = front.tls;
+        self.set_limits(front.volumes);
         self.end_refused();
         // What waited for memory may go on with more of it.
         self.recount_all();

@@ -226,6 +226,7 @@ impl Shard {
     /// for them (see `locks`). Those that have not begun never do.
     pub(crate) fn kill(&mut self, id: u64) {
         self.touch(id);
+        self.withdraw_throttled(id);
         let Some(conn) = self.nbd.conns.get_mut(&id).filter(|conn| !conn.dead) else { return };
         conn.kill();
         if conn.session.in_flight() > 0 {
@@ -252,6 +253,7 @@ impl Shard {
     /// payload is not complete gives its memory back now: nobody will bring the rest, and waiting for it would keep the
     /// connection.
     fn end_input(&mut self, id: u64) {
+        self.withdraw_throttled(id);
         let Some(conn) = self.nbd.conns.get_mut(&id) else { return };
         conn.closing = true;
         let request = match conn.payload.take() {
@@ -395,7 +397,7 @@ impl Shard {
                     unreachable!("requests come after the export was chosen")
                 };
                 let units = shares::units(request.command(), request.length());
-                self.ask_share(id, volume, request);
+                self.ask_limits(id, volume, request);
                 return units;
             }
             ServerEvent::Disconnect => conn.closing = true,

@@ -60,7 +60,7 @@ pub(crate) fn served(
         if volume.nbd.export {
             exports.push(settings::export(volume, paired.id, *size));
         }
-        volumes.push((paired.id, Volume::new(volume.name.clone(), origin, for_manager)));
+        volumes.push((paired.id, Volume::new(volume.name.clone(), origin, for_manager, volume.limits)));
     }
     Served { volumes, exports, ublk }
 }

@@ -11,13 +11,14 @@
 //! are the workers', but for what `limits` allows here: small reads of compressed extents, a small job that is alone or
 //! that a flush waits for, and what no queue has room for.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use zc_cache::CacheManager;
 use zc_cache::seam::{Action, Event};
+use zc_config::VolumeLimits;
 use zc_core::{FingerprintKind, JournalSeq, Map, OpId, ReqId, VolumeId};
 use zc_io::{BlockFile, BufPool, Completion, EventFd, Gather, Operation, Ring, RingOptions};
 use zc_origin::Job;
@@ -57,6 +58,8 @@ use crate::state_dir::StateDir;
 use crate::state_thread::StateThread;
 use crate::stop::Stopping;
 use crate::store_volume::StoreAnswers;
+use crate::throttle::Throttle;
+use crate::throttled::Held;
 use crate::ublk::UblkDevice;
 
 /// A volume as the data plane sees it.
@@ -78,6 +81,8 @@ pub(crate) struct Volume {
     pub(crate) traffic: Traffic,
     /// How long that took. In a box: volumes are moved.
     pub(crate) durations: Box<Durations>,
+    /// What clients may ask for, and what waits for it.
+    pub(crate) throttle: Box<Throttle<Held>>,
     /// Where its requests are noted, if it is recorded.
     pub(crate) tap: Option<Box<Tap>>,
     /// What the manager was told last.
@@ -87,7 +92,12 @@ pub(crate) struct Volume {
 impl Volume {
     /// A volume that nobody has asked anything of yet. Finds out whether its origin makes zeros without writing them:
     /// blocks.
-    pub(crate) fn new(name: String, origin: Origin, config: zc_cache::config::VolumeConfig) -> Self {
+    pub(crate) fn new(
+        name: String,
+        origin: Origin,
+        config: zc_cache::config::VolumeConfig,
+        limits: VolumeLimits,
+    ) -> Self {
         let is_writable = origin.is_writable();
         let zeroes_fast = origin.fd().is_none_or(|fd| punches_holes(&**fd, is_writable));
         Self {
@@ -101,6 +111,7 @@ impl Volume {
             owed_loss: false,
             traffic: Traffic::default(),
             durations: Box::default(),
+            throttle: Box::new(Throttle::new(limits, 0)),
             tap: None,
             config,
         }
@@ -174,6 +185,8 @@ pub(crate) struct Shard {
     pub(crate) clients: Map<u64, ClientRequest>,
     /// How many of them wait until data is reduced and durable.
     pub(crate) hurried: usize,
+    /// Volumes of which requests wait for their limits.
+    pub(crate) throttled: BTreeSet<VolumeId>,
     /// ublk devices by number.
     pub(crate) ublk: Map<u32, UblkDevice>,
     /// Threads that know the holes of origins, and what they found.
@@ -246,6 +259,7 @@ impl Shard {
             nbd: NbdFront::new(parts.exports, parts.listeners, parts.event.waker()),
             clients: Map::default(),
             hurried: 0,
+            throttled: BTreeSet::new(),
             ublk: Map::default(),
             origin_maps: Map::default(),
             mapped: Answers::default(),
@@ -371,6 +385,7 @@ impl Shard {
             }
             self.submit_backlog();
             self.tick();
+            self.begin_throttled();
             self.drop_unbegun();
         }
     }
@@ -392,7 +407,8 @@ impl Shard {
             (true, _) => TICK_BUSY_MS,
         };
         let gather = if ms == 0 { None } else { gathered(self.tokens.device_ops(), sends) };
-        (1 + sends, gather, Duration::from_millis(ms))
+        let time = Duration::from_millis(ms);
+        (1 + sends, gather, self.throttled_for().map_or(time, |due| due.min(time)))
     }
 
     /// Handles events until there are none, carrying out what they cause.

@@ -8,6 +8,7 @@ use zc_core::VolumeId;
 
 use crate::metrics::{Durations, Latencies, Traffic};
 use crate::shard::{Shard, Volume};
+use crate::throttle::Waits;
 
 /// Counters and gauges of a shard. Sizes are in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -36,6 +37,8 @@ pub struct ShardStats {
     pub slots: [u64; 2],
     /// What clients asked, by volume.
     pub traffic: BTreeMap<String, Traffic>,
+    /// How requests waited for the limits of their volume, by volume.
+    pub limits: BTreeMap<String, Waits>,
     /// What the origin lacks, by volume.
     pub dirty: BTreeMap<String, Dirty>,
     /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
@@ -190,6 +193,7 @@ impl Shard {
             stopping: !self.stopping.is_running(),
             slots: [count(slots), count(slots_max)],
             traffic: self.volumes.values().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
+            limits: self.waits(),
             dirty: self.dirty_by_volume(),
             regions_active: [count(regions), count(regions_max)],
             latency: self.metrics.latencies(),

@@ -35,6 +35,7 @@ impl Shard {
         }
         self.stopping = Stopping::Draining { until_ms: self.clock.now_ms() + DRAIN_MS };
         tracing::info!(connections = self.nbd.conns.len(), requests = self.clients.len(), "stopping");
+        self.lift_limits();
         for conn in self.nbd.conns.values_mut() {
             conn.session.begin_shutdown();
         }

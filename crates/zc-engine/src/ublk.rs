@@ -30,6 +30,12 @@ pub(crate) struct Tag {
     tag: u16,
 }
 
+impl Tag {
+    pub(crate) const fn is_of(self, device: u32) -> bool {
+        self.device == device
+    }
+}
+
 /// A device to be served.
 #[derive(Debug)]
 pub(crate) struct NewDevice {
@@ -119,7 +125,8 @@ impl Shard {
         match step {
             Step::Submit(operation) => self.submit(operation, Pending::Ublk(tag)),
             Step::Serve { request, memory } if self.stopping.is_running() => {
-                self.begin_ublk(tag, request, memory);
+                let volume = self.device(tag).volume;
+                self.ask_limits_of_device((tag, volume), request, memory);
             }
             Step::Serve { .. } => {}
             Step::Gone if self.device(tag).server.is_gone() => {
@@ -129,11 +136,14 @@ impl Shard {
                     drop(gone);
                 }
             }
-            Step::Gone => {}
+            Step::Gone => {
+                let volume = self.device(tag).volume;
+                self.let_device_go_on(tag.device, volume);
+            }
         }
     }
 
-    fn begin_ublk(&mut self, tag: Tag, request: Request, memory: Option<AlignedBuf>) {
+    pub(crate) fn begin_ublk(&mut self, tag: Tag, request: Request, memory: Option<AlignedBuf>) {
         let volume = self.device(tag).volume;
         let incoming = Incoming { from: Asker::Ublk(tag), volume, asked: asked(&request) };
         match memory {
@@ -160,7 +170,8 @@ impl Shard {
     }
 }
 
-fn asked(request: &Request) -> Asked {
+/// What a request of a device asks for.
+pub(crate) fn asked(request: &Request) -> Asked {
     let (command, no_hole) = match request.op {
         RequestOp::Read => (Command::Read, false),
         RequestOp::Write => (Command::Write, false),

@@ -29,6 +29,13 @@ pub(crate) struct Waiting {
     lacks_memory: bool,
 }
 
+impl Waiting {
+    /// One that waits for the limits of its volume.
+    pub(crate) const fn for_limits(request: Request, since_ms: u64) -> Self {
+        Self { request, since_ms, lacks_memory: false }
+    }
+}
+
 /// What a request may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {

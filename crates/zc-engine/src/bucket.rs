@@ -1,0 +1,155 @@
+//! A token bucket: how much may begin, and when the next may.
+//!
+//! Job: the arithmetic of one rate with its burst, on a clock that is passed in.
+//!
+//! Invariants: what is taken between two moments, but for the last request, is at most the rate times the time between
+//! them, and a burst. A request larger than the burst begins when the bucket is full and leaves it in debt, so that it
+//! does not wait for ever, and what follows makes up for it. Numbers are whole: tokens times a thousand million, so
+//! that no part of one is lost.
+//!
+//! What it does not do: keep those who wait (`throttle`).
+
+/// Parts that a token has: as many as a second has nanoseconds.
+const PARTS: i128 = 1_000_000_000;
+/// The default burst is what comes in this part of a second.
+const BURST_PART: u64 = 10;
+
+/// A rate, with what may go at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rate {
+    /// Tokens a second; not 0.
+    per_s: u64,
+    /// Tokens at most; not 0.
+    burst: u64,
+}
+
+impl Rate {
+    /// Tokens a second, of which 0 is no limit. `burst`: tokens at once; else those of a tenth of a second.
+    pub(crate) fn new(per_s: u64, burst: Option<u64>) -> Option<Self> {
+        let burst = burst.unwrap_or(per_s / BURST_PART).max(1);
+        (per_s > 0).then_some(Self { per_s, burst })
+    }
+}
+
+/// A bucket.
+#[derive(Debug)]
+pub(crate) struct Bucket {
+    rate: Rate,
+    /// What it has, in parts of tokens; below zero: what it owes.
+    parts: i128,
+    /// When that was so, in nanoseconds.
+    at_ns: u64,
+}
+
+impl Bucket {
+    /// A full one.
+    pub(crate) fn new(rate: Rate, now_ns: u64) -> Self {
+        Self { rate, parts: i128::from(rate.burst) * PARTS, at_ns: now_ns }
+    }
+
+    /// Another rate holds from now on. What is owed stays owed, and no burst comes of it.
+    pub(crate) fn set(&mut self, rate: Rate, now_ns: u64) {
+        self.fill(now_ns);
+        self.rate = rate;
+        self.parts = self.parts.min(i128::from(rate.burst) * PARTS);
+    }
+
+    fn fill(&mut self, now_ns: u64) {
+        let passed_ns = now_ns.saturating_sub(self.at_ns);
+        let full = i128::from(self.rate.burst) * PARTS;
+        self.parts = full.min(self.parts + i128::from(passed_ns) * i128::from(self.rate.per_s));
+        self.at_ns = self.at_ns.max(now_ns);
+    }
+
+    /// Nanoseconds until a request of so many tokens may begin, if no other takes any; 0: now.
+    pub(crate) fn wait_ns(&mut self, tokens: u64, now_ns: u64) -> u64 {
+        self.fill(now_ns);
+        let needed = i128::from(tokens.min(self.rate.burst)) * PARTS;
+        let rate = i128::from(self.rate.per_s);
+        let missing = (needed - self.parts).max(0);
+        u64::try_from((missing + rate - 1) / rate).unwrap_or(u64::MAX)
+    }
+
+    /// A request begins. It may be one that did not have to wait.
+    pub(crate) fn take(&mut self, tokens: u64, now_ns: u64) {
+        self.fill(now_ns);
+        self.parts -= i128::from(tokens) * PARTS;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn bucket(per_s: u64, burst: u64) -> Bucket {
+        Bucket::new(Rate::new(per_s, Some(burst)).unwrap(), 0)
+    }
+
+    #[test]
+    fn a_burst_goes_at_once_and_the_rate_after_it() {
+        let mut bucket = bucket(100, 5);
+        for _ in 0..5 {
+            assert_eq!(bucket.wait_ns(1, 0), 0);
+            bucket.take(1, 0);
+        }
+        assert_eq!(bucket.wait_ns(1, 0), S / 100);
+        assert_eq!(bucket.wait_ns(1, S / 200), S / 200);
+        assert_eq!(bucket.wait_ns(1, S / 100), 0);
+        assert_eq!(bucket.wait_ns(5, 3600 * S), 0);
+        bucket.take(5, 3600 * S);
+        assert!(bucket.wait_ns(1, 3600 * S) > 0, "an hour saves up one burst");
+    }
+
+    #[test]
+    fn a_request_beyond_the_burst_begins_and_is_made_up_for() {
+        let mut bucket = bucket(10, 10);
+        assert_eq!(bucket.wait_ns(50, 0), 0);
+        bucket.take(50, 0);
+        assert_eq!(bucket.wait_ns(1, 0), 4 * S + S / 10);
+        assert_eq!(bucket.wait_ns(50, 0), 5 * S, "the next one needs a whole burst");
+    }
+
+    #[test]
+    fn another_rate_gives_no_burst_and_forgives_no_debt() {
+        let mut bucket = bucket(10, 10);
+        bucket.take(20, 0);
+        bucket.set(Rate::new(100, Some(1000)).unwrap(), 0);
+        assert_eq!(bucket.wait_ns(1, 0), 11 * S / 100);
+        bucket.set(Rate::new(100, Some(2)).unwrap(), 100 * S);
+        bucket.take(2, 100 * S);
+        assert!(bucket.wait_ns(1, 100 * S) > 0);
+        assert_eq!(Rate::new(0, Some(3)), None);
+        assert_eq!(Rate::new(1000, None), Rate::new(1000, Some(100)));
+        assert_eq!(Rate::new(3, None), Rate::new(3, Some(1)));
+    }
+
+    proptest! {
+        #[test]
+        fn never_more_than_the_rate_and_a_burst(
+            per_s in 1_u64..5_000_000_000,
+            burst in 1_u64..1_000_000,
+            steps in prop::collection::vec((0_u64..3_000_000_000, 1_u64..2_000_000), 1..200),
+        ) {
+            let mut bucket = bucket(per_s, burst);
+            let (mut now_ns, mut taken, mut last) = (0_u64, 0_u128, 0_u64);
+            for (passed_ns, tokens) in steps {
+                now_ns += passed_ns;
+                let wait_ns = bucket.wait_ns(tokens, now_ns);
+                if wait_ns > 0 && wait_ns < 60 * S {
+                    prop_assert!(bucket.wait_ns(tokens, now_ns + wait_ns - 1) > 0, "not sooner than told");
+                    now_ns += wait_ns;
+                }
+                if bucket.wait_ns(tokens, now_ns) == 0 {
+                    bucket.take(tokens, now_ns);
+                    (taken, last) = (taken + u128::from(tokens), tokens);
+                }
+                let earned = u128::from(per_s) * u128::from(now_ns) / u128::from(S) + 1;
+                let beyond = u128::from(last.saturating_sub(burst));
+                prop_assert!(taken <= earned + u128::from(burst) + beyond);
+            }
+        }
+    }
+}
