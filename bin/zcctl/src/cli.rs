@@ -10,6 +10,7 @@ use zc_core::Mode;
 use zc_core::units::ByteSize;
 
 use crate::record::Record;
+use crate::setup::SetupArgs;
 use crate::store::StoreCommand;
 use crate::volume::VolumeCommand;
 
@@ -20,7 +21,7 @@ pub(crate) const SOCKET_DEFAULT: &str = "/run/zcached/control.sock";
 const SOCKET_VARIABLE: &str = "ZCACHED_SOCKET";
 
 /// Where a daemon with the default configuration keeps its state.
-const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
+pub(crate) const STATE_DIR_DEFAULT: &str = "/var/lib/zcached";
 
 /// Operate and inspect zcached.
 ///
@@ -97,6 +98,13 @@ pub(crate) enum Command {
     /// --discard-dirty is needed as well. Superblock, volume table, journal and the daemon's state directory tell. What
     /// cannot be read counts as dirty unless the state directory proves otherwise.
     Format(FormatArgs),
+    /// List disks, and make a cache and a configuration for them.
+    ///
+    /// Without --origin it lists the block devices: size, kind, what is on them, and who uses them. With --origin it
+    /// shows a plan. With --yes it writes the configuration and makes the cache, and says what to type next. Only an
+    /// empty device that no program uses becomes the cache. Origins are not written to. Exit status: 0 done, 2 refused,
+    /// and nothing is written.
+    Setup(SetupArgs),
     #[command(flatten)]
     Online(Online),
     /// Look after ublk devices, also without a daemon.

@@ -20,6 +20,7 @@ mod nbd;
 mod offline;
 mod online;
 mod record;
+mod setup;
 mod store;
 mod text;
 mod top;
@@ -89,6 +90,7 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Repair(args) => offline::repair::run(args, out),
         Command::Dump(args) => offline::dump::run(args, out),
         Command::Format(args) => offline::format::run(args, out),
+        Command::Setup(args) => setup::run(args, out),
         Command::Online(command) => online::run(command, out),
         Command::Store(command) => store::run(command, out),
         Command::Ublk(command) => ublk::run(command, out),
