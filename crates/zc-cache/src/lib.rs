@@ -27,6 +27,7 @@ pub mod seam;
 pub mod startup;
 
 mod deadlines;
+mod expect_held;
 mod health;
 mod insert;
 mod load;
@@ -38,6 +39,7 @@ mod residency;
 mod stats;
 mod stop;
 mod told;
+mod tracks;
 mod weu;
 mod write;
 mod write_back;

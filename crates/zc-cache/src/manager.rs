@@ -30,6 +30,7 @@ use zc_format::Record;
 
 use crate::config::{ManagerConfig, VolumeConfig};
 use crate::deadlines::Deadlines;
+use crate::expect_held::ExpectHeld;
 use crate::health::{Distrusts, ErrorRuns, Health};
 use crate::index::file_index::{FileIndex, IndexShape};
 use crate::index::fingerprint_index::FingerprintIndex;
@@ -53,6 +54,7 @@ use crate::seam::{Action, Event, MANAGER_BUF_BIT, Purpose, Request, RequestKind,
 use crate::startup::StartState;
 use crate::stats::Stats;
 use crate::stop::Stop;
+use crate::tracks::Tracks;
 use crate::weu::evict::Sweeps;
 use crate::weu::header_reads::HeaderReads;
 use crate::weu::headers::HeaderCache;
@@ -62,7 +64,6 @@ use crate::weu::{OpenWeu, WritingWeu};
 use crate::write::origin_flush::Flushes;
 use crate::write::origin_order::OriginOrder;
 use crate::write::staging::Staging;
-use crate::write::tracks::{ExpectHeld, Tracks};
 use crate::write::{WaitingWrites, WriteOp};
 use crate::write_back::WriteBack;
 use crate::write_back::destage::Gather;

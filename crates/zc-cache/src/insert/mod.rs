@@ -19,14 +19,15 @@ use zc_core::{
 };
 use zc_format::{ExtentError, WeuHeader};
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Digest};
+use crate::tracks::Guard;
 use crate::weu::header_reads::HeaderWaiter;
 use crate::weu::headers::Stored;
-use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Bytes that a stream's run collects before it is placed.
 const RUN_BYTES_MAX: u32 = 128 << 10;

@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use zc_core::{Mode, VolumeId};
 use zc_format::Record;
 
+use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Note};
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
 use crate::write_back::dirty::{Body, Ended, EpochState};
 

@@ -17,11 +17,12 @@ use std::collections::VecDeque;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Digest, Note};
-use crate::write::tracks::{ExpectHeld, Guard};
+use crate::tracks::Guard;
 
 /// Mappings compared per volume.
 const SAMPLE: u32 = 32;

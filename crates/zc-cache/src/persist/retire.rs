@@ -2,10 +2,10 @@
 
 use zc_core::{ErrorKind, VolumeId};
 
+use crate::expect_held::ExpectHeld;
 use crate::manager::CacheManager;
 use crate::persist::regions::Retirement;
 use crate::write::origin_flush::FlushWaiter;
-use crate::write::tracks::ExpectHeld;
 
 /// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
 pub(super) const IDLE_RETIRE_MS: u64 = 2000;

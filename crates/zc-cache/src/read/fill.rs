@@ -7,6 +7,7 @@
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 
 use crate::config::Admission;
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::insert::InsertOptions;
 use crate::manager::{CacheManager, OpKind};
@@ -14,7 +15,7 @@ use crate::read::read_ahead::Prefetched;
 use crate::read::streams::StreamId;
 use crate::read::{Portion, Waiter};
 use crate::seam::Action;
-use crate::write::tracks::{ExpectHeld, Guard};
+use crate::tracks::Guard;
 
 /// Largest single fill.
 pub(crate) const FILL_BYTES_MAX: u64 = 4 << 20;

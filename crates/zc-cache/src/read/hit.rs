@@ -11,11 +11,12 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError};
 
+use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::{Portion, Waiter, Wanted};
 use crate::seam::{Action, ExtentRead, Note, Proof, Purpose, Source};
-use crate::write::tracks::{ExpectHeld, Guard};
+use crate::tracks::Guard;
 
 /// Largest device read for hits.
 const HIT_READ_BYTES_MAX: u32 = 512 << 10;

@@ -18,6 +18,7 @@ use core::ops::Range;
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SECTOR_BYTES, VolumeId};
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
@@ -25,7 +26,6 @@ use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
 use crate::write::origin_order::Turn;
 use crate::write::staging::OldCopy;
-use crate::write::tracks::ExpectHeld;
 
 /// A client read in progress.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use crate::manager::CacheManager;
 use crate::read::fill::FILL_BYTES_MAX;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
-use crate::write::tracks::Guard;
+use crate::tracks::Guard;
 
 /// Bytes read ahead that may be in flight or waiting for use.
 const PREFETCHED_BYTES_MAX: u64 = 8 << 20;

@@ -25,14 +25,15 @@ use zc_core::{
     ExtentKey, ExtentNo, Fingerprint, HashKey, KeyedMap, Map, VolumeId, u64_from_usize, usize_from_u64,
 };
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::{CacheManager, OpKind};
 use crate::read::Portion;
 use crate::read::streams::StreamId;
 use crate::seam::Action;
+use crate::tracks::Guard;
 use crate::weu::header_reads::HeaderWaiter;
-use crate::write::tracks::{ExpectHeld, Guard};
 
 /// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
 const RUN_EXTENTS: u64 = 128;

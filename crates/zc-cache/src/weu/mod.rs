@@ -11,6 +11,7 @@ pub(crate) mod slots;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::insert::{Outcome, stored_of};
@@ -18,7 +19,6 @@ use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Note, Purpose};
 use crate::weu::packer::{Layout, Spot};
 use crate::weu::slots::SlotState;
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::dirty_unit::SealedUnit;
 
 /// WEUs that may be on their way to the device at once.

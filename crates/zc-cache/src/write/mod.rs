@@ -10,7 +10,6 @@
 pub(crate) mod origin_flush;
 pub(crate) mod origin_order;
 pub(crate) mod staging;
-pub(crate) mod tracks;
 
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
@@ -22,6 +21,7 @@ use zc_core::{
 use zc_format::ExtentError;
 
 use crate::config::Admission;
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
@@ -33,7 +33,6 @@ use crate::seam::{Action, Request, RequestKind};
 use crate::write::origin_flush::FlushWaiter;
 use crate::write::origin_order::Turn;
 use crate::write::staging::{OldCopy, Staged};
-use crate::write::tracks::ExpectHeld;
 
 /// Extents of one piece: bounds the work of one event for huge trims.
 const PIECE_EXTENTS_MAX: u64 = 4096;

@@ -11,10 +11,10 @@ use core::mem;
 
 use zc_core::{ErrorKind, ExtentKey, RegionKey, ReqId, VolumeId};
 
+use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Keep, SweepCursor};
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::Action;
-use crate::write::tracks::ExpectHeld;
 
 /// Who waits for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zc_core::{BufSlice, Map, VolumeId};
 
+use crate::expect_held::ExpectHeld;
 use crate::manager::CacheManager;
-use crate::write::tracks::ExpectHeld;
 
 /// What goes off when its turn comes.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,10 +14,10 @@
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::seam::Action;
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::dirty::{Body, Ended, EpochState};
 
 /// Writes of one epoch, at most.

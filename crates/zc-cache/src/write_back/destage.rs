@@ -20,13 +20,13 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Note, RequestKind};
 use crate::weu::headers::Stored;
 use crate::write::origin_flush::FlushWaiter;
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
 use crate::write_back::dirty::{Body, RunBounds, Version};
 

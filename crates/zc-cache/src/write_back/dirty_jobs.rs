@@ -11,13 +11,13 @@ use zc_core::{
 };
 use zc_format::{ExpectedExtent, ExtentError};
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Digest};
 use crate::weu::header_reads::HeaderWaiter;
 use crate::weu::headers::Stored;
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::dirty::Body;
 
 /// What a job came to.

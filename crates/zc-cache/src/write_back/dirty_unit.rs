@@ -9,13 +9,13 @@
 use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq, WeuSlot};
 use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::insert::stored_of;
 use crate::manager::{CacheManager, OpKind};
 use crate::seam::{Action, Purpose, Source};
 use crate::weu::slots::SlotState;
 use crate::weu::{WritingWeu, in_share, placed_bytes};
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::dirty::Body;
 
 /// Times a failed write of a dirty unit is tried again.

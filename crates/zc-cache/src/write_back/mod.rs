@@ -34,11 +34,11 @@ use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode,
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
 use crate::config::{OnLoss, VolumeConfig};
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::read::{portions, sector_range};
 use crate::seam::{Action, Note, Request, RequestKind};
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::commit::{Commit, epoch_writes_max};
 use crate::write_back::destage::Destaging;
 use crate::write_back::destage_rate::DestageRate;

@@ -9,12 +9,12 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, SECTOR_BYTES};
 use zc_format::ExpectedExtent;
 
 use crate::config::OnLoss;
+use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::CacheManager;
 use crate::read::hit::HitPart;
 use crate::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
 use crate::seam::{Action, Request};
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::dirty::{Body, Visible};
 
 impl CacheManager {

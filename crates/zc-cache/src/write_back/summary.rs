@@ -15,9 +15,9 @@
 use zc_core::{JournalSeq, VolumeId, WeuSlot, limits};
 use zc_format::{GrowingUnit, Record, Summary, SummaryPlace, WeuHeader};
 
+use crate::expect_held::ExpectHeld;
 use crate::manager::CacheManager;
 use crate::seam::Action;
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::commit::Step;
 
 /// The summaries behind the journal's last block.

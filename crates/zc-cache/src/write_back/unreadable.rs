@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use zc_core::{ExtentNo, SECTOR_BYTES, SectorMap, SectorSpan, VolumeId};
 
+use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Note};
-use crate::write::tracks::ExpectHeld;
 use crate::write_back::VolumeDirty;
 use crate::write_back::destage::Gather;
 use crate::write_back::dirty::{Body, DirtyVolume, EpochState, Version};

@@ -11,6 +11,8 @@ use core::ops::Range;
 use smallvec::SmallVec;
 use zc_core::{ExtentKey, HashKey, KeyedMap};
 
+use crate::expect_held::ExpectHeld;
+
 /// A promise that can be checked: "the extent has not been written since".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Guard {
@@ -127,22 +129,6 @@ impl Tracks {
     fn forget_if_idle(&mut self, key: ExtentKey) {
         if self.tracks.get(&key).is_some_and(|t| t.holders == 0 && t.writers.is_empty()) {
             self.tracks.remove(&key);
-        }
-    }
-}
-
-/// `expect` with one message, for lookups that cannot fail unless the manager lost count.
-pub(crate) trait ExpectHeld<T> {
-    /// The value; panics when it is absent: a broken invariant.
-    fn expect_held(self) -> T;
-}
-
-impl<T> ExpectHeld<T> for Option<T> {
-    #[track_caller]
-    fn expect_held(self) -> T {
-        match self {
-            Some(value) => value,
-            None => panic!("the manager lost track of an entry it holds"),
         }
     }
 }
