@@ -93,8 +93,8 @@ impl CacheManager {
     /// Abandons operations that the device has had for too long.
     pub(crate) fn age_device_ops(&mut self) {
         let (slow_ms, deadline_ms) = (self.cfg.slow_read_ms, self.cfg.device_deadline_ms);
-        let next_number = self.next_number();
-        if !self.deadlines.tick(self.now_ms, next_number, slow_ms.max(deadline_ms)) || self.ops.is_empty() {
+        let next_number = self.port.next_number();
+        if !self.deadlines.tick(self.now_ms, next_number, slow_ms.max(deadline_ms)) || self.port.is_idle() {
             return;
         }
         if deadline_ms > 0 {
@@ -107,26 +107,26 @@ impl CacheManager {
 
     fn expire_device_ops(&mut self, deadline_ms: u64) {
         let limit = OpId(self.deadlines.overdue_below(deadline_ms));
-        let oldest = self.ops.iter().filter(|(op, _)| **op < limit);
+        let oldest = self.port.ops().filter(|(op, _)| *op < limit);
         let late = oldest
-            .filter_map(|(op, kind)| purpose(*kind).map(|purpose| (*op, purpose)))
+            .filter_map(|(op, kind)| purpose(*kind).map(|purpose| (op, purpose)))
             .min_by_key(|late| late.0);
         let Some((_, during)) = late else { return };
         self.fail_cache(during, ErrorKind::TimedOut);
         let at_device = |kind: &OpKind| purpose(*kind).is_some() || matches!(kind, OpKind::Discard(_));
-        let ops = self.ops.iter().filter(|(_, kind)| at_device(kind)).map(|(op, _)| *op);
+        let ops = self.port.ops().filter(|(_, kind)| at_device(kind)).map(|(op, _)| op);
         let ops: Vec<OpId> = ops.collect();
         self.abandon(ops);
     }
 
     fn abandon_slow_hits(&mut self, slow_ms: u64) {
         let limit = OpId(self.deadlines.overdue_below(slow_ms));
-        let is_slow = |op: &OpId, kind: &OpKind| match kind {
-            OpKind::Hit(hit) => *op < limit && self.is_clean_hit(*hit),
+        let is_slow = |op: OpId, kind: &OpKind| match kind {
+            OpKind::Hit(hit) => op < limit && self.is_clean_hit(*hit),
             _ => false,
         };
         let ops: Vec<OpId> =
-            self.ops.iter().filter(|(op, kind)| is_slow(op, kind)).map(|(op, _)| *op).collect();
+            self.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
         self.stats.slow_hits += zc_core::u64_from_usize(ops.len());
         self.abandon(ops);
     }
@@ -134,7 +134,7 @@ impl CacheManager {
     fn abandon(&mut self, mut ops: Vec<OpId>) {
         // The table has no order of its own that a simulation could repeat.
         ops.sort_unstable();
-        self.out.extend(ops.into_iter().map(|op| Action::Abandon { op }));
+        ops.into_iter().for_each(|op| self.port.emit(Action::Abandon { op }));
     }
 }
 

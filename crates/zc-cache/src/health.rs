@@ -63,13 +63,13 @@ impl CacheManager {
             return;
         }
         self.health = Health::Failing;
-        self.out.push(Action::Note(Note::CacheFailed { during, error }));
+        self.port.emit(Action::Note(Note::CacheFailed { during, error }));
         self.retirements.running = None;
         self.maps.writing = None;
         self.checkpoints.running = None;
         self.load = None;
         if let Some(open) = self.open.take() {
-            self.release(open.buf);
+            self.port.release(open.buf);
         }
         self.fail_write_back(error);
         self.distrusts.since_ms = self.now_ms;
@@ -86,8 +86,8 @@ impl CacheManager {
 
     /// Has the distrust of a volume, or of all, recorded.
     pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
-        let op = self.op(OpKind::Distrust(volume));
-        self.out.push(Action::Distrust { op, volume });
+        let op = self.port.op(OpKind::Distrust(volume));
+        self.port.emit(Action::Distrust { op, volume });
     }
 
     /// An attempt to record a distrust ended.
@@ -134,7 +134,7 @@ impl CacheManager {
     /// A stop ends: says what could not be recorded.
     pub(crate) fn tell_owed_distrusts(&mut self) {
         for volume in core::mem::take(&mut self.distrusts.owed) {
-            self.out.push(Action::Note(Note::DistrustUnrecorded { volume }));
+            self.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
         }
     }
 

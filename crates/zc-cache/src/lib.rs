@@ -33,6 +33,7 @@ mod insert;
 mod load;
 mod manager;
 mod persist;
+mod port;
 mod read;
 mod removal;
 mod residency;

@@ -41,6 +41,7 @@ use crate::load::{Load, Restart};
 use crate::persist::journal::Journal;
 use crate::persist::regions::Regions;
 use crate::persist::{Checkpoints, RegionMaps, Retirements};
+use crate::port::Port;
 use crate::read::ReadOp;
 use crate::read::fill::Fill;
 use crate::read::hit::Hit;
@@ -50,7 +51,7 @@ use crate::read::recipes::Recipes;
 use crate::read::seen::{SeenFilter, Touched};
 use crate::read::streams::{StreamConfig, StreamTable};
 use crate::removal::Removals;
-use crate::seam::{Action, Event, MANAGER_BUF_BIT, Purpose, Request, RequestKind, Source};
+use crate::seam::{Action, Event, Purpose, Request, RequestKind};
 use crate::startup::StartState;
 use crate::stats::Stats;
 use crate::stop::Stop;
@@ -223,11 +224,7 @@ pub struct CacheManager {
     pub(crate) removals: Removals,
     pub(crate) last_write_ms: u64,
 
-    pub(crate) ops: Map<OpId, OpKind>,
-    held: Map<OpId, BufId>,
-    pub(crate) bufs: Map<BufId, u32>,
-    next_number: u64,
-    pub(crate) out: Vec<Action>,
+    pub(crate) port: Port<OpKind>,
     pub(crate) stats: Stats,
 }
 
@@ -332,11 +329,7 @@ impl CacheManager {
             stop: Stop::default(),
             removals: Removals::default(),
             last_write_ms: 0,
-            ops: Map::default(),
-            held: Map::default(),
-            bufs: Map::default(),
-            next_number: 1,
-            out: Vec::new(),
+            port: Port::default(),
             stats: Stats::default(),
             unproved_hits: 0,
             cfg: config,
@@ -364,10 +357,10 @@ impl CacheManager {
 
     /// Handles one event; appends what is to be done to `actions`.
     pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
-        core::mem::swap(&mut self.out, actions);
+        self.port.swap_out(actions);
         self.dispatch(event);
         self.maintain();
-        core::mem::swap(&mut self.out, actions);
+        self.port.swap_out(actions);
     }
 
     fn dispatch(&mut self, event: Event) {
@@ -380,7 +373,7 @@ impl CacheManager {
             Event::OriginDone { op, result } => self.origin_done(op, result),
             Event::DeviceDone { op, result } => self.device_done(op, result),
             Event::DeviceLost => self.fail_cache(Purpose::Presence, ErrorKind::Io),
-            Event::ExtentsRead { op, result } => match self.take_op(op) {
+            Event::ExtentsRead { op, result } => match self.port.take_op(op) {
                 OpKind::Hit(hit) => self.hit_done(hit, result),
                 OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
                 OpKind::DirtyProof(job) => self.shared_proved(job, result),
@@ -390,30 +383,30 @@ impl CacheManager {
                 OpKind::ProbeRead(id) => self.probe_ours_read(id, result),
                 other => panic!("extents read for {other:?}"),
             },
-            Event::HeaderRead { op, result } => match self.take_op(op) {
+            Event::HeaderRead { op, result } => match self.port.take_op(op) {
                 OpKind::HeaderLoad(slot) => self.header_loaded(slot, result),
                 OpKind::HeaderEvict(slot) => self.evict_with_header(slot, result),
                 OpKind::HeaderPrints(slot) => self.header_read(slot, &result),
                 other => panic!("header read for {other:?}"),
             },
-            Event::Hashed { op, digest } => match self.take_op(op) {
+            Event::Hashed { op, digest } => match self.port.take_op(op) {
                 OpKind::Hash(job) => self.hashed(job, digest),
                 OpKind::DirtyHash(job) => self.dirty_hashed(job, digest),
                 OpKind::ProbeHash(id) => self.probe_hashed(id, digest),
                 other => panic!("hash for {other:?}"),
             },
-            Event::Compressed { op, stored_bytes } => match self.take_op(op) {
+            Event::Compressed { op, stored_bytes } => match self.port.take_op(op) {
                 OpKind::Compress(job) => self.compressed(job, stored_bytes),
                 OpKind::DirtyCompress(job) => self.dirty_compressed(job, stored_bytes),
                 other => panic!("compression for {other:?}"),
             },
-            Event::Compared { op, equal } => match self.take_op(op) {
+            Event::Compared { op, equal } => match self.port.take_op(op) {
                 OpKind::Compare(job) => self.compared(job, equal),
                 OpKind::DirtyCompare(job) => self.dirty_compared(job, equal),
                 OpKind::ProbeCompare(id) => self.probe_ended(id, Some(equal)),
                 other => panic!("comparison for {other:?}"),
             },
-            Event::RecipeArrived { op, prints } => match self.take_op(op) {
+            Event::RecipeArrived { op, prints } => match self.port.take_op(op) {
                 OpKind::Recipe(id) => self.recipe_arrived(id, &prints),
                 other => panic!("recipe for {other:?}"),
             },
@@ -440,7 +433,7 @@ impl CacheManager {
     }
 
     fn origin_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
-        match self.take_op(op) {
+        match self.port.take_op(op) {
             OpKind::Fill(fill) => self.fill_done(fill, result),
             OpKind::DirectRead { read, turn } => self.direct_read_done(read, turn, result),
             OpKind::ProbeOrigin(id) => self.probe_read(id, result.is_ok()),
@@ -451,7 +444,7 @@ impl CacheManager {
     }
 
     fn device_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
-        match self.take_op(op) {
+        match self.port.take_op(op) {
             OpKind::WeuWrite(slot) => self.weu_written(slot, result),
             OpKind::Discard(slot) => self.discarded(slot),
             OpKind::DirtyPart(part) => self.part_written(part, result),
@@ -534,70 +527,13 @@ impl CacheManager {
     /// Whether nothing is under way: no request is unanswered, no action unended.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.ops.is_empty() && self.reads.is_empty() && self.writes.is_empty() && self.fills.is_empty()
+        self.port.is_idle() && self.reads.is_empty() && self.writes.is_empty() && self.fills.is_empty()
     }
 
     /// Whether all WEU headers have been read since the start.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
         self.load.is_none()
-    }
-
-    pub(crate) fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
-    }
-
-    /// Larger than each number that was given out.
-    pub(crate) const fn next_number(&self) -> u64 {
-        self.next_number + 1
-    }
-
-    pub(crate) fn op(&mut self, kind: OpKind) -> OpId {
-        let op = OpId(self.number());
-        self.ops.insert(op, kind);
-        op
-    }
-
-    fn take_op(&mut self, op: OpId) -> OpKind {
-        if let Some(buf) = self.held.remove(&op) {
-            self.release(buf);
-        }
-        self.ops.remove(&op).expect_held()
-    }
-
-    /// Keeps the memory that an operation reads from until it has ended.
-    pub(crate) fn hold_source(&mut self, op: OpId, source: Source) {
-        if let Source::Memory(buf) = source {
-            self.retain(buf);
-            self.held.insert(op, buf);
-        }
-    }
-
-    /// A new buffer with one hold on it.
-    pub(crate) fn alloc(&mut self, len_bytes: u32) -> BufId {
-        let buf = BufId(MANAGER_BUF_BIT | self.number());
-        self.bufs.insert(buf, 1);
-        self.out.push(Action::Alloc { buf, len_bytes });
-        buf
-    }
-
-    pub(crate) fn adopt(&mut self, buf: BufId) {
-        let before = self.bufs.insert(buf, 1);
-        assert!(before.is_none(), "{buf:?} submitted twice");
-    }
-
-    pub(crate) fn retain(&mut self, buf: BufId) {
-        *self.bufs.get_mut(&buf).expect_held() += 1;
-    }
-
-    pub(crate) fn release(&mut self, buf: BufId) {
-        let holds = self.bufs.get_mut(&buf).expect_held();
-        *holds -= 1;
-        if *holds == 0 {
-            self.bufs.remove(&buf);
-            self.out.push(Action::Free { buf });
-        }
     }
 
     /// Appends to journal and intent log.
@@ -608,7 +544,7 @@ impl CacheManager {
             Health::Failing => {}
             Health::Failed => return,
         }
-        self.out.push(Action::Intent { record });
+        self.port.emit(Action::Intent { record });
     }
 
     /// The fingerprint of an extent of this volume is wanted.
@@ -619,8 +555,8 @@ impl CacheManager {
             Some(crate::config::Canary::ForgetDomain) => zc_core::DedupDomain::COMMON,
             _ => domain,
         };
-        let op = self.op(kind);
-        self.out.push(Action::Hash { op, src, domain });
+        let op = self.port.op(kind);
+        self.port.emit(Action::Hash { op, src, domain });
     }
 
     fn add_volume(&mut self, cfg: VolumeConfig) {

@@ -148,7 +148,7 @@ impl CacheManager {
             self.tell_contents(volume, false);
             self.stats.volumes_removed += 1;
         }
-        self.out.push(Action::Note(Note::Removed { volume, result }));
+        self.port.emit(Action::Note(Note::Removed { volume, result }));
     }
 
     /// Lets go of copies in memory, and of the results of what is under way.
@@ -160,7 +160,7 @@ impl CacheManager {
         let staged: Vec<_> = self.staging.keys().filter(|key| key.volume == volume).collect();
         for key in copies {
             if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.release(buf);
+                self.port.release(buf);
             }
         }
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));

@@ -46,7 +46,7 @@ impl CacheManager {
             return;
         }
         for buf in self.read_buffer.drain() {
-            self.release(buf);
+            self.port.release(buf);
         }
         if self.health == Health::Good {
             self.seal();
@@ -64,11 +64,11 @@ impl CacheManager {
                 Some(true) => {}
             }
         }
-        if self.ops.is_empty() {
+        if self.port.is_idle() {
             self.stop.done = true;
             self.tell_owed_distrusts();
             let clean = self.health == Health::Good && !self.stop.unsettled;
-            self.out.push(Action::Stopped { clean });
+            self.port.emit(Action::Stopped { clean });
         }
     }
 

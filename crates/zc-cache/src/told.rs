@@ -27,6 +27,6 @@ impl CacheManager {
 
     /// Tells it.
     pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
-        self.out.push(Action::Note(Note::Content { key, digest, stored }));
+        self.port.emit(Action::Note(Note::Content { key, digest, stored }));
     }
 }

@@ -120,7 +120,7 @@ impl CacheManager {
         if let Some(run) = stream.and_then(|stream| self.inserts.stream_runs.get(&stream)) {
             return *run;
         }
-        let id = self.number();
+        let id = self.port.number();
         if let Some(stream) = stream {
             self.inserts.stream_runs.insert(stream, id);
         }
@@ -190,11 +190,11 @@ impl CacheManager {
         if full || self.health != Health::Good || self.stop.wanted || self.journal_is_pressed() {
             self.stats.insert_skipped += 1;
             self.tracks.release(&guard);
-            self.release(src.buf);
+            self.port.release(src.buf);
             return;
         }
         self.inserts.bytes += u64::from(self.extent_bytes);
-        let id = self.number();
+        let id = self.port.number();
         let entry = self.inserts.runs.get_mut(&run).expect_held();
         entry.jobs.push(id);
         entry.unfinished += 1;
@@ -299,7 +299,7 @@ impl CacheManager {
         }
         self.stats.compares += 1;
         self.slots.pin(slot);
-        let buf = self.alloc(self.extent_bytes);
+        let buf = self.port.alloc(self.extent_bytes);
         let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.scratch = Some(buf);
         job.comparing = Some((slot, generation, stored));
@@ -322,8 +322,8 @@ impl CacheManager {
         }
         let left = job.src;
         let right = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: self.extent_bytes };
-        let op = self.op(OpKind::Compare(id));
-        self.out.push(Action::Compare { op, left, right });
+        let op = self.port.op(OpKind::Compare(id));
+        self.port.emit(Action::Compare { op, left, right });
     }
 
     pub(crate) fn compared(&mut self, id: u64, equal: bool) {
@@ -331,7 +331,7 @@ impl CacheManager {
         let (slot, generation, stored) = job.comparing.take().expect_held();
         let scratch = job.scratch.take().expect_held();
         self.slots.unpin(slot);
-        self.release(scratch);
+        self.port.release(scratch);
         if equal {
             self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
         } else {
@@ -355,12 +355,12 @@ impl CacheManager {
         } else if self.filter.should_try(key.volume, key.extent, self.extent_bytes) {
             self.stats.compress_tried += 1;
             let max_bytes = self.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
-            let out = self.alloc(max_bytes);
+            let out = self.port.alloc(max_bytes);
             let job = self.inserts.jobs.get_mut(&id).expect_held();
             job.scratch = Some(out);
             job.codec = codec;
-            let op = self.op(OpKind::Compress(id));
-            self.out.push(Action::Compress { op, src, codec, max_bytes, out });
+            let op = self.port.op(OpKind::Compress(id));
+            self.port.emit(Action::Compress { op, src, codec, max_bytes, out });
         } else {
             self.stats.compress_avoided += 1;
             self.finish_job(id, raw);
@@ -404,9 +404,9 @@ impl CacheManager {
             self.inserts.by_key.remove(&job.guard.key);
         }
         self.tracks.release(&job.guard);
-        self.release(job.src.buf);
+        self.port.release(job.src.buf);
         if let Some(scratch) = job.scratch {
-            self.release(scratch);
+            self.port.release(scratch);
         }
     }
 

@@ -130,7 +130,7 @@ impl CacheManager {
                 self.unsettle(volume, bodies);
             }
             if dropped {
-                self.out.push(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
+                self.port.emit(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
             }
             self.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
         }

@@ -189,7 +189,7 @@ impl CacheManager {
 
     /// Ends the replay; requests may come now.
     pub fn begin(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        core::mem::swap(&mut self.out, actions);
+        self.port.swap_out(actions);
         self.now_ms = now_ms;
         self.last_write_ms = now_ms;
         for record in core::mem::take(&mut self.restart.unjournaled) {
@@ -209,7 +209,7 @@ impl CacheManager {
         self.pump_load();
         self.pump_probes();
         self.pump_persist();
-        core::mem::swap(&mut self.out, actions);
+        self.port.swap_out(actions);
     }
 
     fn install_replayed(&mut self) {
@@ -314,8 +314,8 @@ impl CacheManager {
             load.next += 1;
             load.in_flight += 1;
             let hint_bytes = self.slots.get(slot).header_bytes;
-            let op = self.op(OpKind::HeaderLoad(slot));
-            self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+            let op = self.port.op(OpKind::HeaderLoad(slot));
+            self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         }
     }
 
@@ -331,7 +331,7 @@ impl CacheManager {
         by_age.into_iter().for_each(|(_, slot)| self.policy.inserted(slot));
         let untrusted = self.volumes.values().any(|volume| !volume.cfg.trusted);
         self.retirements.voids_owed |= untrusted || !self.restart.mapping_trusted;
-        self.out.push(Action::IntentReady);
+        self.port.emit(Action::IntentReady);
     }
 
     pub(crate) fn header_loaded(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {

@@ -140,7 +140,7 @@ impl CacheManager {
         if loaded && !self.probes.announced && self.health == Health::Good {
             self.probes.announced = self.probes.samples.values().all(|sample| sample.open);
             if self.probes.announced {
-                self.out.push(Action::Note(Note::IndexLoaded { extents: self.files.len() }));
+                self.port.emit(Action::Note(Note::IndexLoaded { extents: self.files.len() }));
             }
         }
     }
@@ -157,12 +157,12 @@ impl CacheManager {
             }
         };
         self.stats.probes += 1;
-        let id = self.number();
-        let theirs = self.alloc(self.extent_bytes);
-        let op = self.op(OpKind::ProbeOrigin(id));
+        let id = self.port.number();
+        let theirs = self.port.alloc(self.extent_bytes);
+        let op = self.port.op(OpKind::ProbeOrigin(id));
         let offset_bytes = key.extent.0 * u64::from(self.extent_bytes);
         let dest = self.whole(theirs);
-        self.out.push(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
+        self.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
         let ours = place.map(|place| self.read_ours(id, key, mapping, place));
         let slot = place.map(|place| place.slot);
         let reads_left = 1 + u32::from(ours.is_some());
@@ -176,7 +176,7 @@ impl CacheManager {
     }
 
     fn read_ours(&mut self, id: u64, key: ExtentKey, mapping: Mapping, place: Place) -> BufId {
-        let ours = self.alloc(self.extent_bytes);
+        let ours = self.port.alloc(self.extent_bytes);
         self.slots.pin(place.slot);
         let expected = self.expected(&mapping, &place, key);
         let dest = self.whole(ours);
@@ -210,8 +210,8 @@ impl CacheManager {
         let src = self.whole(theirs);
         match ours {
             Some(ours) => {
-                let (op, left) = (self.op(OpKind::ProbeCompare(id)), self.whole(ours));
-                self.out.push(Action::Compare { op, left, right: src });
+                let (op, left) = (self.port.op(OpKind::ProbeCompare(id)), self.whole(ours));
+                self.port.emit(Action::Compare { op, left, right: src });
             }
             None => self.hash(OpKind::ProbeHash(id), volume, src),
         }
@@ -227,9 +227,9 @@ impl CacheManager {
         let key = probe.guard.key;
         let counts = self.tracks.holds(&probe.guard) && self.files.get(key) == Some(probe.mapping);
         self.tracks.release(&probe.guard);
-        self.release(probe.theirs);
+        self.port.release(probe.theirs);
         if let Some(ours) = probe.ours {
-            self.release(ours);
+            self.port.release(ours);
         }
         self.probes.ended(key.volume);
         if counts && equal == Some(false) {
@@ -244,7 +244,7 @@ impl CacheManager {
         if !core::mem::replace(&mut volume.cfg.trusted, false) {
             return;
         }
-        self.out.push(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
+        self.port.emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
         if self.has_dirty(key.volume) {
             // What only the cache has was written over another content than this.
             self.fence_incomplete(key.volume);

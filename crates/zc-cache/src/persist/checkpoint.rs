@@ -139,8 +139,8 @@ impl CacheManager {
                     weu_seq_next: zc_core::WeuSeq(self.session.weu_seq_next),
                     region_map_sequence: self.maps.durable,
                 };
-                let op = self.op(OpKind::CheckpointCommit);
-                self.out.push(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
+                let op = self.port.op(OpKind::CheckpointCommit);
+                self.port.emit(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
                 false
             }
             CheckpointStep::CommitFlush => {
@@ -255,8 +255,8 @@ impl CacheManager {
         run.in_flight = true;
         self.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
         let (area, sequence) = (run.area, run.sequence);
-        let op = self.op(OpKind::CheckpointChunk);
-        self.out.push(Action::WriteCheckpoint { op, area, first_block, sequence, records });
+        let op = self.port.op(OpKind::CheckpointChunk);
+        self.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
         false
     }
 

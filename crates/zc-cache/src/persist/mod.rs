@@ -72,8 +72,8 @@ impl CacheManager {
                 records,
             };
             debug_assert!(block.proved <= self.journal.durable_next(), "a block proves what may be lost");
-            let op = self.op(OpKind::JournalWrite);
-            self.out.push(Action::WriteJournal { op, block: Box::new(block), durable });
+            let op = self.port.op(OpKind::JournalWrite);
+            self.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
         if self.journal.take_flush(asked) {
@@ -84,8 +84,8 @@ impl CacheManager {
 
     pub(crate) fn flush_cache(&mut self, kind: OpKind) {
         self.stats.device_flushes += 1;
-        let op = self.op(kind);
-        self.out.push(Action::FlushCache { op });
+        let op = self.port.op(kind);
+        self.port.emit(Action::FlushCache { op });
     }
 
     /// A metadata operation ended.
@@ -104,7 +104,7 @@ impl CacheManager {
                 let written = self.journal.written();
                 if written > self.intent_trimmed {
                     self.intent_trimmed = written;
-                    self.out.push(Action::IntentTrim { records: written });
+                    self.port.emit(Action::IntentTrim { records: written });
                 }
             }
             OpKind::JournalFlush => {

@@ -58,8 +58,8 @@ impl CacheManager {
             regions: keys.clone(),
         };
         self.maps.writing = Some(keys);
-        let op = self.op(OpKind::MapWrite);
-        self.out.push(Action::WriteRegionMap { op, copy: self.maps.copy, map: Box::new(map) });
+        let op = self.port.op(OpKind::MapWrite);
+        self.port.emit(Action::WriteRegionMap { op, copy: self.maps.copy, map: Box::new(map) });
     }
 
     pub(super) fn map_durable(&mut self) {

@@ -85,14 +85,14 @@ impl CacheManager {
         let aligned = first.skip_bytes == 0 && last.len_bytes == extent - last.skip_bytes;
         let total = u32::try_from(run.len()).unwrap_or(u32::MAX).saturating_mul(extent);
         let (buf, start_bytes) = if aligned {
-            self.retain(first.dest.buf);
+            self.port.retain(first.dest.buf);
             (first.dest.buf, first.dest.start_bytes)
         } else {
-            (self.alloc(total), 0)
+            (self.port.alloc(total), 0)
         };
         let waiters = run.iter().map(|portion| (Waiter { read, portion: *portion }, aligned)).collect();
         self.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
-        let turn = self.number();
+        let turn = self.port.number();
         self.origin_order.join(turn, volume, &bytes);
         let first_extent = first.key.extent;
         self.issue_fill(Fill {
@@ -121,7 +121,7 @@ impl CacheManager {
 
     /// Gives what a read under way brings to somebody else, too. Whether it reads ahead.
     pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter) -> bool {
-        let turn = self.number();
+        let turn = self.port.number();
         self.origin_order.join(turn, waiter.portion.key.volume, &waiter.portion.bytes(self.extent_bytes));
         let fill = self.fills.get_mut(&id).expect_held();
         fill.waiters.push((waiter, false));
@@ -149,7 +149,7 @@ impl CacheManager {
     ) {
         let extents = u32::try_from(count).unwrap_or(u32::MAX);
         let len_bytes = extents.saturating_mul(self.extent_bytes);
-        let buf = self.alloc(len_bytes);
+        let buf = self.port.alloc(len_bytes);
         self.issue_fill(Fill {
             volume,
             first,
@@ -166,7 +166,7 @@ impl CacheManager {
     }
 
     fn issue_fill(&mut self, mut fill: Fill) {
-        let id = self.number();
+        let id = self.port.number();
         for index in 0..fill.admitted.len() {
             let key = fill_key(&fill, index);
             let guard = self.tracks.guard(key);
@@ -181,8 +181,8 @@ impl CacheManager {
         let offset_bytes = fill.first.0 * u64::from(self.extent_bytes);
         let volume = fill.volume;
         self.fills.insert(id, fill);
-        let op = self.op(OpKind::Fill(id));
-        self.out.push(Action::OriginRead { op, volume, offset_bytes, dest });
+        let op = self.port.op(OpKind::Fill(id));
+        self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
@@ -200,7 +200,7 @@ impl CacheManager {
                     if !in_place {
                         let from = self.fill_slice(&fill, index);
                         let from = from.part(waiter.portion.skip_bytes, waiter.portion.len_bytes);
-                        self.out.push(Action::Copy { from, to: waiter.portion.dest });
+                        self.port.emit(Action::Copy { from, to: waiter.portion.dest });
                     }
                     self.read_part_done(waiter.read, Ok(()));
                 }
@@ -218,7 +218,7 @@ impl CacheManager {
             self.fill_extent_done(id, &fill, index, *used, result.is_ok(), run);
         }
         self.end_run_requests(run);
-        self.release(fill.buf);
+        self.port.release(fill.buf);
     }
 
     /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.
@@ -239,14 +239,14 @@ impl CacheManager {
         }
         let src = self.fill_slice(fill, index);
         if fill.prefetch && !used {
-            self.retain(fill.buf);
+            self.port.retain(fill.buf);
             self.keep_prefetched(key, Prefetched { src, guard });
             return;
         }
         self.stats.prefetched_used += u64::from(fill.prefetch);
         self.uncount_prefetched(fill);
         self.drop_idle_staged(key);
-        self.retain(fill.buf);
+        self.port.retain(fill.buf);
         let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
         self.insert(run, guard, src, InsertOptions { only_if_duplicate });
     }

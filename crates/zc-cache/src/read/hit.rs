@@ -66,7 +66,7 @@ impl CacheManager {
     fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>) {
         let Some(first) = group.first() else { return };
         let slot = first.place.slot;
-        let id = self.number();
+        let id = self.port.number();
         let mut parts = Vec::with_capacity(group.len());
         let mut reads = Vec::with_capacity(group.len());
         for Wanted { place, mapping, portion, dirty } in group {
@@ -106,17 +106,17 @@ impl CacheManager {
         self.slots.pin(slot);
         self.policy.touched(slot);
         self.hits.insert(id, Hit { slot, parts });
-        let op = self.op(OpKind::Hit(id));
+        let op = self.port.op(OpKind::Hit(id));
         let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
         let source = self.source(slot);
-        self.hold_source(op, source);
+        self.port.hold_source(op, source);
         if source == Source::Device {
             self.stats.device_reads += 1;
             self.stats.device_read_bytes += u64::from(len_bytes);
             self.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
         }
         let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
-        self.out.push(Action::ReadExtents {
+        self.port.emit(Action::ReadExtents {
             op,
             source,
             slot,
@@ -151,7 +151,7 @@ impl CacheManager {
             return None;
         }
         let guard = self.tracks.guard(portion.key);
-        let buf = self.alloc(self.extent_bytes);
+        let buf = self.port.alloc(self.extent_bytes);
         if guard.is_some() {
             self.fetching.insert(portion.key, hit);
         }
@@ -220,9 +220,9 @@ impl CacheManager {
     ) {
         let page = zc_core::limits::BLOCK_BYTES;
         let source = self.source(place.slot);
-        let op = self.op(kind);
-        self.hold_source(op, source);
-        self.out.push(Action::ReadExtents {
+        let op = self.port.op(kind);
+        self.port.hold_source(op, source);
+        self.port.emit(Action::ReadExtents {
             op,
             source,
             slot: place.slot,
@@ -286,7 +286,7 @@ impl CacheManager {
             if self.files.get(part.key) == Some(part.mapping) {
                 self.forget(part.key);
             }
-            self.out.push(Action::Note(Note::ExtentDropped { slot, fault }));
+            self.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
             self.refetch(&part.waiters);
             return;
         }
@@ -300,7 +300,7 @@ impl CacheManager {
             let buf = *buf;
             for waiter in &part.waiters {
                 let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
-                self.out.push(Action::Copy {
+                self.port.emit(Action::Copy {
                     from: BufSlice { buf, start_bytes: skip_bytes, len_bytes },
                     to: dest,
                 });
@@ -340,7 +340,7 @@ impl CacheManager {
     fn drop_fetch(&mut self, part: &HitPart) {
         self.end_fetch(part);
         if let Some((buf, _)) = part.whole {
-            self.release(buf);
+            self.port.release(buf);
         }
     }
 
@@ -348,11 +348,11 @@ impl CacheManager {
         let good = self.end_fetch(part);
         let Some((buf, _)) = part.whole else { return };
         if !good {
-            self.release(buf);
+            self.port.release(buf);
             return;
         }
         for evicted in self.read_buffer.insert(part.key, buf) {
-            self.release(evicted);
+            self.port.release(evicted);
         }
     }
 

@@ -115,21 +115,21 @@ pub(crate) enum Found {
 impl CacheManager {
     pub(crate) fn submit_read(&mut self, request: &Request, buf: BufId) {
         let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
-        self.adopt(buf);
+        self.port.adopt(buf);
         let Some(mode) = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
-            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
-            self.release(buf);
+            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            self.port.release(buf);
             return;
         };
         self.stats.reads += 1;
         self.stats.read_bytes += request.len_bytes;
         self.wb.volumes.asked(request.volume, self.now_ms);
         if self.refuses_read(request) {
-            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
-            self.release(buf);
+            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            self.port.release(buf);
             return;
         }
-        let read = self.number();
+        let read = self.port.number();
         let mut op = ReadOp {
             req: request.req,
             buf,
@@ -218,13 +218,13 @@ impl CacheManager {
         match self.find(&portion) {
             Found::Copy(from) => {
                 self.stats.extent_hits_memory += 1;
-                self.out.push(Action::Copy { from, to: portion.dest });
+                self.port.emit(Action::Copy { from, to: portion.dest });
                 self.used_prefetched(portion.key);
                 sorted.cache = true;
             }
             Found::Zero => {
                 self.stats.extent_hits_zero += 1;
-                self.out.push(Action::Zero { dest: portion.dest });
+                self.port.emit(Action::Zero { dest: portion.dest });
                 sorted.cache = true;
             }
             Found::Stored(mapping, place) => sorted.hit(Wanted { place, mapping, portion, dirty: None }),
@@ -300,7 +300,7 @@ impl CacheManager {
         let op = self.reads.get_mut(&read).expect_held();
         op.pending += 1;
         op.from_origin = true;
-        let turn = self.number();
+        let turn = self.port.number();
         let bytes = offset_bytes..offset_bytes + u64::from(dest.len_bytes);
         if self.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
             self.start_direct_read(turn, read, volume, offset_bytes, dest);
@@ -316,8 +316,8 @@ impl CacheManager {
         offset_bytes: u64,
         dest: BufSlice,
     ) {
-        let op = self.op(OpKind::DirectRead { read, turn });
-        self.out.push(Action::OriginRead { op, volume, offset_bytes, dest });
+        let op = self.port.op(OpKind::DirectRead { read, turn });
+        self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
     pub(crate) fn direct_read_done(&mut self, read: u64, turn: u64, result: Result<(), ErrorKind>) {
@@ -338,8 +338,8 @@ impl CacheManager {
             (true, false) => self.stats.read_hits += 1,
             _ => self.stats.read_misses += 1,
         }
-        self.out.push(Action::Reply { req: op.req, result: op.error.map_or(Ok(()), Err) });
-        self.release(op.buf);
+        self.port.emit(Action::Reply { req: op.req, result: op.error.map_or(Ok(()), Err) });
+        self.port.release(op.buf);
     }
 }
 

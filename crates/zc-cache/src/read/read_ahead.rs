@@ -67,7 +67,7 @@ impl CacheManager {
             let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
             self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None);
         }
-        self.out.push(Action::Reply { req: request.req, result: Ok(()) });
+        self.port.emit(Action::Reply { req: request.req, result: Ok(()) });
     }
 
     fn fetch_extents(
@@ -152,7 +152,7 @@ impl CacheManager {
         self.stats.prefetched_hits += 1;
         if self.files.get(key).is_some() || !self.admits_read(key) {
             self.tracks.release(&ahead.guard);
-            self.release(ahead.src.buf);
+            self.port.release(ahead.src.buf);
             return;
         }
         let only_if_duplicate = !self.seen.seen_or_record(key);
@@ -172,7 +172,7 @@ impl CacheManager {
         if let Some(ahead) = self.ahead.waiting.remove(&key) {
             self.ahead.bytes -= u64::from(self.extent_bytes);
             self.tracks.release(&ahead.guard);
-            self.release(ahead.src.buf);
+            self.port.release(ahead.src.buf);
         }
     }
 }

@@ -278,7 +278,7 @@ impl CacheManager {
         if self.staging.get(&key).is_some() || self.is_mapped(key) {
             return false;
         }
-        let id = self.number();
+        let id = self.port.number();
         let waiter = HeaderWaiter::Miss(id);
         for slot in self.candidates(&print) {
             self.wait_for_header(waiter, slot, &print);
@@ -333,12 +333,12 @@ impl CacheManager {
             .map(|extent| self.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) }))
             .collect();
         let count = u32::try_from(guards.len()).unwrap_or(u32::MAX);
-        let id = self.number();
+        let id = self.port.number();
         self.recipes.asked.insert(id, (run, guards));
         self.stats.recipes_wanted += 1;
-        let op = self.op(OpKind::Recipe(id));
+        let op = self.port.op(OpKind::Recipe(id));
         let first = ExtentNo(first);
-        self.out.push(Action::WantRecipe { op, volume: run.volume, first, count, domain });
+        self.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }
 
     pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>]) {

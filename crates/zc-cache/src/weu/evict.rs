@@ -84,8 +84,8 @@ impl CacheManager {
         let generation = self.slots.get(slot).generation;
         self.record(Record::SlotRetired { slot, generation });
         let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.op(OpKind::HeaderEvict(slot));
-        self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        let op = self.port.op(OpKind::HeaderEvict(slot));
+        self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
 
@@ -114,8 +114,8 @@ impl CacheManager {
         }
         self.headers.remove(slot);
         if self.cfg.discard && self.health == Health::Good {
-            let op = self.op(OpKind::Discard(slot));
-            self.out.push(Action::DiscardSlot { op, slot });
+            let op = self.port.op(OpKind::Discard(slot));
+            self.port.emit(Action::DiscardSlot { op, slot });
         } else {
             self.slots.release(slot);
         }

@@ -94,8 +94,8 @@ impl CacheManager {
         self.stats.hint_header_reads += 1;
         self.slots.pin(slot);
         let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.op(OpKind::HeaderPrints(slot));
-        self.out.push(Action::ReadHeader { op, slot, hint_bytes });
+        let op = self.port.op(OpKind::HeaderPrints(slot));
+        self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
 

@@ -160,7 +160,7 @@ impl CacheManager {
         });
         let (slot, generation, buf) = (open.slot, open.generation, open.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
-        self.out.push(Action::Place { weu: buf, offset_bytes, header, payload });
+        self.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
         self.stats.insert_stored += 1;
         self.stats.stored_raw_bytes += u64::from(self.extent_bytes);
         self.stats.stored_bytes += u64::from(payload.len_bytes);
@@ -201,7 +201,7 @@ impl CacheManager {
             // What the buffer held before does not go to the device.
             let len_bytes = skipped.end - skipped.start;
             let dest = BufSlice { buf: open.buf, start_bytes: skipped.start, len_bytes };
-            self.out.push(Action::Zero { dest });
+            self.port.emit(Action::Zero { dest });
         }
         Some(offset_bytes)
     }
@@ -221,7 +221,7 @@ impl CacheManager {
             return false;
         };
         self.session.weu_seq_next += 1;
-        let buf = self.alloc(self.cfg.geometry.weu_bytes);
+        let buf = self.port.alloc(self.cfg.geometry.weu_bytes);
         self.headers.open(slot, generation);
         self.policy.inserted(slot);
         self.open = Some(OpenWeu {
@@ -256,8 +256,8 @@ impl CacheManager {
         self.stats.weu_bytes_padding += u64::from(padding_bytes);
         self.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session.number, entries });
-        let op = self.op(OpKind::WeuWrite(slot));
-        self.out.push(Action::WriteWeu {
+        let op = self.port.op(OpKind::WeuWrite(slot));
+        self.port.emit(Action::WriteWeu {
             op,
             slot,
             weu: buf,
@@ -273,7 +273,7 @@ impl CacheManager {
             return;
         }
         let weu = self.writing.remove(&slot).expect_held();
-        self.release(weu.buf);
+        self.port.release(weu.buf);
         let entry = self.slots.get_mut(slot);
         match result {
             Ok(()) => {
@@ -297,7 +297,7 @@ impl CacheManager {
                 let generation = self.slots.get(slot).generation;
                 self.record(Record::SlotRetired { slot, generation });
                 self.slots.release(slot);
-                self.out.push(Action::Note(Note::SlotDropped { slot }));
+                self.port.emit(Action::Note(Note::SlotDropped { slot }));
                 if self.write_errors_in_row(true) {
                     self.fail_cache(Purpose::WeuWrite, error);
                 }

@@ -88,7 +88,7 @@ impl CacheManager {
         self.stats.writes += 1;
         self.stats.write_bytes += request.len_bytes;
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.adopt(buf);
+            self.port.adopt(buf);
         }
         self.submit_adopted(request);
     }
@@ -149,7 +149,7 @@ impl CacheManager {
     }
 
     fn begin_write(&mut self, op: WriteOp) {
-        let id = self.number();
+        let id = self.port.number();
         self.writes.insert(id, op);
         self.begin_piece(id);
     }
@@ -179,13 +179,13 @@ impl CacheManager {
     pub(crate) fn submit_flush(&mut self, request: &Request) {
         self.stats.flushes += 1;
         let Some(volume) = self.volumes.get(&request.volume) else {
-            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
         let flushed = volume.direct_ended <= volume.writes_flushed && volume.owes_error.is_none();
         let settled = flushed && volume.direct_writes == 0;
         if self.fence(request.volume).is_some() {
-            self.out.push(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
         let behind = self.writes_back(request.volume) || self.has_dirty(request.volume);
@@ -255,7 +255,7 @@ impl CacheManager {
 
     /// The marks are durable: the piece goes off when it meets no other access of the origin.
     pub(crate) fn start_piece(&mut self, id: u64) {
-        let turn = self.number();
+        let turn = self.port.number();
         let op = self.writes.get_mut(&id).expect_held();
         op.turn = turn;
         let (volume, start, len_bytes) = (op.volume, op.piece_start(), op.piece_bytes);
@@ -282,7 +282,7 @@ impl CacheManager {
             let sectors = sector_range(start, len);
             self.tracks.write_begins(key, id, sectors.clone());
             if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.release(buf);
+                self.port.release(buf);
             }
             self.drop_prefetched(key);
             self.recipes.remove(&key);
@@ -297,8 +297,8 @@ impl CacheManager {
                 self.stage(id, key, old, sectors);
             }
         }
-        let op = self.op(OpKind::Piece(id));
-        self.out.push(match kind {
+        let op = self.port.op(OpKind::Piece(id));
+        self.port.emit(match kind {
             RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
             RequestKind::WriteZeroes { no_hole, fua } => {
                 Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
@@ -336,7 +336,7 @@ impl CacheManager {
         if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
             self.slots.pin(place.slot);
         }
-        let buf = self.alloc(self.extent_bytes);
+        let buf = self.port.alloc(self.extent_bytes);
         let mut staged = Staged {
             buf,
             valid: SectorMap::EMPTY,
@@ -402,7 +402,7 @@ impl CacheManager {
     pub(crate) fn end_write(&mut self, id: u64, result: Result<(), ErrorKind>) {
         let op = self.writes.remove(&id).expect_held();
         if let Some(req) = op.req {
-            self.out.push(Action::Reply { req, result });
+            self.port.emit(Action::Reply { req, result });
             if let Some(volume) = self.volumes.get_mut(&op.volume) {
                 volume.direct_writes -= 1;
             }
@@ -410,7 +410,7 @@ impl CacheManager {
             self.destage_write_done(op.volume, result);
         }
         if let Some(buf) = op.buf() {
-            self.release(buf);
+            self.port.release(buf);
         }
     }
 
@@ -428,7 +428,7 @@ impl CacheManager {
                     start_bytes: portion.skip_bytes,
                     len_bytes: portion.len_bytes,
                 };
-                self.out.push(Action::Copy { from: portion.dest, to });
+                self.port.emit(Action::Copy { from: portion.dest, to });
             }
             self.finish_staged(key, Some(run));
         } else if certain && portion.len_bytes == self.extent_bytes && self.fills_from_writes(key.volume) {
@@ -437,7 +437,7 @@ impl CacheManager {
                 return;
             }
             let Some(guard) = self.tracks.guard(key) else { return };
-            self.retain(portion.dest.buf);
+            self.port.retain(portion.dest.buf);
             self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false });
         }
     }
@@ -486,7 +486,7 @@ impl CacheManager {
                 if let Some(guard) = guard {
                     self.tracks.release(&guard);
                 }
-                self.release(staged.buf);
+                self.port.release(staged.buf);
             }
         }
     }
@@ -511,7 +511,7 @@ impl CacheManager {
     fn drop_staged(&mut self, key: ExtentKey) {
         if let Some(staged) = self.staging.remove(&key) {
             self.unpin_old(&staged);
-            self.release(staged.buf);
+            self.port.release(staged.buf);
         }
     }
 
@@ -590,7 +590,7 @@ impl CacheManager {
         for run in runs {
             staged.valid.insert(run.clone());
             staged.touched.insert(run.clone());
-            self.out.push(Action::Zero { dest: sector_slice(staged.buf, &run) });
+            self.port.emit(Action::Zero { dest: sector_slice(staged.buf, &run) });
         }
         staged.old = OldCopy::None;
         self.stats.merges += 1;
@@ -599,7 +599,7 @@ impl CacheManager {
 
     fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::index::file_index::Place) {
         let expected = self.expected(mapping, place, key);
-        let into = self.alloc(self.extent_bytes);
+        let into = self.port.alloc(self.extent_bytes);
         let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.extent_bytes };
         let proof = self.hit_proof(key.volume, place, &self.whole_sectors());
         self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
@@ -625,11 +625,11 @@ impl CacheManager {
                 staged.valid.insert(run.clone());
                 staged.touched.insert(run.clone());
                 let to = sector_slice(staged.buf, &run);
-                self.out.push(Action::Copy { from: sector_slice(into, &run), to });
+                self.port.emit(Action::Copy { from: sector_slice(into, &run), to });
             }
             self.stats.merges += 1;
         }
-        self.release(into);
+        self.port.release(into);
         self.finish_staged(key, None);
     }
 }

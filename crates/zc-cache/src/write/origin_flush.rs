@@ -65,8 +65,8 @@ impl CacheManager {
         }
         let waiters = mem::take(&mut entry.flushes.next);
         entry.flushes.current = Some(Flush { writes: entry.writes_ended, waiters });
-        let op = self.op(OpKind::OriginFlush(volume));
-        self.out.push(Action::OriginFlush { op, volume });
+        let op = self.port.op(OpKind::OriginFlush(volume));
+        self.port.emit(Action::OriginFlush { op, volume });
     }
 
     pub(crate) fn origin_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
@@ -94,7 +94,7 @@ impl CacheManager {
                 FlushWaiter::Client(req) if for_clients.is_ok() && self.has_dirty(volume) => {
                     self.request_commit(volume, Some(req));
                 }
-                FlushWaiter::Client(req) => self.out.push(Action::Reply { req, result: for_clients }),
+                FlushWaiter::Client(req) => self.port.emit(Action::Reply { req, result: for_clients }),
                 FlushWaiter::Retire => self.retire_flush_done(volume, result),
                 FlushWaiter::Destage => self.destage_flushed(volume, result),
                 FlushWaiter::Remove => self.removal_flushed(volume, result),
@@ -154,7 +154,7 @@ impl CacheManager {
         });
         for key in copies {
             if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.release(buf);
+                self.port.release(buf);
             }
         }
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));

@@ -100,7 +100,7 @@ impl CacheManager {
             if !waiters.is_empty() {
                 dirty.data.flushed();
             }
-            self.out.extend(waiters.into_iter().map(|req| Action::Reply { req, result: Ok(()) }));
+            waiters.into_iter().for_each(|req| self.port.emit(Action::Reply { req, result: Ok(()) }));
             return;
         }
         let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
@@ -130,7 +130,7 @@ impl CacheManager {
     fn answer_commit(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
         let waiters = commit.map(|commit| core::mem::take(&mut commit.waiters)).unwrap_or_default();
-        self.out.extend(waiters.into_iter().map(|req| Action::Reply { req, result }));
+        waiters.into_iter().for_each(|req| self.port.emit(Action::Reply { req, result }));
     }
 
     /// Goes on with all commits, and begins those that are due.
@@ -370,7 +370,7 @@ impl CacheManager {
             let dirty = self.wb.volumes.get_mut(&volume).expect_held();
             dirty.commit_again = false;
             for req in core::mem::take(&mut dirty.next_waiters) {
-                self.out.push(Action::Reply { req, result: Err(error) });
+                self.port.emit(Action::Reply { req, result: Err(error) });
             }
         }
     }

@@ -342,8 +342,8 @@ impl CacheManager {
 
     /// Reads what a write is to have.
     pub(crate) fn gather(&mut self, volume: VolumeId, batch: Batch, again: bool) {
-        let buf = self.alloc(batch.len_bytes);
-        let id = self.number();
+        let buf = self.port.alloc(batch.len_bytes);
+        let id = self.port.number();
         let parts = batch.parts.clone();
         let gather = Gather { volume, buf, batch, reads: 1, failed: SmallVec::new(), again };
         self.gathers.insert(id, gather);
@@ -361,9 +361,9 @@ impl CacheManager {
     fn gather_part(&mut self, id: u64, part: usize, key: ExtentKey, version: &Version, dest: BufSlice) {
         let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
         match version.body {
-            Body::Zero { .. } => self.out.push(Action::Zero { dest }),
+            Body::Zero { .. } => self.port.emit(Action::Zero { dest }),
             Body::Memory { src, .. } => {
-                self.out.push(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
+                self.port.emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
             Body::Stored { place, own } => {
                 let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
@@ -405,7 +405,7 @@ impl CacheManager {
             let kind = RequestKind::Write { buf, fua: false };
             self.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind);
         } else {
-            self.release(gather.buf);
+            self.port.release(gather.buf);
             self.gather_failed(gather);
         }
     }
@@ -429,7 +429,7 @@ impl CacheManager {
     /// The run cannot be written as long as this is not read.
     pub(crate) fn destage_stuck(&mut self, volume: VolumeId, extent: ExtentNo, version: Version) {
         if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-            self.out.push(Action::Note(Note::DirtyUnreadable { volume, extent }));
+            self.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
         }
         self.destaging(volume).stuck = Some((extent, version));
         self.destage_write_done(volume, Err(ErrorKind::Io));
@@ -445,7 +445,7 @@ impl CacheManager {
         if let Err(error) = result
             && !core::mem::replace(&mut self.destaging(volume).noted, true)
         {
-            self.out.push(Action::Note(Note::DestageFailed { volume, error }));
+            self.port.emit(Action::Note(Note::DestageFailed { volume, error }));
         }
         self.finish_dropping(volume);
     }
@@ -482,7 +482,7 @@ impl CacheManager {
         let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
         if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
             if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-                self.out.push(Action::Note(Note::DestageFailed { volume, error }));
+                self.port.emit(Action::Note(Note::DestageFailed { volume, error }));
             }
             self.destage_failed(volume);
             return;

@@ -60,9 +60,9 @@ impl CacheManager {
         sectors: &core::ops::Range<u32>,
         src: BufSlice,
     ) -> Body {
-        let id = self.number();
+        let id = self.port.number();
         let whole = src.len_bytes == self.extent_bytes;
-        self.retain(src.buf);
+        self.port.retain(src.buf);
         self.wb.memory_bytes += u64::from(src.len_bytes);
         let span = SectorSpan::new(sectors).expect_held();
         let job = DirtyJob {
@@ -133,7 +133,7 @@ impl CacheManager {
     fn prove_shared(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
         self.stats.dirty_proofs += 1;
         self.slots.pin(slot);
-        let buf = self.alloc(self.extent_bytes);
+        let buf = self.port.alloc(self.extent_bytes);
         let place = self.place(slot, generation, stored);
         let job = self.wb.jobs.get_mut(&id).expect_held();
         job.proving = Some(Proving { slot, generation, stored, buf });
@@ -151,8 +151,8 @@ impl CacheManager {
             let job = self.wb.jobs.get(&id).expect_held();
             let (left, buf) = (job.src, job.proving.as_ref().expect_held().buf);
             let right = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-            let op = self.op(OpKind::DirtyCompare(id));
-            self.out.push(Action::Compare { op, left, right });
+            let op = self.port.op(OpKind::DirtyCompare(id));
+            self.port.emit(Action::Compare { op, left, right });
             return;
         }
         let Proving { slot, generation, stored, .. } = self.end_proof(id);
@@ -179,7 +179,7 @@ impl CacheManager {
     fn end_proof(&mut self, id: u64) -> Proving {
         let proving = self.wb.jobs.get_mut(&id).expect_held().proving.take().expect_held();
         self.slots.unpin(proving.slot);
-        self.release(proving.buf);
+        self.port.release(proving.buf);
         proving
     }
 
@@ -204,10 +204,10 @@ impl CacheManager {
             return;
         }
         self.stats.compress_tried += 1;
-        let out = self.alloc(max_bytes);
+        let out = self.port.alloc(max_bytes);
         self.wb.jobs.get_mut(&id).expect_held().scratch = Some((out, codec));
-        let op = self.op(OpKind::DirtyCompress(id));
-        self.out.push(Action::Compress { op, src, codec, max_bytes, out });
+        let op = self.port.op(OpKind::DirtyCompress(id));
+        self.port.emit(Action::Compress { op, src, codec, max_bytes, out });
     }
 
     pub(crate) fn dirty_compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
@@ -266,9 +266,9 @@ impl CacheManager {
     fn end_dirty_job(&mut self, id: u64) {
         let job = self.wb.jobs.remove(&id).expect_held();
         self.wb.memory_bytes -= u64::from(job.src.len_bytes);
-        self.release(job.src.buf);
+        self.port.release(job.src.buf);
         if let Some((scratch, _)) = job.scratch {
-            self.release(scratch);
+            self.port.release(scratch);
         }
     }
 
@@ -298,7 +298,7 @@ impl CacheManager {
         let ready: SmallVec<[u64; 8]> = self.wb.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_dirty_job(id));
         if let Some(unit) = self.wb.unit.take() {
-            self.release(unit.buf);
+            self.port.release(unit.buf);
         }
     }
 }

@@ -111,7 +111,7 @@ impl CacheManager {
         unit.fill_bytes += placed_bytes(payload.len_bytes);
         let (slot, generation, buf) = (unit.slot, unit.generation, unit.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
-        self.out.push(Action::Place { weu: buf, offset_bytes, header, payload });
+        self.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
         self.stats.dirty_stored += 1;
         self.stats.stored_raw_bytes += u64::from(raw_bytes);
         self.stats.stored_bytes += u64::from(payload.len_bytes);
@@ -143,7 +143,7 @@ impl CacheManager {
         };
         self.session.weu_seq_next += 1;
         self.slots.get_mut(slot).filling = true;
-        let buf = self.alloc(self.cfg.geometry.weu_bytes);
+        let buf = self.port.alloc(self.cfg.geometry.weu_bytes);
         self.headers.open(slot, generation);
         self.policy.inserted(slot);
         self.record(Record::SlotDirty { slot, generation, weu_seq });
@@ -175,7 +175,7 @@ impl CacheManager {
         let unit = self.wb.unit.as_ref().expect_held();
         let gap = BufSlice { buf: unit.buf, start_bytes: unit.fill_bytes, len_bytes: end - unit.fill_bytes };
         if gap.len_bytes > 0 {
-            self.out.push(Action::Zero { dest: gap });
+            self.port.emit(Action::Zero { dest: gap });
         }
     }
 
@@ -203,9 +203,9 @@ impl CacheManager {
             (Some(unit), _) if unit.slot == slot => unit.buf,
             (_, writing) => writing.expect_held().buf,
         };
-        let op = self.op(OpKind::DirtyPart(part));
-        self.hold_source(op, Source::Memory(weu));
-        self.out.push(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
+        let op = self.port.op(OpKind::DirtyPart(part));
+        self.port.hold_source(op, Source::Memory(weu));
+        self.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
 
     pub(crate) fn part_written(&mut self, part: Part, result: Result<(), ErrorKind>) {
@@ -266,8 +266,8 @@ impl CacheManager {
         let page = zc_core::limits::BLOCK_BYTES;
         let written = data_bytes.next_multiple_of(page) - start_bytes + header_bytes;
         self.stats.weu_bytes_written += u64::from(written);
-        let op = self.op(OpKind::WeuWrite(slot));
-        self.out.push(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
+        let op = self.port.op(OpKind::WeuWrite(slot));
+        self.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
     }
 
     /// The last write of a dirty unit ended. It is never given up while the device works.
@@ -300,7 +300,7 @@ impl CacheManager {
             return;
         }
         let weu = self.writing.remove(&slot).expect_held();
-        self.release(weu.buf);
+        self.port.release(weu.buf);
         let entry = self.slots.get_mut(slot);
         entry.state = SlotState::Sealed;
         entry.filling = false;

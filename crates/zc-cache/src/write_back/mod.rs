@@ -419,9 +419,9 @@ impl CacheManager {
     }
 
     pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
-        self.out.push(Action::Reply { req: request.req, result });
+        self.port.emit(Action::Reply { req: request.req, result });
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.release(buf);
+            self.port.release(buf);
         }
     }
 
@@ -661,7 +661,7 @@ impl CacheManager {
         };
         let ack = self.volumes.get(&request.volume).map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.release(buf);
+            self.port.release(buf);
         }
         if fua || ack == Ack::Durable {
             self.request_commit(request.volume, Some(request.req));
@@ -669,7 +669,7 @@ impl CacheManager {
             if let Some(dirty) = self.wb.volumes.get_mut(&request.volume) {
                 dirty.data.acknowledge();
             }
-            self.out.push(Action::Reply { req: request.req, result: Ok(()) });
+            self.port.emit(Action::Reply { req: request.req, result: Ok(()) });
         }
     }
 
@@ -781,7 +781,7 @@ impl CacheManager {
             self.refuse_waiting(volume, error);
             self.finish_dropping(volume);
             if lost {
-                self.out.push(Action::Note(Note::Fenced { volume }));
+                self.port.emit(Action::Note(Note::Fenced { volume }));
             }
         }
     }
@@ -792,7 +792,7 @@ impl CacheManager {
         dirty.incomplete = true;
         dirty.noted_fence = true;
         self.refuse_waiting(volume, ErrorKind::Io);
-        self.out.push(Action::Note(Note::Fenced { volume }));
+        self.port.emit(Action::Note(Note::Fenced { volume }));
     }
 
     /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.

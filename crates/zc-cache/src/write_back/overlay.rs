@@ -75,11 +75,12 @@ impl CacheManager {
             match run.body {
                 Body::Zero { .. } => {
                     self.stats.extent_hits_zero += 1;
-                    self.out.push(Action::Zero { dest: part.dest });
+                    self.port.emit(Action::Zero { dest: part.dest });
                 }
                 Body::Memory { src, .. } => {
                     self.stats.extent_hits_memory += 1;
-                    self.out.push(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
+                    self.port
+                        .emit(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
                 }
                 Body::Stored { place, own } => {
                     let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
@@ -99,11 +100,11 @@ impl CacheManager {
         match self.find(portion) {
             Found::Copy(from) => {
                 self.stats.extent_hits_memory += 1;
-                self.out.push(Action::Copy { from, to: portion.dest });
+                self.port.emit(Action::Copy { from, to: portion.dest });
             }
             Found::Zero => {
                 self.stats.extent_hits_zero += 1;
-                self.out.push(Action::Zero { dest: portion.dest });
+                self.port.emit(Action::Zero { dest: portion.dest });
             }
             Found::Stored(mapping, place) => {
                 stored.push(Wanted { place, mapping, portion: *portion, dirty: None });

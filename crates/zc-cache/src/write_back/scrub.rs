@@ -146,7 +146,7 @@ impl CacheManager {
     fn scrub_read(&mut self, volume: VolumeId, extent: ExtentNo, version: Version, again: bool) {
         let Body::Stored { place, own } = version.body else { return };
         let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
-        let buf = self.alloc(len_bytes);
+        let buf = self.port.alloc(len_bytes);
         self.slots.pin(place.slot);
         self.wb.scrub.rate.spend(len_bytes);
         let key = own.then_some(ExtentKey { volume, extent });
@@ -162,7 +162,7 @@ impl CacheManager {
             return;
         };
         self.slots.unpin(slot);
-        self.release(buf);
+        self.port.release(buf);
         if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
             let sectors = version.stored.end - version.stored.start;
             self.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
@@ -181,7 +181,7 @@ impl CacheManager {
             && dirty.unreadable.add(extent, &version)
         {
             self.stats.dirty_unreadable += 1;
-            self.out.push(Action::Note(Note::DirtyUnreadable { volume, extent }));
+            self.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
         }
     }
 }

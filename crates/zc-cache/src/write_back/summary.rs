@@ -135,7 +135,7 @@ impl CacheManager {
         };
         self.zero_unit_until(room.end - room.bytes);
         let weu = self.wb.unit.as_ref().expect_held().buf;
-        self.out.push(Action::Summarize { weu, place, summary: Box::new(summary) });
+        self.port.emit(Action::Summarize { weu, place, summary: Box::new(summary) });
     }
 
     /// A piece of a unit was written, durably if it has a summary.

@@ -218,7 +218,7 @@ impl CacheManager {
         for (extent, version) in parts() {
             let sectors = SectorSpan::new(&version.span).expect_held();
             self.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
-            self.out.push(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
+            self.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
         }
         self.destaging(volume).hurry_until(until.unwrap_or(0));
         self.replace_batch(volume, &batch, batch.without(&failed));
@@ -258,7 +258,7 @@ impl CacheManager {
     fn write_zeros_over(&mut self, volume: VolumeId, extent: ExtentNo, sectors: Range<u32>) {
         let span = SectorSpan::new(&sectors).expect_held();
         self.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
-        self.out.push(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
+        self.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
         let now_ms = self.now_ms;
         let dirty = self.wb.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
