@@ -25,8 +25,10 @@ use std::collections::VecDeque;
 
 use zc_core::{ErrorKind, OpId};
 
-use crate::manager::{CacheManager, OpKind};
-use crate::seam::{Action, Purpose};
+use crate::manager::CacheManager;
+use crate::op_kind::OpKind;
+use crate::read;
+use crate::seam::Action;
 
 /// Most that one tick adds to the age of an operation.
 pub(crate) const TICK_STEP_MS: u64 = 100;
@@ -65,30 +67,6 @@ impl Deadlines {
     }
 }
 
-/// What the device does for an operation; `None` if the device has no part in it, or no client waits for it.
-const fn purpose(kind: OpKind) -> Option<Purpose> {
-    Some(match kind {
-        OpKind::Hit(_)
-        | OpKind::Merge { .. }
-        | OpKind::DirtyProof(_)
-        | OpKind::GatherRead { .. }
-        | OpKind::ScrubRead
-        | OpKind::CompareRead(_)
-        | OpKind::ProbeRead(_) => Purpose::ExtentRead,
-        OpKind::HeaderLoad(_) | OpKind::HeaderEvict(_) | OpKind::HeaderPrints(_) => Purpose::HeaderRead,
-        OpKind::WeuWrite(_) | OpKind::DirtyPart(_) => Purpose::WeuWrite,
-        OpKind::JournalWrite => Purpose::Journal,
-        OpKind::MapWrite => Purpose::RegionMap,
-        OpKind::CheckpointChunk | OpKind::CheckpointCommit => Purpose::Checkpoint,
-        OpKind::JournalFlush
-        | OpKind::MapFlush
-        | OpKind::CheckpointFlush
-        | OpKind::CheckpointCommitFlush
-        | OpKind::StopFlush => Purpose::Flush,
-        _ => return None,
-    })
-}
-
 impl CacheManager {
     /// Abandons operations that the device has had for too long.
     pub(crate) fn age_device_ops(&mut self) {
@@ -109,12 +87,11 @@ impl CacheManager {
         let limit = OpId(self.deadlines.overdue_below(deadline_ms));
         let oldest = self.port.ops().filter(|(op, _)| *op < limit);
         let late = oldest
-            .filter_map(|(op, kind)| purpose(*kind).map(|purpose| (op, purpose)))
+            .filter_map(|(op, kind)| kind.purpose().map(|purpose| (op, purpose)))
             .min_by_key(|late| late.0);
         let Some((_, during)) = late else { return };
         self.fail_cache(during, ErrorKind::TimedOut);
-        let at_device = |kind: &OpKind| purpose(*kind).is_some() || matches!(kind, OpKind::Discard(_));
-        let ops = self.port.ops().filter(|(_, kind)| at_device(kind)).map(|(op, _)| op);
+        let ops = self.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
         let ops: Vec<OpId> = ops.collect();
         self.abandon(ops);
     }
@@ -122,7 +99,7 @@ impl CacheManager {
     fn abandon_slow_hits(&mut self, slow_ms: u64) {
         let limit = OpId(self.deadlines.overdue_below(slow_ms));
         let is_slow = |op: OpId, kind: &OpKind| match kind {
-            OpKind::Hit(hit) => op < limit && self.is_clean_hit(*hit),
+            OpKind::Read(read::Op::Hit(hit)) => op < limit && self.is_clean_hit(*hit),
             _ => false,
         };
         let ops: Vec<OpId> =

@@ -14,7 +14,8 @@
 
 use zc_core::{ErrorKind, VolumeId};
 
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::op_kind::OpKind;
 use crate::seam::{Action, Note, Purpose};
 
 /// Errors in a row that put the cache out of order.

@@ -32,6 +32,7 @@ mod health;
 mod insert;
 mod load;
 mod manager;
+mod op_kind;
 mod persist;
 mod port;
 mod read;

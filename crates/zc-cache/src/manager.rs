@@ -23,9 +23,7 @@
 
 use std::collections::BTreeMap;
 
-use zc_core::{
-    BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, OpId, VolumeId, WeuSlot,
-};
+use zc_core::{BufSlice, ErrorKind, ExtentKey, ExtentNo, KeyedMap, Map, Mode, OpId, VolumeId, WeuSlot};
 use zc_format::Record;
 
 use crate::config::{ManagerConfig, VolumeConfig};
@@ -38,10 +36,11 @@ use crate::insert::Inserts;
 use crate::insert::compressibility::CompressionFilter;
 use crate::load::probe::Probes;
 use crate::load::{Load, Restart};
+use crate::op_kind::OpKind;
 use crate::persist::journal::Journal;
 use crate::persist::regions::Regions;
 use crate::persist::{Checkpoints, RegionMaps, Retirements};
-use crate::port::Port;
+use crate::port::{Ended, Port};
 use crate::read::ReadOp;
 use crate::read::fill::Fill;
 use crate::read::hit::Hit;
@@ -68,54 +67,11 @@ use crate::write::staging::Staging;
 use crate::write::{WaitingWrites, WriteOp};
 use crate::write_back::WriteBack;
 use crate::write_back::destage::Gather;
-use crate::write_back::dirty_unit::Part;
 
 /// Streams followed at once, reads and writes each.
 const STREAMS_MAX: usize = 64;
 /// Extents read ahead of which a use is remembered.
 const SEEN_MAX: usize = 1 << 16;
-
-/// What an operation in flight is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum OpKind {
-    Fill(u64),
-    DirectRead { read: u64, turn: u64 },
-    Piece(u64),
-    OriginFlush(VolumeId),
-    Hit(u64),
-    Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
-    DirtyHash(u64),
-    DirtyCompress(u64),
-    DirtyProof(u64),
-    DirtyCompare(u64),
-    DirtyPart(Part),
-    GatherRead { gather: u64, part: usize },
-    ScrubRead,
-    CompareRead(u64),
-    Hash(u64),
-    Compress(u64),
-    Compare(u64),
-    Recipe(u64),
-    HeaderLoad(WeuSlot),
-    HeaderEvict(WeuSlot),
-    HeaderPrints(WeuSlot),
-    WeuWrite(WeuSlot),
-    Discard(WeuSlot),
-    JournalWrite,
-    JournalFlush,
-    MapWrite,
-    MapFlush,
-    CheckpointChunk,
-    CheckpointFlush,
-    CheckpointCommit,
-    CheckpointCommitFlush,
-    Distrust(Option<VolumeId>),
-    ProbeOrigin(u64),
-    ProbeRead(u64),
-    ProbeCompare(u64),
-    ProbeHash(u64),
-    StopFlush,
-}
 
 /// A volume as the manager sees it.
 #[derive(Debug)]
@@ -370,46 +326,15 @@ impl CacheManager {
                     self.submit(&request);
                 }
             }
-            Event::OriginDone { op, result } => self.origin_done(op, result),
-            Event::DeviceDone { op, result } => self.device_done(op, result),
             Event::DeviceLost => self.fail_cache(Purpose::Presence, ErrorKind::Io),
-            Event::ExtentsRead { op, result } => match self.port.take_op(op) {
-                OpKind::Hit(hit) => self.hit_done(hit, result),
-                OpKind::Merge { key, slot, into } => self.merge_done(key, slot, into, result),
-                OpKind::DirtyProof(job) => self.shared_proved(job, result),
-                OpKind::GatherRead { gather, part } => self.gather_read_done(gather, part, result),
-                OpKind::ScrubRead => self.scrub_read_done(result),
-                OpKind::CompareRead(job) => self.compare_read_done(job, result),
-                OpKind::ProbeRead(id) => self.probe_ours_read(id, result),
-                other => panic!("extents read for {other:?}"),
-            },
-            Event::HeaderRead { op, result } => match self.port.take_op(op) {
-                OpKind::HeaderLoad(slot) => self.header_loaded(slot, result),
-                OpKind::HeaderEvict(slot) => self.evict_with_header(slot, result),
-                OpKind::HeaderPrints(slot) => self.header_read(slot, &result),
-                other => panic!("header read for {other:?}"),
-            },
-            Event::Hashed { op, digest } => match self.port.take_op(op) {
-                OpKind::Hash(job) => self.hashed(job, digest),
-                OpKind::DirtyHash(job) => self.dirty_hashed(job, digest),
-                OpKind::ProbeHash(id) => self.probe_hashed(id, digest),
-                other => panic!("hash for {other:?}"),
-            },
-            Event::Compressed { op, stored_bytes } => match self.port.take_op(op) {
-                OpKind::Compress(job) => self.compressed(job, stored_bytes),
-                OpKind::DirtyCompress(job) => self.dirty_compressed(job, stored_bytes),
-                other => panic!("compression for {other:?}"),
-            },
-            Event::Compared { op, equal } => match self.port.take_op(op) {
-                OpKind::Compare(job) => self.compared(job, equal),
-                OpKind::DirtyCompare(job) => self.dirty_compared(job, equal),
-                OpKind::ProbeCompare(id) => self.probe_ended(id, Some(equal)),
-                other => panic!("comparison for {other:?}"),
-            },
-            Event::RecipeArrived { op, prints } => match self.port.take_op(op) {
-                OpKind::Recipe(id) => self.recipe_arrived(id, &prints),
-                other => panic!("recipe for {other:?}"),
-            },
+            Event::OriginDone { op, result } => self.end_op(op, Ended::Origin(result)),
+            Event::DeviceDone { op, result } => self.end_op(op, Ended::Device(result)),
+            Event::ExtentsRead { op, result } => self.end_op(op, Ended::Extents(result)),
+            Event::HeaderRead { op, result } => self.end_op(op, Ended::Header(result)),
+            Event::Hashed { op, digest } => self.end_op(op, Ended::Hashed(digest)),
+            Event::Compressed { op, stored_bytes } => self.end_op(op, Ended::Compressed(stored_bytes)),
+            Event::Compared { op, equal } => self.end_op(op, Ended::Compared(equal)),
+            Event::RecipeArrived { op, prints } => self.end_op(op, Ended::Recipe(prints)),
             Event::Tick { now_ms } => self.tick(now_ms),
             Event::Configure(volume) => self.configure(*volume),
             Event::Destage { volume } => self.drain(volume),
@@ -432,25 +357,9 @@ impl CacheManager {
         }
     }
 
-    fn origin_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
-        match self.port.take_op(op) {
-            OpKind::Fill(fill) => self.fill_done(fill, result),
-            OpKind::DirectRead { read, turn } => self.direct_read_done(read, turn, result),
-            OpKind::ProbeOrigin(id) => self.probe_read(id, result.is_ok()),
-            OpKind::Piece(write) => self.piece_done(write, result),
-            OpKind::OriginFlush(volume) => self.origin_flushed(volume, result),
-            other => panic!("origin operation for {other:?}"),
-        }
-    }
-
-    fn device_done(&mut self, op: OpId, result: Result<(), ErrorKind>) {
-        match self.port.take_op(op) {
-            OpKind::WeuWrite(slot) => self.weu_written(slot, result),
-            OpKind::Discard(slot) => self.discarded(slot),
-            OpKind::DirtyPart(part) => self.part_written(part, result),
-            OpKind::Distrust(volume) => self.distrust_done(volume, result),
-            kind => self.persist_done(kind, result),
-        }
+    fn end_op(&mut self, op: OpId, ended: Ended) {
+        let kind = self.port.take_op(op);
+        self.op_ended(kind, ended);
     }
 
     fn tick(&mut self, now_ms: u64) {
@@ -548,7 +457,7 @@ impl CacheManager {
     }
 
     /// The fingerprint of an extent of this volume is wanted.
-    pub(crate) fn hash(&mut self, kind: OpKind, volume: VolumeId, src: BufSlice) {
+    pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
         let domain = self.volumes.get(&volume).expect_held().cfg.domain;
         #[cfg(zc_canary)]
         let domain = match self.canary {

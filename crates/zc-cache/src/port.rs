@@ -7,10 +7,27 @@
 //!
 //! What it does not do: know what the kinds of operations mean, or carry anything out.
 
-use zc_core::{BufId, Map, OpId};
+use zc_core::{BufId, ErrorKind, Fingerprint, Map, OpId};
+use zc_format::{ExtentError, WeuHeader};
 
 use crate::expect_held::ExpectHeld as _;
-use crate::seam::{Action, MANAGER_BUF_BIT, Source};
+use crate::seam::{Action, Digest, MANAGER_BUF_BIT, Source};
+
+/// How an operation ended, as its event tells.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// An access of an origin.
+    Origin(Result<(), ErrorKind>),
+    /// A write, a flush or a discard of the device, or a record outside it.
+    Device(Result<(), ErrorKind>),
+    /// A read of stored extents.
+    Extents(Result<Vec<Result<(), ExtentError>>, ErrorKind>),
+    Header(Result<Option<Box<WeuHeader>>, ErrorKind>),
+    Hashed(Digest),
+    Compressed(Option<u32>),
+    Compared(bool),
+    Recipe(Vec<Option<Fingerprint>>),
+}
 
 /// See the module documentation. `K` is what an operation is for.
 #[derive(Debug)]
@@ -57,9 +74,9 @@ impl<K> Port<K> {
     }
 
     /// A new operation.
-    pub(crate) fn op(&mut self, kind: K) -> OpId {
+    pub(crate) fn op(&mut self, kind: impl Into<K>) -> OpId {
         let op = OpId(self.number());
-        self.ops.insert(op, kind);
+        self.ops.insert(op, kind.into());
         op
     }
 
@@ -131,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_source_outlives_its_other_holds_until_the_operation_ends() {
-        let mut port = Port::default();
+        let mut port = Port::<&str>::default();
         let buf = port.alloc(4096);
         let op = port.op("read");
         port.hold_source(op, Source::Memory(buf));
@@ -166,7 +183,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "lost track")]
     fn an_operation_ends_once() {
-        let mut port = Port::default();
+        let mut port = Port::<()>::default();
         let op = port.op(());
         port.take_op(op);
         port.take_op(op);
@@ -174,7 +191,7 @@ mod tests {
 
     #[test]
     fn numbers_of_operations_and_buffers_rise_together() {
-        let mut port = Port::default();
+        let mut port = Port::<()>::default();
         let (first, limit) = (port.op(()), port.next_number());
         assert!(first.0 < limit);
         let buf = port.alloc(512);

@@ -1,7 +1,8 @@
 //! A clean stop: drain, place, seal, persist, say so.
 
 use crate::health::Health;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::persist;
 use crate::seam::Action;
 
 /// How far a stop is.
@@ -57,7 +58,7 @@ impl CacheManager {
             match self.stop.flush {
                 None => {
                     self.stop.flush = Some(false);
-                    self.flush_cache(OpKind::StopFlush);
+                    self.flush_cache(persist::Op::StopFlush);
                     return;
                 }
                 Some(false) => return,

@@ -10,6 +10,9 @@
 //! Everything here can be skipped and is, when the bound on bytes under way is reached (G8).
 
 pub(crate) mod compressibility;
+mod op;
+
+pub(crate) use op::Op;
 
 use std::collections::VecDeque;
 
@@ -22,7 +25,7 @@ use zc_format::{ExtentError, WeuHeader};
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Digest};
 use crate::tracks::Guard;
@@ -214,7 +217,7 @@ impl CacheManager {
         };
         self.inserts.jobs.insert(id, job);
         self.inserts.by_key.insert(guard.key, id);
-        self.hash(OpKind::Hash(id), guard.key.volume, src);
+        self.hash(Op::Hash(id), guard.key.volume, src);
     }
 
     pub(crate) fn hashed(&mut self, id: u64, digest: Digest) {
@@ -306,7 +309,7 @@ impl CacheManager {
         let place = self.place(slot, generation, stored);
         let expected = self.expected(&Mapping::Duplicate(place), &place, self.inserts.jobs[&id].guard.key);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-        self.read_stored_extent(OpKind::CompareRead(id), &place, expected, 0, dest, None);
+        self.read_stored_extent(Op::CompareRead(id), &place, expected, 0, dest, None);
     }
 
     pub(crate) fn compare_read_done(
@@ -322,7 +325,7 @@ impl CacheManager {
         }
         let left = job.src;
         let right = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: self.extent_bytes };
-        let op = self.port.op(OpKind::Compare(id));
+        let op = self.port.op(Op::Compare(id));
         self.port.emit(Action::Compare { op, left, right });
     }
 
@@ -359,7 +362,7 @@ impl CacheManager {
             let job = self.inserts.jobs.get_mut(&id).expect_held();
             job.scratch = Some(out);
             job.codec = codec;
-            let op = self.port.op(OpKind::Compress(id));
+            let op = self.port.op(Op::Compress(id));
             self.port.emit(Action::Compress { op, src, codec, max_bytes, out });
         } else {
             self.stats.compress_avoided += 1;

@@ -8,7 +8,10 @@
 //! the next start does not believe it either. Its fingerprints are indexed in any case: content proves itself.
 
 pub(crate) mod dirty_replay;
+mod op;
 pub(crate) mod probe;
+
+pub(crate) use op::Op;
 
 use std::collections::BTreeMap;
 
@@ -23,7 +26,6 @@ use crate::index::file_index::{Mapping, Place};
 use crate::insert::stored_of;
 use crate::load::dirty_replay::DirtyReplay;
 use crate::manager::CacheManager;
-use crate::manager::OpKind;
 use crate::seam::Action;
 use crate::weu::slots::SlotState;
 
@@ -314,7 +316,7 @@ impl CacheManager {
             load.next += 1;
             load.in_flight += 1;
             let hint_bytes = self.slots.get(slot).header_bytes;
-            let op = self.port.op(OpKind::HeaderLoad(slot));
+            let op = self.port.op(Op::Header(slot));
             self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         }
     }

@@ -20,7 +20,8 @@ use zc_format::ExtentError;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
-use crate::manager::{CacheManager, OpKind};
+use crate::load::Op;
+use crate::manager::CacheManager;
 use crate::seam::{Action, Digest, Note};
 use crate::tracks::Guard;
 
@@ -159,7 +160,7 @@ impl CacheManager {
         self.stats.probes += 1;
         let id = self.port.number();
         let theirs = self.port.alloc(self.extent_bytes);
-        let op = self.port.op(OpKind::ProbeOrigin(id));
+        let op = self.port.op(Op::ProbeOrigin(id));
         let offset_bytes = key.extent.0 * u64::from(self.extent_bytes);
         let dest = self.whole(theirs);
         self.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
@@ -180,7 +181,7 @@ impl CacheManager {
         self.slots.pin(place.slot);
         let expected = self.expected(&mapping, &place, key);
         let dest = self.whole(ours);
-        self.read_stored_extent(OpKind::ProbeRead(id), &place, expected, 0, dest, None);
+        self.read_stored_extent(Op::ProbeRead(id), &place, expected, 0, dest, None);
         ours
     }
 
@@ -210,10 +211,10 @@ impl CacheManager {
         let src = self.whole(theirs);
         match ours {
             Some(ours) => {
-                let (op, left) = (self.port.op(OpKind::ProbeCompare(id)), self.whole(ours));
+                let (op, left) = (self.port.op(Op::ProbeCompare(id)), self.whole(ours));
                 self.port.emit(Action::Compare { op, left, right: src });
             }
-            None => self.hash(OpKind::ProbeHash(id), volume, src),
+            None => self.hash(Op::ProbeHash(id), volume, src),
         }
     }
 

@@ -4,7 +4,8 @@ use zc_core::{JournalSeq, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
 
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::persist::Op;
 use crate::seam::Action;
 use crate::weu::slots::SlotState;
 use crate::write_back::dirty::EpochState;
@@ -125,7 +126,7 @@ impl CacheManager {
             }
             CheckpointStep::Flush => {
                 run.in_flight = true;
-                self.flush_cache(OpKind::CheckpointFlush);
+                self.flush_cache(Op::CheckpointFlush);
                 false
             }
             CheckpointStep::Commit => {
@@ -139,13 +140,13 @@ impl CacheManager {
                     weu_seq_next: zc_core::WeuSeq(self.session.weu_seq_next),
                     region_map_sequence: self.maps.durable,
                 };
-                let op = self.port.op(OpKind::CheckpointCommit);
+                let op = self.port.op(Op::CheckpointCommit);
                 self.port.emit(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
                 false
             }
             CheckpointStep::CommitFlush => {
                 run.in_flight = true;
-                self.flush_cache(OpKind::CheckpointCommitFlush);
+                self.flush_cache(Op::CheckpointCommitFlush);
                 false
             }
         }
@@ -255,18 +256,18 @@ impl CacheManager {
         run.in_flight = true;
         self.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
         let (area, sequence) = (run.area, run.sequence);
-        let op = self.port.op(OpKind::CheckpointChunk);
+        let op = self.port.op(Op::CheckpointChunk);
         self.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
         false
     }
 
-    pub(super) fn checkpoint_step_done(&mut self, kind: OpKind) {
+    pub(super) fn checkpoint_step_done(&mut self, kind: Op) {
         let Some(run) = &mut self.checkpoints.running else { return };
         run.in_flight = false;
         match kind {
-            OpKind::CheckpointFlush => run.step = CheckpointStep::Commit,
-            OpKind::CheckpointCommit => run.step = CheckpointStep::CommitFlush,
-            OpKind::CheckpointCommitFlush => {
+            Op::CheckpointFlush => run.step = CheckpointStep::Commit,
+            Op::CheckpointCommit => run.step = CheckpointStep::CommitFlush,
+            Op::CheckpointCommitFlush => {
                 let start = run.journal_start;
                 debug_assert!(start <= self.commits_keep_from(), "records of a commit are let go");
                 let Some(run) = &self.checkpoints.running else { return };

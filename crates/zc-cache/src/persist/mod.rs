@@ -13,11 +13,13 @@
 
 mod checkpoint;
 pub(crate) mod journal;
+mod op;
 mod region_map;
 pub(crate) mod regions;
 mod retire;
 
 pub(crate) use checkpoint::Checkpoints;
+pub(crate) use op::Op;
 pub(crate) use region_map::RegionMaps;
 pub(crate) use retire::Retirements;
 
@@ -25,8 +27,8 @@ use zc_core::{ErrorKind, JournalSeq};
 use zc_format::{JournalBlock, RECORDS_PER_BLOCK};
 
 use crate::health::Health;
-use crate::manager::{CacheManager, OpKind};
-use crate::seam::{Action, Purpose};
+use crate::manager::CacheManager;
+use crate::seam::Action;
 
 /// Journal records waiting at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
@@ -72,33 +74,33 @@ impl CacheManager {
                 records,
             };
             debug_assert!(block.proved <= self.journal.durable_next(), "a block proves what may be lost");
-            let op = self.port.op(OpKind::JournalWrite);
+            let op = self.port.op(Op::JournalWrite);
             self.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
         if self.journal.take_flush(asked) {
             self.commits_flushing();
-            self.flush_cache(OpKind::JournalFlush);
+            self.flush_cache(Op::JournalFlush);
         }
     }
 
-    pub(crate) fn flush_cache(&mut self, kind: OpKind) {
+    pub(crate) fn flush_cache(&mut self, kind: Op) {
         self.stats.device_flushes += 1;
         let op = self.port.op(kind);
         self.port.emit(Action::FlushCache { op });
     }
 
     /// A metadata operation ended.
-    pub(crate) fn persist_done(&mut self, kind: OpKind, result: Result<(), ErrorKind>) {
+    pub(crate) fn persist_done(&mut self, kind: Op, result: Result<(), ErrorKind>) {
         if let Err(error) = result {
-            self.fail_cache(purpose(kind), error);
+            self.fail_cache(kind.purpose(), error);
         }
         if self.health != Health::Good {
             self.stop.flush = self.stop.flush.map(|_| true);
             return;
         }
         match kind {
-            OpKind::JournalWrite => {
+            Op::JournalWrite => {
                 self.journal.block_written();
                 self.let_chains_go();
                 let written = self.journal.written();
@@ -107,24 +109,15 @@ impl CacheManager {
                     self.port.emit(Action::IntentTrim { records: written });
                 }
             }
-            OpKind::JournalFlush => {
+            Op::JournalFlush => {
                 self.journal.flushed();
                 self.let_chains_go();
                 self.commits_flushed();
             }
-            OpKind::MapWrite => self.flush_cache(OpKind::MapFlush),
-            OpKind::MapFlush => self.map_durable(),
-            OpKind::StopFlush => self.stop.flush = Some(true),
+            Op::MapWrite => self.flush_cache(Op::MapFlush),
+            Op::MapFlush => self.map_durable(),
+            Op::StopFlush => self.stop.flush = Some(true),
             other => self.checkpoint_step_done(other),
         }
-    }
-}
-
-fn purpose(kind: OpKind) -> Purpose {
-    match kind {
-        OpKind::JournalWrite => Purpose::Journal,
-        OpKind::MapWrite => Purpose::RegionMap,
-        OpKind::CheckpointChunk | OpKind::CheckpointCommit => Purpose::Checkpoint,
-        _ => Purpose::Flush,
     }
 }

@@ -4,7 +4,8 @@ use zc_core::RegionKey;
 use zc_format::RegionMap;
 
 use crate::health::Health;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::persist::Op;
 use crate::seam::Action;
 
 use super::retire::IDLE_RETIRE_MS;
@@ -58,7 +59,7 @@ impl CacheManager {
             regions: keys.clone(),
         };
         self.maps.writing = Some(keys);
-        let op = self.port.op(OpKind::MapWrite);
+        let op = self.port.op(Op::MapWrite);
         self.port.emit(Action::WriteRegionMap { op, copy: self.maps.copy, map: Box::new(map) });
     }
 

@@ -10,7 +10,8 @@ use crate::config::Admission;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::insert::InsertOptions;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::read::Op;
 use crate::read::read_ahead::Prefetched;
 use crate::read::streams::StreamId;
 use crate::read::{Portion, Waiter};
@@ -181,7 +182,7 @@ impl CacheManager {
         let offset_bytes = fill.first.0 * u64::from(self.extent_bytes);
         let volume = fill.volume;
         self.fills.insert(id, fill);
-        let op = self.port.op(OpKind::Fill(id));
+        let op = self.port.op(Op::Fill(id));
         self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 

@@ -13,7 +13,9 @@ use zc_format::{ExpectedExtent, ExtentError};
 
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::op_kind::OpKind;
+use crate::read::Op;
 use crate::read::{Portion, Waiter, Wanted};
 use crate::seam::{Action, ExtentRead, Note, Proof, Purpose, Source};
 use crate::tracks::Guard;
@@ -106,7 +108,7 @@ impl CacheManager {
         self.slots.pin(slot);
         self.policy.touched(slot);
         self.hits.insert(id, Hit { slot, parts });
-        let op = self.port.op(OpKind::Hit(id));
+        let op = self.port.op(Op::Hit(id));
         let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
         let source = self.source(slot);
         self.port.hold_source(op, source);
@@ -211,7 +213,7 @@ impl CacheManager {
     /// Reads one stored extent in the background, from where it is now.
     pub(crate) fn read_stored_extent(
         &mut self,
-        kind: OpKind,
+        kind: impl Into<OpKind>,
         place: &Place,
         expected: ExpectedExtent,
         skip_bytes: u32,

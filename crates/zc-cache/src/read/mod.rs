@@ -8,11 +8,14 @@
 
 pub(crate) mod fill;
 pub(crate) mod hit;
+mod op;
 pub(crate) mod read_ahead;
 pub(crate) mod read_buffer;
 pub(crate) mod recipes;
 pub(crate) mod seen;
 pub(crate) mod streams;
+
+pub(crate) use op::Op;
 
 use core::ops::Range;
 
@@ -21,7 +24,7 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SECT
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
 use crate::write::origin_order::Turn;
@@ -316,7 +319,7 @@ impl CacheManager {
         offset_bytes: u64,
         dest: BufSlice,
     ) {
-        let op = self.port.op(OpKind::DirectRead { read, turn });
+        let op = self.port.op(Op::Direct { read, turn });
         self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 

@@ -28,7 +28,8 @@ use zc_core::{
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
+use crate::read::Op;
 use crate::read::Portion;
 use crate::read::streams::StreamId;
 use crate::seam::Action;
@@ -336,7 +337,7 @@ impl CacheManager {
         let id = self.port.number();
         self.recipes.asked.insert(id, (run, guards));
         self.stats.recipes_wanted += 1;
-        let op = self.port.op(OpKind::Recipe(id));
+        let op = self.port.op(Op::Recipe(id));
         let first = ExtentNo(first);
         self.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }

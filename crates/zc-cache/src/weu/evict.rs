@@ -10,8 +10,9 @@ use zc_format::{Record, WeuHeader};
 
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::Action;
+use crate::weu::Op;
 use crate::weu::slots::SlotState;
 
 /// Slots kept free, so that a WEU that fills up does not wait for an eviction.
@@ -84,7 +85,7 @@ impl CacheManager {
         let generation = self.slots.get(slot).generation;
         self.record(Record::SlotRetired { slot, generation });
         let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.port.op(OpKind::HeaderEvict(slot));
+        let op = self.port.op(Op::HeaderEvict(slot));
         self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
@@ -114,7 +115,7 @@ impl CacheManager {
         }
         self.headers.remove(slot);
         if self.cfg.discard && self.health == Health::Good {
-            let op = self.port.op(OpKind::Discard(slot));
+            let op = self.port.op(Op::Discard(slot));
             self.port.emit(Action::DiscardSlot { op, slot });
         } else {
             self.slots.release(slot);

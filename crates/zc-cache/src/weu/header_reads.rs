@@ -10,8 +10,9 @@
 use zc_core::{ErrorKind, Fingerprint, Map, WeuSlot};
 use zc_format::WeuHeader;
 
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::{Action, Purpose};
+use crate::weu::Op;
 
 /// Headers being read.
 const HEADER_READS_MAX: usize = 16;
@@ -94,7 +95,7 @@ impl CacheManager {
         self.stats.hint_header_reads += 1;
         self.slots.pin(slot);
         let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.port.op(OpKind::HeaderPrints(slot));
+        let op = self.port.op(Op::HeaderPrints(slot));
         self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }

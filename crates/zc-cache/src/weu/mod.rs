@@ -4,9 +4,12 @@
 pub(crate) mod evict;
 pub(crate) mod header_reads;
 pub(crate) mod headers;
+mod op;
 pub(crate) mod packer;
 pub(crate) mod policy;
 pub(crate) mod slots;
+
+pub(crate) use op::Op;
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, WeuSeq, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, ExtentHeader, Record, WeuEntry, WeuHeader};
@@ -15,7 +18,7 @@ use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::insert::{Outcome, stored_of};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::{Action, Note, Purpose};
 use crate::weu::packer::{Layout, Spot};
 use crate::weu::slots::SlotState;
@@ -256,7 +259,7 @@ impl CacheManager {
         self.stats.weu_bytes_padding += u64::from(padding_bytes);
         self.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
         let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session.number, entries });
-        let op = self.port.op(OpKind::WeuWrite(slot));
+        let op = self.port.op(Op::Write(slot));
         self.port.emit(Action::WriteWeu {
             op,
             slot,

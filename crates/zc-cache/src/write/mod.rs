@@ -7,9 +7,12 @@
 //! A partial overwrite takes the old copy's location along (see `staging`), so that the extent can be completed from
 //! the cache later.
 
+mod op;
 pub(crate) mod origin_flush;
 pub(crate) mod origin_order;
 pub(crate) mod staging;
+
+pub(crate) use op::Op;
 
 use core::ops::RangeInclusive;
 use std::collections::VecDeque;
@@ -26,7 +29,7 @@ use crate::health::Health;
 use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::read::streams::StreamId;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
@@ -297,7 +300,7 @@ impl CacheManager {
                 self.stage(id, key, old, sectors);
             }
         }
-        let op = self.port.op(OpKind::Piece(id));
+        let op = self.port.op(Op::Piece(id));
         self.port.emit(match kind {
             RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
             RequestKind::WriteZeroes { no_hole, fua } => {
@@ -604,7 +607,7 @@ impl CacheManager {
         let proof = self.hit_proof(key.volume, place, &self.whole_sectors());
         self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
         let slot = place.slot;
-        self.read_stored_extent(OpKind::Merge { key, slot, into }, place, expected, 0, dest, proof);
+        self.read_stored_extent(Op::Merge { key, slot, into }, place, expected, 0, dest, proof);
     }
 
     pub(crate) fn merge_done(

@@ -13,8 +13,9 @@ use zc_core::{ErrorKind, ExtentKey, RegionKey, ReqId, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Keep, SweepCursor};
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::Action;
+use crate::write::Op;
 
 /// Who waits for a flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +66,7 @@ impl CacheManager {
         }
         let waiters = mem::take(&mut entry.flushes.next);
         entry.flushes.current = Some(Flush { writes: entry.writes_ended, waiters });
-        let op = self.port.op(OpKind::OriginFlush(volume));
+        let op = self.port.op(Op::Flush(volume));
         self.port.emit(Action::OriginFlush { op, volume });
     }
 

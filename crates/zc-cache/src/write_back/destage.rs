@@ -23,10 +23,11 @@ use zc_format::ExtentError;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::{Action, Note, RequestKind};
 use crate::weu::headers::Stored;
 use crate::write::origin_flush::FlushWaiter;
+use crate::write_back::Op;
 use crate::write_back::VolumeDirty;
 use crate::write_back::dirty::{Body, RunBounds, Version};
 
@@ -369,7 +370,7 @@ impl CacheManager {
                 let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
                 let proof = self.proof(key.volume, &place, &version.stored);
                 self.gathers.get_mut(&id).expect_held().reads += 1;
-                let kind = OpKind::GatherRead { gather: id, part };
+                let kind = Op::Gather { gather: id, part };
                 self.read_stored_extent(kind, &place, expected, skip_bytes, dest, proof);
             }
         }

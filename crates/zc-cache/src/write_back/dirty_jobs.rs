@@ -14,10 +14,11 @@ use zc_format::{ExpectedExtent, ExtentError};
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::{Action, Digest};
 use crate::weu::header_reads::HeaderWaiter;
 use crate::weu::headers::Stored;
+use crate::write_back::Op;
 use crate::write_back::dirty::Body;
 
 /// What a job came to.
@@ -78,7 +79,7 @@ impl CacheManager {
         };
         self.wb.jobs.insert(id, job);
         if whole {
-            self.hash(OpKind::DirtyHash(id), key.volume, src);
+            self.hash(Op::Hash(id), key.volume, src);
         } else {
             self.compress_dirty(id);
         }
@@ -141,7 +142,7 @@ impl CacheManager {
         let expected = ExpectedExtent { print, ..self.expected(&Mapping::Duplicate(place), &place, key) };
         let proof = self.proof(key.volume, &place, &self.whole_sectors());
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-        self.read_stored_extent(OpKind::DirtyProof(id), &place, expected, 0, dest, proof);
+        self.read_stored_extent(Op::Proof(id), &place, expected, 0, dest, proof);
     }
 
     pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
@@ -151,7 +152,7 @@ impl CacheManager {
             let job = self.wb.jobs.get(&id).expect_held();
             let (left, buf) = (job.src, job.proving.as_ref().expect_held().buf);
             let right = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-            let op = self.port.op(OpKind::DirtyCompare(id));
+            let op = self.port.op(Op::Compare(id));
             self.port.emit(Action::Compare { op, left, right });
             return;
         }
@@ -206,7 +207,7 @@ impl CacheManager {
         self.stats.compress_tried += 1;
         let out = self.port.alloc(max_bytes);
         self.wb.jobs.get_mut(&id).expect_held().scratch = Some((out, codec));
-        let op = self.port.op(OpKind::DirtyCompress(id));
+        let op = self.port.op(Op::Compress(id));
         self.port.emit(Action::Compress { op, src, codec, max_bytes, out });
     }
 

@@ -12,10 +12,12 @@ use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::insert::stored_of;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::{Action, Purpose, Source};
+use crate::weu;
 use crate::weu::slots::SlotState;
 use crate::weu::{WritingWeu, in_share, placed_bytes};
+use crate::write_back::Op;
 use crate::write_back::dirty::Body;
 
 /// Times a failed write of a dirty unit is tried again.
@@ -203,7 +205,7 @@ impl CacheManager {
             (Some(unit), _) if unit.slot == slot => unit.buf,
             (_, writing) => writing.expect_held().buf,
         };
-        let op = self.port.op(OpKind::DirtyPart(part));
+        let op = self.port.op(Op::Part(part));
         self.port.hold_source(op, Source::Memory(weu));
         self.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
@@ -266,7 +268,7 @@ impl CacheManager {
         let page = zc_core::limits::BLOCK_BYTES;
         let written = data_bytes.next_multiple_of(page) - start_bytes + header_bytes;
         self.stats.weu_bytes_written += u64::from(written);
-        let op = self.port.op(OpKind::WeuWrite(slot));
+        let op = self.port.op(weu::Op::Write(slot));
         self.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
     }
 

@@ -19,6 +19,7 @@ pub(crate) mod destage_rate;
 pub(crate) mod dirty;
 pub(crate) mod dirty_jobs;
 pub(crate) mod dirty_unit;
+mod op;
 pub(crate) mod overlay;
 pub(crate) mod owed;
 pub(crate) mod scrub;
@@ -26,6 +27,8 @@ pub(crate) mod settle;
 pub(crate) mod summary;
 pub(crate) mod unreadable;
 pub(crate) mod volumes;
+
+pub(crate) use op::Op;
 
 use std::collections::{BTreeSet, VecDeque};
 

@@ -12,8 +12,9 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, Vol
 use zc_format::ExtentError;
 
 use crate::health::Health;
-use crate::manager::{CacheManager, OpKind};
+use crate::manager::CacheManager;
 use crate::seam::{Action, Note, Source};
+use crate::write_back::Op;
 use crate::write_back::destage_rate::DestageRate;
 use crate::write_back::dirty::{Body, DirtyVolume, EpochState, Version};
 
@@ -154,7 +155,7 @@ impl CacheManager {
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
         let proof = self.proof(volume, &place, &version.stored);
         self.wb.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
-        self.read_stored_extent(OpKind::ScrubRead, &place, expected, 0, dest, proof);
+        self.read_stored_extent(Op::Scrub, &place, expected, 0, dest, proof);
     }
 
     pub(crate) fn scrub_read_done(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {

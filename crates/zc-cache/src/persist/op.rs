@@ -1,0 +1,34 @@
+//! What durable metadata has in flight.
+
+use crate::seam::Purpose;
+
+/// An operation of the metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    JournalWrite,
+    JournalFlush,
+    MapWrite,
+    MapFlush,
+    CheckpointChunk,
+    CheckpointFlush,
+    CheckpointCommit,
+    CheckpointCommitFlush,
+    /// The last flush of a stop.
+    StopFlush,
+}
+
+impl Op {
+    /// What the device does for it.
+    pub(crate) const fn purpose(self) -> Purpose {
+        match self {
+            Self::JournalWrite => Purpose::Journal,
+            Self::MapWrite => Purpose::RegionMap,
+            Self::CheckpointChunk | Self::CheckpointCommit => Purpose::Checkpoint,
+            Self::JournalFlush
+            | Self::MapFlush
+            | Self::CheckpointFlush
+            | Self::CheckpointCommitFlush
+            | Self::StopFlush => Purpose::Flush,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! What writes to origins have in flight, and where each end goes.
+
+use zc_core::{BufId, ExtentKey, VolumeId, WeuSlot};
+
+use crate::manager::CacheManager;
+use crate::port::Ended;
+use crate::seam::Purpose;
+
+/// An operation of the write way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Op {
+    /// A piece of a write, trim or zeroing goes to the origin.
+    Piece(u64),
+    /// An origin is flushed.
+    Flush(VolumeId),
+    /// A staged extent reads what it lacks from its stored copy.
+    Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
+}
+
+impl Op {
+    /// What the device does for it; `None` if the device has no part in it.
+    pub(crate) const fn purpose(self) -> Option<Purpose> {
+        match self {
+            Self::Merge { .. } => Some(Purpose::ExtentRead),
+            Self::Piece(_) | Self::Flush(_) => None,
+        }
+    }
+}
+
+impl CacheManager {
+    pub(crate) fn write_op_ended(&mut self, op: Op, ended: Ended) {
+        match (op, ended) {
+            (Op::Piece(write), Ended::Origin(result)) => self.piece_done(write, result),
+            (Op::Flush(volume), Ended::Origin(result)) => self.origin_flushed(volume, result),
+            (Op::Merge { key, slot, into }, Ended::Extents(result)) => {
+                self.merge_done(key, slot, into, result);
+            }
+            (op, ended) => panic!("{op:?} ended as {ended:?}"),
+        }
+    }
+}
