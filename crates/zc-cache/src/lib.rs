@@ -33,6 +33,7 @@ mod insert;
 mod load;
 mod manager;
 mod op_kind;
+mod origin;
 mod persist;
 mod port;
 mod read;

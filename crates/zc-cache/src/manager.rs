@@ -37,6 +37,8 @@ use crate::insert::compressibility::CompressionFilter;
 use crate::load::probe::Probes;
 use crate::load::{Load, Restart};
 use crate::op_kind::OpKind;
+use crate::origin::order::OriginOrder;
+use crate::origin::tracker::OriginTracker;
 use crate::persist::journal::Journal;
 use crate::persist::regions::Regions;
 use crate::persist::{Checkpoints, RegionMaps, Retirements};
@@ -61,8 +63,6 @@ use crate::weu::headers::HeaderCache;
 use crate::weu::policy::{ReplacementPolicy, policy};
 use crate::weu::slots::SlotTable;
 use crate::weu::{OpenWeu, WritingWeu};
-use crate::write::origin_flush::Flushes;
-use crate::write::origin_order::OriginOrder;
 use crate::write::staging::Staging;
 use crate::write::{WaitingWrites, WriteOp};
 use crate::write_back::WriteBack;
@@ -79,24 +79,7 @@ pub(crate) struct Volume {
     pub(crate) cfg: VolumeConfig,
     /// Extents that lie wholly inside the volume: only those are cached.
     pub(crate) whole_extents: u64,
-    /// Writes that ended, whatever their outcome.
-    pub(crate) writes_ended: u64,
-    /// Writes that an origin flush has covered.
-    pub(crate) writes_flushed: u64,
-    /// Writes of clients on their way to the origin.
-    pub(crate) direct_writes: u32,
-    /// The last write of a client that ended there.
-    pub(crate) direct_ended: u64,
-    /// The last one of these that succeeded.
-    pub(crate) direct_good: u64,
-    /// Of writes up to this one clients have heard that they may be lost: a flush of theirs failed.
-    pub(crate) loss_told: u64,
-    /// What clients wrote may be lost and they have not heard of it: a flush of ours failed, of which the origin says so
-    /// only once, or a session before this one was cut off. So the next flush of a client has to say it.
-    pub(crate) owes_error: Option<ErrorKind>,
-    pub(crate) flushes: Flushes,
-    /// The last flush of the origin failed.
-    pub(crate) flush_failed: bool,
+    pub(crate) origin: OriginTracker,
 }
 
 /// What is written by this session, and what tells it from earlier ones.
@@ -474,24 +457,8 @@ impl CacheManager {
         // What is not believed is not loaded, so that there is nothing to compare.
         let closed = self.load.is_some() && cfg.trusted && self.restart.mapping_trusted;
         self.probes.add(cfg.id, closed);
-        let owes_error = cfg.lost_writes.then_some(ErrorKind::Io);
-        self.volumes.insert(
-            cfg.id,
-            Volume {
-                cfg,
-                whole_extents,
-                // An earlier session may have written what the origin has not flushed.
-                writes_ended: 1,
-                writes_flushed: 0,
-                direct_writes: 0,
-                direct_good: 1,
-                loss_told: 0,
-                owes_error,
-                flushes: Flushes::default(),
-                flush_failed: false,
-                direct_ended: 1,
-            },
-        );
+        let origin = OriginTracker::new(cfg.lost_writes);
+        self.volumes.insert(cfg.id, Volume { cfg, whole_extents, origin });
     }
 
     fn configure(&mut self, cfg: VolumeConfig) {

@@ -9,13 +9,14 @@ use zc_core::VolumeId;
 use crate::manager::CacheManager;
 use crate::port::Ended;
 use crate::seam::Purpose;
-use crate::{insert, load, persist, read, weu, write, write_back};
+use crate::{insert, load, origin, persist, read, weu, write, write_back};
 
 /// What an operation in flight is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OpKind {
     Read(read::Op),
     Write(write::Op),
+    Origin(origin::Op),
     Insert(insert::Op),
     Dirty(write_back::Op),
     Weu(weu::Op),
@@ -36,7 +37,7 @@ impl OpKind {
             Self::Weu(op) => op.purpose(),
             Self::Persist(op) => Some(op.purpose()),
             Self::Load(op) => op.purpose(),
-            Self::Distrust(_) => None,
+            Self::Origin(_) | Self::Distrust(_) => None,
         }
     }
 
@@ -55,6 +56,12 @@ impl From<read::Op> for OpKind {
 impl From<write::Op> for OpKind {
     fn from(op: write::Op) -> Self {
         Self::Write(op)
+    }
+}
+
+impl From<origin::Op> for OpKind {
+    fn from(op: origin::Op) -> Self {
+        Self::Origin(op)
     }
 }
 
@@ -98,6 +105,9 @@ impl CacheManager {
             (OpKind::Dirty(op), ended) => self.dirty_op_ended(op, ended),
             (OpKind::Weu(op), ended) => self.weu_op_ended(op, ended),
             (OpKind::Load(op), ended) => self.load_op_ended(op, ended),
+            (OpKind::Origin(origin::Op::Flush(volume)), Ended::Origin(result)) => {
+                self.origin_flushed(volume, result);
+            }
             (OpKind::Persist(op), Ended::Device(result)) => self.persist_done(op, result),
             (OpKind::Distrust(volume), Ended::Device(result)) => self.distrust_done(volume, result),
             (kind, ended) => panic!("{kind:?} ended as {ended:?}"),

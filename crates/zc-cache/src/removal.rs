@@ -24,8 +24,8 @@ use zc_core::{ErrorKind, VolumeId};
 use crate::health::Health;
 use crate::index::file_index::{Keep, SweepCursor};
 use crate::manager::CacheManager;
+use crate::origin::tracker::FlushWaiter;
 use crate::seam::{Action, Note};
-use crate::write::origin_flush::FlushWaiter;
 
 /// Index buckets looked through at once, ...
 const BUCKETS: usize = 1024;
@@ -184,7 +184,7 @@ impl CacheManager {
     }
 
     fn is_flushing(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|entry| entry.flushes.are_under_way())
+        self.volumes.get(&volume).is_some_and(|entry| entry.origin.is_flushing())
     }
 
     /// Voids the next mappings of the volume. Whether these were the last.

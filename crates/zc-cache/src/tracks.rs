@@ -3,7 +3,7 @@
 //! A *guard* remembers the version of an extent when work on its bytes began (a miss fill, an insertion). A write
 //! that starts later changes the version, so the work's result is dropped when it arrives (correctness: "a miss fill
 //! overtaken by a write"). Entries exist only while something holds them. Two writes of one sector are never in
-//! flight together (`origin_order`). Should they be, the order of their bytes is not known: both are *unordered* and
+//! flight together (`origin::order`). Should they be, the order of their bytes is not known: both are *unordered* and
 //! what they wrote counts as unknown.
 
 use core::ops::Range;

@@ -4,8 +4,8 @@ use zc_core::{ErrorKind, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 use crate::manager::CacheManager;
+use crate::origin::tracker::FlushWaiter;
 use crate::persist::regions::Retirement;
-use crate::write::origin_flush::FlushWaiter;
 
 /// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
 pub(super) const IDLE_RETIRE_MS: u64 = 2000;
@@ -60,8 +60,9 @@ impl CacheManager {
         match candidates {
             Some(candidates) => {
                 let volumes = &self.volumes;
-                gone =
-                    self.regions.retire(&candidates, |id| volumes.get(&id).map_or(0, |v| v.writes_flushed));
+                gone = self
+                    .regions
+                    .retire(&candidates, |id| volumes.get(&id).map_or(0, |v| v.origin.writes_flushed()));
                 self.stats.regions_retired += zc_core::u64_from_usize(gone);
                 self.maps.stale |= gone > 0;
             }
@@ -114,7 +115,7 @@ impl CacheManager {
             (self.regions.len(), self.now_ms.saturating_sub(RETIRE_AGE_MS))
         };
         let volumes = &self.volumes;
-        let fails = |id| volumes.get(&id).is_some_and(|volume| volume.flush_failed);
+        let fails = |id| volumes.get(&id).is_some_and(|volume| volume.origin.has_flush_failed());
         if let Some(candidates) = self.regions.retirement(count.max(1), until_ms, fails) {
             debug_assert!(candidates.len() <= self.regions.len());
             let volumes = self.regions.volumes(&candidates);

@@ -2,7 +2,7 @@
 //!
 //! What a client misses is read in runs of neighbouring extents, rounded out to whole ones so that they can be inserted.
 //! Each extent has a guard from the beginning of the read: what was written meanwhile is not inserted. What a client
-//! waits for is not written meanwhile (`origin_order`); what is being written is read alone, when that has ended.
+//! waits for is not written meanwhile (`origin::order`); what is being written is read alone, when that has ended.
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, VolumeId};
 

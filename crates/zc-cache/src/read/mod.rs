@@ -25,9 +25,9 @@ use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::CacheManager;
+use crate::origin::order::Turn;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
-use crate::write::origin_order::Turn;
 use crate::write::staging::OldCopy;
 
 /// A client read in progress.

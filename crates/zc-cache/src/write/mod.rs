@@ -8,8 +8,6 @@
 //! the cache later.
 
 mod op;
-pub(crate) mod origin_flush;
-pub(crate) mod origin_order;
 pub(crate) mod staging;
 
 pub(crate) use op::Op;
@@ -30,11 +28,11 @@ use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
 use crate::manager::CacheManager;
+use crate::origin::order::Turn;
+use crate::origin::tracker::FlushWaiter;
 use crate::read::streams::StreamId;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
-use crate::write::origin_flush::FlushWaiter;
-use crate::write::origin_order::Turn;
 use crate::write::staging::{OldCopy, Staged};
 
 /// Extents of one piece: bounds the work of one event for huge trims.
@@ -135,7 +133,7 @@ impl CacheManager {
             .then(|| self.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
             .flatten();
         if let Some(volume) = self.volumes.get_mut(&request.volume) {
-            volume.direct_writes += 1;
+            volume.origin.direct_write_begins();
         }
         self.begin_write(WriteOp {
             req: Some(request.req),
@@ -185,8 +183,7 @@ impl CacheManager {
             self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
-        let flushed = volume.direct_ended <= volume.writes_flushed && volume.owes_error.is_none();
-        let settled = flushed && volume.direct_writes == 0;
+        let settled = volume.origin.is_settled();
         if self.fence(request.volume).is_some() {
             self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
@@ -359,13 +356,8 @@ impl CacheManager {
         let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
         let by_client = op.req.is_some();
         self.origin_order.end(op.turn);
-        let entry = self.volumes.get_mut(&volume).expect_held();
-        entry.writes_ended += 1;
-        let ended = entry.writes_ended;
-        if by_client {
-            entry.direct_ended = ended;
-            entry.direct_good = if result.is_ok() { ended } else { entry.direct_good };
-        }
+        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
+        let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
             self.regions.write_ends(volume, regions, ended);
         }
@@ -407,7 +399,7 @@ impl CacheManager {
         if let Some(req) = op.req {
             self.port.emit(Action::Reply { req, result });
             if let Some(volume) = self.volumes.get_mut(&op.volume) {
-                volume.direct_writes -= 1;
+                volume.origin.direct_write_answered();
             }
         } else {
             self.destage_write_done(op.volume, result);

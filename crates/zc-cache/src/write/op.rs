@@ -1,6 +1,6 @@
 //! What writes to origins have in flight, and where each end goes.
 
-use zc_core::{BufId, ExtentKey, VolumeId, WeuSlot};
+use zc_core::{BufId, ExtentKey, WeuSlot};
 
 use crate::manager::CacheManager;
 use crate::port::Ended;
@@ -11,8 +11,6 @@ use crate::seam::Purpose;
 pub(crate) enum Op {
     /// A piece of a write, trim or zeroing goes to the origin.
     Piece(u64),
-    /// An origin is flushed.
-    Flush(VolumeId),
     /// A staged extent reads what it lacks from its stored copy.
     Merge { key: ExtentKey, slot: WeuSlot, into: BufId },
 }
@@ -22,7 +20,7 @@ impl Op {
     pub(crate) const fn purpose(self) -> Option<Purpose> {
         match self {
             Self::Merge { .. } => Some(Purpose::ExtentRead),
-            Self::Piece(_) | Self::Flush(_) => None,
+            Self::Piece(_) => None,
         }
     }
 }
@@ -31,7 +29,6 @@ impl CacheManager {
     pub(crate) fn write_op_ended(&mut self, op: Op, ended: Ended) {
         match (op, ended) {
             (Op::Piece(write), Ended::Origin(result)) => self.piece_done(write, result),
-            (Op::Flush(volume), Ended::Origin(result)) => self.origin_flushed(volume, result),
             (Op::Merge { key, slot, into }, Ended::Extents(result)) => {
                 self.merge_done(key, slot, into, result);
             }

@@ -24,9 +24,9 @@ use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::CacheManager;
+use crate::origin::tracker::FlushWaiter;
 use crate::seam::{Action, Note, RequestKind};
 use crate::weu::headers::Stored;
-use crate::write::origin_flush::FlushWaiter;
 use crate::write_back::Op;
 use crate::write_back::VolumeDirty;
 use crate::write_back::dirty::{Body, RunBounds, Version};
@@ -234,7 +234,7 @@ impl CacheManager {
         let paused = self.now_ms < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
         let doubtful = dirty.is_incomplete() || !self.probes.is_open(volume);
-        if paused || doubtful || entry.direct_writes > 0 || entry.cfg.mode == Mode::ReadOnly {
+        if paused || doubtful || entry.origin.has_direct_writes() || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
         if self.stop.wanted && !self.wb.is_waiting() {

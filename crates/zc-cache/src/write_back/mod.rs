@@ -320,20 +320,20 @@ impl CacheManager {
     /// Whether clients of the volume have yet to be told of a loss: the next flush of theirs fails.
     #[must_use]
     pub fn owes_loss(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|volume| volume.owes_error.is_some())
+        self.volumes.get(&volume).is_some_and(|volume| volume.origin.owes_loss())
     }
 
     /// Clients of the volume have been told of a loss in another way than by a flush.
     pub fn loss_is_told(&mut self, volume: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
-            volume.owes_error = None;
+            volume.origin.take_loss();
         }
     }
 
     /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
     pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
         if let Some(volume) = self.volumes.get_mut(&volume) {
-            volume.owes_error = Some(ErrorKind::Io);
+            volume.origin.owe_loss();
         }
     }
 
@@ -763,8 +763,7 @@ impl CacheManager {
         }
         if let Some(entry) = self.volumes.get_mut(&volume) {
             // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
-            entry.direct_ended = entry.writes_ended;
-            entry.direct_good = entry.writes_ended;
+            entry.origin.count_all_as_direct();
         }
         if good {
             self.unsettle(volume, bodies);

@@ -1,96 +1,32 @@
 //! Flushes of origins, and what one that fails takes along.
 //!
-//! An origin says once that writes are lost, to whoever flushes first, and not to those who flush beside him. So a
-//! volume's flushes go one after the other; who comes meanwhile waits for the next one together with all others, and if
-//! the one under way fails, his has failed, too: it would come back as if nothing had happened.
-//!
 //! A flush that fails may have lost all that was written since the last one. Clients are told, by the next flush if
 //! none waited; the cache forgets what it knows of it; a run of epochs that was being destaged is written again.
 
-use core::mem;
-
-use zc_core::{ErrorKind, ExtentKey, RegionKey, ReqId, VolumeId};
+use zc_core::{ErrorKind, ExtentKey, RegionKey, VolumeId};
 
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Keep, SweepCursor};
 use crate::manager::CacheManager;
+use crate::origin::tracker::{Flush, FlushWaiter};
 use crate::seam::Action;
-use crate::write::Op;
-
-/// Who waits for a flush.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FlushWaiter {
-    /// A client, for his answer.
-    Client(ReqId),
-    /// Regions whose marks are to go.
-    Retire,
-    /// A run of epochs that was written.
-    Destage,
-    /// The removal of the volume.
-    Remove,
-}
-
-/// The flushes of one origin.
-#[derive(Debug, Default)]
-pub(crate) struct Flushes {
-    current: Option<Flush>,
-    /// Who waits for the one after it.
-    next: Vec<FlushWaiter>,
-}
-
-#[derive(Debug)]
-struct Flush {
-    /// The writes that it covers.
-    writes: u64,
-    waiters: Vec<FlushWaiter>,
-}
-
-impl Flushes {
-    /// Whether the origin is being flushed, or will be.
-    pub(crate) fn are_under_way(&self) -> bool {
-        self.current.is_some() || !self.next.is_empty()
-    }
-}
 
 impl CacheManager {
     /// Has an origin flushed as soon as the flush under way has ended.
     pub(crate) fn flush_origin(&mut self, volume: VolumeId, waiter: FlushWaiter) {
-        self.volumes.get_mut(&volume).expect_held().flushes.next.push(waiter);
-        self.issue_flush(volume);
-    }
-
-    fn issue_flush(&mut self, volume: VolumeId) {
-        let entry = self.volumes.get_mut(&volume).expect_held();
-        if entry.flushes.current.is_some() || entry.flushes.next.is_empty() {
-            return;
-        }
-        let waiters = mem::take(&mut entry.flushes.next);
-        entry.flushes.current = Some(Flush { writes: entry.writes_ended, waiters });
-        let op = self.port.op(Op::Flush(volume));
-        self.port.emit(Action::OriginFlush { op, volume });
+        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
+        origin.want_flush(waiter);
+        origin.pump_flush(volume, &mut self.port);
     }
 
     pub(crate) fn origin_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        let entry = self.volumes.get_mut(&volume).expect_held();
-        let Flush { writes, mut waiters } = entry.flushes.current.take().expect_held();
-        let has_client =
-            |waiters: &[FlushWaiter]| waiters.iter().any(|waiter| matches!(waiter, FlushWaiter::Client(_)));
-        entry.flush_failed = result.is_err();
-        match result {
-            Ok(()) => entry.writes_flushed = entry.writes_flushed.max(writes),
-            Err(_) => waiters.append(&mut entry.flushes.next),
-        }
-        let mut for_clients = result;
-        if has_client(&waiters) {
-            let owed = self.volumes.get_mut(&volume).and_then(|volume| volume.owes_error.take());
-            let fenced = self.fence(volume).map(|_| ErrorKind::Io);
-            for_clients = owed.or(fenced).map_or(result, Err);
-            self.tell_loss(volume, writes, for_clients);
-        }
+        let flush = self.volumes.get_mut(&volume).expect_held().origin.flush_ended(result);
+        let for_clients =
+            if flush.has_client() { self.result_for_clients(volume, &flush, result) } else { result };
         if let Err(error) = result {
             self.unflushed_lost(volume, error);
         }
-        for waiter in waiters {
+        for waiter in flush.waiters {
             match waiter {
                 FlushWaiter::Client(req) if for_clients.is_ok() && self.has_dirty(volume) => {
                     self.request_commit(volume, Some(req));
@@ -101,26 +37,29 @@ impl CacheManager {
                 FlushWaiter::Remove => self.removal_flushed(volume, result),
             }
         }
-        self.issue_flush(volume);
+        self.volumes.get_mut(&volume).expect_held().origin.pump_flush(volume, &mut self.port);
     }
 
-    /// A flush of a client that covers so many writes ends like this. If it fails he knows that they may be lost, and
-    /// need not hear of it again when the origin is well: what he writes to mend it is not to fail for that.
-    fn tell_loss(&mut self, volume: VolumeId, writes: u64, result: Result<(), ErrorKind>) {
-        if result.is_err()
-            && let Some(entry) = self.volumes.get_mut(&volume)
-        {
-            entry.loss_told = entry.loss_told.max(writes);
+    /// What clients hear whose flush ended: a loss that they have yet to hear of comes first.
+    fn result_for_clients(
+        &mut self,
+        volume: VolumeId,
+        flush: &Flush,
+        result: Result<(), ErrorKind>,
+    ) -> Result<(), ErrorKind> {
+        let fenced = self.fence(volume).map(|_| ErrorKind::Io);
+        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
+        let told = origin.take_loss().or(fenced).map_or(result, Err);
+        if told.is_err() {
+            origin.loss_is_told_to(flush.covers);
         }
+        told
     }
 
-    /// The origin may have lost what was written since its last flush: the next flush of a client says so, unless they
-    /// have heard of all of it.
+    /// The origin may have lost what was written since its last flush.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind) {
-        if let Some(entry) = self.volumes.get_mut(&volume)
-            && entry.direct_good > entry.writes_flushed.max(entry.loss_told)
-        {
-            entry.owes_error = Some(error);
+        if let Some(entry) = self.volumes.get_mut(&volume) {
+            entry.origin.unflushed_lost(error);
         }
         self.spoil_run(volume);
         self.forget_unflushed(volume);
