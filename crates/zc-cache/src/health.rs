@@ -1,22 +1,9 @@
-//! The cache device fails: what puts the cache out of order, and what follows.
+//! Whether the cache device works: its state, errors in a row, and the records of distrust that are owed.
 //!
-//! # Failure (G4)
-//! An error of a metadata write or of a flush, or several errors in a row of WEU writes or extent reads, put the
-//! cache out of order: from then on requests go to the origin. Before a write may go there unmarked, the distrust of
-//! what the device holds is recorded outside it ([`Action::Distrust`]).
-//!
-//! # The record
-//! Until it is durable the cache stays *failing*: a restart would believe what the device holds outside marked regions.
-//! Writes into regions whose marks are durable go on; the intent log, on which a restart after a kill relies instead of
-//! the marks, hears of what they void. Other writes wait. A record that fails is tried again at a bounded rate. Writes
-//! that have waited [`RECORD_PATIENCE_MS`] in vain fail: cache device and state directory are both broken then, and
-//! neither a stale byte nor an endless wait is a way out.
+//! Job: count and remember. Invariants: a record of distrust that failed is tried again until it is durable or a stop has
+//! tried once more. What it does not do: act on any of it (`failure` does).
 
-use zc_core::{ErrorKind, VolumeId};
-
-use crate::manager::CacheManager;
-use crate::op_kind::OpKind;
-use crate::seam::{Action, Note, Purpose};
+use zc_core::VolumeId;
 
 /// Errors in a row that put the cache out of order.
 const ERRORS_IN_ROW_MAX: u32 = 8;
@@ -44,10 +31,49 @@ pub(crate) struct Distrusts {
     owed: Vec<Option<VolumeId>>,
     /// Not before.
     retry_at_ms: u64,
-    /// Writes that need the record of all volumes do not wait for it any more.
-    impatient: bool,
     /// A stop has tried once more.
     last_try: bool,
+}
+
+impl Distrusts {
+    /// The device failed: the wait for the record of all volumes begins.
+    pub(crate) const fn device_failed(&mut self, now_ms: u64) {
+        self.since_ms = now_ms;
+    }
+
+    /// An attempt to record the distrust of a volume, or of all, failed.
+    pub(crate) fn record_failed(&mut self, volume: Option<VolumeId>, now_ms: u64) {
+        self.owed.push(volume);
+        self.retry_at_ms = now_ms + RECORD_RETRY_MS;
+    }
+
+    /// The record of all is durable. It covers each volume.
+    pub(crate) fn all_recorded(&mut self) {
+        self.owed.clear();
+    }
+
+    /// Takes what is to be tried again now. A stop tries once, without a delay.
+    pub(crate) fn take_due(&mut self, now_ms: u64, is_stopping: bool) -> Vec<Option<VolumeId>> {
+        let at_stop = is_stopping && !self.owed.is_empty() && !self.last_try;
+        let is_time = now_ms >= self.retry_at_ms && !is_stopping;
+        if !(at_stop || is_time) {
+            return Vec::new();
+        }
+        self.last_try = at_stop;
+        core::mem::take(&mut self.owed)
+    }
+
+    /// Whether writes that need the record of all volumes do not wait for it any more.
+    pub(crate) const fn is_patience_over(&self, now_ms: u64) -> bool {
+        // A stop does not wait either: what was not written has not been acknowledged.
+        let has_stop_tried = self.last_try && !self.owed.is_empty();
+        has_stop_tried || now_ms.saturating_sub(self.since_ms) >= RECORD_PATIENCE_MS
+    }
+
+    /// Takes what could not be recorded.
+    pub(crate) fn take_owed(&mut self) -> Vec<Option<VolumeId>> {
+        core::mem::take(&mut self.owed)
+    }
 }
 
 /// Errors in a row.
@@ -57,97 +83,67 @@ pub(crate) struct ErrorRuns {
     writes: u32,
 }
 
-impl CacheManager {
-    /// Puts the cache out of order.
-    pub(crate) fn fail_cache(&mut self, during: Purpose, error: ErrorKind) {
-        if self.health != Health::Good {
-            return;
-        }
-        self.health = Health::Failing;
-        self.port.emit(Action::Note(Note::CacheFailed { during, error }));
-        self.retirements.running = None;
-        self.maps.writing = None;
-        self.checkpoints.running = None;
-        self.load = None;
-        if let Some(open) = self.open.take() {
-            self.port.release(open.buf);
-        }
-        self.fail_write_back(error);
-        self.distrusts.since_ms = self.now_ms;
-        self.distrust(None);
-        self.admit_waiting();
-        self.start_marked_pieces();
+impl ErrorRuns {
+    /// A read of the device ended; true when too many failed one after the other.
+    pub(crate) const fn read_ended(&mut self, failed: bool) -> bool {
+        self.reads = if failed { self.reads + 1 } else { 0 };
+        self.reads >= ERRORS_IN_ROW_MAX
     }
 
-    /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
-    #[must_use]
-    pub fn is_distrust_owed(&self) -> bool {
-        self.health == Health::Failing
+    /// A write of a WEU ended; true when too many failed one after the other.
+    pub(crate) const fn write_ended(&mut self, failed: bool) -> bool {
+        self.writes = if failed { self.writes + 1 } else { 0 };
+        self.writes >= ERRORS_IN_ROW_MAX / 2
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const V: Option<VolumeId> = Some(VolumeId(1));
+
+    #[test]
+    fn a_record_that_failed_is_due_again_after_a_while_until_all_are_covered() {
+        let mut distrusts = Distrusts::default();
+        distrusts.record_failed(V, 100);
+        assert!(distrusts.take_due(100 + RECORD_RETRY_MS - 1, false).is_empty());
+        assert_eq!(distrusts.take_due(100 + RECORD_RETRY_MS, false), [V]);
+        distrusts.record_failed(None, 5000);
+        distrusts.record_failed(V, 5000);
+        distrusts.all_recorded();
+        assert!(distrusts.take_due(9000, false).is_empty());
     }
 
-    /// Has the distrust of a volume, or of all, recorded.
-    pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
-        let op = self.port.op(OpKind::Distrust(volume));
-        self.port.emit(Action::Distrust { op, volume });
+    #[test]
+    fn a_stop_tries_once_and_then_nobody_waits() {
+        let mut distrusts = Distrusts::default();
+        distrusts.device_failed(100);
+        distrusts.record_failed(None, 100);
+        assert_eq!(distrusts.take_due(101, true), [None]);
+        assert!(!distrusts.is_patience_over(101), "the last attempt is under way");
+        distrusts.record_failed(None, 102);
+        assert!(distrusts.take_due(90_000, true).is_empty());
+        assert!(distrusts.is_patience_over(102));
+        assert_eq!(distrusts.take_owed(), [None]);
     }
 
-    /// An attempt to record a distrust ended.
-    pub(crate) fn distrust_done(&mut self, volume: Option<VolumeId>, result: Result<(), ErrorKind>) {
-        if result.is_err() {
-            self.stats.distrust_failures += 1;
-            self.distrusts.owed.push(volume);
-            self.distrusts.retry_at_ms = self.now_ms + RECORD_RETRY_MS;
-            return;
-        }
-        if volume.is_some() {
-            return;
-        }
-        // The record of all covers each volume.
-        self.distrusts.owed.clear();
-        self.health = Health::Failed;
-        self.start_marked_pieces();
-        self.admit_waiting();
+    #[test]
+    fn patience_ends_by_itself() {
+        let mut distrusts = Distrusts::default();
+        distrusts.device_failed(100);
+        assert!(!distrusts.is_patience_over(100 + RECORD_PATIENCE_MS - 1));
+        assert!(distrusts.is_patience_over(100 + RECORD_PATIENCE_MS));
     }
 
-    /// Tries again what could not be recorded, and ends waits that have lasted too long.
-    pub(crate) fn pump_distrusts(&mut self) {
-        let at_stop = self.stop.wanted && !self.distrusts.owed.is_empty() && !self.distrusts.last_try;
-        let is_time = self.now_ms >= self.distrusts.retry_at_ms && !self.stop.wanted;
-        if at_stop || is_time {
-            self.distrusts.last_try = at_stop;
-            let owed = core::mem::take(&mut self.distrusts.owed);
-            owed.into_iter().for_each(|volume| self.distrust(volume));
-        }
-        if self.health != Health::Failing {
-            return;
-        }
-        let waited_ms = self.now_ms.saturating_sub(self.distrusts.since_ms);
-        // A stop does not wait either: what was not written has not been acknowledged.
-        let is_stopping = self.distrusts.last_try && !self.distrusts.owed.is_empty();
-        self.distrusts.impatient = waited_ms >= RECORD_PATIENCE_MS || is_stopping;
-        if self.distrusts.impatient {
-            for id in core::mem::take(&mut self.waiting.for_mark) {
-                self.end_write(id, Err(ErrorKind::Io));
-            }
-        }
-    }
-
-    /// A stop ends: says what could not be recorded.
-    pub(crate) fn tell_owed_distrusts(&mut self) {
-        for volume in core::mem::take(&mut self.distrusts.owed) {
-            self.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
-        }
-    }
-
-    /// Counts extent reads that failed one after the other; true when there were too many.
-    pub(crate) fn read_errors_in_row(&mut self, failed: bool) -> bool {
-        self.errors.reads = if failed { self.errors.reads + 1 } else { 0 };
-        self.errors.reads >= ERRORS_IN_ROW_MAX
-    }
-
-    /// Counts WEU writes that failed one after the other; true when there were too many.
-    pub(crate) fn write_errors_in_row(&mut self, failed: bool) -> bool {
-        self.errors.writes = if failed { self.errors.writes + 1 } else { 0 };
-        self.errors.writes >= ERRORS_IN_ROW_MAX / 2
+    #[test]
+    fn only_errors_in_a_row_count() {
+        let mut errors = ErrorRuns::default();
+        let reads = (1..ERRORS_IN_ROW_MAX).map(|_| errors.read_ended(true));
+        assert!(!reads.fold(false, |any, many| any | many));
+        assert!(!errors.read_ended(false));
+        let reads: Vec<_> = (0..ERRORS_IN_ROW_MAX).map(|_| errors.read_ended(true)).collect();
+        assert!(reads.ends_with(&[false, true]));
+        assert!((1..ERRORS_IN_ROW_MAX / 2).all(|_| !errors.write_ended(true)) && errors.write_ended(true));
     }
 }

@@ -15,7 +15,7 @@
 //! what bounds it and needs no second thread.
 //!
 //! Where to read on: [`seam`] for the contract with drivers, `manager` for the races and what decides them, `persist`
-//! for why a restart never finds a stale mapping, `health` for a device that fails, `load` for the restart,
+//! for why a restart never finds a stale mapping, `failure` for a device that fails, `load` for the restart,
 //! [`startup`] for opening a cache device; `write_back`, `commit` and `destage` for dirty data; `CONSISTENCY.md` for
 //! why all guarantees hold together.
 #![forbid(unsafe_code)]
@@ -28,6 +28,7 @@ pub mod startup;
 
 mod deadlines;
 mod expect_held;
+mod failure;
 mod health;
 mod insert;
 mod load;

@@ -343,7 +343,7 @@ impl CacheManager {
         self.stats.load_headers += 1;
         if let Err(error) = result {
             self.stats.device_read_errors += 1;
-            if self.read_errors_in_row(true) {
+            if self.errors.read_ended(true) {
                 self.fail_cache(crate::seam::Purpose::HeaderRead, error);
                 return;
             }
@@ -428,7 +428,7 @@ impl CacheManager {
     fn adopt_header(&mut self, slot: WeuSlot, header: &WeuHeader, late: &[(ExtentKey, Place)]) {
         let bytes = WeuHeader::encoded_bytes(u32::try_from(header.entries.len()).unwrap_or(u32::MAX));
         self.stats.load_header_bytes += u64::from(bytes);
-        self.read_errors_in_row(false);
+        self.errors.read_ended(false);
         let entry = self.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
         if header.generation > entry.generation {

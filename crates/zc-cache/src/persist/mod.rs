@@ -1,5 +1,5 @@
 //! Durable metadata: journal blocks and the order in which all of it becomes durable. The region map is in
-//! `region_map`, retirements are in `retire`, checkpoints in `checkpoint`; a failing device is in `health`.
+//! `region_map`, retirements are in `retire`, checkpoints in `checkpoint`; a failing device is in `failure`.
 //!
 //! # Why a restart never finds a stale mapping (G2)
 //! - A mapping made void is recorded in the journal (`BaseInvalid`, `Unmap`). Until that is durable the region of the

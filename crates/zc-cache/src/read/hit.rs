@@ -375,12 +375,12 @@ impl CacheManager {
     }
 
     pub(crate) fn device_read_worked(&mut self) {
-        self.read_errors_in_row(false);
+        self.errors.read_ended(false);
     }
 
     pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
         self.stats.device_read_errors += 1;
-        if self.read_errors_in_row(true) {
+        if self.errors.read_ended(true) {
             self.fail_cache(purpose, error);
         }
     }

@@ -284,7 +284,7 @@ impl CacheManager {
                 let (generation, weu_seq, header_bytes) =
                     (entry.generation, entry.weu_seq, entry.header_bytes);
                 self.headers.settle(slot);
-                self.write_errors_in_row(false);
+                self.errors.write_ended(false);
                 self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
             }
             Err(error) => {
@@ -301,7 +301,7 @@ impl CacheManager {
                 self.record(Record::SlotRetired { slot, generation });
                 self.slots.release(slot);
                 self.port.emit(Action::Note(Note::SlotDropped { slot }));
-                if self.write_errors_in_row(true) {
+                if self.errors.write_ended(true) {
                     self.fail_cache(Purpose::WeuWrite, error);
                 }
             }

@@ -1,0 +1,90 @@
+//! The cache device fails: what puts the cache out of order, and what follows.
+//!
+//! # Failure (G4)
+//! An error of a metadata write or of a flush, or several errors in a row of WEU writes or extent reads, put the
+//! cache out of order: from then on requests go to the origin. Before a write may go there unmarked, the distrust of
+//! what the device holds is recorded outside it ([`Action::Distrust`]).
+//!
+//! # The record
+//! Until it is durable the cache stays *failing*: a restart would believe what the device holds outside marked regions.
+//! Writes into regions whose marks are durable go on; the intent log, on which a restart after a kill relies instead of
+//! the marks, hears of what they void. Other writes wait. A record that fails is tried again at a bounded rate. Writes
+//! that have waited 30 s in vain fail: cache device and state directory are both broken then, and neither a stale byte
+//! nor an endless wait is a way out.
+
+use zc_core::{ErrorKind, VolumeId};
+
+use crate::health::Health;
+use crate::manager::CacheManager;
+use crate::op_kind::OpKind;
+use crate::seam::{Action, Note, Purpose};
+
+impl CacheManager {
+    /// Puts the cache out of order.
+    pub(crate) fn fail_cache(&mut self, during: Purpose, error: ErrorKind) {
+        if self.health != Health::Good {
+            return;
+        }
+        self.health = Health::Failing;
+        self.port.emit(Action::Note(Note::CacheFailed { during, error }));
+        self.retirements.running = None;
+        self.maps.writing = None;
+        self.checkpoints.running = None;
+        self.load = None;
+        if let Some(open) = self.open.take() {
+            self.port.release(open.buf);
+        }
+        self.fail_write_back(error);
+        self.distrusts.device_failed(self.now_ms);
+        self.distrust(None);
+        self.admit_waiting();
+        self.start_marked_pieces();
+    }
+
+    /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
+    #[must_use]
+    pub fn is_distrust_owed(&self) -> bool {
+        self.health == Health::Failing
+    }
+
+    /// Has the distrust of a volume, or of all, recorded.
+    pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
+        let op = self.port.op(OpKind::Distrust(volume));
+        self.port.emit(Action::Distrust { op, volume });
+    }
+
+    /// An attempt to record a distrust ended.
+    pub(crate) fn distrust_done(&mut self, volume: Option<VolumeId>, result: Result<(), ErrorKind>) {
+        if result.is_err() {
+            self.stats.distrust_failures += 1;
+            self.distrusts.record_failed(volume, self.now_ms);
+            return;
+        }
+        if volume.is_some() {
+            return;
+        }
+        self.distrusts.all_recorded();
+        self.health = Health::Failed;
+        self.start_marked_pieces();
+        self.admit_waiting();
+    }
+
+    /// Tries again what could not be recorded, and ends waits that have lasted too long.
+    pub(crate) fn pump_distrusts(&mut self) {
+        for volume in self.distrusts.take_due(self.now_ms, self.stop.wanted) {
+            self.distrust(volume);
+        }
+        if self.health == Health::Failing && self.distrusts.is_patience_over(self.now_ms) {
+            for id in core::mem::take(&mut self.waiting.for_mark) {
+                self.end_write(id, Err(ErrorKind::Io));
+            }
+        }
+    }
+
+    /// A stop ends: says what could not be recorded.
+    pub(crate) fn tell_owed_distrusts(&mut self) {
+        for volume in self.distrusts.take_owed() {
+            self.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
+        }
+    }
+}
