@@ -27,9 +27,7 @@ impl CacheManager {
         }
         self.health = Health::Failing;
         self.port.emit(Action::Note(Note::CacheFailed { during, error }));
-        self.retirements.running = None;
-        self.maps.writing = None;
-        self.checkpoints.running = None;
+        self.meta.device_failed();
         self.load = None;
         if let Some(open) = self.open.take() {
             self.port.release(open.buf);

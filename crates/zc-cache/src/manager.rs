@@ -39,9 +39,7 @@ use crate::load::{Load, Restart};
 use crate::op_kind::OpKind;
 use crate::origin::order::OriginOrder;
 use crate::origin::tracker::OriginTracker;
-use crate::persist::journal::Journal;
-use crate::persist::regions::Regions;
-use crate::persist::{Checkpoints, RegionMaps, Retirements};
+use crate::persist::MetaLog;
 use crate::port::{Ended, Port};
 use crate::read::ReadOp;
 use crate::read::fill::Fill;
@@ -145,13 +143,7 @@ pub struct CacheManager {
     pub(crate) open: Option<OpenWeu>,
     pub(crate) writing: Map<WeuSlot, WritingWeu>,
 
-    pub(crate) journal: Journal,
-    pub(crate) regions: Regions,
-    pub(crate) maps: RegionMaps,
-    pub(crate) retirements: Retirements,
-    pub(crate) checkpoints: Checkpoints,
-    /// Journal records that the intent log was told to forget.
-    pub(crate) intent_trimmed: u64,
+    pub(crate) meta: MetaLog,
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
     pub(crate) distrusts: Distrusts,
@@ -191,12 +183,6 @@ impl CacheManager {
             })
         };
         let (extent_bytes, key) = (geometry.extent_bytes, &config.hash_key);
-        let journal = Journal::new(
-            start.journal_start,
-            start.journal_next,
-            geometry.journal_blocks,
-            zc_format::RECORDS_PER_BLOCK,
-        );
         let mut manager = Self {
             extent_bytes,
             now_ms: 0,
@@ -239,16 +225,7 @@ impl CacheManager {
             origin_order: OriginOrder::default(),
             open: None,
             writing: Map::default(),
-            journal,
-            regions: Regions::new(config.regions_active_max, start.active_regions, key),
-            maps: RegionMaps::new(start.region_map_sequence, start.region_map_copy),
-            retirements: Retirements::default(),
-            checkpoints: Checkpoints::new(
-                start.checkpoint_sequence,
-                start.checkpoint_area,
-                start.checkpoint_missing,
-            ),
-            intent_trimmed: 0,
+            meta: MetaLog::new(&config, &start),
             health: Health::Good,
             errors: ErrorRuns::default(),
             distrusts: Distrusts::default(),
@@ -374,7 +351,12 @@ impl CacheManager {
         self.pump_persist();
         self.pump_distrusts();
         self.pump_stop();
-        self.stats.gauges(&self.files, &self.prints, self.journal.used_blocks(), self.regions.len());
+        self.stats.gauges(
+            &self.files,
+            &self.prints,
+            self.meta.journal.used_blocks(),
+            self.meta.regions.len(),
+        );
     }
 
     /// Counters and gauges.
@@ -407,7 +389,7 @@ impl CacheManager {
     /// Regions marked now, and how many may be.
     #[must_use]
     pub fn active_regions(&self) -> (usize, usize) {
-        (self.regions.len() + self.regions.inherited_len(), self.regions.max())
+        (self.meta.regions.len() + self.meta.regions.inherited_len(), self.meta.regions.max())
     }
 
     /// Whether the cache device works.
@@ -431,7 +413,7 @@ impl CacheManager {
     /// Appends to journal and intent log.
     pub(crate) fn record(&mut self, record: Record) {
         match self.health {
-            Health::Good => self.journal.append(record, self.now_ms),
+            Health::Good => self.meta.journal.append(record, self.now_ms),
             // The journal is gone; a restart after a kill still believes the intent log.
             Health::Failing => {}
             Health::Failed => return,

@@ -112,16 +112,16 @@ impl CacheManager {
             }
             Step::Voiding(mut cursor) => {
                 let is_done = self.void_some(volume, &mut cursor);
-                let position = if is_done { self.journal.want_all() } else { 0 };
+                let position = if is_done { self.meta.journal.want_all() } else { 0 };
                 (Some(if is_done { Step::Recording { position } } else { Step::Voiding(cursor) }), is_done)
             }
-            Step::Recording { position } if self.journal.is_durable(position) => {
-                self.regions.remove(volume);
-                self.maps.stale = true;
-                (Some(Step::Mapping { above: self.maps.newest() }), false)
+            Step::Recording { position } if self.meta.journal.is_durable(position) => {
+                self.meta.regions.remove(volume);
+                self.meta.want_map();
+                (Some(Step::Mapping { above: self.meta.newest_map() }), false)
             }
             // Regions of all volumes may be retired meanwhile, with a flush of this origin too.
-            Step::Mapping { above } if self.maps.durable > above && !self.is_flushing(volume) => {
+            Step::Mapping { above } if self.meta.durable_map() > above && !self.is_flushing(volume) => {
                 (None, false)
             }
             step => (Some(step), false),

@@ -89,14 +89,12 @@ impl CacheManager {
 
     /// Whether everything is on the device and durable, with no region marked.
     fn is_settled(&mut self) -> bool {
-        let position = self.journal.want_all();
+        let position = self.meta.journal.want_all();
         self.pump_persist();
         self.writing.is_empty()
             && self.load.is_none()
-            && self.journal.is_durable(position)
-            && self.checkpoints.running.is_none()
-            && self.maps.writing.is_none()
-            && self.retirements.running.is_none()
+            && self.meta.journal.is_durable(position)
+            && self.meta.is_idle()
             && (self.stop.unsettled || self.is_unmarked())
     }
 }

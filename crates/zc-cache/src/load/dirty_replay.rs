@@ -136,7 +136,7 @@ impl CacheManager {
         }
         self.settle_modes();
         if decided {
-            self.wb.resets_until = self.journal.want_all();
+            self.wb.resets_until = self.meta.journal.want_all();
         }
         let doubtful = self.volumes.values().filter(|volume| self.is_doubtful(&volume.cfg));
         let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg.id).collect();

@@ -266,7 +266,7 @@ impl CacheManager {
         self.restart.mapping_trusted
             && volume.cfg.trusted
             && key.extent.0 < volume.whole_extents
-            && !(self.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
+            && !(self.meta.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
     }
 
     fn doubts_inherited(&self, volume: VolumeId) -> bool {
@@ -332,7 +332,9 @@ impl CacheManager {
         by_age.sort_unstable();
         by_age.into_iter().for_each(|(_, slot)| self.policy.inserted(slot));
         let untrusted = self.volumes.values().any(|volume| !volume.cfg.trusted);
-        self.retirements.voids_owed |= untrusted || !self.restart.mapping_trusted;
+        if untrusted || !self.restart.mapping_trusted {
+            self.meta.owe_voids();
+        }
         self.port.emit(Action::IntentReady);
     }
 

@@ -261,6 +261,6 @@ impl CacheManager {
         for other in stored {
             self.forget(other);
         }
-        self.retirements.voids_owed = true;
+        self.meta.owe_voids();
     }
 }

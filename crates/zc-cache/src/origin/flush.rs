@@ -73,7 +73,7 @@ impl CacheManager {
         let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
             return;
         };
-        let (extent, regions) = (u64::from(self.extent_bytes), &self.regions);
+        let (extent, regions) = (u64::from(self.extent_bytes), &self.meta.regions);
         let is_lost = |key: &ExtentKey| {
             let region = key.extent.0 * extent / region_bytes;
             let region = RegionKey { volume, region };

@@ -19,8 +19,8 @@ const CHECKPOINT_SLOTS: u32 = 512;
 
 /// The newest checkpoint and the one that is on its way.
 #[derive(Debug)]
-pub(crate) struct Checkpoints {
-    pub(crate) running: Option<CheckpointRun>,
+pub(super) struct Checkpoints {
+    running: Option<CheckpointRun>,
     /// Sequence of the newest one.
     sequence: u64,
     /// Which of the two areas it is in.
@@ -31,14 +31,24 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     /// After a start that found the checkpoint of this sequence in this area, or none.
-    pub(crate) const fn new(sequence: u64, area: usize, missing: bool) -> Self {
+    pub(super) const fn new(sequence: u64, area: usize, missing: bool) -> Self {
         Self { running: None, sequence, area, missing }
+    }
+
+    /// Whether one is under way.
+    pub(super) const fn is_running(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The one under way will not end.
+    pub(super) fn give_up(&mut self) {
+        self.running = None;
     }
 }
 
 /// A checkpoint on its way.
 #[derive(Debug)]
-pub(crate) struct CheckpointRun {
+struct CheckpointRun {
     sequence: u64,
     area: usize,
     journal_start: JournalSeq,
@@ -60,13 +70,13 @@ enum CheckpointStep {
 
 impl CacheManager {
     pub(super) fn pump_checkpoint(&mut self) {
-        let full = self.journal.used_blocks() * 2 > self.journal.ring_blocks();
-        let due = full || (self.checkpoints.missing && self.load.is_none());
-        if self.checkpoints.running.is_none() && due && self.wb.summary.is_none() {
+        let full = self.meta.journal.used_blocks() * 2 > self.meta.journal.ring_blocks();
+        let due = full || (self.meta.checkpoints.missing && self.load.is_none());
+        if self.meta.checkpoints.running.is_none() && due && self.wb.summary.is_none() {
             self.end_chain();
-            self.checkpoints.running = Some(CheckpointRun {
-                sequence: self.checkpoints.sequence + 1,
-                area: 1 - self.checkpoints.area,
+            self.meta.checkpoints.running = Some(CheckpointRun {
+                sequence: self.meta.checkpoints.sequence + 1,
+                area: 1 - self.meta.checkpoints.area,
                 journal_start: self.commits_keep_from(),
                 step: CheckpointStep::Slots(0),
                 carry: self.dirty_records(),
@@ -75,9 +85,9 @@ impl CacheManager {
                 in_flight: false,
             });
         }
-        while let Some(mut run) = self.checkpoints.running.take() {
+        while let Some(mut run) = self.meta.checkpoints.running.take() {
             let busy = run.in_flight || !self.step_checkpoint(&mut run);
-            self.checkpoints.running = Some(run);
+            self.meta.checkpoints.running = Some(run);
             if busy {
                 return;
             }
@@ -138,7 +148,7 @@ impl CacheManager {
                     blocks: run.blocks,
                     records: run.records,
                     weu_seq_next: zc_core::WeuSeq(self.session.weu_seq_next),
-                    region_map_sequence: self.maps.durable,
+                    region_map_sequence: self.meta.durable_map(),
                 };
                 let op = self.port.op(Op::CheckpointCommit);
                 self.port.emit(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
@@ -262,7 +272,7 @@ impl CacheManager {
     }
 
     pub(super) fn checkpoint_step_done(&mut self, kind: Op) {
-        let Some(run) = &mut self.checkpoints.running else { return };
+        let Some(run) = &mut self.meta.checkpoints.running else { return };
         run.in_flight = false;
         match kind {
             Op::CheckpointFlush => run.step = CheckpointStep::Commit,
@@ -270,12 +280,12 @@ impl CacheManager {
             Op::CheckpointCommitFlush => {
                 let start = run.journal_start;
                 debug_assert!(start <= self.commits_keep_from(), "records of a commit are let go");
-                let Some(run) = &self.checkpoints.running else { return };
-                self.journal.truncate(start);
-                self.checkpoints.sequence = run.sequence;
-                self.checkpoints.area = run.area;
-                self.checkpoints.missing = false;
-                self.checkpoints.running = None;
+                let Some(run) = &self.meta.checkpoints.running else { return };
+                self.meta.journal.truncate(start);
+                self.meta.checkpoints.sequence = run.sequence;
+                self.meta.checkpoints.area = run.area;
+                self.meta.checkpoints.missing = false;
+                self.meta.checkpoints.running = None;
                 self.stats.checkpoints += 1;
             }
             _ => {}

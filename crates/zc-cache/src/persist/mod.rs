@@ -13,15 +13,14 @@
 
 mod checkpoint;
 pub(crate) mod journal;
+mod meta_log;
 mod op;
 mod region_map;
 pub(crate) mod regions;
 mod retire;
 
-pub(crate) use checkpoint::Checkpoints;
+pub(crate) use meta_log::MetaLog;
 pub(crate) use op::Op;
-pub(crate) use region_map::RegionMaps;
-pub(crate) use retire::Retirements;
 
 use zc_core::{ErrorKind, JournalSeq};
 use zc_format::{JournalBlock, RECORDS_PER_BLOCK};
@@ -37,7 +36,7 @@ impl CacheManager {
     /// The first journal block that is not durable; after a clean stop the journal's end.
     #[must_use]
     pub fn journal_next(&self) -> JournalSeq {
-        self.journal.durable_next()
+        self.meta.journal.durable_next()
     }
 
     pub(crate) fn pump_persist(&mut self) {
@@ -52,15 +51,15 @@ impl CacheManager {
 
     /// Whether the journal is so far behind that cache work must wait.
     pub(crate) fn journal_is_pressed(&self) -> bool {
-        let nearly_full = self.journal.used_blocks() + 2 >= self.journal.ring_blocks();
-        self.journal.pending_len() > PENDING_RECORDS_PRESSED
-            || (nearly_full && self.checkpoints.running.is_some())
+        let nearly_full = self.meta.journal.used_blocks() + 2 >= self.meta.journal.ring_blocks();
+        self.meta.journal.pending_len() > PENDING_RECORDS_PRESSED
+            || (nearly_full && self.meta.checkpoints.is_running())
     }
 
     fn pump_journal(&mut self) {
         if self.wb.summary.is_none()
             && let Some((sequence, records, durable)) =
-                self.journal.take_block(self.now_ms, self.cfg.journal_delay_ms, self.is_told())
+                self.meta.journal.take_block(self.now_ms, self.cfg.journal_delay_ms, self.is_told())
         {
             self.commits_in_block(sequence);
             let growing = self.begin_chain();
@@ -68,17 +67,20 @@ impl CacheManager {
             let block = JournalBlock {
                 sequence,
                 session: self.session.number,
-                region_map_sequence: self.maps.durable,
+                region_map_sequence: self.meta.durable_map(),
                 proved: self.commits_proved(),
                 growing,
                 records,
             };
-            debug_assert!(block.proved <= self.journal.durable_next(), "a block proves what may be lost");
+            debug_assert!(
+                block.proved <= self.meta.journal.durable_next(),
+                "a block proves what may be lost"
+            );
             let op = self.port.op(Op::JournalWrite);
             self.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
-        if self.journal.take_flush(asked) {
+        if self.meta.journal.take_flush(asked) {
             self.commits_flushing();
             self.flush_cache(Op::JournalFlush);
         }
@@ -101,16 +103,16 @@ impl CacheManager {
         }
         match kind {
             Op::JournalWrite => {
-                self.journal.block_written();
+                self.meta.journal.block_written();
                 self.let_chains_go();
-                let written = self.journal.written();
-                if written > self.intent_trimmed {
-                    self.intent_trimmed = written;
+                let written = self.meta.journal.written();
+                if written > self.meta.intent_trimmed {
+                    self.meta.intent_trimmed = written;
                     self.port.emit(Action::IntentTrim { records: written });
                 }
             }
             Op::JournalFlush => {
-                self.journal.flushed();
+                self.meta.journal.flushed();
                 self.let_chains_go();
                 self.commits_flushed();
             }

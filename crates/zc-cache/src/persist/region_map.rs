@@ -12,61 +12,93 @@ use super::retire::IDLE_RETIRE_MS;
 
 /// The region maps on the device and the one that is under way.
 #[derive(Debug)]
-pub(crate) struct RegionMaps {
+pub(super) struct RegionMaps {
     /// The regions of the map that is on its way.
-    pub(crate) writing: Option<Vec<RegionKey>>,
+    writing: Option<Vec<RegionKey>>,
     /// Sequence of the newest map that was written or is on its way.
     sequence: u64,
     /// Sequence of the newest map that is durable: what journal and checkpoint may vouch for.
-    pub(crate) durable: u64,
+    durable: u64,
     /// Which of the two copies that map is in.
     copy: usize,
     /// The map on the device has marks that are gone.
-    pub(crate) stale: bool,
+    stale: bool,
 }
 
 impl RegionMaps {
     /// After a start that found the map of this sequence in this copy.
-    pub(crate) const fn new(sequence: u64, copy: usize) -> Self {
+    pub(super) const fn new(sequence: u64, copy: usize) -> Self {
         Self { writing: None, sequence, durable: 0, copy, stale: false }
     }
-}
 
-impl RegionMaps {
     /// Sequence of the newest map that was written or is on its way.
-    pub(crate) const fn newest(&self) -> u64 {
+    pub(super) const fn newest(&self) -> u64 {
         self.sequence
+    }
+
+    /// Sequence of the newest map that is durable.
+    pub(super) const fn durable(&self) -> u64 {
+        self.durable
+    }
+
+    /// Whether a map is on its way.
+    pub(super) const fn is_writing(&self) -> bool {
+        self.writing.is_some()
+    }
+
+    /// The map on the device has marks that are gone, or lacks a journal block that it has to name.
+    pub(super) const fn mark_stale(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether the map on the device has marks that are gone.
+    pub(super) const fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// The map on its way will not get there.
+    pub(super) fn give_up(&mut self) {
+        self.writing = None;
+    }
+
+    /// The next map, for the other copy, with these regions.
+    fn begin(&mut self, regions: &[RegionKey]) -> (u64, usize) {
+        self.stale = false;
+        self.sequence += 1;
+        self.copy = 1 - self.copy;
+        self.writing = Some(regions.to_vec());
+        (self.sequence, self.copy)
+    }
+
+    /// The map on its way is durable: its regions.
+    fn end(&mut self) -> Option<Vec<RegionKey>> {
+        let written = self.writing.take()?;
+        self.durable = self.sequence;
+        Some(written)
     }
 }
 
 impl CacheManager {
     pub(super) fn pump_map(&mut self) {
-        let idle = self.maps.stale && self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
+        let idle = self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
         let is_awaited = self.stop.wanted || self.removals.want_map();
-        let wanted = self.regions.has_new_marks() || (self.maps.stale && (idle || is_awaited));
-        if self.health != Health::Good || self.maps.writing.is_some() || !wanted {
+        let meta = &mut self.meta;
+        let wanted = meta.regions.has_new_marks() || (meta.maps.is_stale() && (idle || is_awaited));
+        if self.health != Health::Good || meta.maps.is_writing() || !wanted {
             return;
         }
-        let keys = self.regions.snapshot();
-        self.maps.stale = false;
-        self.maps.sequence += 1;
-        self.maps.copy = 1 - self.maps.copy;
+        let regions = meta.regions.snapshot();
+        let (sequence, copy) = meta.maps.begin(&regions);
+        let journal_required = meta.journal.durable_last();
         self.stats.region_map_bytes_written += zc_format::REGION_MAP_BYTES;
-        let map = RegionMap {
-            sequence: self.maps.sequence,
-            session: self.session.number,
-            journal_required: self.journal.durable_last(),
-            regions: keys.clone(),
-        };
-        self.maps.writing = Some(keys);
+        let map = RegionMap { sequence, session: self.session.number, journal_required, regions };
         let op = self.port.op(Op::MapWrite);
-        self.port.emit(Action::WriteRegionMap { op, copy: self.maps.copy, map: Box::new(map) });
+        self.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
     }
 
     pub(super) fn map_durable(&mut self) {
-        if let Some(written) = self.maps.writing.take() {
-            self.regions.map_is_durable(&written);
-            self.maps.durable = self.maps.sequence;
+        if let Some(written) = self.meta.maps.end() {
+            self.meta.regions.map_is_durable(&written);
         }
         self.start_marked_pieces();
     }

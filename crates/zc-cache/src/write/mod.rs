@@ -216,19 +216,19 @@ impl CacheManager {
         let region_bytes = volume.cfg.region_bytes;
         let start = op.piece_start();
         let first = start / region_bytes;
-        let by_regions = (first + self.regions.piece_max()) * region_bytes - start;
+        let by_regions = (first + self.meta.regions.piece_max()) * region_bytes - start;
         let by_extents = PIECE_EXTENTS_MAX * u64::from(self.extent_bytes);
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let volume = op.volume;
         let tracked = match self.health {
             Health::Good => true,
-            Health::Failing => self.regions.are_marked(volume, regions.clone()),
+            Health::Failing => self.meta.regions.are_marked(volume, regions.clone()),
             Health::Failed => false,
         };
         #[cfg(zc_canary)]
         let tracked = tracked && self.canary != Some(crate::config::Canary::NoRegionMark);
-        if tracked && !self.regions.write_begins(volume, regions.clone(), self.now_ms) {
+        if tracked && !self.meta.regions.write_begins(volume, regions.clone(), self.now_ms) {
             return false;
         }
         let op = self.writes.get_mut(&id).expect_held();
@@ -237,7 +237,7 @@ impl CacheManager {
         if self.health == Health::Failing && !tracked {
             self.stats.distrust_waits += 1;
             self.waiting.for_mark.push(id);
-        } else if !tracked || self.regions.are_durable(volume, regions) {
+        } else if !tracked || self.meta.regions.are_durable(volume, regions) {
             self.start_piece(id);
         } else {
             self.stats.region_mark_waits += 1;
@@ -249,7 +249,8 @@ impl CacheManager {
     /// Whether the marks of a waiting piece are durable.
     pub(crate) fn piece_is_marked(&self, id: u64) -> bool {
         let op = self.writes.get(&id).expect_held();
-        let marked = |regions: &RangeInclusive<u64>| self.regions.are_durable(op.volume, regions.clone());
+        let marked =
+            |regions: &RangeInclusive<u64>| self.meta.regions.are_durable(op.volume, regions.clone());
         op.regions.as_ref().map_or(self.health != Health::Failing, marked)
     }
 
@@ -359,7 +360,7 @@ impl CacheManager {
         let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
         let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
-            self.regions.write_ends(volume, regions, ended);
+            self.meta.regions.write_ends(volume, regions, ended);
         }
         if let Err(error) = result
             && kind.is_fua()

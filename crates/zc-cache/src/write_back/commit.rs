@@ -146,7 +146,7 @@ impl CacheManager {
     }
 
     fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool) {
-        let writes_max = epoch_writes_max(self.journal.ring_blocks());
+        let writes_max = epoch_writes_max(self.meta.journal.ring_blocks());
         let now_ms = self.now_ms;
         let stopping = self.stop.wanted;
         let Some(age_ms) = self.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
@@ -181,7 +181,7 @@ impl CacheManager {
                 }
             }
             Step::Writing => {
-                let written = self.journal.written() >= commit.last
+                let written = self.meta.journal.written() >= commit.last
                     && self.wb.parts.first().is_none_or(|part| *part >= commit.parts_before);
                 if written && let Some(commit) = &mut dirty.commit {
                     commit.step = Step::Ready;
@@ -201,7 +201,7 @@ impl CacheManager {
         let unflushed = self.wb.unflushed.first().is_some_and(|part| *part < commit.parts_before);
         #[cfg(zc_canary)]
         let unflushed = unflushed && self.canary != Some(crate::config::Canary::IgnoreUnflushed);
-        if self.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
+        if self.meta.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
             self.stats.epochs_committed_by_fua += 1;
             self.end_commit(volume);
         }
@@ -225,10 +225,10 @@ impl CacheManager {
             return;
         }
         self.write_unit_part(durably);
-        let first = self.journal.appended() + 1;
+        let first = self.meta.journal.appended() + 1;
         records.into_iter().for_each(|record| self.record(record));
         self.record(Record::Committed { volume, epoch });
-        let last = self.journal.hurry_all(durably);
+        let last = self.meta.journal.hurry_all(durably);
         let parts_before = self.wb.next_part;
         let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.step = Step::Writing;
@@ -274,7 +274,7 @@ impl CacheManager {
     /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
     /// the one after it would vouch for what may not be durable.
     pub(crate) fn commits_in_line(&self) -> bool {
-        let taken = self.journal.taken();
+        let taken = self.meta.journal.taken();
         self.wb.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
     }
 
@@ -332,7 +332,7 @@ impl CacheManager {
 
     /// A journal block is about to be written: notes which commits it holds.
     pub(crate) fn commits_in_block(&mut self, block: JournalSeq) {
-        let taken = self.journal.taken();
+        let taken = self.meta.journal.taken();
         self.wb.each_commit(|commit| {
             // With a summary it ends before a block is taken.
             if matches!(commit.step, Step::Placing | Step::Summarized) {
@@ -349,9 +349,9 @@ impl CacheManager {
 
     /// Commits in blocks before this one are durable, with all they speak of.
     pub(crate) fn commits_proved(&self) -> JournalSeq {
-        let durable = self.journal.durable_next();
+        let durable = self.meta.journal.durable_next();
         let oldest = self.wb.commits().filter_map(|commit| commit.block).min();
-        if self.journal.taken() < self.wb.resets_until {
+        if self.meta.journal.taken() < self.wb.resets_until {
             return self.wb.proved_before;
         }
         oldest.map_or(durable, |block| block.min(durable))
@@ -359,7 +359,7 @@ impl CacheManager {
 
     /// The journal must be kept from here on for commits that are not complete.
     pub(crate) fn commits_keep_from(&self) -> JournalSeq {
-        let next = self.journal.next();
+        let next = self.meta.journal.next();
         self.wb.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 

@@ -203,7 +203,7 @@ impl CacheManager {
                 if self.is_recorded(position) {
                     self.run_is_clean(volume, epoch);
                 } else if !self.is_commit_near() {
-                    self.journal.want(position);
+                    self.meta.journal.want(position);
                 }
             }
         }
@@ -493,9 +493,9 @@ impl CacheManager {
             return;
         }
         self.record(zc_format::Record::Clean { volume, epoch });
-        let position = self.journal.appended();
+        let position = self.meta.journal.appended();
         if !self.is_commit_near() {
-            self.journal.want(position);
+            self.meta.journal.want(position);
         }
         self.destaging(volume).step = Step::Recording { epoch, position };
     }

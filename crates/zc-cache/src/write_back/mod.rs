@@ -382,7 +382,7 @@ impl CacheManager {
     pub(crate) fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>) {
         let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
         dirty.unsettled.get_or_insert_default().extend(bodies);
-        self.wb.held_until = Some(self.journal.want_all());
+        self.wb.held_until = Some(self.meta.journal.want_all());
     }
 
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
@@ -390,7 +390,7 @@ impl CacheManager {
     pub(crate) fn pump_held(&mut self) {
         if let Some(position) = self.wb.held_until {
             let good = self.health == Health::Good;
-            if good && !self.journal.is_durable(position) {
+            if good && !self.meta.journal.is_durable(position) {
                 return;
             }
             self.wb.held_until = None;
@@ -518,7 +518,7 @@ impl CacheManager {
         let open = self.wb.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
         let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
-        writes > 0 && writes + extents > epoch_writes_max(self.journal.ring_blocks())
+        writes > 0 && writes + extents > epoch_writes_max(self.meta.journal.ring_blocks())
     }
 
     /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.

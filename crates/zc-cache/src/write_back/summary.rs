@@ -70,7 +70,7 @@ impl CacheManager {
     /// Whether a restart would find what was recorded up to this position, in the journal or in a summary.
     pub(crate) fn is_recorded(&self, position: u64) -> bool {
         let told = |chain: &Chain| position <= chain.told_to;
-        self.journal.is_durable(position) || self.wb.chain.as_ref().is_some_and(told)
+        self.meta.journal.is_durable(position) || self.wb.chain.as_ref().is_some_and(told)
     }
 
     /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
@@ -78,11 +78,11 @@ impl CacheManager {
         let Some(room) = self.summary_room(records.len() + 1) else { return false };
         records.iter().for_each(|record| self.record(*record));
         self.record(Record::Committed { volume, epoch });
-        let last = self.journal.appended();
+        let last = self.meta.journal.appended();
         let next_page = room.end / limits::BLOCK_BYTES;
         self.place_summary(&room);
         let part = self.write_piece(room.end, true);
-        let told = self.journal.pending_len();
+        let told = self.meta.journal.pending_len();
         self.wb.summary = Some(SummaryWrite { part, volume, told, told_to: last, next_page });
         let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.summarized();
@@ -99,11 +99,11 @@ impl CacheManager {
         let flushed = self.wb.unflushed.is_empty();
         #[cfg(zc_canary)]
         let flushed = flushed || self.canary == Some(crate::config::Canary::EarlySummary);
-        let written = self.wb.parts.is_empty() && flushed && self.journal.is_settled();
+        let written = self.wb.parts.is_empty() && flushed && self.meta.journal.is_settled();
         // The next summary vouches for every other commit that this one would carry.
         let alone = written && !self.commits_in_line();
-        let in_line = self.journal.pending_len() + records;
-        if !continues || !alone || !unit.has_unwritten() || in_line > self.journal.block_records() {
+        let in_line = self.meta.journal.pending_len() + records;
+        if !continues || !alone || !unit.has_unwritten() || in_line > self.meta.journal.block_records() {
             return None;
         }
         let page = limits::BLOCK_BYTES;
@@ -119,13 +119,13 @@ impl CacheManager {
         let proved = self.commits_proved();
         let chain = self.wb.chain.as_ref().expect_held();
         let summary = Summary {
-            next: self.journal.next(),
+            next: self.meta.journal.next(),
             session: self.session.number,
             ordinal: chain.ordinal,
             first_page: chain.next_page,
-            region_map_sequence: self.maps.durable,
+            region_map_sequence: self.meta.durable_map(),
             proved,
-            records: self.journal.pending_from(room.skip),
+            records: self.meta.journal.pending_from(room.skip),
         };
         let place = SummaryPlace {
             uuid: self.session.uuid.expect_held(),
@@ -141,13 +141,19 @@ impl CacheManager {
     /// A piece of a unit was written, durably if it has a summary.
     pub(crate) fn summary_written(&mut self, part: u64) {
         let Some(write) = self.wb.summary.take_if(|write| write.part == part) else { return };
-        debug_assert!(self.journal.is_settled(), "a journal block was begun while a summary was in flight");
-        debug_assert!(write.told <= self.journal.block_records(), "more is told than the next block repeats");
+        debug_assert!(
+            self.meta.journal.is_settled(),
+            "a journal block was begun while a summary was in flight"
+        );
+        debug_assert!(
+            write.told <= self.meta.journal.block_records(),
+            "more is told than the next block repeats"
+        );
         let first = self.wb.chain.as_ref().filter(|chain| chain.told == 0).map(|chain| chain.unit.slot);
         #[cfg(zc_canary)]
         let first = first.filter(|_| self.canary != Some(crate::config::Canary::UnpinnedChain));
         if let Some(slot) = first {
-            self.keep_summaries(self.journal.next(), slot);
+            self.keep_summaries(self.meta.journal.next(), slot);
         }
         if let Some(chain) = &mut self.wb.chain {
             chain.told = write.told;
@@ -171,13 +177,13 @@ impl CacheManager {
     /// At a start: what summaries may tell is to be in the journal before long.
     pub(crate) fn repeat_summaries(&mut self) {
         if !self.wb.chain_pins.is_empty() {
-            self.journal.want_all();
+            self.meta.journal.want_all();
         }
     }
 
     /// Journal blocks have become durable: the summaries that they repeat are not needed any more.
     pub(crate) fn let_chains_go(&mut self) {
-        let durable_next = self.journal.durable_next();
+        let durable_next = self.meta.journal.durable_next();
         while let Some((_, slot)) = self.wb.chain_pins.pop_front_if(|(repeated, _)| *repeated < durable_next)
         {
             self.slots.unpin(slot);
