@@ -325,7 +325,7 @@ impl CacheManager {
     fn tick(&mut self, now_ms: u64) {
         self.now_ms = self.now_ms.max(now_ms);
         self.age_staging();
-        self.age_runs();
+        self.inserts.runs.age(self.now_ms, self.stop.wanted);
         self.age_open_weu();
         self.age_device_ops();
     }

@@ -30,7 +30,7 @@ impl CacheManager {
         let ahead: Vec<_> = self.ahead.waiting.keys().copied().collect();
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));
         self.drop_all_staged();
-        self.age_runs();
+        self.inserts.runs.age(self.now_ms, self.stop.wanted);
         self.pump_placement();
         self.drop_unplaceable();
         if self.health != Health::Good {
@@ -78,9 +78,9 @@ impl CacheManager {
         if self.health == Health::Good && (self.slots.free_len() > 0 || self.slots.leaving() > 0) {
             return;
         }
-        while let Some(run) = self.inserts.ready.pop_front() {
-            let jobs = self.inserts.runs.remove(&run).map(|run| run.jobs).unwrap_or_default();
-            for job in jobs {
+        while let Some(jobs) = self.inserts.runs.take_first() {
+            self.inserts.runs.first_placed();
+            for (_, job) in jobs {
                 self.stats.insert_dropped += 1;
                 self.end_job(job);
             }

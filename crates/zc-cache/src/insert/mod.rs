@@ -11,10 +11,9 @@
 
 pub(crate) mod compressibility;
 mod op;
+pub(crate) mod runs;
 
 pub(crate) use op::Op;
-
-use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 use zc_core::{
@@ -25,6 +24,7 @@ use zc_format::{ExtentError, WeuHeader};
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
+use crate::insert::runs::Runs;
 use crate::manager::CacheManager;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Digest};
@@ -32,10 +32,6 @@ use crate::tracks::Guard;
 use crate::weu::header_reads::HeaderWaiter;
 use crate::weu::headers::Stored;
 
-/// Bytes that a stream's run collects before it is placed.
-const RUN_BYTES_MAX: u32 = 128 << 10;
-/// A stream's run is placed after this long even if it is short.
-const RUN_AGE_MS: u64 = 50;
 /// Candidate slots looked at per fingerprint.
 const CANDIDATES_MAX: usize = 4;
 /// Times a job goes back to the lookup after headers were read.
@@ -77,113 +73,35 @@ pub(crate) struct Job {
     comparing: Option<(WeuSlot, Generation, Stored)>,
 }
 
-/// Extents that are placed together.
-#[derive(Debug, Default)]
-pub(crate) struct Run {
-    pub(crate) jobs: Vec<u64>,
-    unfinished: u32,
-    closed: bool,
-    stream: Option<StreamId>,
-    bytes: u32,
-    began_ms: u64,
-}
-
 /// All insertions under way.
 #[derive(Debug)]
 pub(crate) struct Inserts {
-    pub(crate) jobs: Map<u64, Job>,
+    jobs: Map<u64, Job>,
     /// The newest job of each extent: its bytes are at hand.
     by_key: KeyedMap<ExtentKey, u64>,
-    pub(crate) runs: Map<u64, Run>,
-    stream_runs: Map<StreamId, u64>,
-    pub(crate) ready: VecDeque<u64>,
+    pub(crate) runs: Runs,
     bytes: u64,
 }
 
 impl Inserts {
     pub(crate) fn new(key: &HashKey) -> Self {
-        Self {
-            jobs: Map::default(),
-            by_key: key.map(),
-            runs: Map::default(),
-            stream_runs: Map::default(),
-            ready: VecDeque::new(),
-            bytes: 0,
-        }
+        Self { jobs: Map::default(), by_key: key.map(), runs: Runs::default(), bytes: 0 }
     }
 
     pub(crate) fn is_idle(&self) -> bool {
         self.jobs.is_empty() && self.runs.is_empty()
     }
+
+    /// A job that has not ended.
+    pub(crate) fn job(&self, id: u64) -> &Job {
+        self.jobs.get(&id).expect_held()
+    }
 }
 
 impl CacheManager {
-    /// The run that extents of a request go into. Ended with [`CacheManager::end_run_requests`].
+    /// The run that extents of a request go into. Ended with [`Runs::end_requests`].
     pub(crate) fn begin_run(&mut self, stream: Option<StreamId>) -> u64 {
-        if let Some(run) = stream.and_then(|stream| self.inserts.stream_runs.get(&stream)) {
-            return *run;
-        }
-        let id = self.port.number();
-        if let Some(stream) = stream {
-            self.inserts.stream_runs.insert(stream, id);
-        }
-        self.inserts.runs.insert(id, Run { stream, began_ms: self.now_ms, ..Run::default() });
-        id
-    }
-
-    /// The request has put in what it had: its run closes, unless a stream may go on with it.
-    pub(crate) fn end_run_requests(&mut self, id: u64) {
-        let Some(run) = self.inserts.runs.get(&id) else { return };
-        if run.stream.is_none() || run.bytes >= RUN_BYTES_MAX || run.jobs.is_empty() {
-            self.close_run(id);
-        }
-    }
-
-    fn close_run(&mut self, id: u64) {
-        let Some(run) = self.inserts.runs.get_mut(&id) else { return };
-        run.closed = true;
-        if let Some(stream) = run.stream
-            && self.inserts.stream_runs.get(&stream) == Some(&id)
-        {
-            self.inserts.stream_runs.remove(&stream);
-        }
-        self.queue_run_if_ready(id);
-    }
-
-    fn queue_run_if_ready(&mut self, id: u64) {
-        let Some(run) = self.inserts.runs.get_mut(&id) else { return };
-        if !run.closed || run.unfinished > 0 {
-            return;
-        }
-        if run.jobs.is_empty() {
-            self.inserts.runs.remove(&id);
-            return;
-        }
-        let jobs = &self.inserts.jobs;
-        run.jobs.sort_by_key(|job| jobs.get(job).map(|job| job.guard.key));
-        self.inserts.ready.push_back(id);
-    }
-
-    /// Closes runs of streams that have paused.
-    pub(crate) fn age_runs(&mut self) {
-        let now_ms = self.now_ms;
-        let stopping = self.stop.wanted;
-        let mut old: Vec<u64> = self
-            .inserts
-            .stream_runs
-            .values()
-            .copied()
-            .filter(|id| {
-                self.inserts
-                    .runs
-                    .get(id)
-                    .is_some_and(|r| stopping || now_ms.saturating_sub(r.began_ms) >= RUN_AGE_MS)
-            })
-            .collect();
-        old.sort_unstable();
-        for run in old {
-            self.close_run(run);
-        }
+        self.inserts.runs.begin(stream, self.now_ms, &mut self.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
@@ -198,10 +116,7 @@ impl CacheManager {
         }
         self.inserts.bytes += u64::from(self.extent_bytes);
         let id = self.port.number();
-        let entry = self.inserts.runs.get_mut(&run).expect_held();
-        entry.jobs.push(id);
-        entry.unfinished += 1;
-        entry.bytes += self.extent_bytes;
+        self.inserts.runs.add(run, guard.key, id, self.extent_bytes);
         let job = Job {
             guard,
             src,
@@ -395,8 +310,7 @@ impl CacheManager {
             };
             self.tell(guard.key, print.map_or(Digest::Zero, Digest::Print), stored);
         }
-        self.inserts.runs.get_mut(&run).expect_held().unfinished -= 1;
-        self.queue_run_if_ready(run);
+        self.inserts.runs.job_reduced(run);
     }
 
     /// Ends a job after placement, for better or worse.

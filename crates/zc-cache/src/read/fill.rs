@@ -218,7 +218,7 @@ impl CacheManager {
         for (index, used) in used.iter().enumerate() {
             self.fill_extent_done(id, &fill, index, *used, result.is_ok(), run);
         }
-        self.end_run_requests(run);
+        self.inserts.runs.end_requests(run);
         self.port.release(fill.buf);
     }
 

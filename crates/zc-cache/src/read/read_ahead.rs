@@ -158,7 +158,7 @@ impl CacheManager {
         let only_if_duplicate = !self.seen.seen_or_record(key);
         let run = self.begin_run(None);
         self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate });
-        self.end_run_requests(run);
+        self.inserts.runs.end_requests(run);
     }
 
     /// An extent was read ahead, and nobody wanted it yet.

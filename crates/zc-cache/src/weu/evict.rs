@@ -34,7 +34,7 @@ pub(crate) struct Sweeps {
 impl CacheManager {
     /// Evicts until enough slots are free or on their way.
     pub(crate) fn keep_free_slots(&mut self) {
-        let needed = !(self.inserts.ready.is_empty() && self.wb.ready.is_empty());
+        let needed = self.inserts.runs.has_ready() || !self.wb.ready.is_empty();
         if self.load.is_some() && !needed {
             return;
         }
@@ -71,7 +71,7 @@ impl CacheManager {
         });
         self.stats.evictions_spared = self.policy.spared();
         let Some(slot) = victim else {
-            if !(self.inserts.ready.is_empty() && self.wb.ready.is_empty()) {
+            if self.inserts.runs.has_ready() || !self.wb.ready.is_empty() {
                 self.sweeps.urgent = true;
                 self.drop_old_copies();
             }

@@ -58,26 +58,23 @@ enum Placed {
 impl CacheManager {
     /// Places what is ready, in order, as far as there are slots.
     pub(crate) fn pump_placement(&mut self) {
-        while let Some(run) = self.inserts.ready.front().copied() {
-            let jobs = core::mem::take(&mut self.inserts.runs.get_mut(&run).expect_held().jobs);
+        while let Some(jobs) = self.inserts.runs.take_first() {
             let together = jobs.len() > 1;
             let mut jobs = jobs.into_iter();
             while let Some(job) = jobs.next() {
-                if self.place_job(job, together) == Placed::NeedsSlot {
-                    let rest = core::iter::once(job).chain(jobs).collect();
-                    self.inserts.runs.get_mut(&run).expect_held().jobs = rest;
+                if self.place_job(job.1, together) == Placed::NeedsSlot {
+                    self.inserts.runs.put_back(core::iter::once(job).chain(jobs).collect());
                     return;
                 }
-                self.end_job(job);
+                self.end_job(job.1);
             }
-            self.inserts.runs.remove(&run);
-            self.inserts.ready.pop_front();
+            self.inserts.runs.first_placed();
         }
     }
 
     /// Places an extent; `together`: it came with others.
     fn place_job(&mut self, id: u64, together: bool) -> Placed {
-        let job = self.inserts.jobs.get(&id).expect_held();
+        let job = self.inserts.job(id);
         let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
         let key = guard.key;
         let holds = self.tracks.holds(&guard);
@@ -127,7 +124,7 @@ impl CacheManager {
     }
 
     fn store(&mut self, id: u64, together: bool) -> Placed {
-        let job = self.inserts.jobs.get(&id).expect_held();
+        let job = self.inserts.job(id);
         let (key, print) = (job.guard.key, job.print.expect_held());
         let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
         let volume =

@@ -377,7 +377,7 @@ impl CacheManager {
                 for portion in portions(volume, offset_bytes, src, self.extent_bytes) {
                     self.portion_written(id, &portion, result.is_ok(), run);
                 }
-                self.end_run_requests(run);
+                self.inserts.runs.end_requests(run);
             }
             _ => {
                 let zero = matches!(kind, RequestKind::WriteZeroes { .. }) && self.fills_from_writes(volume);
@@ -475,7 +475,7 @@ impl CacheManager {
                 let run = run.unwrap_or_else(|| self.begin_run(None));
                 self.insert(run, guard, src, InsertOptions { only_if_duplicate: false });
                 if own {
-                    self.end_run_requests(run);
+                    self.inserts.runs.end_requests(run);
                 }
             }
             guard => {
