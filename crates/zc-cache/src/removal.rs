@@ -156,7 +156,7 @@ impl CacheManager {
         self.tracks.change_all(|key| key.volume == volume);
         self.recipes.remove_all(|key| key.volume == volume);
         let copies: Vec<_> = self.read_buffer.keys().filter(|key| key.volume == volume).collect();
-        let ahead: Vec<_> = self.ahead.waiting.keys().copied().filter(|key| key.volume == volume).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(|key| key.volume == volume).collect();
         let staged: Vec<_> = self.staging.keys().filter(|key| key.volume == volume).collect();
         for key in copies {
             if let Some(buf) = self.read_buffer.invalidate(&key) {

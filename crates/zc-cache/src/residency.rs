@@ -152,7 +152,7 @@ impl CacheManager {
                 _ => Residency::OriginOnly,
             };
         }
-        if self.ahead.waiting.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
+        if self.ahead.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
             return Residency::Cached;
         }
         let mapping = self.files.get(key).filter(|mapping| self.is_past_gate(key.volume, *mapping));

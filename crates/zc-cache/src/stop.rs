@@ -27,7 +27,7 @@ impl CacheManager {
         if !(self.reads.is_empty() && self.writes.is_empty() && self.fills.is_empty()) {
             return;
         }
-        let ahead: Vec<_> = self.ahead.waiting.keys().copied().collect();
+        let ahead: Vec<_> = self.ahead.keys().collect();
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));
         self.drop_all_staged();
         self.inserts.runs.age(self.now_ms, self.stop.wanted);

@@ -82,7 +82,7 @@ impl CacheManager {
         self.tracks.change_all(is_lost);
         self.recipes.remove_all(is_lost);
         let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
-        let ahead: Vec<_> = self.ahead.waiting.keys().copied().filter(is_lost).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(is_lost).collect();
         let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
         let mut mapped = Vec::new();
         let mut cursor = SweepCursor::default();

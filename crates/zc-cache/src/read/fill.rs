@@ -188,7 +188,7 @@ impl CacheManager {
 
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
         let fill = self.fills.remove(&id).expect_held();
-        self.ahead.hinted_bytes -= fill.hinted_bytes;
+        self.ahead.hint_ended(fill.hinted_bytes);
         fill.turns.iter().for_each(|turn| self.origin_order.end(*turn));
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
@@ -264,7 +264,7 @@ impl CacheManager {
     /// An extent that was read ahead, if it was, waits for its reader no more.
     fn uncount_prefetched(&mut self, fill: &Fill) {
         if fill.prefetch {
-            self.ahead.bytes -= u64::from(self.extent_bytes);
+            self.ahead.prefetch_ended(self.extent_bytes);
         }
     }
 

@@ -266,7 +266,7 @@ impl CacheManager {
                 _ => Found::Nothing,
             };
         }
-        if let Some(ahead) = self.ahead.waiting.get(&key)
+        if let Some(ahead) = self.ahead.get(&key)
             && self.tracks.holds(&ahead.guard)
         {
             return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));

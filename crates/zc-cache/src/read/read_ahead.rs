@@ -28,18 +28,69 @@ const HINTED_BYTES_MAX: u64 = 8 << 20;
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
     /// Extents that wait for their first use.
-    pub(crate) waiting: KeyedMap<ExtentKey, Prefetched>,
+    waiting: KeyedMap<ExtentKey, Prefetched>,
     /// The same, oldest first.
     order: VecDeque<ExtentKey>,
     /// In flight or waiting.
-    pub(crate) bytes: u64,
+    bytes: u64,
     /// In flight because clients asked for them without reading.
-    pub(crate) hinted_bytes: u64,
+    hinted_bytes: u64,
 }
 
 impl ReadAhead {
     pub(crate) fn new(key: &HashKey) -> Self {
         Self { waiting: key.map(), order: VecDeque::new(), bytes: 0, hinted_bytes: 0 }
+    }
+
+    /// An extent that waits for its first use.
+    pub(crate) fn get(&self, key: &ExtentKey) -> Option<&Prefetched> {
+        self.waiting.get(key)
+    }
+
+    /// All that wait.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = ExtentKey> {
+        self.waiting.keys().copied()
+    }
+
+    /// So many bytes are to be read, `prefetch`: ahead of a stream. False if there is no room for them.
+    fn begin(&mut self, bytes: u64, prefetch: bool) -> bool {
+        let (room, most) = if prefetch {
+            (&mut self.bytes, PREFETCHED_BYTES_MAX)
+        } else {
+            (&mut self.hinted_bytes, HINTED_BYTES_MAX)
+        };
+        let fits = *room + bytes <= most;
+        if fits {
+            *room += bytes;
+        }
+        fits
+    }
+
+    /// So many bytes are read that a client asked for.
+    pub(crate) const fn hint_ended(&mut self, bytes: u64) {
+        self.hinted_bytes -= bytes;
+    }
+
+    /// So many bytes read ahead wait for nobody: they never did, or do not any more.
+    pub(crate) fn prefetch_ended(&mut self, bytes: u32) {
+        self.bytes -= u64::from(bytes);
+    }
+
+    /// The oldest extent in line while there is no room for so many bytes.
+    fn oldest_in_the_way(&mut self, bytes: u64) -> Option<ExtentKey> {
+        if self.bytes + bytes > PREFETCHED_BYTES_MAX { self.order.pop_front() } else { None }
+    }
+
+    fn keep(&mut self, key: ExtentKey, ahead: Prefetched) {
+        self.waiting.insert(key, ahead);
+        self.order.push_back(key);
+    }
+
+    /// Takes an extent out, which has so many bytes.
+    fn take(&mut self, key: &ExtentKey, bytes: u32) -> Option<Prefetched> {
+        let ahead = self.waiting.remove(key)?;
+        self.prefetch_ended(bytes);
+        Some(ahead)
     }
 }
 
@@ -99,15 +150,9 @@ impl CacheManager {
         if prefetch {
             self.make_prefetch_room(bytes);
         }
-        let (room, most) = if prefetch {
-            (&mut self.ahead.bytes, PREFETCHED_BYTES_MAX)
-        } else {
-            (&mut self.ahead.hinted_bytes, HINTED_BYTES_MAX)
-        };
-        if count == 0 || *room + bytes > most {
+        if count == 0 || !self.ahead.begin(bytes, prefetch) {
             return;
         }
-        *room += bytes;
         if prefetch {
             self.stats.prefetched_extents += zc_core::u64_from_usize(count);
         }
@@ -115,8 +160,7 @@ impl CacheManager {
     }
 
     fn make_prefetch_room(&mut self, bytes: u64) {
-        while self.ahead.bytes + bytes > PREFETCHED_BYTES_MAX {
-            let Some(key) = self.ahead.order.pop_front() else { return };
+        while let Some(key) = self.ahead.oldest_in_the_way(bytes) {
             self.drop_prefetched(key);
         }
     }
@@ -128,7 +172,7 @@ impl CacheManager {
             None => false,
         };
         !live
-            && !self.ahead.waiting.contains_key(&key)
+            && self.ahead.get(&key).is_none()
             && !self.fill_of.contains_key(&key)
             && self.staging.get(&key).is_none()
             && self.inserting(key).is_none()
@@ -146,8 +190,7 @@ impl CacheManager {
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
     /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
     pub(crate) fn used_prefetched(&mut self, key: ExtentKey) {
-        let Some(ahead) = self.ahead.waiting.remove(&key) else { return };
-        self.ahead.bytes -= u64::from(self.extent_bytes);
+        let Some(ahead) = self.ahead.take(&key, self.extent_bytes) else { return };
         self.stats.prefetched_used += 1;
         self.stats.prefetched_hits += 1;
         if self.files.get(key).is_some() || !self.admits_read(key) {
@@ -163,16 +206,54 @@ impl CacheManager {
 
     /// An extent was read ahead, and nobody wanted it yet.
     pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
-        self.ahead.waiting.insert(key, ahead);
-        self.ahead.order.push_back(key);
+        self.ahead.keep(key, ahead);
     }
 
     /// Lets go of an extent read ahead.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey) {
-        if let Some(ahead) = self.ahead.waiting.remove(&key) {
-            self.ahead.bytes -= u64::from(self.extent_bytes);
+        if let Some(ahead) = self.ahead.take(&key, self.extent_bytes) {
             self.tracks.release(&ahead.guard);
             self.port.release(ahead.src.buf);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use zc_core::BufId;
+
+    use super::*;
+    use crate::tracks::Tracks;
+
+    const EXTENT: u32 = 1 << 20;
+
+    fn key(extent: u64) -> ExtentKey {
+        ExtentKey { volume: VolumeId(1), extent: ExtentNo(extent) }
+    }
+
+    #[test]
+    fn the_oldest_make_room_and_what_was_used_is_not_in_the_way() {
+        let (hash, src) = (HashKey::fixed(), BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: EXTENT });
+        let (mut ahead, mut tracks) = (ReadAhead::new(&hash), Tracks::new(&hash));
+        for extent in 0..8 {
+            assert!(ahead.begin(EXTENT.into(), true));
+            let guard = tracks.guard(key(extent)).unwrap();
+            ahead.keep(key(extent), Prefetched { src, guard });
+        }
+        assert!(!ahead.begin(EXTENT.into(), true), "8 MiB and no more");
+        assert_eq!(ahead.oldest_in_the_way(EXTENT.into()), Some(key(0)));
+        assert!(ahead.take(&key(0), EXTENT).is_some() && ahead.take(&key(0), EXTENT).is_none());
+        assert_eq!(ahead.oldest_in_the_way(EXTENT.into()), None);
+        assert!(ahead.begin(EXTENT.into(), true));
+        assert_eq!(ahead.keys().count(), 7);
+    }
+
+    #[test]
+    fn what_clients_ask_for_has_room_of_its_own() {
+        let mut ahead = ReadAhead::new(&HashKey::fixed());
+        assert!(ahead.begin(PREFETCHED_BYTES_MAX, true) && ahead.begin(HINTED_BYTES_MAX, false));
+        assert!(!ahead.begin(1, true) && !ahead.begin(1, false));
+        ahead.hint_ended(1);
+        assert!(!ahead.begin(1, true) && ahead.begin(1, false));
     }
 }
