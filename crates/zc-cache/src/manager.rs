@@ -1,10 +1,12 @@
 //! The cache manager: one owner of every index, events in, actions out.
 //!
 //! # How it works
-//! [`CacheManager::handle`] takes one [`Event`], changes state, runs *maintenance* (what became possible or due:
-//! journal blocks, region marks, retirements, checkpoints, evictions, loading of headers) and hands out actions. The
-//! ways of a request are in `read`, `write` and `insert`; of a WEU in `weu` and `evict`; of a restart in `load`;
-//! of durable metadata in `persist`, of a volume that goes in `removal`, of a stop in `stop`.
+//! [`CacheManager::handle`] takes one [`Event`], changes state, runs *maintenance* (what became possible or due: journal
+//! blocks, region marks, retirements, checkpoints, evictions, loading of headers) and hands out actions. The ways of a
+//! request are in `read`, `write` and `insert`; of an origin's flushes in `origin`; of a WEU in `weu` and `evict`; of a
+//! restart in `load`; of durable metadata in `persist`, of a device that fails in `failure`, of a volume that goes in
+//! `removal`, of a stop in `stop`. Operations in flight, holds on buffers and actions are in `port`; `op_kind` leads the
+//! end of an operation to its component.
 //!
 //! # Races, and what decides them
 //! - *A miss fill overtaken by a write* is dropped: its guard (see `tracks`) does not hold any more.
