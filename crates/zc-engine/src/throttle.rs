@@ -256,6 +256,7 @@ impl<T> Throttle<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bucket::tests::exceeds;
     use proptest::prelude::*;
 
     const S: u64 = 1_000_000_000;
@@ -421,18 +422,14 @@ mod tests {
                 if per_s == 0 {
                     continue;
                 }
-                let (burst, mut taken) = (burst.unwrap_or(per_s / 10).max(1), 0);
-                for (at_ns, item) in &begun {
+                let counts = |(at_ns, item): &(u64, u64)| {
                     let (reads, bytes, _) = of(*item);
-                    if only.is_some_and(|only| only != reads) || (in_bytes && bytes == 0) {
-                        continue;
-                    }
-                    let tokens = if in_bytes { bytes } else { 1 };
-                    taken += u128::from(tokens);
-                    let earned = u128::from(per_s) * u128::from(*at_ns) / u128::from(S) + 1;
-                    let most = earned + u128::from(burst) + u128::from(tokens.saturating_sub(burst));
-                    prop_assert!(taken <= most, "{taken} of {per_s} a second at {at_ns}");
-                }
+                    let is_of_it = only.is_none_or(|only| only == reads) && !(in_bytes && bytes == 0);
+                    is_of_it.then_some((*at_ns, if in_bytes { bytes } else { 1 }))
+                };
+                let taken: Vec<_> = begun.iter().filter_map(counts).collect();
+                let burst = burst.unwrap_or(per_s / 10).max(1);
+                prop_assert_eq!(exceeds((per_s, burst), &taken), None, "{} a second", per_s);
             }
         }
     }
