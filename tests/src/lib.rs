@@ -15,20 +15,24 @@
     reason = "test support: a failure here is a failed test, and its log belongs beside it"
 )]
 
+mod browser;
 mod companion;
 mod daemon;
 mod data;
 mod filtered;
+mod http;
 mod mount;
 mod newer;
 mod programs;
 mod tools;
 mod world;
 
+pub use browser::Browser;
 pub use companion::{Companion, Word};
 pub use daemon::{DEADLINE, Daemon};
 pub use data::{BlockKind, DataGen, Rng, rng, seed_from_env};
 pub use filtered::{FilteredFile, Hanging};
+pub use http::http;
 pub use mount::Mount;
 pub use newer::NewerClients;
 pub use programs::{program, workspace};

@@ -3,11 +3,11 @@
 #![expect(clippy::expect_used, reason = "a test; what fails here is a failure")]
 
 use std::collections::BTreeSet;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
-use zc_tests::{DEADLINE, World, require_tool};
+use zc_tests::{World, http, require_tool};
 
 const OPEN_METRICS: &str = "Accept: application/openmetrics-text;version=1.0.0\r\n";
 
@@ -26,19 +26,8 @@ fn address(world: &World) -> SocketAddr {
     place.expect("a URL of /metrics").parse().expect("an address")
 }
 
-/// One request; the head and the body of the answer.
-fn ask(address: SocketAddr, request: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).expect("cannot connect");
-    stream.set_read_timeout(Some(DEADLINE)).expect("cannot set a timeout");
-    stream.write_all(request.as_bytes()).expect("cannot ask");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("no answer");
-    let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    (head.to_owned(), body.to_owned())
-}
-
 fn get(address: SocketAddr, path: &str, headers: &str) -> (String, String) {
-    ask(address, &format!("GET {path} HTTP/1.1\r\nHost: zcached\r\n{headers}\r\n"))
+    http(address, &format!("GET {path} HTTP/1.1\r\nHost: zcached\r\n{headers}\r\n"))
 }
 
 /// The value of one sample.
@@ -130,7 +119,7 @@ fn who_knows_open_metrics_gets_it_and_nothing_else_is_served() {
     assert!(page.ends_with("# EOF\n") && page.contains("# TYPE zcached_volume_reads counter\n"), "{page}");
     let (head, _) = get(address, "/", "");
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
-    let (head, _) = ask(address, "POST /metrics HTTP/1.1\r\nHost: zcached\r\nContent-Length: 0\r\n\r\n");
+    let (head, _) = http(address, "POST /metrics HTTP/1.1\r\nHost: zcached\r\nContent-Length: 0\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 405"), "{head}");
     // As many clients as there are places say nothing, and the numbers are told all the same, within the time that these
     // may take.

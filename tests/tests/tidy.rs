@@ -95,16 +95,16 @@ impl File {
     }
 }
 
-/// Every text file that git tracks or would track.
+/// Every file that git tracks or would track; what is no text, such as a picture, has none.
 fn tree() -> Vec<File> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(workspace());
     let listed = String::from_utf8(run_ok(&mut git).stdout).expect("paths are UTF-8");
     let mut files = Vec::new();
     for path in listed.split('\0').filter(|path| !path.is_empty()) {
-        // A file that was deleted but not yet committed is listed; binary fixtures are not text.
-        if let Ok(text) = std::fs::read_to_string(workspace().join(path)) {
-            files.push(File { path: path.to_owned(), text });
+        // A file that was deleted but not yet committed is listed.
+        if let Ok(bytes) = std::fs::read(workspace().join(path)) {
+            files.push(File { path: path.to_owned(), text: String::from_utf8(bytes).unwrap_or_default() });
         }
     }
     assert!(files.iter().any(|file| file.path == "Cargo.toml"), "git lists the workspace");

@@ -14,6 +14,8 @@ enum Proof {
     Program(&'static str),
     /// Debian's Python imports this module.
     PythonModule(&'static str),
+    /// This file is there.
+    File(&'static str),
 }
 
 /// A Debian package and the parts of it that the tests use.
@@ -53,6 +55,12 @@ const PACKAGES: &[Package] = &[
     Package { name: "fuse3", proofs: &[Proof::Program("fusermount3")] },
     Package { name: "xz-utils", proofs: &[Proof::Program("xz")] },
     Package { name: "prometheus", proofs: &[Proof::Program("promtool")] },
+    Package { name: "chromium", proofs: &[Proof::Program("chromium")] },
+    // Without a font it shows no text.
+    Package {
+        name: "fonts-dejavu-core",
+        proofs: &[Proof::File("/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf")],
+    },
     Package { name: "systemd", proofs: &[Proof::Program("systemd-analyze")] },
 ];
 
@@ -194,6 +202,7 @@ fn missing_of(packages: &[Package]) -> Vec<&'static str> {
 fn holds(proof: Proof) -> bool {
     match proof {
         Proof::Program(name) => find(name).is_some(),
+        Proof::File(path) => Path::new(path).is_file(),
         Proof::PythonModule(name) => {
             let mut python = Command::new(PYTHON);
             python.args(["-c", &format!("import {name}")]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -245,6 +254,7 @@ mod tests {
         assert!(holds(Proof::Program("sh")));
         assert!(!holds(Proof::Program("no-such-program")));
         assert!(!holds(Proof::PythonModule("no_such_module")));
+        assert!(holds(Proof::File("/proc/self/exe")) && !holds(Proof::File("/no-such-file")));
     }
 
     #[test]
