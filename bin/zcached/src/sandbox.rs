@@ -103,7 +103,9 @@ fn kept(config: &Config, wants_ublk: bool) -> Vec<Capability> {
     let mut kept = vec![DacOverride, Chown, Fowner, IpcLock, SysResource];
     kept.extend(wants_ublk.then_some(SysAdmin));
     let is_low = |address: &std::net::SocketAddr| PRIVILEGED_PORTS.contains(&address.port());
-    kept.extend(config.nbd.listen.iter().chain(&config.metrics.listen).any(is_low).then_some(NetBindService));
+    kept.extend(
+        config.nbd.listen.iter().chain(config.metrics.addresses()).any(is_low).then_some(NetBindService),
+    );
     kept
 }
 
@@ -120,7 +122,7 @@ fn make_folders(config: &Config) {
 }
 
 fn folders(config: &Config, file: &Path, wants_ublk: bool) -> Folders {
-    let listen = config.nbd.listen.iter().chain(&config.metrics.listen);
+    let listen = config.nbd.listen.iter().chain(config.metrics.addresses());
     let mut folders = Folders {
         written: vec![config.cache.state_dir.clone()],
         read: READ.iter().map(PathBuf::from).collect(),

@@ -303,6 +303,7 @@ fn status(answer: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
             ),
             ("listening", listening.join(", ")),
             ("metrics", string(&answer["metrics"])),
+            ("page", string(&answer["page"])),
             ("connections", string(&answer["connections"])),
             ("sandbox", sandbox(&answer["sandbox"])),
         ],

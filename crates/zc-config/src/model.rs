@@ -447,8 +447,17 @@ pub struct ControlConfig {
 /// `[metrics]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Where they are served over HTTP; `None`: nowhere.
+    /// Where Prometheus reads them over HTTP; `None`: nowhere.
     pub listen: Option<SocketAddr>,
+    /// Where a browser finds the live page; `None`: nowhere.
+    pub page: Option<SocketAddr>,
+}
+
+impl MetricsConfig {
+    /// Every address that is listened on.
+    pub fn addresses(&self) -> impl Iterator<Item = &SocketAddr> {
+        self.listen.iter().chain(&self.page)
+    }
 }
 
 /// `[sandbox]`.

@@ -45,11 +45,13 @@ impl Config {
                 volume.name
             )
         });
-        let open = self.metrics.listen.filter(|address| !address.ip().is_loopback()).map(|address| {
-            format!(
-                "metrics.listen: whoever reaches {address} reads the names, sizes and counters of all volumes, without TLS \
+        let addresses = [("listen", self.metrics.listen), ("page", self.metrics.page)];
+        let open = addresses.into_iter().filter_map(|(key, address)| {
+            let address = address.filter(|address| !address.ip().is_loopback())?;
+            Some(format!(
+                "metrics.{key}: whoever reaches {address} reads the names, sizes and counters of all volumes, without TLS \
                  and without a password; let a firewall keep others out"
-            )
+            ))
         });
         unused.into_iter().chain(in_memory).chain(unordered).chain(open).collect()
     }

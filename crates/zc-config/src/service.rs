@@ -117,18 +117,22 @@ pub(crate) fn control(mut section: Section<'_, '_>) -> ControlConfig {
 
 /// Reads `[metrics]`.
 pub(crate) fn metrics(mut section: Section<'_, '_>) -> MetricsConfig {
-    let listen = section.text("listen").and_then(|text| {
-        let address = text.value.parse().ok();
-        if address.is_none() {
-            let text_brief = brief(&text.value);
-            let what =
-                format_args!("\"{text_brief}\" is not an IP address and port such as \"127.0.0.1:10810\"");
-            section.mistake(text.at, "listen", what);
-        }
-        address
-    });
+    let listen = address(&mut section, "listen", "127.0.0.1:10810");
+    let page = address(&mut section, "page", "127.0.0.1:10811");
     section.finish();
-    MetricsConfig { listen }
+    MetricsConfig { listen, page }
+}
+
+/// An IP address and port; `example` is one that would do.
+fn address(section: &mut Section<'_, '_>, key: &'static str, example: &str) -> Option<SocketAddr> {
+    let text = section.text(key)?;
+    let address = text.value.parse().ok();
+    if address.is_none() {
+        let text_brief = brief(&text.value);
+        let what = format_args!("\"{text_brief}\" is not an IP address and port such as \"{example}\"");
+        section.mistake(text.at, key, what);
+    }
+    address
 }
 
 /// Reads `[sandbox]`.

@@ -126,7 +126,8 @@ impl Config {
     }
 
     pub(crate) fn metrics_rows(&self) -> Vec<Row> {
-        self.metrics.listen.iter().map(|address| ("listen", text(&address.to_string()))).collect()
+        let row = |key, address: Option<std::net::SocketAddr>| Some((key, text(&address?.to_string())));
+        row("listen", self.metrics.listen).into_iter().chain(row("page", self.metrics.page)).collect()
     }
 
     pub(crate) fn sandbox_rows(&self) -> Vec<Row> {

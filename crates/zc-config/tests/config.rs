@@ -152,8 +152,9 @@ fn the_effective_file_reads_back() {
 
 #[test]
 fn the_address_of_the_numbers_reads_back() {
-    let config = parse(&format!("{LEAST}[metrics]\nlisten = \"[::1]:10810\"\n"));
+    let config = parse(&format!("{LEAST}[metrics]\nlisten = \"[::1]:10810\"\npage = \"127.0.0.1:1\"\n"));
     assert_eq!(config.metrics.listen, Some("[::1]:10810".parse().unwrap()));
+    assert_eq!(config.metrics.page, Some("127.0.0.1:1".parse().unwrap()));
     assert_eq!(parse(&config.effective_toml()), config);
 }
 
@@ -176,6 +177,9 @@ fn what_may_surprise_is_noted() {
     let metrics = |ip: &str| format!("[metrics]\nlisten = \"{ip}:9\"\n");
     assert!(with("", &metrics("127.0.0.1")).is_empty() && with("", &metrics("[::1]")).is_empty());
     assert!(with("", &metrics("0.0.0.0")).concat().contains("without TLS"));
+    assert!(
+        with("", "[metrics]\npage = \"[::]:9\"\n").concat().contains("metrics.page: whoever reaches [::]:9")
+    );
     let learned = "learned_recipes = \"4 MiB\"\n";
     assert!(with(learned, "").is_empty());
     let weak = with(&format!("fingerprint = \"sha1\"\n{learned}"), "").concat();

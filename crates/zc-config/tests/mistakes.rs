@@ -250,6 +250,10 @@ fn mistakes_in_the_other_sections() {
             "[metrics]\nlisten = \"localhost\"",
             "7: metrics.listen: \"localhost\" is not an IP address and port such as \"127.0.0.1:10810\"",
         ),
+        (
+            "[metrics]\npage = \"10811\"",
+            "7: metrics.page: \"10811\" is not an IP address and port such as \"127.0.0.1:10811\"",
+        ),
         ("[sandbox]\nlandlock = true", "7: sandbox.landlock: true is not one of off, auto, required"),
         ("[sandbox]\npaths = [\"etc\"]", "7: sandbox.paths: \"etc\" does not begin with a slash"),
         (

@@ -81,7 +81,7 @@ fn check_sockets(config: &Config, checked: &mut Checked) {
         checked.take(check_unix(path));
         checked.take(makeable(path));
     }
-    for address in config.nbd.listen.iter().chain(&config.metrics.listen) {
+    for address in config.nbd.listen.iter().chain(config.metrics.addresses()) {
         let bound = TcpListener::bind(address);
         checked.take(bound.map_err(|source| EngineError::io(format!("cannot listen on {address}"), source)));
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Mutex, MutexGuard, oneshot};
 use zc_cache::config::VolumeConfig;
@@ -38,10 +38,13 @@ use crate::error::EngineError;
 use crate::events::Events;
 use crate::exposition::{Format, Scrape};
 use crate::front_settings::FrontSettings;
+use crate::http::Web;
 use crate::lengths;
-use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, SETTINGS_WAIT_MS};
+use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, LIVE_EVENTS_MAX, SETTINGS_WAIT_MS};
 use crate::listen::SocketPath;
+use crate::live::{Live, Seen};
 use crate::metrics_http;
+use crate::page_http;
 use crate::registry::{Registry, VolumeInfo};
 use crate::reload::live_mode;
 use crate::request::Request;
@@ -124,8 +127,8 @@ pub(crate) struct Shared {
     pub(crate) stores: Arc<Stores>,
     cache_path: PathBuf,
     ram_max_bytes: u64,
-    /// Where the numbers are served.
-    metrics_at: Option<SocketAddr>,
+    /// Where numbers and live page are served.
+    web: Web<SocketAddr>,
     /// Connections that the ring has places for.
     pub(crate) connections_most: u32,
     pub(crate) custody: Arc<Custody>,
@@ -190,7 +193,7 @@ impl ControlHandle {
     pub(crate) fn start(
         control: Control,
         socket: (StdListener, SocketPath),
-        metrics: Option<StdTcpListener>,
+        web: Web<StdTcpListener>,
         end: oneshot::Receiver<()>,
         signals: bool,
     ) -> Result<Self, EngineError> {
@@ -200,7 +203,7 @@ impl ControlHandle {
         listener.set_nonblocking(true).map_err(fail)?;
         let guard = runtime.enter();
         let listener = UnixListener::from_std(listener).map_err(fail)?;
-        let metrics = metrics.map(TcpListener::from_std).transpose().map_err(fail)?;
+        let web = web.into_tokio().map_err(fail)?;
         // Taken before the caller goes on: a signal from now on is an orderly one.
         let taken = if signals { Some(Signals::new().map_err(fail)?) } else { None };
         drop(guard);
@@ -209,7 +212,7 @@ impl ControlHandle {
             names: RwLock::new(names),
             cache_path: control.config.cache.path.clone(),
             ram_max_bytes: control.config.cache.max_ram_bytes,
-            metrics_at: metrics.as_ref().and_then(|listener| listener.local_addr().ok()),
+            web: web.addresses(),
             connections_most: connections_most(&control.config),
             in_force: Mutex::new(InForce {
                 config: control.config,
@@ -238,9 +241,12 @@ impl ControlHandle {
         let thread = std::thread::Builder::new()
             .name("control".to_owned())
             .spawn(move || {
-                if let Some(listener) = metrics {
-                    // It ends with the runtime.
+                // They end with the runtime.
+                if let Some(listener) = web.metrics {
                     drop(runtime.spawn(metrics_http::serve(Arc::clone(&shared), listener)));
+                }
+                if let Some(listener) = web.page {
+                    drop(runtime.spawn(page_http::serve(Arc::clone(&shared), listener)));
                 }
                 drop(runtime.spawn(lengths::look_at_lengths(Arc::clone(&shared))));
                 if !shared.absent().is_empty() {
@@ -618,6 +624,27 @@ impl Shared {
         Ok(Scrape { stats, volumes, absent, stores, state, ram_max_bytes: self.ram_max_bytes }.render(format))
     }
 
+    /// What the live page shows.
+    pub(crate) async fn live(&self) -> Result<Live, String> {
+        self.store_looks.refresh(&self.stores).await;
+        let stats = self.stats().await?;
+        let volumes = self.infos();
+        let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).newest(LIVE_EVENTS_MAX);
+        Ok(Live::of(Seen {
+            unix_s: unix_s(),
+            stats,
+            cache_path: self.cache_path.clone(),
+            extent_bytes: self.extent_bytes,
+            weu_bytes: self.weu_bytes,
+            verdict,
+            volumes,
+            absent,
+            stores: self.store_looks.last(),
+            events,
+        }))
+    }
+
     async fn status(&self) -> Result<Value, String> {
         self.store_looks.refresh(&self.stores).await;
         let stats = self.stats().await?;
@@ -654,7 +681,8 @@ impl Shared {
             "absent": absent,
             "stores": self.store_looks.last(),
             "listening": self.addresses,
-            "metrics": self.metrics_at.map(|address| format!("http://{address}/metrics")),
+            "metrics": self.web.metrics.map(|address| format!("http://{address}/metrics")),
+            "page": self.web.page.map(|address| format!("http://{address}/")),
             "sandbox": self.hooks.confined,
             "connections": self.registry.connections.len(),
         }))

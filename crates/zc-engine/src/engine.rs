@@ -187,16 +187,7 @@ impl Engine {
         let default_export = default_export(config);
         let last_read = config.clone();
         let (config, absent, opened) = open_what_is_there(config, options, &stores, &passed)?;
-        let Opened {
-            mut parts,
-            closer,
-            control_socket,
-            metrics_socket,
-            volumes,
-            custody,
-            ublk,
-            without_cache,
-        } = opened;
+        let Opened { mut parts, closer, control_socket, web, volumes, custody, ublk, without_cache } = opened;
         let connection = passed.take_up(&mut parts.listeners)?;
         let (mailbox, registry) = (Arc::clone(&parts.mailbox), Arc::clone(&parts.registry));
         let addresses: Vec<String> =
@@ -242,7 +233,7 @@ impl Engine {
         };
         // Before the service manager is told that everything is there. Devices that cannot be are no reason to stop.
         ublk.bring_up();
-        let started = ControlHandle::start(control, control_socket, metrics_socket, end, options.signals);
+        let started = ControlHandle::start(control, control_socket, web, end, options.signals);
         let mut engine = Self { mailbox, registry, addresses, ublk, shard: Some(shard), control: None };
         match started {
             Ok(control) => engine.control = Some(control),

@@ -107,6 +107,11 @@ impl Events {
         }
     }
 
+    /// The newest, at most `most`, the newest first.
+    pub(crate) fn newest(&self, most: usize) -> Vec<Event> {
+        self.kept.iter().rev().take(most).cloned().collect()
+    }
+
     /// Those that are kept with a higher number, the oldest first.
     pub(crate) fn after(&self, number: u64) -> Vec<Event> {
         self.kept.iter().filter(|event| event.number > number).cloned().collect()

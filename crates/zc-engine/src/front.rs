@@ -534,7 +534,8 @@ impl Shard {
             self.metrics.record(path, nanoseconds);
             let volume = self.volume_mut(volume);
             volume.traffic.count(command, path, length, failed);
-            volume.durations.count(path, nanoseconds);
+            let carried = if matches!(command, Command::Read | Command::Write) { length } else { 0 };
+            volume.durations.count(path, nanoseconds, carried);
         }
         self.answer(id);
     }

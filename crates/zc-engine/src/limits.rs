@@ -215,11 +215,13 @@ pub(crate) const STORE_LOOK_MS: u64 = 1_000;
 pub(crate) const INTENT_WAIT_MS: u64 = 1_000;
 /// Milliseconds for which it does until the cache device says that such files are void.
 pub(crate) const VOID_WAIT_MS: u64 = 10_000;
-/// Scrapes of the numbers at a time; further ones wait.
-pub(crate) const SCRAPES_MAX: usize = 8;
+/// Connections at a time for the numbers, and as many for the live page; further ones wait.
+pub(crate) const HTTP_CONNECTIONS_MAX: usize = 8;
 /// Milliseconds that one may take, from its connection to its end.
-pub(crate) const SCRAPE_MS_MAX: u64 = 10_000;
+pub(crate) const HTTP_REQUEST_MS_MAX: u64 = 10_000;
 /// Milliseconds that its request may take to come: a silent client does not keep a place for longer.
-pub(crate) const SCRAPE_HEAD_MS_MAX: u64 = 2_000;
-/// Bytes of a request for the numbers: its line and its headers.
-pub(crate) const SCRAPE_REQUEST_BYTES_MAX: usize = 16 << 10;
+pub(crate) const HTTP_HEAD_MS_MAX: u64 = 2_000;
+/// Newest events that the live page shows.
+pub(crate) const LIVE_EVENTS_MAX: usize = 50;
+/// Bytes of such a request: its line and its headers.
+pub(crate) const HTTP_HEAD_BYTES_MAX: usize = 16 << 10;

@@ -67,14 +67,6 @@ impl Listener {
     }
 }
 
-/// Listens where the numbers are served.
-pub(crate) fn listen_for_scrapes(address: SocketAddr) -> Result<TcpListener, EngineError> {
-    let fail = |source| EngineError::io(format!("metrics.listen: cannot listen on {address}"), source);
-    let listener = TcpListener::bind(address).map_err(fail)?;
-    listener.set_nonblocking(true).map_err(fail)?;
-    Ok(listener)
-}
-
 /// Gives a listening socket a longer queue: a flood of clients must not keep others from getting into it.
 fn lengthen(socket: &impl AsFd) {
     if let Err(errno) = listen(socket, BACKLOG) {

@@ -67,6 +67,8 @@ pub(crate) struct Steps {
     pub(crate) counts: [u64; BOUNDS_NS.len() + 1],
     /// All of them together.
     pub(crate) sum_ns: u64,
+    /// Bytes that they carried.
+    pub(crate) bytes: u64,
 }
 
 /// How long a volume's requests took, by path.
@@ -74,9 +76,10 @@ pub(crate) struct Steps {
 pub struct Durations([Steps; Path::WORDS.len()]);
 
 impl Durations {
-    /// Counts a request that has ended.
-    pub(crate) fn count(&mut self, path: Path, nanoseconds: u64) {
+    /// Counts a request that has ended and carried `bytes`.
+    pub(crate) fn count(&mut self, path: Path, nanoseconds: u64, bytes: u64) {
         let steps = &mut self.0[path as usize];
+        steps.bytes = steps.bytes.saturating_add(bytes);
         steps.counts[BOUNDS_NS.partition_point(|bound| *bound < nanoseconds)] += 1;
         steps.sum_ns = steps.sum_ns.saturating_add(nanoseconds);
     }
@@ -291,11 +294,12 @@ mod tests {
     fn a_bound_counts_what_took_as_long() {
         let mut durations = Durations::default();
         for nanoseconds in [1, 10_000, 10_001, u64::MAX] {
-            durations.count(Path::Miss, nanoseconds);
+            durations.count(Path::Miss, nanoseconds, 3);
         }
         let steps = durations.of(Path::Miss);
         assert_eq!((steps.counts[0], steps.counts[1], steps.counts[BOUNDS_NS.len()]), (2, 1, 1));
         assert_eq!((steps.counts.iter().sum::<u64>(), steps.sum_ns), (4, u64::MAX));
+        assert_eq!(steps.bytes, 12);
         assert_eq!(*durations.of(Path::Hit), Steps::default());
         assert!(Path::WORDS.iter().enumerate().all(|(number, (_, path))| *path as usize == number));
     }

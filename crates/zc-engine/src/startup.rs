@@ -30,8 +30,9 @@ use crate::commands::Mailbox;
 use crate::custody::{Custody, OnMedia};
 use crate::engine::EngineOptions;
 use crate::error::EngineError;
+use crate::http::Web;
 use crate::intent::{self, IntentLog, IntentOwner};
-use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id, listen_for_scrapes};
+use crate::listen::{Access, Listener, SocketPath, bind_unix, group_id};
 use crate::origin::Origin;
 use crate::pairing::{self, Candidate, Known, Paired, RisksBefore};
 use crate::places::check_distinct;
@@ -59,8 +60,8 @@ pub(crate) struct Opened {
     pub(crate) parts: ShardParts,
     pub(crate) closer: Closer,
     pub(crate) control_socket: (UnixListener, SocketPath),
-    /// Where the numbers are served, if they are to be.
-    pub(crate) metrics_socket: Option<TcpListener>,
+    /// Where numbers and live page are served, if they are to be.
+    pub(crate) web: Web<TcpListener>,
     /// Settings of the volumes by name, as the manager has them.
     pub(crate) volumes: Vec<(String, VolumeConfig)>,
     pub(crate) custody: Arc<Custody>,
@@ -73,7 +74,7 @@ pub(crate) struct Opened {
 struct Sockets {
     listeners: Vec<Listener>,
     control: (UnixListener, SocketPath),
-    metrics: Option<TcpListener>,
+    web: Web<TcpListener>,
 }
 
 /// What was opened and judged without beginning a session.
@@ -368,8 +369,8 @@ fn open_with(
     };
     let without_cache = parts.cache_missing.is_some();
     let closer = Closer { custody: Arc::clone(&custody) };
-    let (control_socket, metrics_socket) = (sockets.control, sockets.metrics);
-    Ok(Opened { parts, closer, control_socket, metrics_socket, volumes: named, custody, ublk, without_cache })
+    let (control_socket, web) = (sockets.control, sockets.web);
+    Ok(Opened { parts, closer, control_socket, web, volumes: named, custody, ublk, without_cache })
 }
 
 /// What other caches hold of these origins is stale from now on.
@@ -627,8 +628,7 @@ fn bind(config: &Config) -> Result<Sockets, EngineError> {
     for address in &config.nbd.listen {
         listeners.push(Listener::tcp(*address)?);
     }
-    let metrics = config.metrics.listen.map(listen_for_scrapes).transpose()?;
-    Ok(Sockets { listeners, control, metrics })
+    Ok(Sockets { listeners, control, web: Web::listen(&config.metrics)? })
 }
 
 /// A session that has begun on the cache device.

@@ -24,6 +24,10 @@ pub(crate) struct StoreLook {
     pub(crate) total_bytes: u64,
     /// What contents may still take when the cleaner has freed all that nothing refers to.
     pub(crate) left_bytes: u64,
+    /// Volumes in it, served or not.
+    pub(crate) volumes: u64,
+    /// Snapshots in it.
+    pub(crate) snapshots: u64,
     /// Requests that found no space since the store was opened.
     pub(crate) no_space: u64,
     /// The same when the store was last seen with space.
@@ -91,6 +95,8 @@ mod tests {
                 state,
                 total_bytes: 100,
                 left_bytes: 1,
+                volumes: 1,
+                snapshots: 0,
                 no_space,
                 no_space_before: 0,
             }]);

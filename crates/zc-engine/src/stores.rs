@@ -97,15 +97,23 @@ impl Stores {
 }
 
 fn look(name: String, pool: &OpenPool) -> StoreLook {
-    let seen = pool.client().look(|store| (store.space(), store.stats().no_space, store.failure().is_some()));
+    let seen = pool.client().look(|store| {
+        let all = zc_core::u64_from_usize(store.roots().count());
+        let volumes = store.roots().filter(|(_, root)| root.kind == zc_store::RootKind::Volume).count();
+        let volumes = zc_core::u64_from_usize(volumes);
+        (store.space(), store.stats().no_space, store.failure().is_some(), volumes, all - volumes)
+    });
     // Without an answer its thread has ended.
-    let (space, no_space, has_failed) = seen.unwrap_or_else(|| (zc_store::Space::default(), 0, true));
+    let (space, no_space, has_failed, volumes, snapshots) =
+        seen.unwrap_or_else(|| (zc_store::Space::default(), 0, true, 0, 0));
     StoreLook {
         name,
         path: pool.path().to_owned(),
         state: PoolState::of(&space, has_failed),
         total_bytes: space.total_bytes,
         left_bytes: PoolState::left_bytes(&space),
+        volumes,
+        snapshots,
         no_space,
         no_space_before: 0,
     }

@@ -460,6 +460,8 @@ mod tests {
             state,
             total_bytes: 100 << 30,
             left_bytes: 2 << 30,
+            volumes: 1,
+            snapshots: 0,
             no_space: 0,
             no_space_before: 0,
         };

@@ -1,0 +1,137 @@
+//! HTTP/1.1 for those that only look: the numbers for Prometheus, and the live page.
+//!
+//! Job: take connections at an address, hand the head of each request to who serves there, and send the answer.
+//! Invariants: connections are bounded in number and in time, and serve one request each; a request's body is not read.
+//! It runs on the control thread, so the data plane never waits for a client here.
+//!
+//! What it does not do: TLS, passwords, paths. Hyper, which serves the numbers, is all that the live page needs: a
+//! framework with a router (axum) would save it one `match` over four paths.
+
+use std::convert::Infallible;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::http::request::Parts;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use zc_config::MetricsConfig;
+
+use crate::error::EngineError;
+use crate::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEAD_BYTES_MAX, HTTP_HEAD_MS_MAX, HTTP_REQUEST_MS_MAX};
+
+/// An answer.
+pub(crate) type Answer = Response<Full<Bytes>>;
+
+/// Where the daemon serves what others may look at, by what it is.
+#[derive(Debug)]
+pub(crate) struct Web<L> {
+    /// The numbers, `metrics.listen`.
+    pub(crate) metrics: Option<L>,
+    /// The live page, `metrics.page`.
+    pub(crate) page: Option<L>,
+}
+
+impl Web<StdTcpListener> {
+    /// Listens at the addresses of the configuration.
+    pub(crate) fn listen(config: &MetricsConfig) -> Result<Self, EngineError> {
+        let at = |key: &str, address: Option<SocketAddr>| address.map(|at| listen(key, at)).transpose();
+        Ok(Self { metrics: at("metrics.listen", config.listen)?, page: at("metrics.page", config.page)? })
+    }
+
+    /// Hands the sockets to the runtime that calls.
+    pub(crate) fn into_tokio(self) -> std::io::Result<Web<TcpListener>> {
+        let take = |socket: Option<StdTcpListener>| socket.map(TcpListener::from_std).transpose();
+        Ok(Web { metrics: take(self.metrics)?, page: take(self.page)? })
+    }
+}
+
+impl Web<TcpListener> {
+    /// Where they are, with the ports that they got.
+    pub(crate) fn addresses(&self) -> Web<SocketAddr> {
+        let address = |socket: &Option<TcpListener>| socket.as_ref()?.local_addr().ok();
+        Web { metrics: address(&self.metrics), page: address(&self.page) }
+    }
+}
+
+fn listen(key: &str, address: SocketAddr) -> Result<StdTcpListener, EngineError> {
+    let fail = |source| EngineError::io(format!("{key}: cannot listen on {address}"), source);
+    let listener = StdTcpListener::bind(address).map_err(fail)?;
+    listener.set_nonblocking(true).map_err(fail)?;
+    Ok(listener)
+}
+
+/// Serves for ever; `key` is what the configuration calls the address.
+pub(crate) async fn serve<F, A>(listener: TcpListener, key: &'static str, answer: F)
+where
+    F: Fn(Parts) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Answer> + Send,
+{
+    let places = Arc::new(Semaphore::new(HTTP_CONNECTIONS_MAX));
+    loop {
+        // Further ones wait in the kernel, each no longer than those before it may take.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let answer = answer.clone();
+                tokio::spawn(async move {
+                    let bound = Duration::from_millis(HTTP_REQUEST_MS_MAX);
+                    if tokio::time::timeout(bound, one(stream, answer)).await.is_err() {
+                        tracing::debug!("{key}: a request took too long");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                tracing::warn!("cannot accept at {key}: {error}");
+                // Out of descriptors, most likely: not to be asked again at once.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// One request of a connection.
+async fn one<F, A>(stream: TcpStream, answer: F)
+where
+    F: Fn(Parts) -> A,
+    A: Future<Output = Answer>,
+{
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = answer(request.into_parts().0);
+        async move { Ok::<_, Infallible>(answer.await) }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(Duration::from_millis(HTTP_HEAD_MS_MAX));
+    http.keep_alive(false).max_buf_size(HTTP_HEAD_BYTES_MAX);
+    if let Err(error) = http.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!("an HTTP connection: {error}");
+    }
+}
+
+/// A line of text for people.
+pub(crate) fn plain(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+    told(status, "text/plain; charset=utf-8", text)
+}
+
+/// The request's method is not one of `allowed`.
+pub(crate) fn wrong_method(allowed: &'static str) -> Answer {
+    let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, "zcached: GET only\n");
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
+    answer
+}
+
+/// Contents of a type.
+pub(crate) fn told(status: StatusCode, content_type: &'static str, text: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(text.into()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    answer
+}
