@@ -68,7 +68,10 @@ fn what_a_reload_adds_is_served_at_once_and_outlives_kill_and_stop() {
     daemon.kill9();
     let (cache, away) = (world.cache_file(), world.path("away.img"));
     std::fs::rename(&cache, &away).expect("the cache goes");
-    assert!(world.refused(&[]).contains("\"back\" lacks data"), "it was said that it may become dirty");
+    assert!(
+        world.refused(&[]).contains("dirty data of volume \"back\""),
+        "it was said that it may become dirty"
+    );
     std::fs::rename(&away, &cache).expect("the cache is back");
     let daemon = world.start();
     for (volume, image) in ["disk", "through", "back"].into_iter().zip(&images) {

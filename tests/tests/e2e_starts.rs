@@ -102,7 +102,7 @@ fn a_damaged_cache_that_may_have_dirty_data_is_refused() {
         damage(&world);
         let before = read_file(&world.cache_file());
         let said = world.refused(&[]);
-        assert!(said.contains("lacks data") && said.contains("--drop-dirty disk"), "{said}");
+        assert!(said.contains("dirty data") && said.contains("--drop-dirty disk"), "{said}");
         assert!(read_file(&world.cache_file()) == before, "the cache was changed");
     }
 }

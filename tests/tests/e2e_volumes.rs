@@ -242,14 +242,14 @@ fn a_volume_in_use_stays_and_dirty_data_goes_to_the_origin_first() {
     drop(client);
     alone(&world);
     let answer = world.control(&json!({ "cmd": "reload" }));
-    assert!(answer["needs_restart"][0].to_string().contains("lacks 1048576 bytes"), "{answer}");
+    assert!(answer["needs_restart"][0].to_string().contains("1048576 bytes of dirty data"), "{answer}");
     assert_eq!(world.counter("destaged_bytes"), 0, "nothing was brought to the origin unasked");
 
     // The file has what the daemon could not do: that is not ours to change.
     std::fs::write(world.path("zcached.toml"), &before).expect("back");
     assert_eq!(world.control(&json!({ "cmd": "reload" }))["needs_restart"], json!([]));
     let told = volume(&world, &["remove", "back"], 0);
-    assert!(told.contains("brought to the origin") && told.contains("back is removed"), "{told}");
+    assert!(told.contains("written to the origin") && told.contains("back is removed"), "{told}");
     world.origin_is("back", &image);
     assert!(!file(&world).contains("back.img"));
     assert_eq!(daemon.terminate().code(), Some(0));

@@ -194,7 +194,7 @@ fn a_cache_that_came_back_before_a_kill_is_waited_for_again() {
     daemon.kill9();
     cache.fail(true);
     let said = world.refused(&[]);
-    assert!(said.contains("lacks data"), "{said}");
+    assert!(said.contains("dirty data"), "{said}");
     is_back(&world, &cache, &expected);
 }
 
@@ -210,7 +210,7 @@ fn a_cache_that_has_what_an_origin_lacks_is_not_done_without() {
     std::fs::remove_file(world.cache_file()).expect("cannot take the name away");
     let said = world.refused(&[]);
     assert!(
-        said.contains("does not exist") && said.contains("lacks data") && said.contains("--drop-dirty"),
+        said.contains("does not exist") && said.contains("dirty data") && said.contains("--drop-dirty"),
         "{said}"
     );
     // Given up: then it may, and what was given up never comes back.

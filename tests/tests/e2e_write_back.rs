@@ -324,7 +324,7 @@ fn the_origin_is_every_flushed_byte_after_zcctl_flush() {
     let before = dirty(&world);
     assert!(before["bytes"].as_u64() >= Some(MIB) && before["epochs"].as_u64() > Some(0), "{before}");
     let shown = String::from_utf8(world.zcctl_output(&["status"]).stdout).expect("zcctl writes text");
-    assert!(shown.contains("origin lacks") && shown.contains("MiB"), "{shown}");
+    assert!(shown.contains("dirty") && shown.contains("MiB"), "{shown}");
     let output = world.zcctl_output(&["flush", "disk", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let told: Value = serde_json::from_slice(&output.stdout).expect("zcctl --json writes JSON");
@@ -438,10 +438,10 @@ fn a_lost_cache_fences_the_start_and_its_return_brings_every_byte() {
     assert!(!world.cache_file().exists(), "a refused start makes no cache");
     // A blank file is not made a cache, and another cache is not taken for the right one.
     std::fs::write(world.cache_file(), vec![0; 1 << 20]).expect("cannot make a file");
-    assert!(world.refused(&[]).contains("lacks data"));
+    assert!(world.refused(&[]).contains("dirty data"));
     std::fs::remove_file(world.cache_file()).expect("cannot remove a file");
     run_ok(Command::new(program("zcctl")).args(["format", "--size", "16 MiB"]).arg(world.cache_file()));
-    assert!(world.refused(&[]).contains("lacks data"));
+    assert!(world.refused(&[]).contains("dirty data"));
     std::fs::remove_file(world.cache_file()).expect("cannot remove a file");
     // Nor is the origin served under another name.
     std::fs::rename(&aside, world.cache_file()).expect("cannot put the cache back");
@@ -478,7 +478,7 @@ fn a_mode_changed_while_serving_is_remembered_without_the_cache() {
         daemon.kill9();
         let aside = world.path("aside.img");
         std::fs::rename(world.cache_file(), &aside).expect("cannot take the cache away");
-        assert!(world.refused(&[]).contains("lacks data"));
+        assert!(world.refused(&[]).contains("dirty data"));
         std::fs::rename(&aside, world.cache_file()).expect("cannot put the cache back");
         let daemon = world.start();
         zcctl_flush(&world);

@@ -16,8 +16,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{CommandFactory, Parser, Subcommand};
+use zc_cli::Documents;
 use zc_config::Config;
 use zc_engine::{ConfigFile, Engine, EngineError, EngineOptions, Hooks, Passed};
 
@@ -39,57 +39,53 @@ struct Run {
     /// Configuration file
     #[arg(long, value_name = "FILE", default_value = "/etc/zcached.toml")]
     config: PathBuf,
-    /// Believe nothing that the cache holds: for origins that were written elsewhere meanwhile
+    /// Start cold: ignore cached data, as after writes to the origins
     #[arg(long)]
     cold: bool,
-    /// The cache has what this volume's origin lacks, and something speaks against it (the origin changed, the cache is
-    /// an old image): write it to the origin as it is
+    /// Write this volume's dirty data back although the origin changed
+    ///
+    /// Use it as well if the cache may be an old copy
     #[arg(long, value_name = "VOLUME")]
     trust_dirty: Vec<String>,
-    /// Give up what only a cache has of this volume; its origin stays as it is
+    /// Discard this volume's dirty data; its origin stays as it is
     #[arg(long, value_name = "VOLUME")]
     drop_dirty: Vec<String>,
-    /// Become this user before anything is opened: a name of /etc/passwd, or UID:GID
+    /// User to run as: a name of /etc/passwd, or UID:GID
+    ///
+    /// The daemon becomes this user before it opens any file
     #[arg(long, value_name = "USER")]
     user: Option<String>,
-    /// Stay in the foreground, which is the only way there is
+    /// Stay in the foreground; the daemon always does
     #[arg(long, hide = true)]
     foreground: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Find all that a start would refuse, without changing anything
+    /// Check a configuration and its devices; change nothing
     CheckConfig {
         /// Configuration file
         file: PathBuf,
-        /// Look at the file alone, not at the devices and sockets it names
+        /// Check the file alone, not the devices and sockets it names
         #[arg(long)]
         syntax: bool,
         /// Print the outcome as one JSON object
         #[arg(long)]
         json: bool,
     },
-    /// Serve on sockets that are there already: those a service manager passes (LISTEN_FDS), or standard input
+    /// Serve on sockets from a service manager, or on standard input
+    ///
+    /// A service manager passes sockets as LISTEN_FDS says
     Nbd {
         #[command(flatten)]
         run: Run,
-        /// Serve one client on standard input, which must be a socket, and end with it
+        /// Serve one client on standard input, a socket, and end with it
         #[arg(long)]
         stdio: bool,
     },
     Quickstart(quickstart::QuickstartArgs),
-    /// Print completions for a shell
-    Completions {
-        /// Which shell
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page, or write those of all commands and of the configuration file into a folder
-    Man {
-        /// The folder, which must exist
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    #[command(flatten)]
+    Documents(Documents),
 }
 
 fn main() -> ExitCode {
@@ -101,15 +97,7 @@ fn main() -> ExitCode {
         }
         Some(Verb::CheckConfig { file, syntax, json }) => return check_config(&file, syntax, json),
         Some(Verb::Quickstart(args)) => return quick(&args),
-        Some(Verb::Completions { shell }) => {
-            clap_complete::generate(shell, &mut Arguments::command(), "zcached", &mut std::io::stdout());
-            Ok(())
-        }
-        Some(Verb::Man { dir }) => match dir {
-            Some(dir) => manual::pages(Arguments::command(), &dir),
-            None => manual::page(Arguments::command(), &mut std::io::stdout()),
-        }
-        .context("cannot write the manual"),
+        Some(Verb::Documents(document)) => manual::write(&document, Arguments::command()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -7,10 +7,11 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
 
+use anyhow::Context as _;
 use clap::Command;
 use clap_mangen::roff::{Roff, bold, roman};
+use zc_cli::Documents;
 
 /// The explained configuration.
 const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
@@ -18,7 +19,7 @@ const SHIPPED: &str = include_str!("../../../configs/zcached.toml");
 /// What the command line does not tell; the end of `zcached --help`, too.
 pub(crate) const MORE: &str = "\
 Signals:
-  SIGTERM, SIGINT  stop in order: requests are answered and the cache is left clean; what origins lack stays on it
+  SIGTERM, SIGINT  stop in order: requests are answered and dirty data stays on the cache
   SIGHUP           read the configuration again and apply what a running daemon can, as `zcctl reload` does
 
 Exit status:
@@ -31,15 +32,15 @@ Files:
   /var/lib/zcached           cache.state_dir: what pairs caches and origins
   /run/zcached/control.sock  control.socket: where zcctl finds the daemon";
 
-/// Writes the page of the program.
-pub(crate) fn page(command: Command, out: &mut dyn Write) -> io::Result<()> {
-    clap_mangen::Man::new(command).render(&mut &mut *out)
-}
-
-/// Writes all pages into a folder.
-pub(crate) fn pages(command: Command, dir: &Path) -> io::Result<()> {
-    clap_mangen::generate_to(command, dir)?;
-    configuration(&mut File::create(dir.join("zcached.toml.5"))?)
+/// Writes a document of the program; the configuration's page is written with all others only.
+pub(crate) fn write(document: &Documents, command: Command) -> anyhow::Result<()> {
+    document.write(command, &mut io::stdout())?;
+    if let Documents::Man { dir: Some(dir) } = document {
+        let path = dir.join("zcached.toml.5");
+        let page = File::create(&path).and_then(|mut file| configuration(&mut file));
+        page.with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// A piece of the explained configuration.

@@ -6,6 +6,7 @@ use clap::builder::PossibleValuesParser;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
+use zc_cli::Documents;
 use zc_core::Mode;
 use zc_core::units::ByteSize;
 
@@ -84,15 +85,21 @@ fn useless(defined: &clap::Command, matches: &ArgMatches) -> Option<(String, &'s
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Verify a cache file or device that no daemon has open. Exit status: 0 clean, 1 damaged, 2 not possible.
+    /// Verify a cache file or device that no daemon has open.
+    ///
+    /// Exit status: 0 clean, 1 damaged, 2 not possible.
     Check(CheckArgs),
-    /// Write damaged copies of the superblock and of the volume table anew from sound ones, and the label of a journal
-    /// device that what else is on it proves to be the cache's; say what cannot be repaired. Nothing is written without
-    /// --yes. Exit status: 0 nothing is left, 1 something is, 2 not possible.
+    /// Write damaged metadata anew from sound copies.
+    ///
+    /// Copies of the superblock and of the volume table are written anew from sound ones. The label of a journal device
+    /// is written anew if the journal on it proves to be this cache's. Damage that cannot be repaired is listed.
+    /// Without --yes, nothing is written.
+    ///
+    /// Exit status: 0 no damage is left, 1 damage is left, 2 not possible.
     Repair(RepairArgs),
-    /// Show what a structure of a cache file or device says.
+    /// Print one metadata structure of a cache file or device.
     Dump(DumpArgs),
-    /// Make an empty cache of a file or device. What is there is lost.
+    /// Make an empty cache on a file or device; all data there is lost.
     ///
     /// A used file or device is overwritten with --force only. If the cache may have dirty data, which no origin has,
     /// --discard-dirty is needed as well. Superblock, volume table, journal and the daemon's state directory tell. What
@@ -107,33 +114,24 @@ pub(crate) enum Command {
     Setup(SetupArgs),
     #[command(flatten)]
     Online(Online),
-    /// Look after ublk devices, also without a daemon.
+    /// Manage ublk devices; no daemon is needed.
     #[command(subcommand)]
     Ublk(Ublk),
-    /// Look after a store, whether a daemon has it open or not.
+    /// Manage a store, whether or not a daemon has it open.
     #[command(subcommand)]
     Store(StoreCommand),
-    /// Print a completion script for a shell.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page, or write those of all commands into a folder, in roff.
-    Man {
-        /// The folder, which must exist.
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    #[command(flatten)]
+    Documents(Documents),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
     /// Cache file or device.
     pub(crate) path: PathBuf,
-    /// The journal, if the cache keeps it in a file or on a device of its own.
+    /// File or device of the cache's journal, if it has its own.
     #[arg(long, value_name = "PATH")]
     pub(crate) journal: Option<PathBuf>,
-    /// Read every stored extent, too, and verify its header and checksum.
+    /// Read every stored extent and verify its header and checksum.
     #[arg(long)]
     pub(crate) data: bool,
     /// Print JSON.
@@ -145,10 +143,10 @@ pub(crate) struct CheckArgs {
 pub(crate) struct RepairArgs {
     /// Cache file or device.
     pub(crate) path: PathBuf,
-    /// The journal, if the cache keeps it in a file or on a device of its own.
+    /// File or device of the cache's journal, if it has its own.
     #[arg(long, value_name = "PATH")]
     pub(crate) journal: Option<PathBuf>,
-    /// Write.
+    /// Write the repairs.
     #[arg(long)]
     pub(crate) yes: bool,
     /// Print JSON.
@@ -175,12 +173,12 @@ pub(crate) enum Structure {
 
 #[derive(Debug, Args)]
 pub(crate) struct DumpArgs {
-    /// What to show.
+    /// Structure to print.
     #[arg(value_enum)]
     pub(crate) structure: Structure,
     /// Cache file or device.
     pub(crate) path: PathBuf,
-    /// The journal, if the cache keeps it in a file or on a device of its own.
+    /// File or device of the cache's journal, if it has its own.
     #[arg(long, value_name = "PATH")]
     pub(crate) journal: Option<PathBuf>,
     /// Slot number, for `weu`.
@@ -204,13 +202,15 @@ pub(crate) enum Fingerprint {
 pub(crate) struct FormatArgs {
     /// Cache file or device; a missing file is created with `--size`.
     pub(crate) path: PathBuf,
-    /// Bytes to use, such as "10 GiB"; default is the size of what is there.
+    /// Bytes to use, such as "10 GiB"; default is the whole device.
     #[arg(long)]
     pub(crate) size: Option<ByteSize>,
-    /// Keep the journal in this file or on this device; what is there is lost, too.
+    /// Keep the journal in this file or on this device.
+    ///
+    /// All data there is lost, too.
     #[arg(long, value_name = "PATH")]
     pub(crate) journal: Option<PathBuf>,
-    /// Size of a journal file that does not exist yet; default is 1/256 of the cache.
+    /// Size of a new journal file; default is 1/256 of the cache.
     #[arg(long, requires = "journal")]
     pub(crate) journal_size: Option<ByteSize>,
     /// Size of a write-evict unit, a power of two from 32 KiB to 4 MiB.
@@ -219,8 +219,9 @@ pub(crate) struct FormatArgs {
     /// Size of an extent, a power of two from 4 KiB to 128 KiB.
     #[arg(long, default_value = "8 KiB")]
     pub(crate) extent_size: ByteSize,
-    /// Write-evict units begin at multiples of this, such as the erase block; default is what the device discards at
-    /// least at once.
+    /// Start units at multiples of this, such as the erase block.
+    ///
+    /// The default is the discard granularity of the device.
     #[arg(long)]
     pub(crate) align: Option<ByteSize>,
     /// Fingerprint function.
@@ -229,13 +230,13 @@ pub(crate) struct FormatArgs {
     /// A name for people, at most 64 bytes.
     #[arg(long, default_value = "")]
     pub(crate) label: String,
-    /// Also if there is a cache, or anything else, already.
+    /// Overwrite a cache, or any other data, that is there.
     #[arg(long)]
     pub(crate) force: bool,
-    /// With --force: also if dirty data is lost that no origin has.
+    /// Give up dirty data that only this cache has; needs --force.
     #[arg(long, requires = "force")]
     pub(crate) discard_dirty: bool,
-    /// State directory of the daemon, which knows whose data is dirty.
+    /// State directory of the daemon: it records which data is dirty.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR_DEFAULT)]
     pub(crate) state_dir: PathBuf,
 }
@@ -243,7 +244,7 @@ pub(crate) struct FormatArgs {
 /// Where the daemon is and how to show its answer.
 #[derive(Debug, Args)]
 pub(crate) struct Daemon {
-    /// The daemon's control socket; default also by ZCACHED_SOCKET.
+    /// Control socket of the daemon, also set by ZCACHED_SOCKET.
     #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
     pub(crate) socket: PathBuf,
     /// Print the daemon's answer as JSON.
@@ -260,7 +261,7 @@ pub(crate) struct Listing {
     /// Print only the table, without headings, one tab between cells.
     #[arg(long, conflicts_with = "json")]
     pub(crate) no_headings: bool,
-    /// Print only the table, sizes in bytes, times in milliseconds.
+    /// Print only the table, with bytes and milliseconds.
     #[arg(long, conflicts_with = "json")]
     pub(crate) bytes: bool,
 }
@@ -274,15 +275,16 @@ impl Listing {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Online {
-    /// Show how a running daemon is: verdict, cache, volumes, addresses. Exit status: 0 healthy, 1 degraded, 3 failed,
-    /// 2 not possible.
+    /// Show verdict, cache, volumes and addresses of a running daemon.
+    ///
+    /// Exit status: 0 healthy, 1 degraded, 3 failed, 2 not possible.
     ///
     /// HEALTHY: nothing to do. DEGRADED: every volume is served, and something costs speed, protection or trust: the
-    /// cache is out of order, reads of it failed verification, an origin failed, dirty data is older than
-    /// max_dirty_age or could not be read, a volume started cold, or the cache has dirty data of a volume that is not
-    /// configured. FAILED: a volume does not serve its clients. Each reason comes with what follows from it and what to
-    /// do. What happened once, such as an error or a cold start, counts for an hour after the last time; a state counts
-    /// as long as it lasts.
+    /// cache is out of order, reads of it failed verification, an origin failed, dirty data is older than max_dirty_age
+    /// or could not be read, a volume started cold, or the cache has dirty data of a volume that is not configured.
+    /// FAILED: a volume does not serve its clients. Each reason comes with what follows from it and what to do. What
+    /// happened once, such as an error or a cold start, counts for an hour after the last time; a state counts as long
+    /// as it lasts.
     ///
     /// With -o, --no-headings or --bytes only the table of volumes is printed. Its cells are single words: "-" stands
     /// for nothing, and \040 for a space in a path. Columns: name, state (served, fenced, absent), size, mode, hits
@@ -298,15 +300,15 @@ pub(crate) enum Online {
     Stats {
         #[command(flatten)]
         daemon: Daemon,
-        /// Show them again and again, every so many seconds.
+        /// Print the counters again every so many seconds.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
               value_parser = clap::value_parser!(u16).range(1..))]
         watch: Option<u16>,
-        /// In the text format of Prometheus, as `metrics.listen` serves it.
+        /// Print the text format of Prometheus, as metrics.listen serves it.
         #[arg(long, conflicts_with_all = ["json", "watch"])]
         prometheus: bool,
     },
-    /// Show who is connected to a running daemon.
+    /// List the connections of a running daemon.
     ///
     /// With -o, --no-headings or --bytes the cells are single words. Columns: id, volume, peer, listener, accepted.
     Connections {
@@ -315,26 +317,26 @@ pub(crate) enum Online {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Print what changed in how a running daemon is, one JSON object a line.
+    /// Print events of a running daemon, one JSON object a line.
     ///
-    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows, command.
-    /// Events are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void,
+    /// Members: number, unix_s, uptime_ms, event, change (begins or ends), level, volume, store, what, follows,
+    /// command. Events are the reasons of status: cache-failed, verification-failed, cache-errors, intent-log-void,
     /// origin-missing, origin-errors, origin-refused, fenced, recovery-point-late, dirty-stuck, dirty-unreadable,
     /// dirty-unserved, cold-start, store-low-space, store-full, store-failed; low-space (writes wait for room for dirty
     /// data); and back-to-normal, when nothing is wrong any more. The daemon keeps the newest 1024. With --follow also
     /// daemon-gone and daemon-back.
     Events {
-        /// Go on, and print what changes from now on, too.
+        /// Print new events as they come.
         #[arg(short, long)]
         follow: bool,
         /// Leave out events up to this number.
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         after: u64,
-        /// The daemon's control socket; default also by ZCACHED_SOCKET.
+        /// Control socket of the daemon, also set by ZCACHED_SOCKET.
         #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
         socket: PathBuf,
     },
-    /// Show what volumes do on a terminal, refreshed until q is typed.
+    /// Show live rates of the volumes on a terminal; q leaves.
     ///
     /// Rates are over the time between two answers of the daemon. HITS are reads that needed no origin, of all reads in
     /// that time. LAST MINUTE is the bandwidth of reads and writes, the newest on the right, the largest a full bar.
@@ -344,128 +346,146 @@ pub(crate) enum Online {
         /// Seconds between two answers.
         #[arg(short, long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=60))]
         interval: u16,
-        /// The daemon's control socket; default also by ZCACHED_SOCKET.
+        /// Control socket of the daemon, also set by ZCACHED_SOCKET.
         #[arg(long, value_name = "PATH", default_value_os_t = socket_default())]
         socket: PathBuf,
     },
-    /// Close connections of a running daemon: one, or all of a client or a volume. The client may connect again.
+    /// Close connections: one, or all of a client or a volume.
+    ///
+    /// A client may connect again.
     #[command(group = clap::ArgGroup::new("which").required(true))]
     Disconnect {
-        /// The connection with this number, as `connections` shows it.
+        /// Number of the connection, as `connections` shows it.
         #[arg(long, value_name = "N", group = "which")]
         id: Option<u64>,
-        /// Those of an address, a range such as 192.0.2.0/24, or a user: "user 1000".
+        /// Address, range such as 192.0.2.0/24, or user: "user 1000".
         #[arg(long, value_name = "CLIENT", group = "which")]
         client: Option<String>,
-        /// Those that chose this volume.
+        /// Volume whose connections are closed.
         #[arg(long, value_name = "NAME", group = "which")]
         volume: Option<String>,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Record what is asked of a volume, for `zcsim`.
+    /// Record the requests of a volume, for zcsim.
     #[command(subcommand)]
     Record(Record),
     /// Add, remove, show and change the volumes of a running daemon.
     #[command(subcommand)]
     Volume(VolumeCommand),
-    /// Have a running daemon read its configuration again.
+    /// Make a running daemon read its configuration again.
     Reload(Daemon),
-    /// Stop a running daemon in order, and wait until it has ended. Refused while the cache has what origins lack,
-    /// unless told what to do about it. Names the clients that are connected, and the devices that are mounted.
+    /// Stop a running daemon in order, and wait until it has ended.
+    ///
+    /// The daemon refuses to stop while the cache has dirty data, unless --flush or --keep-dirty is given. The answer
+    /// names connected clients and mounted devices.
     Stop {
-        /// Bring it to the origins first.
+        /// Write dirty data to the origins first.
         #[arg(long, conflicts_with = "keep_dirty")]
         flush: bool,
-        /// Let it stay on the cache; the origins lack it until the next start.
+        /// Leave dirty data on the cache until the next start.
+        ///
+        /// Until then the origins do not have it.
         #[arg(long)]
         keep_dirty: bool,
-        /// Do not wait until the daemon has ended.
+        /// Return at once; do not wait until the daemon has ended.
         #[arg(long)]
         no_wait: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Bring what a write-back volume's origin lacks there, and wait. Exit status: 0 done, 1 it is out of reach, 2 not
-    /// possible.
+    /// Write a volume's dirty data to its origin, and wait.
+    ///
+    /// Exit status: 0 done, 1 the dirty data cannot be read or written now, 2 not possible.
     Flush {
         /// Name of the volume.
         volume: String,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Give up what only the cache has of a volume. Without --force, say what that would be.
+    /// Discard a volume's dirty data: those writes are lost.
+    ///
+    /// Without --force the command only says how much that is.
     DropDirty {
         /// Name of the volume.
         volume: String,
-        /// Do it: these writes are lost.
+        /// Discard it: those writes are lost.
         #[arg(long)]
         force: bool,
-        /// Give up only what cannot be read: put zeros there.
+        /// Discard only unreadable dirty data; write zeros in its place.
         #[arg(long)]
         unreadable: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Let a volume be as large as its origin has become, while it is used. Its ublk device grows as well, from Linux
-    /// 6.16 on; clients of NBD see the new size when they connect again. Exit status: 0 done, 1 the volume has grown
-    /// but its device has not, 2 not possible.
+    /// Grow a volume to the size of its origin, while it is served.
+    ///
+    /// Its ublk device grows as well, from Linux 6.16 on. NBD clients see the new size when they connect again.
+    ///
+    /// Exit status: 0 done, 1 the volume has grown but its device has not, 2 not possible.
     Resize {
         /// Name of the volume.
         volume: String,
-        /// Make the origin, a file, so long first. Volumes only grow.
+        /// Grow the origin file to this size first; volumes never shrink.
         #[arg(long)]
         size: Option<ByteSize>,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Make a volume a block device, /dev/ublkbN, or /dev/nbdN with --nbd.
+    /// Attach a volume as /dev/ublkbN, or as /dev/nbdN with --nbd.
     Attach {
         /// Name of the volume.
         volume: String,
-        /// As a ublk device, which is the default.
+        /// Attach a ublk device; this is the default.
         #[arg(long)]
         ublk: bool,
-        /// As a device of the kernel's NBD client, by nbd-client and a Unix socket of the daemon. It does not outlive
-        /// the daemon.
+        /// Attach a device of the kernel's NBD client.
+        ///
+        /// This uses nbd-client and a Unix socket of the daemon. The device does not outlive the daemon.
         #[arg(long, conflicts_with = "ublk")]
         nbd: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Take a volume's block device away, and wait until the origin lacks nothing. Exit status: 0 done, 1 it is away,
-    /// but what the origin lacks is out of reach, 2 not possible.
+    /// Remove a volume's block device; write dirty data to its origin.
+    ///
+    /// Exit status: 0 done, 1 the device is gone, but the dirty data cannot be read or written now, 2 not possible.
     Detach {
         /// Name of the volume.
         volume: String,
-        /// Also if it is mounted or open: requests to it fail then.
+        /// Remove a mounted or open device; requests to it then fail.
         #[arg(long)]
         force: bool,
-        /// The one that `attach --nbd` made.
+        /// Remove the device that `attach --nbd` made.
         #[arg(long)]
         nbd: bool,
-        /// Do not wait: what the origin lacks stays on the cache and follows later.
+        /// Return at once; dirty data goes to the origin later.
         #[arg(long)]
         keep_dirty: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Have a volume served again that is fenced because the cache's journal is damaged, or because its origin is not
-    /// what it was: as it was found, its newest writes may be missing. Without --force, say so.
+    /// Serve a fenced volume again; its newest writes may be missing.
+    ///
+    /// A volume is fenced if the cache's journal is damaged, or if its origin changed. It is served as it was found.
+    /// Without --force the command only says so.
     AcceptLoss {
         /// Name of the volume.
         volume: String,
-        /// Do it.
+        /// Serve it as it was found.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Have a running daemon use its cache device again, after that failed and is back: fenced volumes are served with
-    /// every flushed byte, the others get their cache back, cold. Refused if it is not as it was left.
+    /// Use the cache device again after it failed and came back.
+    ///
+    /// Fenced volumes are served with every flushed byte. The other volumes start with a cold cache. The daemon refuses
+    /// a device that was changed meanwhile.
     Reattach(Daemon),
-    /// Change a volume's mode until the next reload or start. What write-back leaves is brought to the origin
-    /// meanwhile.
+    /// Change a volume's mode until the next reload or start.
+    ///
+    /// A volume that leaves write-back has its dirty data written to the origin meanwhile.
     SetMode {
         /// Name of the volume.
         volume: String,
@@ -479,9 +499,9 @@ pub(crate) enum Online {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Ublk {
-    /// Tell whether this machine can have ublk devices, and what is missing if not.
+    /// Check if this machine supports ublk; name what is missing.
     Probe,
-    /// Show every ublk device, its state, and whose it is.
+    /// List every ublk device, its state and its owner.
     ///
     /// With -o, --no-headings or --bytes the cells are single words. Columns: device, volume, state, pid, queues,
     /// depth, cpus.
@@ -492,9 +512,11 @@ pub(crate) enum Ublk {
         #[command(flatten)]
         listing: Listing,
     },
-    /// Remove devices of zcached that no daemon serves. A daemon that starts takes its own over instead.
+    /// Remove zcached's devices that no daemon serves.
+    ///
+    /// A daemon that starts takes over its own devices instead.
     Gc {
-        /// Also devices that are mounted or open: requests to them fail then.
+        /// Remove mounted or open devices, too; requests to them then fail.
         #[arg(long)]
         force: bool,
     },
@@ -507,6 +529,7 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+        assert_eq!(zc_cli::rules::faults(&command()), Vec::<String>::new());
     }
 
     #[test]

@@ -130,9 +130,9 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     } else if done {
         let name = text::clean(volume);
         if progress.first.bytes == 0 {
-            writeln!(out, "{name}: its origin lacks nothing")?;
+            writeln!(out, "{name} has no dirty data")?;
         } else {
-            writeln!(out, "{name}: {} brought to the origin in {}", size(bytes), duration(ms))?;
+            writeln!(out, "{name}: {} of dirty data written to the origin in {}", size(bytes), duration(ms))?;
         }
     }
     if done {
@@ -140,8 +140,8 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     }
     writeln!(
         std::io::stderr(),
-        "zcctl: volume {} is fenced, and its origin may lack data; `zcctl reattach` takes up a cache device that is back, \
-         `zcctl accept-loss` goes on without what a lost journal would have told",
+        "zcctl: volume {} is fenced, and may have dirty data; `zcctl reattach` uses a cache device that is back, \
+         `zcctl accept-loss` serves the volume without writes that only a lost journal had",
         text::clean(volume)
     )?;
     Ok(ExitCode::from(EXIT_NOT_DONE))
@@ -225,7 +225,7 @@ pub(crate) fn drop_dirty(
     let look = Look::of(&stats["uptime_ms"], dirty)?;
     let has_nothing = look.bytes == 0 && !look.fenced;
     if !force && has_nothing {
-        writeln!(out, "{}: its origin lacks nothing", text::clean(volume))?;
+        writeln!(out, "{} has no dirty data", text::clean(volume))?;
         return Ok(ExitCode::SUCCESS);
     }
     if !force {
@@ -325,7 +325,7 @@ pub(crate) fn reattached(answer: &Value, out: &mut dyn Write) -> anyhow::Result<
     writeln!(out, "the cache {} is in use again", text::clean(answer["path"].as_str().unwrap_or("-")))?;
     for (name, dirty) in answer["dirty"].as_object().into_iter().flatten() {
         if dirty["fenced"] == json!(true) || dirty["bytes"] != json!(0) {
-            writeln!(out, "{}: its origin lacks {}", text::clean(name), cell(dirty))?;
+            writeln!(out, "{}: dirty data {}", text::clean(name), cell(dirty))?;
         }
     }
     for name in answer["lost_writes"].as_array().into_iter().flatten().filter_map(Value::as_str) {

@@ -30,10 +30,7 @@ mod volume;
 mod volumes;
 
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
-
-use anyhow::Context as _;
 
 use cli::{Cli, Command};
 
@@ -94,21 +91,9 @@ fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         Command::Online(command) => online::run(command, out),
         Command::Store(command) => store::run(command, out),
         Command::Ublk(command) => ublk::run(command, out),
-        Command::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut cli::command(), "zcctl", &mut script);
-            out.write_all(&script)?;
+        Command::Documents(document) => {
+            document.write(cli::command(), out)?;
             Ok(ExitCode::SUCCESS)
         }
-        Command::Man { dir } => manual(dir.as_deref(), out),
     }
-}
-
-fn manual(dir: Option<&Path>, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    match dir {
-        Some(dir) => clap_mangen::generate_to(cli::command(), dir)
-            .with_context(|| format!("cannot write the manual into {}", dir.display()))?,
-        None => clap_mangen::Man::new(cli::command()).render(&mut &mut *out)?,
-    }
-    Ok(ExitCode::SUCCESS)
 }

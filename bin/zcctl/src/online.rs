@@ -366,7 +366,7 @@ fn connections(answer: &Value, listing: &Listing, out: &mut dyn Write) -> anyhow
     };
     let rows: Vec<Vec<String>> = answer["connections"].as_array().into_iter().flatten().map(row).collect();
     if rows.is_empty() {
-        return Ok(writeln!(out, "nobody is connected")?);
+        return Ok(writeln!(out, "no client is connected")?);
     }
     Ok(text::table(out, &["connection", "export", "peer", "listener"], &rows)?)
 }
@@ -479,7 +479,7 @@ fn traffic_table(volumes: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         "volume",
         "reads",
         "read",
-        "no origin",
+        "hits",
         "writes",
         "written",
         "trims",
@@ -518,7 +518,7 @@ fn dirty_table(dirty: &Value, out: &mut dyn Write) -> anyhow::Result<()> {
         return Ok(());
     }
     let heading =
-        ["origin lacks", "bytes", "extents", "epochs", "oldest", "waiting", "unreadable", "refused", ""];
+        ["dirty data", "bytes", "extents", "epochs", "oldest", "waiting", "unreadable", "refused", ""];
     text::table(out, &heading, &rows)?;
     Ok(writeln!(out)?)
 }

@@ -19,16 +19,18 @@ use crate::units::{count, duration, size};
 /// Recordings.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Record {
-    /// Begin to record a volume: addresses, times, compressed sizes and which extents are equal, never contents.
+    /// Start a recording of a volume's requests.
+    ///
+    /// A recording has addresses, times, compressed sizes and which extents are equal. It never has contents.
     Start(StartArgs),
-    /// End a volume's recording.
+    /// End the recording of a volume.
     Stop {
         /// Name of the volume.
         volume: String,
         #[command(flatten)]
         daemon: Daemon,
     },
-    /// Show recordings that run, and the last of each volume that ended.
+    /// Show running recordings, and the last one of each volume.
     Status(Daemon),
 }
 
@@ -36,17 +38,20 @@ pub(crate) enum Record {
 pub(crate) struct StartArgs {
     /// Name of the volume.
     volume: String,
-    /// The file to make; the daemon makes it, readable by its user alone. One that exists is never written over.
+    /// File to make; an existing file is refused.
+    ///
+    /// The daemon makes it, readable by its user alone.
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Record a sample of the addresses, such as 10% or 1/8. Of a sample `zcsim` makes caches smaller by itself; to
-    /// judge deduplication record everything.
+    /// Share of the addresses to record, such as 10% or 1/8.
+    ///
+    /// zcsim makes caches smaller by the share of a recording. To judge deduplication, record all addresses.
     #[arg(long)]
     share: Option<String>,
-    /// End when the file has so many bytes.
+    /// Size of the file at which the recording ends.
     #[arg(long, default_value = "1 GiB")]
     max_bytes: ByteSize,
-    /// End after this time, such as 90s, 10min or 1h.
+    /// Time after which it ends, such as 90s, 10min or 1h.
     #[arg(long, value_name = "TIME")]
     duration: Option<Millis>,
     #[command(flatten)]

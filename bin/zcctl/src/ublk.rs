@@ -87,7 +87,7 @@ fn list(
             info.path(),
             text::clean(&volume(info)),
             info.state.word().to_owned(),
-            if served(info) { info.pid.to_string() } else { "nobody".to_owned() },
+            if served(info) { info.pid.to_string() } else { "none".to_owned() },
             format!("{} x {}", info.queues, info.depth),
             cpus.join(" "),
         ]
@@ -153,7 +153,7 @@ mod tests {
         list(&[quiesced], false, &Listing::default(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();
         assert!(
-            ["/dev/ublkb90000", "quiesced", "nobody", "0-3"].iter().all(|word| text.contains(word)),
+            ["/dev/ublkb90000", "quiesced", "none", "0-3"].iter().all(|word| text.contains(word)),
             "{text}"
         );
         let columns = vec!["state".to_owned(), "pid".to_owned()];

@@ -40,7 +40,7 @@ pub(crate) fn for_people(status: &Value, out: &mut dyn Write) -> anyhow::Result<
         ]
     };
     let rows: Vec<Vec<String>> = status["volumes"].as_array().into_iter().flatten().map(row).collect();
-    let heading = ["volume", "size", "mode", "no origin", "origin lacks", "origin", "device", ""];
+    let heading = ["volume", "size", "mode", "hits", "dirty", "origin", "device", ""];
     Ok(text::table(out, &heading, &rows)?)
 }
 
@@ -56,9 +56,9 @@ pub(crate) fn facts(volume: &Value) -> Vec<(&'static str, String)> {
         ("mode", mode(info)),
         ("origin", string(&info["origin"])),
         ("device", string(&info["device"])),
-        ("origin lacks", dirty::cell(&volume["dirty"])),
+        ("dirty", dirty::cell(&volume["dirty"])),
         ("reads", format!("{} ({})", count(n("reads")), size(n("read_bytes")))),
-        ("without origin", share(n("hits"), n("reads"))),
+        ("hits", share(n("hits"), n("reads"))),
         ("writes", format!("{} ({})", count(n("writes")), size(n("write_bytes")))),
         ("flushes", count(n("flushes"))),
     ];

@@ -21,13 +21,13 @@ pub(crate) struct Args {
     /// The workload; all by default.
     #[arg(long, value_enum)]
     workload: Option<Workload>,
-    /// Threads; default: one per CPU.
+    /// Number of threads; default is one per CPU.
     #[arg(long)]
     jobs: Option<u64>,
     /// Try this crash point only.
     #[arg(long, requires = "workload")]
     point: Option<u64>,
-    /// Print every event and action after the crashes of the point to standard error.
+    /// Print each event and action after the point's crashes to stderr.
     #[arg(long, requires = "point")]
     trace: bool,
 }

@@ -11,26 +11,27 @@ use crate::say::say;
 /// What to make.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Figures by name, see --list; a name may end in *; default: all
+    /// Figures by name, see --list; a name may end in *; default is all
     #[arg(value_name = "ID")]
     ids: Vec<String>,
-    /// Write CSV and SVG files and one HTML report here
+    /// Write CSV and SVG files and one HTML report to this folder
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Folder with block traces, for the figures that show real ones
+    /// Folder with block traces, for the figures of real ones
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
     /// Folder with files whose compression is measured
     #[arg(long, value_name = "DIR", default_value = "/usr")]
     files: PathBuf,
-    /// Folder with the FIU traces in the place of generated ones: files or folders whose names begin with
-    /// webvm, homes and mail, or as they come from FIU (webmail+online, homes, cheetah)
+    /// Folder with the FIU traces, in place of generated ones
+    ///
+    /// Names begin with webvm, homes and mail, or are FIU's own (webmail+online, homes, cheetah)
     #[arg(long, value_name = "DIR")]
     fiu: Option<PathBuf>,
-    /// How large the runs are
+    /// Size of the runs
     #[arg(long, value_enum, default_value = "small")]
     scale: ScaleArg,
-    /// Name the figures and make none
+    /// List the figures and make none
     #[arg(long)]
     list: bool,
     /// Print JSON

@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Run the capacity-optimized store instead of the cache manager.
     #[arg(long, conflicts_with_all = ["policy", "packer", "profile", "turns", "shrink"])]
     store: bool,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 300)]
     pub(crate) seeds: u64,
     /// The first seed.
@@ -38,22 +38,26 @@ pub(crate) struct Args {
     /// Client requests per seed.
     #[arg(long, default_value_t = 2000)]
     pub(crate) ops: u64,
-    /// Threads; default: one per CPU.
+    /// Number of threads; default is one per CPU.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Run for so long instead of a number of seeds.
+    /// Minutes to run, in place of a number of seeds.
     #[arg(long, value_name = "M")]
     pub(crate) minutes: Option<u64>,
-    /// Switch on a deliberate bug (g1-stale-fill, g2-no-region-mark, ...): the run must fail.
+    /// Deliberate bug to switch on: the run must fail.
     #[arg(long)]
     pub(crate) canary: Option<String>,
-    /// The replacement policy (lru, fifo-reinsert, s3-fifo, shared-lru); default: each seed draws one.
+    /// Replacement policy; by default each seed draws one.
+    ///
+    /// Policies are lru, fifo-reinsert, s3-fifo and shared-lru.
     #[arg(long)]
     policy: Option<Policy>,
-    /// The packer (append, first-fit, best-fit); default: each seed draws one, most of them append.
+    /// Packer: append, first-fit or best-fit; default: drawn by seed.
     #[arg(long)]
     packer: Option<Packer>,
-    /// The kind of machine (plain, shared, tiny, restarts, rotting, aimed); default: each seed draws one.
+    /// Kind of machine; by default each seed draws one.
+    ///
+    /// Kinds are plain, shared, tiny, restarts, rotting and aimed.
     #[arg(long, value_parser = profile)]
     profile: Option<Profile>,
     /// Check that each deliberate bug is found.
@@ -62,7 +66,7 @@ pub(crate) struct Args {
     /// Run this seed only.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Run these turns of the seed only, as printed by --shrink.
+    /// Turns of the seed to run, as printed by --shrink.
     #[arg(long, requires = "seed", value_name = "LIST")]
     turns: Option<Turns>,
     /// Find the turns of the seed that are enough for it to fail.

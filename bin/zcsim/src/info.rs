@@ -13,10 +13,12 @@ use crate::say::{self, say};
 /// Which trace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
     trace: PathBuf,
-    /// Its format, if it cannot be told: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse,
-    /// disksim (MQSim too), lis, keys, keys32, recording (what zcctl record makes)
+    /// Format, if zcsim does not recognise it
+    ///
+    /// Formats: fingerprints, fiu, msr, cloudphysics, vscsi, spc, alibaba, tencent, blkparse, disksim (MQSim too), lis,
+    /// keys, keys32, recording (what zcctl record makes)
     #[arg(long)]
     format: Option<Format>,
     /// Stop at the first bad line
@@ -120,7 +122,7 @@ fn recorded_lines(reader: &Reader) -> Vec<(&'static str, String)> {
         lines.push(("lost", format!("{} requests, because the recorder did not keep up", recorded.lost)));
     }
     let why = recorded.end.map_or("it was cut off", |end| match end.why {
-        Ended::Asked => "somebody asked for it",
+        Ended::Asked => "an operator asked for it",
         Ended::Time => "its time was over",
         Ended::Size => "the file had its size",
         Ended::Stopped => "the daemon stopped",

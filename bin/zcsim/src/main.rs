@@ -24,10 +24,10 @@ mod size;
 mod sizing;
 mod sweep;
 
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
+use zc_cli::Documents;
 
 /// Simulator and fuzzer over zcached's cache manager.
 #[derive(Debug, Parser)]
@@ -41,32 +41,25 @@ struct Cli {
 enum Command {
     /// Run seeds with power cuts, kills and device faults; check every byte.
     Fuzz(fuzz::Args),
-    /// Tell what is in a block trace: requests, footprint, mix, duplicates, compressibility.
+    /// Describe a block trace: requests, footprint, mix, duplicates.
     Info(info::Args),
-    /// Send a trace through a replacement policy, or through the cache manager, and count.
+    /// Replay a trace through a policy or the cache manager.
     Run(run::Args),
-    /// Send a trace through the cache manager under every combination of some settings.
+    /// Replay a trace under every combination of some settings.
     Sweep(sweep::Args),
-    /// Tell how large a cache should be for what a trace does.
+    /// Recommend a cache size for a trace.
     Size(sizing::Args),
-    /// Make the figures of the papers that zcached builds on, ours beside theirs.
+    /// Make the papers' figures, with ours beside them.
     Figures(figures::Args),
-    /// Make a trace: skewed access, a file server's mix, scans, restores of snapshots, databases, the files of servers,
-    /// boot storms, or several traces as one.
+    /// Generate a trace.
+    ///
+    /// Workloads are skewed access, a file server's mix, scans, restores of snapshots, databases, the files of servers,
+    /// boot storms, and several traces as one.
     Generate(generate::Args),
-    /// Run fixed workloads, cut the power after every device write, recover, check every byte.
+    /// Cut the power after every write of fixed workloads; check bytes.
     Exhaustive(exhaustive::Args),
-    /// Print a completion script.
-    Completions {
-        /// The shell.
-        shell: clap_complete::Shell,
-    },
-    /// Print the manual page, or write those of all commands into a folder.
-    Man {
-        /// The folder, which must exist.
-        #[arg(long, value_name = "DIR")]
-        dir: Option<PathBuf>,
-    },
+    #[command(flatten)]
+    Documents(Documents),
 }
 
 fn main() -> ExitCode {
@@ -79,24 +72,23 @@ fn main() -> ExitCode {
         Command::Figures(args) => figures::run(&args),
         Command::Generate(args) => generate::run(&args),
         Command::Exhaustive(args) => exhaustive::run(&args),
-        Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "zcsim", &mut std::io::stdout());
-            ExitCode::SUCCESS
-        }
-        Command::Man { dir } => manual(dir.as_deref()),
+        Command::Documents(document) => match document.write(Cli::command(), &mut std::io::stdout()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("zcsim: {error}");
+                ExitCode::FAILURE
+            }
+        },
     }
 }
 
-fn manual(dir: Option<&Path>) -> ExitCode {
-    let written = match dir {
-        Some(dir) => clap_mangen::generate_to(Cli::command(), dir),
-        None => clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()),
-    };
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("zcsim: cannot write the manual: {error}");
-            ExitCode::FAILURE
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+        assert_eq!(zc_cli::rules::faults(&Cli::command()), Vec::<String>::new());
     }
 }

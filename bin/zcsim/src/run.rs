@@ -38,63 +38,73 @@ impl Mapping {
 #[derive(Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("driven").required(true).args(["policy", "config", "flaz"])))]
 pub(crate) struct Args {
-    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
     #[arg(long)]
     pub(crate) trace: PathBuf,
-    /// Its format, if it cannot be told; see `zcsim info --help`
+    /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     format: Option<Format>,
     /// Stop at the first bad line
     #[arg(long)]
     strict: bool,
-    /// The policy: lru, fifo, clock, 2q, arc, lirs, s3-fifo, sieve, w-tinylfu, belady
+    /// Replacement policy, such as lru, s3-fifo or belady
+    ///
+    /// Policies: lru, fifo, clock, 2q, arc, lirs, s3-fifo, sieve, w-tinylfu, belady
     #[arg(long, conflicts_with = "config")]
     policy: Option<Kind>,
-    /// Drive a model of FlaZ: a direct-mapped cache of compressed blocks
+    /// Use a model of FlaZ: a direct-mapped cache of compressed blocks
     #[arg(long, conflicts_with_all = ["config", "policy"], requires = "cache_share")]
     pub(crate) flaz: bool,
-    /// With --flaz: lz4, zlib, zstd, or none for its cache without compression
+    /// Codec of --flaz; none is a cache without compression
     #[arg(long, value_enum, default_value = "lz4", requires = "flaz")]
     pub(crate) codec: run_flaz::CodecArg,
-    /// With --flaz: lines over blocks that the device has room for; a little less than what is cached compresses
+    /// Lines per block of the device, for --flaz
+    ///
+    /// Choose it a little below the compression ratio of the cached data
     #[arg(long, value_name = "X", default_value_t = 1.5, requires = "flaz")]
     pub(crate) overbooking: f64,
-    /// With --flaz: size of its frames, which it calls extents, a power of two from 8 KiB
+    /// Size of a frame of --flaz, a power of two from 8 KiB
     #[arg(long, value_name = "SIZE", default_value = "32K", requires = "flaz")]
     pub(crate) frame_size: ByteSize,
-    /// With a policy: capacity in extents
+    /// Capacity in extents, for --policy
     #[arg(long, value_name = "N", conflicts_with = "config")]
     cache_extents: Option<usize>,
-    /// Capacity as a share of what the trace reads and writes, such as 10%. With a configuration the write-evict units
-    /// have this size, and its cache.size does not count
+    /// Capacity as a share of the trace's footprint, such as 10%
+    ///
+    /// With a configuration the write-evict units have this size, and its cache.size does not count
     #[arg(long, value_name = "SHARE", conflicts_with = "cache_extents")]
     pub(crate) cache_share: Option<Share>,
-    /// With a policy: size of an extent, a power of two from 4 KiB
+    /// Size of an extent for --policy, a power of two from 4 KiB
     #[arg(long, value_name = "SIZE", default_value = "4K", conflicts_with_all = ["config", "flaz"])]
     extent_size: ByteSize,
-    /// Drive the cache manager itself, under this configuration of the daemon; files that it names are not looked at
+    /// Use the cache manager itself with this daemon configuration
+    ///
+    /// Files that it names are not opened
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// With a configuration: another value for a key, such as cache.dedup=false or volume.mode=write-back
+    /// Another value for a key of --config, such as cache.dedup=false
     #[arg(long, value_name = "KEY=VALUE", requires = "config")]
     pub(crate) set: Vec<Setting>,
     /// Compare every read with what was written last
     #[arg(long, requires = "config")]
     pub(crate) check: bool,
-    /// With a configuration: the origin knows fingerprints of its contents and tells them (Nitro's recipes)
+    /// Send recipes of the origin's contents to the cache (Nitro)
     #[arg(long, requires = "config")]
     pub(crate) recipes: bool,
-    /// With a configuration: on a model of an SSD, mapped by page (7 % kept back) or with log blocks, and what it cost
+    /// Model of an SSD for --config, mapped by page or with log blocks
+    ///
+    /// The page-mapped SSD keeps 7 % back
     #[arg(long, value_name = "MAPPING", requires = "config")]
     pub(crate) ssd: Option<Mapping>,
-    /// With a configuration: simulate time, too, on devices of this profile: hdd, flaz-1d1s, flaz-8d2s, nitro-tps,
-    /// nitro-cos
+    /// Device profile on which --config is simulated over time
+    ///
+    /// Profiles: hdd, flaz-1d1s, flaz-8d2s, nitro-tps, nitro-cos
     #[arg(long, value_name = "PROFILE", requires = "config", conflicts_with = "check")]
     pub(crate) time: Option<String>,
-    /// With --time: clients, each of which waits for its answer
+    /// Clients of --time, each with one request at a time
     #[arg(long, value_name = "N", default_value_t = 16, requires = "time")]
     pub(crate) clients: u32,
-    /// With --time: requests come at the times of the trace, so many times as fast, in the place of clients that wait
+    /// Speed of the trace's own times for --time, in place of clients
     #[arg(long, value_name = "TIMES", requires = "time", conflicts_with = "clients")]
     pub(crate) open: Option<f64>,
     #[command(flatten)]

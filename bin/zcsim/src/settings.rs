@@ -29,10 +29,10 @@ impl FromStr for Setting {
 /// Compression where a trace does not tell.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct RatioArgs {
-    /// For traces without compressed sizes: mean of the compression ratio; default: 2
+    /// Mean compression ratio, if the trace has none; default is 2
     #[arg(long, value_name = "X", value_parser = ratio)]
     ratio_mean: Option<f64>,
-    /// For traces without compressed sizes: standard deviation of the compression ratio; default: 0.5
+    /// Deviation of the ratio, if the trace has none; default is 0.5
     #[arg(long, value_name = "X", value_parser = ratio)]
     ratio_deviation: Option<f64>,
 }

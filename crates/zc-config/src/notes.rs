@@ -40,8 +40,8 @@ impl Config {
         };
         let unordered = self.volumes.iter().filter(coalesced).map(|volume| {
             format!(
-                "volume \"{}\": with destage = \"coalesce\" the cache must not be lost while the origin lacks something: \
-                 the origin alone may then be no state that the volume ever had",
+                "volume \"{}\": with destage = \"coalesce\" the cache must not be lost while it has dirty data: the \
+                 origin alone may then be no state that the volume ever had",
                 volume.name
             )
         });

@@ -231,7 +231,7 @@ impl Shared {
     /// Why no volume can be added.
     pub(crate) async fn hindrance(&self) -> Result<Option<&'static str>, String> {
         Ok((!self.stats().await?.cache_healthy)
-            .then_some("the cache device is out of reach and has to know of it first"))
+            .then_some("the cache device does not answer, and has to record the volume first"))
     }
 }
 

@@ -92,7 +92,7 @@ impl Closer {
             let dirty = shard.manager.dirty(*id).unwrap_or_default();
             if dirty.bytes > 0 {
                 tracing::info!(
-                    "volume \"{}\": {} bytes that its origin lacks stay on the cache until the next start",
+                    "volume \"{}\": {} bytes of dirty data stay on the cache until the next start",
                     volume.name,
                     dirty.bytes
                 );

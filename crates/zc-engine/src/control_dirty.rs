@@ -133,8 +133,8 @@ impl Shared {
         }
         if !stats.cache_healthy {
             return Err(format!(
-                "volume \"{name}\" is fenced because the cache device is out of reach, so nothing is found there to go \
-                 on with; `zcctl drop-dirty {name}` gives its data up"
+                "volume \"{name}\" is fenced because the cache device does not answer, so there is no data to go on \
+                 with; `zcctl drop-dirty {name}` discards its dirty data"
             ));
         }
         let owned = name.to_owned();
@@ -168,8 +168,8 @@ fn dirty_refusal(stats: &ShardStats) -> Option<String> {
         .collect();
     (!dirty.is_empty()).then(|| {
         format!(
-            "the cache has what origins lack: {}; flush first (`zcctl stop --flush`), or let it stay on the cache until \
-             the next start (`zcctl stop --keep-dirty`)",
+            "the cache has dirty data: {}; flush first (`zcctl stop --flush`), or leave it on the cache until the next \
+             start (`zcctl stop --keep-dirty`)",
             dirty.join(", ")
         )
     })

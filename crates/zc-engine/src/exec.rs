@@ -329,7 +329,7 @@ impl Shard {
     fn note_dirty(&mut self, volume: VolumeId, note: Note) {
         let Some(volume) = self.volumes.get_mut(&volume) else {
             tracing::warn!(
-                "volume number {volume} is not in the configuration, but the cache has data of it that its origin lacks"
+                "volume number {volume} is not in the configuration, but the cache has dirty data of it"
             );
             return;
         };
@@ -371,17 +371,17 @@ impl Shard {
             }
             Note::CommitsDropped { epoch, .. } => tracing::warn!(
                 "volume \"{name}\": commits after epoch {epoch} were in flight when the last session was cut off and \
-                 do not count; nobody was told that they were durable"
+                 do not count; no client was told that they were durable"
             ),
             _ if cache_failed => tracing::error!(
-                "volume \"{name}\" is fenced: the cache device has data that its origin lacks and is out of reach. \
-                 Bring the device back, then `zcctl reattach`: no flushed byte is lost then. If it cannot be brought back, \
-                 `zcached --drop-dirty {name}` gives that data up"
+                "volume \"{name}\" is fenced: its dirty data is on the cache device, which does not answer. Bring \
+                 the device back, then `zcctl reattach`: no flushed byte is lost then. If it cannot be brought back, \
+                 `zcached --drop-dirty {name}` discards the dirty data"
             ),
             _ => tracing::error!(
-                "volume \"{name}\" is fenced: the cache has data that its origin lacks, and its journal may not tell \
-                 all of it, or the origin is not what it was. Put back what belongs together; `zcctl accept-loss \
-                 {name}` serves what was found, `zcctl drop-dirty {name}` gives it up"
+                "volume \"{name}\" is fenced: the cache has dirty data of it, and either the journal is incomplete or \
+                 the origin has changed. Put back the cache and the origin that belong together; `zcctl accept-loss \
+                 {name}` serves the data that was found, `zcctl drop-dirty {name}` discards it"
             ),
         }
     }

@@ -430,10 +430,10 @@ const LIMITS: &[Number<Waits>] = &[
 ];
 
 const DIRTY: &[Number<Dirty>] = &[
-    gauge("dirty_bytes", "Bytes that the origin lacks, older versions that are still owed included.", |of| {
+    gauge("dirty_bytes", "Bytes of dirty data, with older versions that go to the origin first.", |of| {
         Value::Whole(of.bytes)
     }),
-    gauge("dirty_extents", "Extents that the origin lacks something of.", |of| Value::Whole(of.extents)),
+    gauge("dirty_extents", "Extents with dirty data.", |of| Value::Whole(of.extents)),
     gauge("dirty_epochs", "Epochs that are not on the origin.", |of| Value::Whole(of.epochs)),
     gauge(
         "dirty_oldest_age_seconds",
@@ -441,10 +441,10 @@ const DIRTY: &[Number<Dirty>] = &[
         |of| Value::ms(of.oldest_age_ms),
     ),
     gauge("dirty_newest_epoch", "Number of the newest epoch.", |of| Value::Whole(of.newest_epoch)),
-    gauge("dirty_draining", "1 while dirty data is brought to the origin without a pause.", |of| {
+    gauge("dirty_draining", "1 while dirty data is written to the origin without a pause.", |of| {
         of.draining.into()
     }),
-    gauge("dirty_fenced", "1 while requests fail because dirty data is out of reach.", |of| of.fenced.into()),
+    gauge("dirty_fenced", "1 while requests fail because dirty data cannot be read.", |of| of.fenced.into()),
     gauge("dirty_waiting_writes", "Writes that wait for room.", |of| Value::Whole(of.waiting_writes)),
     gauge(
         "dirty_stuck_bytes",

@@ -215,8 +215,8 @@ pub enum Refusal {
     },
     /// A volume's dirty data is on another cache than the one that is there.
     #[error(
-        "the origin of volume \"{volume}\" lacks data that the cache {cache} has, and {what}; bring that cache back under \
-         the volume's old name, or start with --drop-dirty {volume} to give the data up"
+        "the cache {cache} has dirty data of volume \"{volume}\", and {what}; bring that cache back under the volume's old \
+         name, or start with --drop-dirty {volume} to discard the dirty data"
     )]
     DirtyElsewhere {
         /// The volume.
@@ -228,9 +228,8 @@ pub enum Refusal {
     },
     /// A volume's dirty data may not be the newest, or may not belong on this origin.
     #[error(
-        "volume \"{volume}\" has data on the cache {} that its origin lacks, and {what}; put things back as they were, or \
-         start with --trust-dirty {volume} to write that data to {origin} as it is, or with --drop-dirty {volume} to give \
-         it up", .cache.display(), origin = .origin.display()
+        "volume \"{volume}\" has dirty data on the cache {}, and {what}; put things back as they were, or start with \
+         --trust-dirty {volume} to write the dirty data to {origin} as it is, or with --drop-dirty {volume} to discard it", .cache.display(), origin = .origin.display()
     )]
     DirtyInDoubt {
         /// The volume.
@@ -244,8 +243,8 @@ pub enum Refusal {
     },
     /// A volume's dirty data was written in another dedup domain.
     #[error(
-        "volume \"{volume}\" has data on the cache {} that its origin lacks, and {what}; set it back until the origin \
-         {origin} has that data (`zcctl stop --flush`), or start with --drop-dirty {volume} to give it up",
+        "volume \"{volume}\" has dirty data on the cache {}, and {what}; set it back until the origin {origin} has the \
+         dirty data (`zcctl stop --flush`), or start with --drop-dirty {volume} to discard it",
         .cache.display(), origin = .origin.display()
     )]
     DirtyInOtherDomain {

@@ -91,16 +91,16 @@ impl Shared {
             ));
         }
         if !stats.cache_healthy {
-            return Some("the cache device is out of reach, and has to know of it first".to_owned());
+            return Some("the cache device does not answer, and has to record the removal first".to_owned());
         }
         let dirty = stats.dirty.get(name)?;
         if dirty.fenced {
             return Some(format!(
-                "it is fenced, and the cache may have what its origin lacks: `zcctl drop-dirty {name} --force` gives that up"
+                "it is fenced, and may have dirty data: `zcctl drop-dirty {name} --force` discards that"
             ));
         }
         (dirty.bytes > 0 || dirty.waiting_writes > 0)
-            .then(|| format!("its origin lacks {} bytes: `zcctl flush {name}` first", dirty.bytes))
+            .then(|| format!("it has {} bytes of dirty data: `zcctl flush {name}` first", dirty.bytes))
     }
 
     fn clients_of(&self, name: &str) -> Vec<String> {
@@ -206,7 +206,7 @@ impl Shard {
             (self.pause.is_some(), "the cache is being reattached; try again"),
             (has_conn, "a client has connected meanwhile; try again"),
             (self.ublk.values().any(|device| device.volume() == id), "it has become a block device"),
-            (dirty.bytes > 0 || dirty.waiting > 0 || dirty.fenced, "its origin lacks data; flush it first"),
+            (dirty.bytes > 0 || dirty.waiting > 0 || dirty.fenced, "it has dirty data; flush it first"),
         ];
         reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, why)| why)
     }

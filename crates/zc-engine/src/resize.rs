@@ -40,7 +40,7 @@ impl Shared {
         let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
         let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
         if !self.stats().await?.cache_healthy {
-            return Err("the cache device is out of reach and has to know of the new size first".to_owned());
+            return Err("the cache device does not answer, and has to record the new size first".to_owned());
         }
         let before_bytes = config.size_bytes;
         if let Some(wanted) = size_bytes {

@@ -566,8 +566,8 @@ pub(crate) fn judge(
     };
     let why = |volume: &zc_config::VolumeConfig| {
         format!(
-            "volume \"{}\" has data on the cache {} that its origin lacks, so it cannot start as read-only; start it in \
-             another mode, `zcctl flush {0}`, then change the mode",
+            "volume \"{}\" has dirty data on the cache {}, so it cannot start as read-only; start it in another mode, \
+             `zcctl flush {0}`, then change the mode",
             volume.name,
             known.cache_path.display()
         )
@@ -610,9 +610,9 @@ fn warn_of_unserved(config: &Config, custody: &Custody) {
     let served: Vec<&str> = config.volumes.iter().map(|volume| volume.name.as_str()).collect();
     for volume in custody.unserved(&served) {
         tracing::warn!(
-            "the cache has data that {} lacks: volume \"{}\" is not in the configuration; its data is kept",
-            volume.origin.display(),
-            volume.name
+            "the cache has dirty data of volume \"{}\" (origin {}), which is not in the configuration; the data is kept",
+            volume.name,
+            volume.origin.display()
         );
     }
 }

@@ -443,7 +443,7 @@ impl Worker {
         };
         if plan.went_back && info.state != DeviceState::Dead {
             tracing::error!(
-                "volume \"{}\" may lack its newest unflushed writes, so {} is not taken over but removed: what is mounted \
+                "volume \"{}\" may have lost its newest unflushed writes, so {} is not taken over but removed: what is mounted \
                  from it fails, and is to be unmounted and mounted again (`ack = \"durable\"` prevents this)",
                 plan.name,
                 info.path()

@@ -270,7 +270,7 @@ fn of_volume(name: &str, info: &VolumeInfo, dirty: &Dirty) -> Option<Reason> {
             level: Level::Failed,
             volume: Some(name.to_owned()),
             store: None,
-            what: "it is fenced: dirty data of it is out of reach".to_owned(),
+            what: "it is fenced: its dirty data cannot be read now".to_owned(),
             follows: "its requests fail; its dirty data is kept".to_owned(),
             command: format!(
                 "when the cache is back: zcctl reattach; to go on without what is lost: zcctl accept-loss {name}"
@@ -320,7 +320,7 @@ fn of_gap(name: &str, dirty: &Dirty) -> Option<Reason> {
         volume: Some(name.to_owned()),
         store: None,
         what: format!(
-            "{bytes} bytes at offset {offset} cannot be read from the cache, and the origin lacks them{}",
+            "{bytes} bytes at offset {offset} of dirty data cannot be read from the cache{}",
             match dirty.unreadable_bytes.saturating_sub(bytes) {
                 0 => String::new(),
                 others => format!("; {others} bytes at other offsets likewise"),
@@ -386,7 +386,7 @@ fn of_unserved(unserved: &Unserved) -> Reason {
         volume: Some(unserved.name.clone()),
         store: None,
         what: format!(
-            "the cache has dirty data of it, and it is not in the configuration; {} lacks the data",
+            "the cache has dirty data of it, and it is not in the configuration; its origin is {}",
             unserved.origin.display()
         ),
         follows: "the data is kept, and its room on the cache is not used for anything else".to_owned(),

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-/// Try zcached: cache some of this machine's files, measure, and serve them
+/// Cache some of this machine's files, measure, and serve them
 #[derive(Debug, clap::Args)]
 pub(crate) struct QuickstartArgs {
-    /// Directory for origins, cache, sockets and configuration; it is made
+    /// Directory to make for origins, cache, sockets and configuration
     #[arg(long, value_name = "DIR", default_value = "zcached-quickstart")]
     pub(crate) dir: PathBuf,
-    /// Files or directories to store, 16 MiB of them at least, instead of about 300 MB of /usr
+    /// Files or directories to store; default is 300 MB of /usr
+    ///
+    /// They hold at least 16 MiB
     #[arg(long, value_name = "PATH", num_args = 1..)]
     pub(crate) input: Vec<PathBuf>,
     /// Stop after the report instead of serving

@@ -11,11 +11,11 @@ use crate::cli::Daemon;
 /// What is done with a store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
-    /// Make an empty store of a file or device.
+    /// Make an empty store on a file or device.
     Create {
         #[command(flatten)]
         pool: Pool,
-        /// Make a file of this size.
+        /// Size of the file to make.
         #[arg(long)]
         size: Option<ByteSize>,
         /// Overwrite what is there.
@@ -32,12 +32,12 @@ pub(crate) enum StoreCommand {
     CreateVolume {
         #[command(flatten)]
         new: Named,
-        /// Size as clients see it; may exceed the store's.
+        /// Size as clients see it; it may exceed the store's.
         size: ByteSize,
         /// Bytes of a chunk, a power of two up to 128 KiB.
         #[arg(long, default_value = "8 KiB")]
         chunk: ByteSize,
-        /// How chunks are compressed.
+        /// Codec that compresses the chunks.
         #[arg(long, value_enum, default_value_t = CodecName::Lz4)]
         codec: CodecName,
         /// Store equal chunks more than once.
@@ -58,13 +58,13 @@ pub(crate) enum StoreCommand {
         /// Name of the clone.
         clone: String,
     },
-    /// Set a volume back to a snapshot. What it holds now is lost.
+    /// Set a volume back to a snapshot; its newer data is lost.
     Rollback {
         #[command(flatten)]
         volume: Named,
         /// The snapshot.
         snapshot: String,
-        /// Change nothing; say what would be done.
+        /// Print what would be done, and change nothing.
         #[arg(long)]
         dry_run: bool,
     },
@@ -79,7 +79,9 @@ pub(crate) enum StoreCommand {
     DeleteVolume(Deleted),
     /// Delete a snapshot.
     DeleteSnapshot(Deleted),
-    /// Verify all stored data. Exit status: 0 sound, 1 damaged.
+    /// Read and verify all stored data.
+    ///
+    /// Exit status: 0 sound, 1 damaged.
     Scrub(Pool),
     /// Open a store whose device lost a part of its log.
     ///
@@ -88,11 +90,11 @@ pub(crate) enum StoreCommand {
     AcceptLoss {
         #[command(flatten)]
         pool: Pool,
-        /// Do it: later changes are given up.
+        /// Open it: changes after that state are lost.
         #[arg(long)]
         force: bool,
     },
-    /// Free what no volume or snapshot needs.
+    /// Free space that no volume or snapshot uses.
     Clean(Pool),
     /// Store an image file as a new volume; holes take no space.
     Import {
@@ -110,10 +112,10 @@ pub(crate) enum StoreCommand {
     },
 }
 
-/// How chunks are compressed.
+/// Codec that compresses the chunks.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum CodecName {
-    /// Not at all.
+    /// No compression.
     Raw,
     /// LZ4: fast.
     Lz4,
@@ -157,7 +159,7 @@ pub(crate) struct Named {
 pub(crate) struct Deleted {
     #[command(flatten)]
     pub(super) at: Named,
-    /// Change nothing; say what would become free.
+    /// Print what would become free, and change nothing.
     #[arg(long)]
     pub(super) dry_run: bool,
 }

@@ -69,7 +69,9 @@ impl<'a> Place<'a> {
             let served = volume["name"].as_str().unwrap_or_default();
             let mut said: Vec<u8> = Vec::new();
             if dirty::flush_if_dirty(served, daemon, &mut said)? != ExitCode::SUCCESS {
-                bail!("the dirty data of volume \"{served}\" is out of reach; nothing was done");
+                bail!(
+                    "the dirty data of volume \"{served}\" cannot be written to the store; nothing was done"
+                );
             }
             std::io::stderr().write_all(&said)?;
         }

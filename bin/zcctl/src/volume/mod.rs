@@ -44,15 +44,16 @@ pub(crate) enum VolumeCommand {
     /// The volume is written to the daemon's configuration file, behind the last one. Exit status: 0 it is served, 1 it
     /// is served and something of it takes a restart, 2 not possible, and nothing is changed.
     Add(AddArgs),
-    /// Remove a volume once its origin lacks nothing. The origin stays.
+    /// Remove a volume once it has no dirty data; its origin stays.
     ///
-    /// Refused while clients are connected or the volume is a block device. What only the cache has of it is brought to
-    /// the origin first. Exit status: 0 done, 1 the origin is out of reach, 2 not possible, and the volume is served as
-    /// before.
+    /// The daemon refuses while clients are connected or the volume is a block device. Its dirty data is written to the
+    /// origin first.
+    ///
+    /// Exit status: 0 done, 1 the origin does not answer, 2 not possible, and the volume is served as before.
     Remove {
         /// Name of the volume.
         volume: String,
-        /// Give up what its origin lacks, and say how much that is.
+        /// Discard its dirty data, and say how much that is.
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -80,7 +81,7 @@ pub(crate) enum VolumeCommand {
     Set {
         /// Name of the volume.
         volume: String,
-        /// Keys of a volume section and their values, such as mode=write-back.
+        /// Keys of a volume section, such as mode=write-back.
         #[arg(required = true, value_name = "KEY=VALUE")]
         settings: Vec<Setting>,
         #[command(flatten)]
@@ -92,16 +93,16 @@ pub(crate) enum VolumeCommand {
 pub(crate) struct AddArgs {
     /// Name of the volume.
     volume: String,
-    /// File, block device, or volume of a store behind it.
+    /// File, block device, or volume of a store to be cached.
     #[arg(long, value_name = "PATH")]
     origin: String,
     /// Mode; default is write-through.
     #[arg(long, value_parser = PossibleValuesParser::new(Mode::WORDS.iter().map(|(word, _)| *word)))]
     mode: Option<String>,
-    /// Make the origin with this size, if there is none.
+    /// Size of the origin to make, if it does not exist.
     #[arg(long)]
     size: Option<ByteSize>,
-    /// Further keys of a volume section and their values, such as ublk.attach=true.
+    /// Further keys of a volume section, such as ublk.attach=true.
     #[arg(value_name = "KEY=VALUE")]
     settings: Vec<Setting>,
     #[command(flatten)]
@@ -261,8 +262,8 @@ fn remove(volume: &str, force: bool, daemon: &Daemon, out: &mut dyn Write) -> an
     let is_served = is_in(&status["volumes"], volume);
     if !is_served && is_in(&status["unserved_dirty"], volume) {
         bail!(
-            "volume \"{volume}\" is not served, and the cache has data of it that its origin lacks; bring its origin back, \
-             or start the daemon with --drop-dirty {volume}"
+            "volume \"{volume}\" is not served, and the cache has dirty data of it; bring its origin back, or start the \
+             daemon with --drop-dirty {volume}"
         );
     }
     in_the_way(&status, volume, daemon)?;

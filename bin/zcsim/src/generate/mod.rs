@@ -32,27 +32,35 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum KindArgs {
-    /// Addresses by Zipf's law, scrambled, 4 KiB at a time (the form of YCSB)
+    /// Draw addresses by Zipf's law, scrambled, 4 KiB at a time (YCSB)
     Zipf(ZipfArgs),
-    /// Four writes per read in a twelfth of the volume, 8 KiB at a time (as far as the FIU traces are known)
+    /// Mix four writes per read in a twelfth of the volume, 8 KiB each
+    ///
+    /// This is what is known of the FIU traces
     Mix(Drawn),
-    /// Random reads of 8 KiB whose contents repeat (a point of Nitro's grid of working sets and deduplication ratios)
+    /// Read 8 KiB at random; contents repeat
+    ///
+    /// This is a point of Nitro's grid of working sets and deduplication ratios
     Sensitivity(SensitivityArgs),
-    /// The volume from front to back, over and over, 128 KiB at a time
+    /// Read the volume from front to back, 128 KiB at a time, repeatedly
     Scan(Drawn),
-    /// Copies of the volume day by day, read from front to back, 512 KiB at a time
+    /// Read daily copies of the volume in order, 512 KiB at a time
     Snapshots(SnapshotsArgs),
-    /// Pages of a database under TPC-C, of as many warehouses as fit the volume (69 MiB each)
+    /// Use pages of a database as TPC-C does
+    ///
+    /// The volume holds as many warehouses of 69 MiB as fit
     Tpcc(TpccArgs),
-    /// A mail server's files that come, grow, are read and go (PostMark)
+    /// Create, grow, read and delete a mail server's files (PostMark)
     Postmark(PostmarkArgs),
-    /// A file server's files, a tenth of which are read and written (like SPECsfs2008)
+    /// Read and write a tenth of a file server's files (SPECsfs2008)
     Specsfs(Drawn),
-    /// A database under TPC-H, of real bytes, as queries 3, 11 and 14 read it
+    /// Query a database of real bytes as queries 3, 11 and 14 of TPC-H
     Tpch(TpchArgs),
-    /// Many machines that boot from clones of one image, side by side (Nitro's boot storm)
+    /// Boot many machines from clones of one image (Nitro's boot storm)
     Storm(StormArgs),
-    /// Several traces as one volume's: side by side or on the same addresses, at once or in turn
+    /// Join several traces as one volume's
+    ///
+    /// The traces lie side by side or on the same addresses, and run at once or in turn
     Compose(ComposeArgs),
 }
 
@@ -62,7 +70,7 @@ struct Volume {
     /// Size of the volume
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     size: ByteSize,
-    /// Requests
+    /// Number of requests
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     requests: u64,
     /// Standard deviation of the compression ratio
@@ -75,8 +83,9 @@ struct Volume {
 /// How many contents come again.
 #[derive(Debug, clap::Args)]
 struct Shared {
-    /// Share of contents that come from a pool, and come again; 0 for tpcc, postmark and specsfs, 0.4 for the others
-    /// unless given
+    /// Share of contents that repeat
+    ///
+    /// The default is 0 for tpcc, postmark and specsfs, and 0.4 for the others
     #[arg(long, value_parser = share)]
     shared: Option<f64>,
 }
@@ -114,7 +123,7 @@ struct ZipfArgs {
 
 #[derive(Debug, clap::Args)]
 struct SensitivityArgs {
-    /// How often each content lies in the volume; --size is the working set
+    /// Copies of each content; --size is the working set
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     dedup: u64,
     #[command(flatten)]
@@ -134,8 +143,10 @@ struct SnapshotsArgs {
 
 #[derive(Debug, clap::Args)]
 struct TpccArgs {
-    /// Share of all bytes that compression saves (below a half, a little more is saved than asked for); 0.82, 0.70
-    /// and 0.63 are the HighComp, MedComp and LowComp of "Compression and SSD: Where and How?"
+    /// Share of all bytes that compression saves
+    ///
+    /// Below a half, a little more is saved than asked for. 0.82, 0.70 and 0.63 are the HighComp, MedComp and LowComp
+    /// of "Compression and SSD: Where and How?"
     #[arg(long, default_value_t = 0.70)]
     saving: f64,
     #[command(flatten)]
@@ -149,16 +160,18 @@ struct PostmarkArgs {
     /// Share of reads among reads and appends
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     reads: f64,
-    /// Files at first
+    /// Number of files at the start
     #[arg(long, default_value_t = 20_000)]
     files: u64,
-    /// Bytes of the smallest file (FlaZ: 10M, with 150 files, --access 64K, --reads 0.35, --size 16G)
+    /// Size of the smallest file
+    ///
+    /// FlaZ has 10M, with 150 files, --access 64K, --reads 0.35, --size 16G
     #[arg(long, value_name = "SIZE", default_value = "500")]
     file_min: ByteSize,
-    /// Bytes of the largest file (FlaZ: 100M)
+    /// Size of the largest file (FlaZ: 100M)
     #[arg(long, value_name = "SIZE", default_value = "10000")]
     file_max: ByteSize,
-    /// Bytes that are read or written at once
+    /// Size of a read or write
     #[arg(long, value_name = "SIZE", default_value = "4K")]
     access: ByteSize,
     #[command(flatten)]
@@ -170,10 +183,10 @@ struct TpchArgs {
     /// Size of the database: tables, and indices of 0.62 of their size
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     size: ByteSize,
-    /// How often the three queries run, with other parameters each time
+    /// Runs of the three queries, each with other parameters
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     passes: u32,
-    /// Memory that the database has for its blocks, as a share of its size
+    /// Memory for the database's blocks, as a share of its size
     #[arg(long, value_name = "SHARE", default_value_t = Run::default().pool, value_parser = share)]
     pool: f64,
     #[command(flatten)]
@@ -182,26 +195,27 @@ struct TpchArgs {
 
 #[derive(Debug, clap::Args)]
 struct StormArgs {
-    /// A trace of one boot, with fingerprints; default: one is made up (18 MB, 99 % reads, 14 %
-    /// of them random)
+    /// Trace of one boot, with fingerprints
+    ///
+    /// By default one is made up: 18 MB, 99 % reads, 14 % of them random
     #[arg(value_name = "TRACE")]
     template: Option<PathBuf>,
-    /// Its format, if it cannot be told
+    /// Format of that trace, if zcsim does not recognise it
     #[arg(long, value_name = "FORMAT")]
     format: Option<Format>,
-    /// Stop at the first bad line of it
+    /// Stop at the first bad line of that trace
     #[arg(long, requires = "template")]
     strict: bool,
-    /// Machines; the first is the template itself
+    /// Number of machines; the first is the template itself
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=i64::from(MACHINES_MAX)))]
     machines: u32,
-    /// How often each boots
+    /// Boots of each machine
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     boots: u32,
-    /// Share of contents that a clone has in common with the template
+    /// Share of contents that a clone shares with the template
     #[arg(long, default_value_t = 0.9, value_parser = share)]
     overlap: f64,
-    /// Most that a clone's addresses are shifted by, as a share of the image
+    /// Largest shift of a clone's addresses, as a share of the image
     #[arg(long, default_value_t = 0.15, value_parser = share)]
     shift: f64,
     #[command(flatten)]
@@ -213,10 +227,10 @@ struct ComposeArgs {
     /// Traces with fingerprints; each is read twice
     #[arg(value_name = "TRACE", required = true, num_args = 1..)]
     traces: Vec<PathBuf>,
-    /// All on the same addresses, not side by side
+    /// Use the same addresses for all, not side by side
     #[arg(long)]
     same_volume: bool,
-    /// One after the other, not all at once
+    /// Run the traces in turn, not all at once
     #[arg(long)]
     in_turn: bool,
     /// Stop at the first bad line

@@ -34,8 +34,9 @@ pub(super) struct Output {
 /// Where the bytes go.
 #[derive(Debug, clap::Args)]
 pub(super) struct Image {
-    /// Also write what the volume holds before the first request, byte by byte: an origin on which the trace can be
-    /// replayed
+    /// Image file of the volume before the first request
+    ///
+    /// It is an origin on which the trace can be replayed
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
 }

@@ -31,18 +31,18 @@ const DEFAULTS: &str = "[cache]\npath = \"cache\"\nstate_dir = \"state\"\nsize =
 /// What to size.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
     trace: PathBuf,
-    /// Its format, if it cannot be told; see `zcsim info --help`
+    /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     format: Option<Format>,
-    /// A configuration of the daemon; the defaults, if there is none. Its cache.size does not count
+    /// Configuration of the daemon; its cache.size does not count
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Another value for a key, such as cache.compression=zstd
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Setting>,
-    /// Sizes to look at, as shares of what the trace touches
+    /// Sizes to judge, as shares of the trace's footprint
     #[arg(
         long,
         value_name = "SHARES",
@@ -50,14 +50,15 @@ pub(crate) struct Args {
         default_value = "1%,2%,5%,10%,20%,40%,60%,80%,100%"
     )]
     shares: Vec<Share>,
-    /// Extents that are simulated; the whole trace is if it touches no more
+    /// Extents to simulate; a trace with no more is simulated whole
     #[arg(long, value_name = "N", default_value_t = 32_768)]
     sample: u64,
-    /// Requests are held in memory that name so many blocks of 4 KiB at most, some 100 bytes for each; of a
-    /// longer trace those for an even part of the addresses
+    /// Most 4 KiB blocks whose requests are held in memory
+    ///
+    /// Each takes some 100 bytes. Of a longer trace, requests of an even part of the addresses are held
     #[arg(long, value_name = "N", default_value_t = 1 << 24)]
     hold: u64,
-    /// Do not simulate the whole trace at the recommended size to tell how far off the estimate is
+    /// Skip the whole simulation that shows the estimate's error
     #[arg(long)]
     no_verify: bool,
     #[command(flatten)]

@@ -29,26 +29,29 @@ use table::{Row, Table};
 /// What to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The trace, compressed (gz, xz, zst) or not; `ARCHIVE:MEMBER` for one in a tar archive
+    /// Trace file, also gz, xz or zst; ARCHIVE:MEMBER for one in a tar
     #[arg(long)]
     trace: PathBuf,
-    /// Its format, if it cannot be told; see `zcsim info --help`
+    /// Format, if zcsim does not recognise it; see zcsim info --help
     #[arg(long)]
     format: Option<Format>,
-    /// The daemon's configuration that the settings change
+    /// Configuration of the daemon that the settings change
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Values of a key, such as cache.size=1%,2%,5% or volume.mode=write-through,write-back. The key cache.share is for
-    /// the size of the write-evict units as a share of what the trace touches
+    /// Values of a key, such as cache.size=1%,2%,5%
+    ///
+    /// The key cache.share is the size of the write-evict units as a share of the trace's footprint
     #[arg(long, value_name = "KEY=VALUES", required = true)]
     set: Vec<Axis>,
-    /// Keep the results in this CSV file, and go on with a sweep that it holds part of
+    /// CSV file for the results; a sweep that it holds part of goes on
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// On a model of an SSD, with columns for pages written and copied, write amplification and erasures
+    /// Model an SSD; add columns for its writes and erasures
+    ///
+    /// Columns are pages written and copied, write amplification and erasures
     #[arg(long, value_name = "MAPPING")]
     ssd: Option<Mapping>,
-    /// Threads; default: one per CPU
+    /// Number of threads; default is one per CPU
     #[arg(long)]
     jobs: Option<usize>,
     #[command(flatten)]

@@ -1,0 +1,82 @@
+//! What the command lines of zcached, zcctl and zcsim have in common.
+//!
+//! Job: [`Documents`] writes completion scripts and manual pages from the definition of a command line; [`rules`] finds
+//! help that breaks the rules of CONTRIBUTING.
+//!
+//! What it does not do: know any program's commands.
+#![forbid(unsafe_code)]
+
+pub mod rules;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use clap::{Command, Subcommand};
+
+/// Commands that print what is made of the command line itself.
+#[derive(Debug, Subcommand)]
+pub enum Documents {
+    /// Print a completion script for a shell.
+    Completions {
+        /// The shell.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page, or write the pages of all commands.
+    Man {
+        /// Write the pages of all commands into this folder; it must exist.
+        #[arg(long, value_name = "DIR")]
+        dir: Option<PathBuf>,
+    },
+}
+
+impl Documents {
+    /// Writes the document of the program that `command` defines, to `out` or into the folder that was named.
+    ///
+    /// # Errors
+    /// `out` or the folder cannot be written; the message names the folder.
+    pub fn write(&self, mut command: Command, out: &mut dyn Write) -> io::Result<()> {
+        match self {
+            Self::Completions { shell } => {
+                // Written at once: what reads the pipe may end early, and clap's own writer panics then.
+                let (name, mut script) = (command.get_name().to_owned(), Vec::new());
+                clap_complete::generate(*shell, &mut command, name, &mut script);
+                out.write_all(&script)
+            }
+            Self::Man { dir: Some(dir) } => clap_mangen::generate_to(command, dir).map_err(|error| {
+                let text = format!("cannot write the manual into {}: {error}", dir.display());
+                io::Error::new(error.kind(), text)
+            }),
+            Self::Man { dir: None } => clap_mangen::Man::new(command).render(&mut &mut *out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command() -> Command {
+        Documents::augment_subcommands(Command::new("tool").about("Does things."))
+    }
+
+    #[test]
+    fn a_script_and_a_page_name_the_program() {
+        let written = |document: Documents| {
+            let mut out = Vec::new();
+            document.write(command(), &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert!(written(Documents::Completions { shell: clap_complete::Shell::Bash }).contains("_tool()"));
+        assert!(written(Documents::Man { dir: None }).contains(".TH tool 1"));
+    }
+
+    #[test]
+    fn each_command_has_a_page_in_the_folder() {
+        let dir = std::env::temp_dir().join(format!("zc-cli-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Documents::Man { dir: Some(dir.clone()) }.write(command(), &mut Vec::new()).unwrap();
+        let there = ["tool.1", "tool-man.1", "tool-completions.1"].map(|name| dir.join(name).is_file());
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!(there, [true; 3]);
+    }
+}
