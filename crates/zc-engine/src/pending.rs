@@ -64,6 +64,11 @@ impl Pending {
             Self::Wake | Self::Accept { .. } | Self::Receive { .. } | Self::Send { .. } | Self::Ublk(_)
         )
     }
+
+    /// Whether it reads stored extents.
+    const fn is_extent_read(&self) -> bool {
+        matches!(self, Self::Extents(_))
+    }
 }
 
 /// Numbers for operations in flight.
@@ -72,11 +77,13 @@ pub(crate) struct Tokens {
     slots: Vec<Option<Pending>>,
     free: Vec<usize>,
     device_ops: usize,
+    extent_reads: usize,
 }
 
 impl Tokens {
     pub(crate) fn insert(&mut self, pending: Pending) -> u64 {
         self.device_ops += usize::from(pending.is_device());
+        self.extent_reads += usize::from(pending.is_extent_read());
         let index = if let Some(index) = self.free.pop() {
             self.slots[index] = Some(pending);
             index
@@ -93,6 +100,7 @@ impl Tokens {
             panic!("token {token} completed twice")
         };
         self.device_ops -= usize::from(pending.is_device());
+        self.extent_reads -= usize::from(pending.is_extent_read());
         self.free.push(index);
         pending
     }
@@ -112,11 +120,17 @@ impl Tokens {
                 Some(Pending::Header { op: of, .. }) if *of == op => Abandoned::Header,
                 _ => continue,
             };
+            self.extent_reads -= usize::from(kind == Abandoned::Extents);
             *slot = Some(Pending::Late);
             found = Some(kind);
             tokens.push(zc_core::u64_from_usize(index));
         }
         Some((found?, tokens))
+    }
+
+    /// Reads of stored extents that the cache device works on.
+    pub(crate) const fn extent_reads(&self) -> usize {
+        self.extent_reads
     }
 
     /// Operations that a device or an origin works on.
@@ -204,6 +218,23 @@ mod tests {
         assert!(matches!(tokens.take(other), Pending::Device { op: OpId(2) }));
         let header = tokens.insert(Pending::Header { op: OpId(3), slot: WeuSlot(1), again: false });
         assert_eq!(tokens.abandon(OpId(3), None), Some((Abandoned::Header, vec![header])));
+    }
+
+    #[test]
+    fn reads_of_extents_are_counted_until_they_end_or_are_abandoned() {
+        let read = |op| {
+            let read = ExtentsPending { op: OpId(op), start_bytes: 0, parts: Vec::new(), urgent: true };
+            Pending::Extents(Box::new(read))
+        };
+        let mut tokens = Tokens::default();
+        let (first, second) = (tokens.insert(read(1)), tokens.insert(read(2)));
+        let _write = tokens.insert(Pending::Device { op: OpId(3) });
+        assert_eq!(tokens.extent_reads(), 2);
+        assert!(tokens.abandon(OpId(1), None).is_some());
+        assert_eq!(tokens.extent_reads(), 1, "no turn waits for an abandoned one");
+        assert!(matches!(tokens.take(first), Pending::Late));
+        assert!(matches!(tokens.take(second), Pending::Extents(_)));
+        assert_eq!(tokens.extent_reads(), 0);
     }
 
     #[test]
