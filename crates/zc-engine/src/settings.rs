@@ -166,10 +166,26 @@ pub(crate) fn hash_key() -> HashKey {
     HashKey::random(RandomState::new().hash_one(0))
 }
 
-/// Longest look for completions: none where it would keep the only processor from bringing them.
+/// The machine's processors that run, as a list such as "0-3,8".
+const ONLINE_CPUS: &str = "/sys/devices/system/cpu/online";
+
+/// Longest look for completions: none on a machine of one processor, which the look would keep from bringing them. A
+/// process that is bound to one of several may look: the others bring completions meanwhile.
 pub(crate) fn poll_max_us(setting_us: u32) -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    if cpus > 1 { setting_us } else { 0 }
+    let online = std::fs::read_to_string(ONLINE_CPUS).ok().and_then(|list| cpus_in(&list));
+    let cpus = online.or_else(|| std::thread::available_parallelism().ok().map(usize::from));
+    if cpus.is_some_and(|cpus| cpus > 1) { setting_us } else { 0 }
+}
+
+/// How many processors a list of the kernel names; `None` if it is no such list.
+fn cpus_in(list: &str) -> Option<usize> {
+    let mut count: usize = 0;
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        count = count.checked_add(last.checked_sub(first)?.checked_add(1)?)?;
+    }
+    Some(count)
 }
 
 /// Reduce threads for a setting of which 0 means automatic.
@@ -191,6 +207,12 @@ mod tests {
             text.push_str(&format!("[[volume]]\nname = \"v{number}\"\norigin = \"/o{number}\"\n{ublk}\n"));
         }
         Config::parse(&text, "test").unwrap()
+    }
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        assert_eq!(["0\n", "0-1\n", "0-3,8", "2,4-5"].map(cpus_in), [Some(1), Some(2), Some(5), Some(3)]);
+        assert_eq!(["", "3-1", "a"].map(cpus_in), [None; 3]);
     }
 
     #[test]
