@@ -105,7 +105,7 @@ pub(crate) enum Command {
     /// --discard-dirty is needed as well. Superblock, volume table, journal and the daemon's state directory tell. What
     /// cannot be read counts as dirty unless the state directory proves otherwise.
     Format(FormatArgs),
-    /// List disks, and make a cache and a configuration for them.
+    /// List disks; make a cache and a configuration for them.
     ///
     /// Without --origin it lists the block devices: size, kind, what is on them, and who uses them. With --origin it
     /// shows a plan. With --yes it writes the configuration and makes the cache, and says what to type next. Only an

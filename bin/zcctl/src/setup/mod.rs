@@ -36,7 +36,7 @@ const CONFIG_MODE: u32 = 0o644;
 
 #[derive(Debug, Args)]
 pub(crate) struct SetupArgs {
-    /// A disk to be cached. Nothing is written to it.
+    /// Disk to be cached; nothing is written to it.
     #[arg(long = "origin", value_name = "[NAME=]DEVICE")]
     origins: Vec<NamedOrigin>,
     /// The device for the cache; default is the only free SSD.
