@@ -204,7 +204,7 @@ fn a_volume_does_not_become_read_only_while_its_origin_lacks_something() {
     let read_only = world.volumes[0].2.replace("write-back", "read-only");
     let write_back = std::mem::replace(&mut world.volumes[0].2, read_only.clone());
     let said = world.refused(&[]);
-    for part in ["lacks", "cannot start as read-only", "zcctl flush disk"] {
+    for part in ["dirty data", "cannot start as read-only", "zcctl flush disk"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     world.volumes[0].2 = write_back;

@@ -432,7 +432,7 @@ fn a_lost_cache_fences_the_start_and_its_return_brings_every_byte() {
     let aside: PathBuf = world.path("aside.img");
     std::fs::rename(world.cache_file(), &aside).expect("cannot take the cache away");
     let said = world.refused(&[]);
-    for part in ["volume \"disk\"", "lacks data", "cache.img", "--drop-dirty disk"] {
+    for part in ["volume \"disk\"", "dirty data", "cache.img", "--drop-dirty disk"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert!(!world.cache_file().exists(), "a refused start makes no cache");
