@@ -6,7 +6,7 @@
 //! A write behind the new end makes a file as long again, with a hole where data was. Nothing tells of the loss then, and
 //! reads bring zeros. So no request goes to such an origin until the daemon starts again; dirty data stays on the cache.
 //! Then the state directory is told, so that a start after a kill does not believe the volume's clean contents either. It
-//! still has the length from before, which `pairing` compares.
+//! still has the length from before, which `pairing` compares. Operators hear of it after that.
 //!
 //! Invariants: a look at an origin that does not answer holds up neither the data plane nor looks at other origins. Each
 //! origin has at most one look.
@@ -84,6 +84,9 @@ impl Shared {
     async fn origin_cut(&self, origin: &Measured, len_bytes: u64) {
         let Measured { volume, name, size_bytes, .. } = origin;
         self.mailbox.send(Command::Withdraw(*volume));
+        // What is told below is durable then: a kill that follows finds it.
+        let owned = name.clone();
+        let recorded = self.on_media(move |custody| custody.origin_was_cut(&owned)).await;
         let mut place = String::new();
         if let Some(mut info) = self.registry.volumes.get_mut(name) {
             info.origin_truncated_bytes = Some(len_bytes);
@@ -94,8 +97,7 @@ impl Shared {
              is read from it or written to it any more, and dirty data stays on the cache. Type `zcctl stop \
              --keep-dirty`, make it {size_bytes} bytes long again (`truncate --size={size_bytes}` for a file), then start"
         );
-        let owned = name.clone();
-        if let Err(error) = self.on_media(move |custody| custody.origin_was_cut(&owned)).await {
+        if let Err(error) = recorded {
             tracing::error!(
                 "volume \"{name}\": a start after a kill may believe what is cached of it: {error}"
             );
