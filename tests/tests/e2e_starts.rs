@@ -236,8 +236,7 @@ fn an_old_image_of_the_cache_is_doubted_for_a_volume_that_comes_back_later() {
     world.serves("back");
     // The list of volumes may name it a moment before the manager has it.
     world.status_until("its newest data is elsewhere", |status| {
-        let volumes = status["volumes"].as_array().into_iter().flatten();
-        volumes.filter(|volume| volume["name"] == "back").any(|volume| volume["dirty"]["fenced"] == true)
+        World::volume_of(status, "back").is_some_and(|volume| volume["dirty"]["fenced"] == true)
     });
     world.connect("back").read(0, 65536).expect_err("a read of what an older state of the cache has");
     assert_eq!(daemon.terminate().code(), Some(0));
