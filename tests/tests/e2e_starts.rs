@@ -233,7 +233,8 @@ fn an_old_image_of_the_cache_is_doubted_for_a_volume_that_comes_back_later() {
     away(&world, "back");
     let daemon = world.start();
     back(&world, "back");
-    world.serves("back");
+    let returned = world.serves("back");
+    assert!(returned["info"]["cold_reason"].is_string(), "its clean contents are not believed: {returned}");
     // The list of volumes may name it a moment before the manager has it.
     world.status_until("its newest data is elsewhere", |status| {
         World::volume_of(status, "back").is_some_and(|volume| volume["dirty"]["fenced"] == true)
