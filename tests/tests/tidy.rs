@@ -12,6 +12,7 @@ mod documents;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Command;
 use zc_tests::{run_ok, workspace};
 
@@ -265,10 +266,12 @@ fn changelog_order(files: &[File]) -> Vec<String> {
     if releases.count() == 0 { vec!["CHANGELOG.md: no release".to_owned()] } else { careless }
 }
 
-/// A workspace member and what it depends on. The flag tells a dependency of its tests only.
+/// A workspace member, the folder of the tree that it is in, and what it depends on. The flag tells a dependency of its
+/// tests only.
 #[derive(Debug)]
 struct Member {
     name: String,
+    folder: String,
     dependencies: Vec<(String, bool)>,
 }
 
@@ -279,10 +282,17 @@ fn members() -> Vec<Member> {
     let packages = metadata["packages"].as_array().expect("packages is a list");
     let text = |value: &Value| value.as_str().expect("names are strings").to_owned();
     let dependency = |value: &Value| (text(&value["name"]), value["kind"] == "dev");
+    let root = std::fs::canonicalize(workspace()).expect("the workspace is there");
+    let folder = |value: &Value| {
+        let manifest = PathBuf::from(text(value));
+        let place = manifest.ancestors().nth(2).and_then(|place| place.strip_prefix(&root).ok());
+        place.map(|place| place.display().to_string()).unwrap_or_default()
+    };
     packages
         .iter()
         .map(|package| Member {
             name: text(&package["name"]),
+            folder: folder(&package["manifest_path"]),
             dependencies: package["dependencies"].as_array().into_iter().flatten().map(dependency).collect(),
         })
         .collect()
@@ -306,6 +316,48 @@ fn layer_violations(members: &[Member]) -> Vec<String> {
             // Tests may look sideways and up, but the two drivers never see each other.
             if rivals || (!dev && own <= theirs && !sideways) {
                 found.push(format!("{} depends on {name}, which is not below it", member.name));
+            }
+        }
+    }
+    found
+}
+
+/// Where a crate's folder puts it, by what it may depend on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// What ships.
+    Product,
+    /// Simulator, conformance, models, tasks.
+    Proof,
+    /// Traces, workloads, policies, replay, figures.
+    Lab,
+    /// Programs and tests that bring them together.
+    Top,
+}
+
+/// The programs that ship. Their folder, `bin/`, also holds the lab's program.
+const SHIPPED: &[&str] = &["zcached", "zcctl"];
+
+fn place(member: &Member) -> Place {
+    match member.folder.as_str() {
+        "crates" => Place::Product,
+        "crates/proof" => Place::Proof,
+        "crates/lab" => Place::Lab,
+        _ if SHIPPED.contains(&member.name.as_str()) => Place::Product,
+        _ => Place::Top,
+    }
+}
+
+/// The product depends on neither the proof nor the lab, and these two do not depend on each other. Tests may.
+fn misplaced_dependencies(members: &[Member]) -> Vec<String> {
+    let places: BTreeMap<&str, Place> =
+        members.iter().map(|member| (member.name.as_str(), place(member))).collect();
+    let mut found = Vec::new();
+    for member in members.iter().filter(|member| place(member) != Place::Top) {
+        for (name, _) in member.dependencies.iter().filter(|(_, dev)| !dev) {
+            let theirs = places.get(name.as_str()).copied();
+            if theirs.is_some_and(|theirs| ![Place::Product, place(member)].contains(&theirs)) {
+                found.push(format!("{} ({:?}) depends on {name} ({theirs:?})", member.name, place(member)));
             }
         }
     }
@@ -395,6 +447,14 @@ fn dependencies_point_down() {
 }
 
 #[test]
+fn the_product_depends_on_neither_proof_nor_lab() {
+    let members = members();
+    assert!(members.iter().any(|member| place(member) == Place::Proof), "crates/proof has crates");
+    assert!(members.iter().any(|member| place(member) == Place::Lab), "crates/lab has crates");
+    assert_none(&misplaced_dependencies(&members));
+}
+
+#[test]
 fn the_manager_depends_on_pure_crates_only() {
     assert_none(&impure_manager(&members()));
 }
@@ -468,6 +528,7 @@ fn the_rules_let_pass_what_is_allowed() {
 fn the_layer_rule_sees_what_breaks_it() {
     let member = |name: &str, dependency: &str, dev: bool| Member {
         name: name.to_owned(),
+        folder: "crates".to_owned(),
         dependencies: vec![(dependency.to_owned(), dev)],
     };
     for broken in [
@@ -489,4 +550,39 @@ fn the_layer_rule_sees_what_breaks_it() {
     }
     assert_eq!(impure_manager(&[member("zc-cache", "tokio", false)]).len(), 1);
     assert_eq!(impure_manager(&[member("zc-cache", "proptest", true)]), Vec::<String>::new());
+}
+
+#[test]
+fn the_rule_of_folders_sees_what_breaks_it() {
+    let member = |folder: &str, name: &str, dependency: &str, dev: bool| Member {
+        name: name.to_owned(),
+        folder: folder.to_owned(),
+        dependencies: vec![(dependency.to_owned(), dev)],
+    };
+    let tree = |new: Member| {
+        let places = [("crates", "zc-a"), ("crates/proof", "zc-p"), ("crates/lab", "zc-l"), ("bin", "zcsim")];
+        let mut members: Vec<Member> =
+            places.iter().map(|(folder, name)| member(folder, name, "serde", false)).collect();
+        members.push(new);
+        misplaced_dependencies(&members)
+    };
+    for broken in [
+        member("crates", "zc-b", "zc-l", false),
+        member("crates", "zc-b", "zc-p", false),
+        member("bin", "zcached", "zc-l", false),
+        member("crates/proof", "zc-b", "zc-l", false),
+        member("crates/lab", "zc-b", "zc-p", false),
+        member("crates/lab", "zc-b", "zcsim", false),
+    ] {
+        assert_eq!(tree(broken).len(), 1);
+    }
+    for good in [
+        member("crates", "zc-b", "zc-l", true),
+        member("crates", "zc-b", "zc-a", false),
+        member("crates/proof", "zc-b", "zc-a", false),
+        member("crates/lab", "zc-b", "zc-l", false),
+        member("bin", "zcsim", "zc-p", false),
+    ] {
+        assert_eq!(tree(good), Vec::<String>::new());
+    }
 }

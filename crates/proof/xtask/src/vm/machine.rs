@@ -22,7 +22,7 @@ const GUEST: &[(&str, &str)] = &[
     ("faults.sh", include_str!("guest/faults.sh")),
     ("rivals.sh", include_str!("guest/rivals.sh")),
     ("contenders.sh", include_str!("guest/contenders.sh")),
-    ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
+    ("60-zcached.rules", include_str!("../../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
 /// What the processor has, and what of it not. QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange

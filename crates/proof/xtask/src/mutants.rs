@@ -22,7 +22,7 @@ use std::process::Command;
 const SURVIVORS: &str = "crates/zc-cache/MUTANTS.md";
 /// Folders of the changed modules.
 const SOURCES: &str = "crates/zc-cache/src";
-/// Tells the simulator's test how many seeds to try; as in `crates/zc-sim/tests/seeds.rs`.
+/// Tells the simulator's test how many seeds to try; as in `crates/proof/zc-sim/tests/seeds.rs`.
 const SEEDS_VARIABLE: &str = "ZC_SIM_SEEDS";
 /// What cargo-mutants says with its exit status if it could do its work: nothing survived, something did, and some
 /// tests did not end, which counts as noticed.
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn the_simulator_s_test_takes_the_number_of_seeds() {
-        let test = workspace().join("crates/zc-sim/tests/seeds.rs");
+        let test = workspace().join("crates/proof/zc-sim/tests/seeds.rs");
         assert!(std::fs::read_to_string(test).unwrap().contains(&format!("\"{SEEDS_VARIABLE}\"")));
     }
 

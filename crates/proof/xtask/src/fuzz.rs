@@ -72,7 +72,7 @@ impl Target {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }
 
-    /// The crate whose `fuzz` folder holds it.
+    /// The place in `crates/` of the crate whose `fuzz` folder holds it.
     const fn package(self) -> &'static str {
         match self {
             Self::Server | Self::Client | Self::Wire => "zc-nbd",
@@ -80,7 +80,7 @@ impl Target {
             Self::Decode => "zc-reduce",
             Self::Config => "zc-config",
             Self::Control => "zc-engine",
-            Self::Trace | Self::Recording => "zc-trace",
+            Self::Trace | Self::Recording => "lab/zc-trace",
         }
     }
 

@@ -12,7 +12,7 @@ use zc_conformance::table::{Column, differences, render};
 use zc_conformance::{Options, Report, TABLE, Uri, cases, report, run, run_and_revive};
 
 /// Where the table is, from the workspace's root.
-const TABLE_PATH: &str = "crates/zc-conformance/TABLE.md";
+const TABLE_PATH: &str = "crates/proof/zc-conformance/TABLE.md";
 
 /// What to run the suite against.
 #[derive(Debug, clap::Args)]

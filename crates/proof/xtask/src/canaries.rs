@@ -19,8 +19,10 @@ const MARK: &[u8] = b"this build contains deliberate bugs";
 /// What users install.
 const SHIPPED: [&str; 2] = ["zcached", "zcctl"];
 
-/// Crates that simulate, replay and read other programs' traces, and one that only they need.
-const LAB: [&str; 7] = ["zc-trace", "zc-sim", "zc-replay", "zc-flash", "zc-figures", "tpchgen", "lzma-rust2"];
+/// Folders whose crates do not ship, as `cargo tree` prints them.
+const LAB_FOLDERS: [&str; 2] = ["/crates/lab/", "/crates/proof/"];
+/// Crates of others that only the lab needs.
+const LAB_DEPENDENCIES: [&str; 2] = ["tpchgen", "lzma-rust2"];
 
 /// `cargo xtask canaries`.
 ///
@@ -63,9 +65,12 @@ pub(crate) fn check_shipped() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first line of a tree of dependencies that is a crate of the lab.
+/// The first line of a tree of dependencies that is a crate of the lab or of the proof, or that only they need.
 fn lab_in(tree: &str) -> Option<&str> {
-    tree.lines().find(|line| line.split_whitespace().next().is_some_and(|name| LAB.contains(&name)))
+    let foreign =
+        |line: &str| line.split_whitespace().next().is_some_and(|name| LAB_DEPENDENCIES.contains(&name));
+    let own = |line: &str| LAB_FOLDERS.iter().any(|folder| line.contains(folder));
+    tree.lines().find(|line| own(line) || foreign(line))
 }
 
 /// All that a program depends on, with features, one a line.
@@ -116,9 +121,16 @@ mod tests {
 
     #[test]
     fn a_crate_of_the_lab_is_found_in_a_tree() {
-        let lab = "zcached v0.1.0 (/src)\nzc-engine v0.1.0 (/src)\ntpchgen v4.0.0\n";
-        assert_eq!(lab_in(lab), Some("tpchgen v4.0.0"));
-        assert_eq!(lab_in("zcached v0.1.0 (/src)\nzc-recording v0.1.0 (/src)\ntracing v0.1.44\n"), None);
+        let shipped =
+            "zcached v0.1.0 (/src/bin/zcached)\nzc-engine v0.1.0 (/src/crates/zc-engine)\ntracing v0.1.44\n";
+        assert_eq!(lab_in(shipped), None);
+        for lab in [
+            "tpchgen v4.0.0",
+            "zc-trace v0.1.0 (/src/crates/lab/zc-trace)",
+            "zc-sim v0.1.0 (/src/crates/proof/zc-sim)",
+        ] {
+            assert_eq!(lab_in(&format!("{shipped}{lab}\n")), Some(lab));
+        }
     }
 
     #[test]

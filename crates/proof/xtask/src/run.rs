@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// The root of the workspace.
 pub(crate) fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+    here.ancestors().nth(3).unwrap_or(here).to_path_buf()
 }
 
 /// The target directory: above the profile folder that holds our own executable.
