@@ -9,6 +9,8 @@
 
 #[path = "tidy/documents.rs"]
 mod documents;
+#[path = "tidy/folders.rs"]
+mod folders;
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,7 @@
 //! Arbitrary bytes as a line of the control socket: no panic, a refusal is short, and a command that is written
 //! out reads back to the same.
 
-use crate::request::Request;
+use super::request::Request;
 
 pub(crate) fn run(data: &[u8]) {
     match Request::parse(data) {

@@ -3,7 +3,7 @@
 
 #[path = "../bodies/control.rs"]
 mod body;
-#[path = "../../src/request.rs"]
+#[path = "../../src/control/request.rs"]
 mod request;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

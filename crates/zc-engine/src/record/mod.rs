@@ -18,11 +18,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError};
 use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
-use zc_cache::seam::{Digest, Event, Request, RequestKind};
-use zc_core::{Codec, VolumeId};
+use zc_cache::seam::{Digest, Request, RequestKind};
+use zc_core::Codec;
 use zc_recording::{Asked, Ended, Share};
-
-use crate::shard::Shard;
 
 /// What is passed on.
 #[derive(Debug, Clone, Copy)]
@@ -218,57 +216,11 @@ impl Drop for Tap {
     }
 }
 
-impl Shard {
-    /// Begins to record a volume, or ends it. Whoever recorded it before gets the rest and the end.
-    pub(crate) fn set_tap(&mut self, id: VolumeId, tap: Option<Box<Tap>>) {
-        let now_ns = self.clock.now_ns();
-        let Some(volume) = self.volumes.get_mut(&id) else { return };
-        volume.tap = tap;
-        if let Some(tap) = &mut volume.tap {
-            tap.began_ns = Some(now_ns);
-        }
-        self.manager.tell_contents(id, volume.tap.is_some());
-        self.taps = self.volumes.values().filter(|volume| volume.tap.is_some()).count();
-    }
-
-    /// An event goes to the manager. Requests are recorded here, in the order in which it sees them.
-    pub(crate) fn note_request(&mut self, event: &Event) {
-        let Event::Submit(request) = event else { return };
-        let now_ns = self.clock.now_ns();
-        if let Some(tap) = self.volumes.get_mut(&request.volume).and_then(|volume| volume.tap.as_mut()) {
-            tap.asked(request, now_ns);
-        }
-    }
-
-    /// Once a tick: what is there goes on, so that a recording is never far behind. Taps that nobody listens to go.
-    pub(crate) fn hand_over_taps(&mut self) {
-        let mut over = Vec::new();
-        for (id, volume) in &mut self.volumes {
-            if let Some(tap) = &mut volume.tap {
-                tap.hand_over();
-                if tap.is_over() {
-                    over.push(*id);
-                }
-            }
-        }
-        for id in over {
-            self.set_tap(id, None);
-        }
-    }
-
-    /// There is another manager: it has to tell what the old one did.
-    pub(crate) fn tell_contents_again(&mut self) {
-        for (id, volume) in &self.volumes {
-            self.manager.tell_contents(*id, volume.tap.is_some());
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::mpsc::sync_channel;
-    use zc_core::ReqId;
+    use zc_core::{ReqId, VolumeId};
 
     fn tap(batches: usize, len: usize) -> (Tap, Receiver<Vec<Seen>>, SyncSender<Vec<Seen>>) {
         let (full, seen) = sync_channel(batches);

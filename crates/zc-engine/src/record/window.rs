@@ -13,8 +13,8 @@ use smallvec::SmallVec;
 use zc_core::{KeyedMap, u64_from_usize, usize_from_u64};
 use zc_recording::{Asked, KNOWN_MAX, Known, Record, extents_of};
 
+use crate::front::settings;
 use crate::limits::{RECORD_WINDOW_MAX, RECORD_WINDOW_NS};
-use crate::settings;
 
 /// Requests of one extent that get what is learned of it.
 const SHARERS_MAX: usize = 8;

@@ -1,0 +1,106 @@
+//! Origins that are truncated while they are served.
+//!
+//! Job: measure every raw origin once in [`LENGTHS_PAUSE_MS`]; withdraw one that is shorter than its volume, and say so.
+//!
+//! # Why it is withdrawn
+//! A write behind the new end makes a file as long again, with a hole where data was. Nothing tells of the loss then, and
+//! reads bring zeros. So no request goes to such an origin until the daemon starts again; dirty data stays on the cache.
+//! Then the state directory is told, so that a start after a kill does not believe the volume's clean contents either. It
+//! still has the length from before, which `session/pair` compares. Operators hear of it after that.
+//!
+//! Invariants: a look at an origin that does not answer holds up neither the data plane nor looks at other origins. Each
+//! origin has at most one look.
+//!
+//! What it does not do: notice at once. Between two looks, a write can make the origin as long again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::sync::oneshot::error::TryRecvError;
+use zc_core::VolumeId;
+
+use crate::control::Shared;
+use crate::error::EngineError;
+use crate::limits::{LENGTHS_PAUSE_MS, ORIGIN_LOOK_MS};
+use crate::shard::commands::Command;
+use crate::shard::lengths::Measured;
+use crate::state::ledger::Ledger;
+
+type Answer = oneshot::Receiver<std::io::Result<u64>>;
+
+/// Looks at the lengths of the origins until the daemon ends.
+pub(crate) async fn look_at_lengths(shared: Arc<Shared>) {
+    let mut hanging: BTreeMap<VolumeId, Answer> = BTreeMap::new();
+    loop {
+        tokio::time::sleep(Duration::from_millis(LENGTHS_PAUSE_MS)).await;
+        let (reply, origins) = oneshot::channel();
+        shared.mailbox.send(Command::Lengths(reply));
+        hanging.retain(|_, answer| matches!(answer.try_recv(), Err(TryRecvError::Empty)));
+        for origin in origins.await.unwrap_or_default() {
+            if !hanging.contains_key(&origin.volume)
+                && let Some(answer) = shared.look_at(&origin).await
+            {
+                hanging.insert(origin.volume, answer);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Looks at an origin. Some: it does not answer for now.
+    async fn look_at(&self, origin: &Measured) -> Option<Answer> {
+        let (tell, mut answer) = oneshot::channel();
+        let probe = origin.probe.clone();
+        let measure = move || {
+            let _too_late = tell.send(probe.measure());
+        };
+        // Without a thread the next look has another chance.
+        std::thread::Builder::new().name("origin-length".to_owned()).spawn(measure).ok()?;
+        let outcome = tokio::time::timeout(Duration::from_millis(ORIGIN_LOOK_MS), &mut answer).await;
+        match outcome {
+            Err(_) => return Some(answer),
+            Ok(Ok(Ok(len_bytes))) if len_bytes < origin.size_bytes => {
+                self.origin_cut(origin, len_bytes).await;
+            }
+            // An origin that fails says so to requests.
+            Ok(_) => {}
+        }
+        None
+    }
+
+    async fn origin_cut(&self, origin: &Measured, len_bytes: u64) {
+        let Measured { volume, name, size_bytes, .. } = origin;
+        self.mailbox.send(Command::Withdraw(*volume));
+        // What is told below is durable then: a kill that follows finds it.
+        let owned = name.clone();
+        let recorded = self.on_media(move |ledger| ledger.origin_was_cut(&owned)).await;
+        let mut place = String::new();
+        if let Some(mut info) = self.registry.volumes.get_mut(name) {
+            info.origin_truncated_bytes = Some(len_bytes);
+            place = info.origin.display().to_string();
+        }
+        tracing::error!(
+            "volume \"{name}\": {place} was truncated from {size_bytes} to {len_bytes} bytes while it was served; nothing \
+             is read from it or written to it any more, and dirty data stays on the cache. Type `zcctl stop \
+             --keep-dirty`, make it {size_bytes} bytes long again (`truncate --size={size_bytes}` for a file), then start"
+        );
+        if let Err(error) = recorded {
+            tracing::error!(
+                "volume \"{name}\": a start after a kill may believe what is cached of it: {error}"
+            );
+        }
+    }
+}
+
+impl Ledger {
+    /// Says durably that the clean contents of a volume are not those of its origin any more. Blocks.
+    fn origin_was_cut(&self, name: &str) -> Result<(), EngineError> {
+        self.state().update(|state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.stamp = entry.stamp.wrapping_add(1);
+            }
+        })
+    }
+}

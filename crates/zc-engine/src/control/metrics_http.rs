@@ -1,0 +1,54 @@
+//! The numbers over HTTP, for Prometheus: `GET /metrics`.
+//!
+//! Invariants: nothing is changed, and nothing else is served. The data plane answers one message for a scrape, as for
+//! `stats`.
+//!
+//! What it does not do: take connections (`http`), or ask who reads. The address in the configuration is who may
+//! (`metrics.listen`).
+
+use std::sync::Arc;
+
+use hyper::header::ACCEPT;
+use hyper::http::request::Parts;
+use hyper::{HeaderMap, Method, StatusCode};
+use tokio::net::TcpListener;
+
+use crate::control::Shared;
+use crate::front::http::{self, Answer, plain, told, wrong_method};
+use crate::observe::exposition::Format;
+
+/// The only thing there is.
+const PATH: &str = "/metrics";
+
+/// Serves for ever.
+pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+    let answer = move |request| {
+        let shared = Arc::clone(&shared);
+        async move { answer(&shared, &request).await }
+    };
+    http::serve(listener, "metrics.listen", answer).await;
+}
+
+async fn answer(shared: &Shared, request: &Parts) -> Answer {
+    if request.uri.path() != PATH {
+        return plain(StatusCode::NOT_FOUND, "zcached: the numbers are at /metrics\n");
+    }
+    if !matches!(request.method, Method::GET | Method::HEAD) {
+        return wrong_method("GET, HEAD");
+    }
+    let format = wanted(&request.headers);
+    match shared.metrics(format).await {
+        Ok(text) => told(StatusCode::OK, format.content_type(), text),
+        Err(error) => plain(StatusCode::SERVICE_UNAVAILABLE, format!("zcached: {error}\n")),
+    }
+}
+
+/// OpenMetrics for those that know it, as Prometheus says of itself.
+fn wanted(headers: &HeaderMap) -> Format {
+    let knows = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    if knows.into_iter().any(|value| value.contains("application/openmetrics-text")) {
+        Format::OpenMetrics
+    } else {
+        Format::Classic
+    }
+}

@@ -1,0 +1,755 @@
+//! The control plane: control socket, signals, service manager. On its own thread, with tokio; the data path never
+//! waits for it.
+//!
+//! The protocol is documented in `CONTROL.md` beside this file's crate: one JSON object per line in, one out.
+//!
+//! Invariants: lines and connections are bounded. Commands that change something are carried out one after the other;
+//! those that only look wait for none of them, and one that cannot have its turn says so in bounded time.
+//!
+//! What it does not do: authenticate; the socket's file mode (0600) is who may command.
+
+pub(crate) mod added;
+pub(crate) mod dirty;
+pub(crate) mod disconnect;
+pub(crate) mod lengths;
+pub(crate) mod metrics_http;
+pub(crate) mod page_http;
+pub(crate) mod places;
+pub(crate) mod reattach;
+pub(crate) mod record;
+pub(crate) mod reload;
+pub(crate) mod removed;
+pub(crate) mod request;
+pub(crate) mod resize;
+pub(crate) mod returning;
+pub(crate) mod store;
+pub(crate) mod ublk;
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
+use std::os::unix::net::UnixListener as StdListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex as BlockingMutex, MutexGuard as BlockingMutexGuard, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{Mutex, MutexGuard, oneshot};
+use zc_cache::config::VolumeConfig;
+use zc_config::Config;
+use zc_core::{Mode, NoSuchWord, VolumeId, u64_from_usize};
+
+use crate::audit;
+use crate::clock::{Clock, unix_s};
+use crate::control::places::{Place, Places};
+use crate::control::record::{Recordings, Wanted};
+use crate::control::reload::live_mode;
+use crate::control::request::Request;
+use crate::control::ublk::UblkHandle;
+use crate::error::EngineError;
+use crate::front::http::Web;
+use crate::front::listen::SocketPath;
+use crate::front::reloadable::FrontSettings;
+use crate::front::settings::{ack_name, connections_most, destage_name, early, max_dirty_age_ms};
+use crate::front::tls::Tls;
+use crate::limits::{CONTROL_CONNECTIONS_MAX, CONTROL_LINE_BYTES_MAX, LIVE_EVENTS_MAX, SETTINGS_WAIT_MS};
+use crate::observe::events::Events;
+use crate::observe::exposition::{Format, Scrape};
+use crate::observe::live::{Live, Seen};
+use crate::observe::verdict::{Incidents, LOOK_MS, Look, Verdict};
+use crate::origin::store_looks::StoreLooks;
+use crate::origin::stores::Stores;
+use crate::program::Hooks;
+use crate::registry::{Registry, VolumeInfo};
+use crate::session::absent::Absent;
+use crate::shard::commands::{Command, Mailbox};
+use crate::shard::stats::ShardStats;
+use crate::state::ledger::{Ledger, Unserved};
+
+/// Characters of a command in the audit log.
+const AUDIT_CHARS_MAX: usize = 400;
+/// Stands for the user in the audit log where a signal is the command: a signal does not say who sent it.
+const BY_SIGNAL: &str = "signal";
+
+/// What the control plane works on.
+pub(crate) struct Control {
+    /// Of the volumes that are served.
+    pub(crate) config: Config,
+    /// As it was read.
+    pub(crate) last_read: Config,
+    pub(crate) default_export: Option<String>,
+    /// Volumes that the start left out.
+    pub(crate) absent: Vec<Absent>,
+    pub(crate) stores: Arc<Stores>,
+    pub(crate) volumes: Vec<(String, VolumeConfig)>,
+    pub(crate) ledger: Arc<Ledger>,
+    /// The daemon was started without its cache device.
+    pub(crate) without_cache: bool,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) hooks: Hooks,
+    pub(crate) ublk: UblkHandle,
+    pub(crate) clock: Clock,
+    pub(crate) extent_bytes: u32,
+    pub(crate) weu_bytes: u32,
+}
+
+/// The running control thread; dropping it waits for its end, which follows the data plane's.
+#[derive(Debug)]
+pub(crate) struct ControlHandle(Option<JoinHandle<()>>);
+
+impl Drop for ControlHandle {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the control thread had panicked");
+        }
+    }
+}
+
+/// Settings that commands change.
+pub(crate) struct InForce {
+    /// Of the volumes that are served.
+    pub(crate) config: Config,
+    /// The configuration as it was read last, whatever of it is in force.
+    pub(crate) last_read: Config,
+    /// The volume for clients that name none, served or not.
+    pub(crate) default_export: Option<String>,
+    pub(crate) volumes: Vec<(String, VolumeConfig)>,
+}
+
+impl InForce {
+    /// The live part of the front end.
+    pub(crate) fn front(&self, tls: Tls) -> FrontSettings {
+        FrontSettings::new(&self.config, &self.volumes, tls, self.default_export.as_deref())
+    }
+}
+
+pub(crate) struct Shared {
+    in_force: Mutex<InForce>,
+    /// The volumes that are served, in the order in which they came.
+    names: RwLock<Vec<(String, VolumeId)>>,
+    /// Volumes that the start left out and that are not served yet.
+    absent: BlockingMutex<Vec<Absent>>,
+    pub(crate) stores: Arc<Stores>,
+    cache_path: PathBuf,
+    ram_max_bytes: u64,
+    /// Where numbers and live page are served.
+    web: Web<SocketAddr>,
+    /// Connections that the ring has places for.
+    pub(crate) connections_most: u32,
+    pub(crate) ledger: Arc<Ledger>,
+    /// The daemon was started without its cache device.
+    pub(crate) without_cache: bool,
+    pub(crate) mailbox: Arc<Mailbox>,
+    pub(crate) registry: Arc<Registry>,
+    addresses: Vec<String>,
+    pub(crate) hooks: Hooks,
+    pub(crate) ublk: UblkHandle,
+    pub(crate) clock: Clock,
+    pub(crate) extent_bytes: u32,
+    weu_bytes: u32,
+    pub(crate) recordings: Mutex<Recordings>,
+    store_looks: StoreLooks,
+    incidents: BlockingMutex<Incidents>,
+    events: BlockingMutex<Events>,
+    notify: bool,
+}
+
+/// How the daemon is, and what the verdict is based on.
+struct Judged {
+    verdict: Verdict,
+    unserved: Vec<Unserved>,
+    absent: Vec<Absent>,
+}
+
+struct Signals {
+    term: Signal,
+    int: Signal,
+    hup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            term: signal(SignalKind::terminate())?,
+            int: signal(SignalKind::interrupt())?,
+            hup: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    Stop,
+    Reload,
+}
+
+/// The next signal; never, if signals are not ours.
+async fn next_signal(signals: Option<&mut Signals>) -> Asked {
+    let Some(signals) = signals else { return std::future::pending().await };
+    tokio::select! {
+        _ = signals.term.recv() => Asked::Stop,
+        _ = signals.int.recv() => Asked::Stop,
+        _ = signals.hup.recv() => Asked::Reload,
+    }
+}
+
+impl ControlHandle {
+    /// Starts the control thread. It ends when `end` says that the data plane has.
+    pub(crate) fn start(
+        control: Control,
+        socket: (StdListener, SocketPath),
+        web: Web<StdTcpListener>,
+        end: oneshot::Receiver<()>,
+        signals: bool,
+    ) -> Result<Self, EngineError> {
+        let fail = |source| EngineError::io("cannot start the control plane", source);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(fail)?;
+        let (listener, path) = socket;
+        listener.set_nonblocking(true).map_err(fail)?;
+        let guard = runtime.enter();
+        let listener = UnixListener::from_std(listener).map_err(fail)?;
+        let web = web.into_tokio().map_err(fail)?;
+        // Taken before the caller goes on: a signal from now on is an orderly one.
+        let taken = if signals { Some(Signals::new().map_err(fail)?) } else { None };
+        drop(guard);
+        let names = control.volumes.iter().map(|(name, config)| (name.clone(), config.id)).collect();
+        let shared = Arc::new(Shared {
+            names: RwLock::new(names),
+            cache_path: control.config.cache.path.clone(),
+            ram_max_bytes: control.config.cache.max_ram_bytes,
+            web: web.addresses(),
+            connections_most: connections_most(&control.config),
+            in_force: Mutex::new(InForce {
+                config: control.config,
+                last_read: control.last_read,
+                default_export: control.default_export,
+                volumes: control.volumes,
+            }),
+            ledger: control.ledger,
+            absent: BlockingMutex::new(control.absent),
+            stores: control.stores,
+            without_cache: control.without_cache,
+            mailbox: control.mailbox,
+            registry: control.registry,
+            addresses: control.addresses,
+            hooks: control.hooks,
+            ublk: control.ublk,
+            clock: control.clock,
+            extent_bytes: control.extent_bytes,
+            weu_bytes: control.weu_bytes,
+            recordings: Mutex::default(),
+            store_looks: StoreLooks::default(),
+            incidents: BlockingMutex::default(),
+            events: BlockingMutex::default(),
+            notify: signals,
+        });
+        let thread = std::thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                // They end with the runtime.
+                if let Some(listener) = web.metrics {
+                    drop(runtime.spawn(metrics_http::serve(Arc::clone(&shared), listener)));
+                }
+                if let Some(listener) = web.page {
+                    drop(runtime.spawn(page_http::serve(Arc::clone(&shared), listener)));
+                }
+                drop(runtime.spawn(lengths::look_at_lengths(Arc::clone(&shared))));
+                if !shared.absent().is_empty() {
+                    drop(runtime.spawn(returning::look_for_absent(Arc::clone(&shared))));
+                }
+                runtime.block_on(serve(&shared, &listener, end, taken));
+                runtime.block_on(shared.end_recordings());
+                drop(listener);
+                drop(path);
+            })
+            .map_err(|source| EngineError::thread("the control plane", source))?;
+        Ok(Self(Some(thread)))
+    }
+}
+
+async fn serve(
+    shared: &Arc<Shared>,
+    listener: &UnixListener,
+    mut end: oneshot::Receiver<()>,
+    mut signals: Option<Signals>,
+) {
+    let places = Places::new(CONTROL_CONNECTIONS_MAX);
+    shared.notify(&[sd_notify::NotifyState::Ready]);
+    let mut looks = tokio::time::interval(Duration::from_millis(LOOK_MS));
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = &mut end => return,
+            _ = looks.tick() => {
+                let shared = Arc::clone(shared);
+                tokio::spawn(async move { shared.look_for_incidents().await });
+            },
+            asked = next_signal(signals.as_mut()) => match asked {
+                Asked::Stop => {
+                    tracing::info!(target: audit::TARGET, user = BY_SIGNAL, "audit: command begins: Stop {{}}");
+                    shared.stop();
+                }
+                Asked::Reload => {
+                    // It may have to wait for a command, and signals may not wait for it.
+                    let shared = Arc::clone(shared);
+                    tokio::spawn(async move {
+                        let told = format!("{:?}", Request::Reload {});
+                        if let Err(error) = audited(&shared, &told, BY_SIGNAL, shared.reload()).await {
+                            tracing::error!("reload: {error}");
+                        }
+                    });
+                }
+            },
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    let (shared, places) = (Arc::clone(shared), Arc::clone(&places));
+                    tokio::spawn(async move {
+                        let Some(place) = places.take().await else {
+                            let user = user_of(&stream);
+                            tracing::warn!(
+                                target: audit::TARGET,
+                                user,
+                                "audit: control connection refused: all others have commands under way"
+                            );
+                            return;
+                        };
+                        if let Err(error) = converse(&shared, stream, &place).await {
+                            tracing::debug!("control connection: {error}");
+                        }
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!("cannot accept on the control socket: {error}");
+                    // Out of descriptors, most likely: not to be asked again at once.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+}
+
+/// Answers the lines of one connection.
+async fn converse(shared: &Shared, stream: UnixStream, place: &Place) -> io::Result<()> {
+    let user = user_of(&stream);
+    let (reading, mut writing) = stream.into_split();
+    let mut reading = BufReader::new(reading);
+    loop {
+        let mut line = Vec::new();
+        let limit = u64_from_usize(CONTROL_LINE_BYTES_MAX);
+        let mut bounded = (&mut reading).take(limit);
+        match place.idle(bounded.read_until(b'\n', &mut line)).await {
+            None => return Ok(()),
+            Some(read) => read?,
+        };
+        if line.is_empty() {
+            return Ok(());
+        }
+        let whole = line.ends_with(b"\n") || line.len() < CONTROL_LINE_BYTES_MAX;
+        let answer =
+            if whole { answer(shared, &line, &user).await } else { Err("the line is too long".to_owned()) };
+        let value = match answer {
+            Ok(mut value) => {
+                if let Some(object) = value.as_object_mut() {
+                    object.insert("ok".to_owned(), Value::Bool(true));
+                }
+                value
+            }
+            Err(error) => json!({ "ok": false, "error": zc_io::name_errnos(&error) }),
+        };
+        let mut bytes = serde_json::to_vec(&value)?;
+        bytes.push(b'\n');
+        match place.idle(writing.write_all(&bytes)).await {
+            None => return Ok(()),
+            Some(written) => written?,
+        }
+        if !whole {
+            return Ok(());
+        }
+    }
+}
+
+/// Carries a line out; what changes something is in the audit log.
+async fn answer(shared: &Shared, line: &[u8], user: &str) -> Result<Value, String> {
+    let request = Request::parse(line)?;
+    if request.only_looks() || store::only_looks(&request) {
+        return carry_out(shared, request).await;
+    }
+    let told: String = format!("{request:?}").chars().take(AUDIT_CHARS_MAX).collect();
+    audited(shared, &told, user, carry_out(shared, request)).await
+}
+
+/// The number of the user at the other end.
+fn user_of(stream: &UnixStream) -> String {
+    stream.peer_cred().map_or_else(|_| "unknown".to_owned(), |who| who.uid().to_string())
+}
+
+/// Carries a command out that changes something, and puts it and what came of it in the audit log.
+async fn audited(
+    shared: &Shared,
+    told: &str,
+    user: &str,
+    command: impl Future<Output = Result<Value, String>>,
+) -> Result<Value, String> {
+    tracing::info!(target: audit::TARGET, user, "audit: command begins: {told}");
+    let answer = command.await.map_err(|error| shared.explained(&error));
+    match &answer {
+        Ok(_) => tracing::info!(target: audit::TARGET, user, "audit: command done: {told}"),
+        Err(error) => tracing::warn!(target: audit::TARGET, user, "audit: command refused: {told}: {error}"),
+    }
+    answer
+}
+
+async fn carry_out(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
+        Request::Status {} => shared.status().await,
+        asked @ (Request::Stats {} | Request::Metrics {}) => {
+            shared.numbers(asked == Request::Metrics {}).await
+        }
+        Request::Events { after } => shared.events(after).await,
+        Request::Connections {} => Ok(json!({ "connections": shared.connections() })),
+        Request::Disconnect { id, client, volume } => {
+            shared.disconnect(id, client.as_deref(), volume.as_deref()).await
+        }
+        asked @ (Request::Reload {} | Request::Config { .. } | Request::CheckConfig { .. }) => {
+            configuration(shared, asked).await
+        }
+        Request::Stop { keep_dirty } => shared.asked_to_stop(keep_dirty).await,
+        Request::Flush { volume } => shared.flush(&volume).await,
+        Request::DropDirty { volume, unreadable } => shared.drop_dirty(&volume, unreadable).await,
+        Request::AcceptLoss { volume } => shared.accept_loss(&volume).await,
+        Request::Reattach {} => shared.reattach().await,
+        Request::SetMode { volume, mode } => shared.set_mode(&volume, &mode).await,
+        Request::Resize { volume, size_bytes } => shared.resize(&volume, size_bytes).await,
+        Request::RecordStart { volume, path, share, max_bytes, duration_ms } => {
+            let path = path.into();
+            shared.record_start(Wanted { volume, path, share, max_bytes, duration_ms }).await
+        }
+        Request::RecordStop { volume } => shared.record_stop(&volume).await,
+        Request::RecordStatus {} => Ok(shared.record_status().await),
+        Request::Store { store, order } => shared.order(store, order).await,
+        Request::Attach { volume } => shared.attach(&volume).await,
+        Request::Detach { volume, force } => shared.detach(&volume, force).await,
+    }
+}
+
+async fn configuration(shared: &Shared, request: Request) -> Result<Value, String> {
+    match request {
+        Request::Config { volume } => shared.told_config(volume.as_deref()).await,
+        Request::CheckConfig { path } => shared.check_config(&path).await,
+        _ => shared.reload().await,
+    }
+}
+
+impl Shared {
+    async fn attach(&self, volume: &str) -> Result<Value, String> {
+        let device = self.ublk.attach(volume).await?;
+        Ok(json!({ "volume": volume, "device": device, "link": zc_ublk::registration::link_path(volume) }))
+    }
+
+    async fn detach(&self, volume: &str, force: bool) -> Result<Value, String> {
+        let device = self.ublk.detach(volume, force).await?;
+        Ok(json!({ "volume": volume, "device": device }))
+    }
+
+    /// A refusal that Landlock may be the reason of says so.
+    fn explained(&self, error: &str) -> String {
+        let mut error = zc_io::name_errnos(error);
+        if let Some(hint) = self.hooks.confined.as_ref().and_then(|confined| confined.hint(&error)) {
+            error.push_str(hint);
+        }
+        error
+    }
+
+    pub(crate) fn notify(&self, states: &[sd_notify::NotifyState<'_>]) {
+        if self.notify
+            && let Err(error) = sd_notify::notify(states)
+        {
+            tracing::warn!("cannot tell the service manager: {error}");
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.notify(&[sd_notify::NotifyState::Stopping]);
+        self.ublk.stop();
+    }
+
+    /// All counters, or the text that Prometheus reads.
+    async fn numbers(&self, as_text: bool) -> Result<Value, String> {
+        if as_text {
+            return Ok(json!({ "text": self.metrics(Format::Classic).await? }));
+        }
+        serde_json::to_value(self.stats().await?).map_err(|error| error.to_string())
+    }
+
+    pub(crate) async fn stats(&self) -> Result<Box<ShardStats>, String> {
+        let (reply, stats) = oneshot::channel();
+        self.mailbox.send(Command::Stats(reply));
+        stats.await.map_err(|_| "the data plane is busy or has ended".to_owned())
+    }
+
+    /// The settings in force, to be changed; not while another command changes them, which may wait for a device.
+    pub(crate) async fn settings(&self) -> Result<MutexGuard<'_, InForce>, String> {
+        let wait = Duration::from_millis(SETTINGS_WAIT_MS);
+        let locked = tokio::time::timeout(wait, self.in_force.lock()).await;
+        locked.map_err(|_| "another command that changes settings is still under way; try again".to_owned())
+    }
+
+    /// The volume of that name.
+    pub(crate) fn id_of(&self, name: &str) -> Result<VolumeId, String> {
+        let names = self.names();
+        let volume = names.iter().find(|(known, _)| known == name);
+        volume.map(|(_, id)| *id).ok_or_else(|| format!("there is no volume \"{name}\""))
+    }
+
+    fn names(&self) -> Vec<(String, VolumeId)> {
+        self.names.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The data plane serves another volume.
+    pub(crate) fn took_up(&self, name: &str, id: VolumeId) {
+        self.lock_absent().retain(|absent| absent.name != name);
+        self.names.write().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), id));
+    }
+
+    /// The data plane serves a volume no more.
+    pub(crate) fn let_go(&self, name: &str) {
+        self.registry.volumes.remove(name);
+        self.names.write().unwrap_or_else(PoisonError::into_inner).retain(|(known, _)| known != name);
+    }
+
+    fn connections(&self) -> Vec<Value> {
+        let mut list: Vec<_> =
+            self.registry.connections.iter().map(|e| (*e.key(), e.value().clone())).collect();
+        list.sort_unstable_by_key(|(id, _)| *id);
+        list.into_iter()
+            .map(|(id, connection)| {
+                json!({
+                    "id": id,
+                    "listener": connection.listener,
+                    "peer": connection.peer,
+                    "export": connection.export,
+                    "accepted_ms": connection.accepted_ms,
+                })
+            })
+            .collect()
+    }
+
+    /// The volumes that are served, with what is known of them.
+    fn infos(&self) -> Vec<(String, VolumeInfo)> {
+        let info = |(name, _): (String, VolumeId)| {
+            let info = self.registry.volumes.get(&name)?.value().clone();
+            Some((name, info))
+        };
+        self.names().into_iter().filter_map(info).collect()
+    }
+
+    /// Looks at the open stores, for a bounded time.
+    async fn look_at_stores(&self) {
+        let stores = Arc::clone(&self.stores);
+        self.store_looks.refresh(move || stores.looks()).await;
+    }
+
+    /// Notes which counters have moved, so that the verdict knows when.
+    async fn look_for_incidents(&self) {
+        self.look_at_stores().await;
+        if let Ok(stats) = self.stats().await {
+            self.judge(&stats, &self.infos());
+        }
+    }
+
+    /// What changed since the event with this number; looks first.
+    async fn events(&self, after: u64) -> Result<Value, String> {
+        self.look_at_stores().await;
+        let stats = self.stats().await?;
+        self.judge(&stats, &self.infos());
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).after(after);
+        Ok(json!({ "pid": std::process::id(), "events": events }))
+    }
+
+    /// The verdict on what is known now, which is noted.
+    fn judge(&self, stats: &ShardStats, infos: &[(String, VolumeInfo)]) -> Judged {
+        let served: Vec<&str> = infos.iter().map(|(name, _)| name.as_str()).collect();
+        let (unserved, absent) = (self.ledger.unserved(&served), self.absent());
+        let verdict = self.verdict(stats, infos, &unserved, &absent);
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        events.observe(&verdict, stats, unix_s());
+        Judged { verdict, unserved, absent }
+    }
+
+    /// Volumes that the start left out and that are not served yet.
+    pub(crate) fn absent(&self) -> Vec<Absent> {
+        self.lock_absent().clone()
+    }
+
+    fn lock_absent(&self) -> BlockingMutexGuard<'_, Vec<Absent>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An absent volume cannot be served yet.
+    pub(crate) fn stays_absent(&self, name: &str, why: &str) {
+        for absent in self.lock_absent().iter_mut().filter(|absent| absent.name == name && absent.why != why)
+        {
+            tracing::warn!("volume \"{name}\" is still not served: {why}");
+            why.clone_into(&mut absent.why);
+        }
+    }
+
+    /// Absent volumes are to be served as a new configuration says, or not at all.
+    pub(crate) fn reconfigure_absent(&self, new: &Config) {
+        self.lock_absent().retain_mut(|absent| {
+            let wanted = new.volumes.iter().find(|volume| volume.name == absent.name);
+            wanted.inspect(|wanted| absent.volume.clone_from(wanted)).is_some()
+        });
+    }
+
+    fn verdict(
+        &self,
+        stats: &ShardStats,
+        infos: &[(String, VolumeInfo)],
+        unserved: &[Unserved],
+        absent: &[Absent],
+    ) -> Verdict {
+        let mut incidents = self.incidents.lock().unwrap_or_else(PoisonError::into_inner);
+        incidents.observe(stats, infos);
+        let look = Look {
+            stats,
+            cache: self.cache_path.display().to_string(),
+            without_cache: self.without_cache,
+            volumes: infos,
+            unserved,
+            absent,
+            stores: &self.store_looks.last(),
+        };
+        Verdict::of(&look, &incidents)
+    }
+
+    /// The numbers as Prometheus reads them.
+    pub(crate) async fn metrics(&self, format: Format) -> Result<String, String> {
+        self.look_at_stores().await;
+        let stats = self.stats().await?;
+        let volumes = self.infos();
+        let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
+        let state = verdict.state;
+        let absent = absent.into_iter().map(|absent| absent.name).collect();
+        let stores = self.store_looks.last();
+        Ok(Scrape { stats, volumes, absent, stores, state, ram_max_bytes: self.ram_max_bytes }.render(format))
+    }
+
+    /// What the live page shows.
+    pub(crate) async fn live(&self) -> Result<Live, String> {
+        self.look_at_stores().await;
+        let stats = self.stats().await?;
+        let volumes = self.infos();
+        let Judged { verdict, absent, .. } = self.judge(&stats, &volumes);
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner).newest(LIVE_EVENTS_MAX);
+        Ok(Live::of(Seen {
+            unix_s: unix_s(),
+            stats,
+            cache_path: self.cache_path.clone(),
+            extent_bytes: self.extent_bytes,
+            weu_bytes: self.weu_bytes,
+            verdict,
+            volumes,
+            absent,
+            stores: self.store_looks.last(),
+            events,
+        }))
+    }
+
+    async fn status(&self) -> Result<Value, String> {
+        self.look_at_stores().await;
+        let stats = self.stats().await?;
+        let infos = self.infos();
+        let volume = |(name, info): &(String, VolumeInfo)| {
+            let (dirty, traffic) = (stats.dirty.get(name), stats.traffic.get(name));
+            let limits = stats.limits.get(name);
+            json!({ "name": name, "info": info, "dirty": dirty, "traffic": traffic, "limits": limits })
+        };
+        let volumes: Vec<Value> = infos.iter().map(volume).collect();
+        let Judged { verdict, unserved, absent } = self.judge(&stats, &infos);
+        let mappings = stats.manager.get("file_index_len").copied().unwrap_or(0);
+        let holds = json!({
+            "bytes": mappings.saturating_mul(self.extent_bytes.into()),
+            "ssd_bytes": stats.slots[0].saturating_mul(self.weu_bytes.into()),
+        });
+        Ok(json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "pid": std::process::id(),
+            "uptime_ms": stats.uptime_ms,
+            "stopping": stats.stopping,
+            "verdict": verdict,
+            "extents": stats.extents,
+            "cache": {
+                "path": self.cache_path,
+                "healthy": stats.cache_healthy,
+                "fault": stats.cache_fault,
+                "slots": stats.slots,
+                "holds": holds,
+                "index_loaded_ms": stats.index_loaded_ms,
+            },
+            "volumes": volumes,
+            "unserved_dirty": unserved,
+            "absent": absent,
+            "stores": self.store_looks.last(),
+            "listening": self.addresses,
+            "metrics": self.web.metrics.map(|address| format!("http://{address}/metrics")),
+            "page": self.web.page.map(|address| format!("http://{address}/")),
+            "sandbox": self.hooks.confined,
+            "connections": self.registry.connections.len(),
+        }))
+    }
+
+    /// Puts settings in force; durably says first which volumes may become dirty by them.
+    pub(crate) async fn configure(&self, volumes: Vec<(String, VolumeConfig)>) -> Result<(), String> {
+        let write_back = volumes.iter().filter(|(_, config)| config.mode == Mode::WriteBack);
+        let names: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
+        self.announce(names).await?;
+        let early = early(volumes.iter().map(|(name, config)| (name, config)));
+        if !early.is_empty() {
+            self.on_media(move |ledger| ledger.acknowledges_early(&early)).await?;
+        }
+        let volumes: Vec<VolumeConfig> = volumes.into_iter().map(|(_, config)| config).collect();
+        let (reply, done) = oneshot::channel();
+        for config in &volumes {
+            let mode = config.mode.word().to_owned();
+            for mut info in self.registry.volumes.iter_mut().filter(|info| info.id == config.id.0) {
+                info.mode.clone_from(&mode);
+                info.ack = ack_name(config);
+                info.destage = destage_name(config);
+                info.max_dirty_age_ms = max_dirty_age_ms(config);
+            }
+        }
+        self.mailbox.send(Command::Configure(volumes, reply));
+        done.await.map_err(|_| "the data plane is busy or has ended".to_owned())
+    }
+
+    async fn set_mode(&self, name: &str, mode: &str) -> Result<Value, String> {
+        let wanted: Mode = mode.parse().map_err(|error: NoSuchWord| error.to_string())?;
+        let mut in_force = self.settings().await?;
+        let volume = in_force.volumes.iter().find(|(known, _)| known == name);
+        let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
+        if live_mode(config.mode, wanted) != wanted {
+            return Err("a change from or to read-only needs a restart".to_owned());
+        }
+        let config = VolumeConfig { mode: wanted, ..config.clone() };
+        self.configure(vec![(name.to_owned(), config)]).await?;
+        if let Some((_, config)) = in_force.volumes.iter_mut().find(|(known, _)| known == name) {
+            config.mode = wanted;
+        }
+        drop(in_force);
+        tracing::info!("volume \"{name}\" is {mode} now");
+        let stats = self.stats().await?;
+        Ok(json!({ "volume": name, "mode": mode, "dirty": stats.dirty.get(name) }))
+    }
+}
+
+#[cfg(test)]
+#[path = "../../fuzz/bodies/control.rs"]
+mod fuzz_control;

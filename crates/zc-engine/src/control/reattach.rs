@@ -1,0 +1,190 @@
+//! Taking up a cache device that is back, while clients stay connected.
+//!
+//! Job: find out whether what is in the place of a failed cache is that cache, as it was left; if so, have the data
+//! plane exchange its manager for one that begins a new session on it.
+//!
+//! # Why this is sound
+//! To the manager it is a crash and a restart: the old one is dropped, the new one is made by the code of a start, from
+//! superblock, checkpoint, journal and intent log, after the same judgement of what may be believed. Three things differ,
+//! and each only says no more often:
+//! - Whatever the state directory says, no clean mapping is believed: the origins were written while the cache was
+//!   away. Stored contents serve as dedup targets, as after any cold start.
+//! - An image of another session than the last of this process is refused, older or newer: somebody put it back, or
+//!   used it meanwhile. Another cache is refused, nothing is formatted or created.
+//! - What was acknowledged and not flushed when the device failed is lost, as in a crash. But this server lives on, and
+//!   clients must not go on as if nothing had been: connections of such volumes are closed. A ublk device cannot be, and
+//!   a client may connect again by itself. So the next flush of such a volume fails, once, as one does on which a disk
+//!   found that it had lost writes: what is mounted stops there, before it relies on what is gone.
+//!
+//! Between the two managers nothing is in flight: requests are held back, unanswered, until every action of the old one
+//! has ended (`pause`). Until the last step, anything that fails leaves the old one in place, and the fences up. The
+//! first look at the device happens without that pause: a device that hangs costs no client anything then.
+//!
+//! What it does not do: notice by itself that a device is back; give up or trust dirty data (a restart with
+//! `--trust-dirty` or `--drop-dirty` does).
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use zc_cache::config::{ManagerConfig, VolumeConfig};
+use zc_config::Config;
+use zc_core::{Mode, VolumeId};
+
+use crate::control::Shared;
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::front::settings;
+use crate::origin::Facing;
+use crate::session::cache_device::CacheDevice;
+use crate::session::open;
+use crate::session::pair::{Answers, Known, Paired, RisksBefore, When};
+use crate::shard::commands::{Command, Mailbox};
+use crate::shard::pause::{Looked, Replacement};
+use crate::state::ledger::Ledger;
+use crate::state::risk::Risks;
+
+const COLD_REASON: &str = "the cache device was out of reach for a while";
+
+/// A device that is the cache as it was left.
+struct Found {
+    device: CacheDevice,
+    manager: ManagerConfig,
+    paired: Vec<Paired>,
+    facing: Vec<Facing>,
+}
+
+/// What is served, as it is now.
+#[derive(Debug, Clone)]
+struct Served {
+    config: Config,
+    volumes: Vec<(String, VolumeConfig)>,
+}
+
+/// The data plane holds requests back until this is dropped.
+struct Paused(Arc<Mailbox>);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        self.0.send(Command::Resume);
+    }
+}
+
+impl Shared {
+    /// Takes the cache device up again; says what origins lack then. Settings do not change meanwhile.
+    pub(crate) async fn reattach(&self) -> Result<Value, String> {
+        let mut in_force = self.settings().await?;
+        if self.stats().await?.cache_healthy {
+            return Err("the cache device is in use and works".to_owned());
+        }
+        if self.without_cache {
+            return Err("this daemon was started without its cache device; when that is back, restart the daemon (what \
+                        uses block devices of ublk waits meanwhile)"
+                .to_owned());
+        }
+        let served = Served { config: in_force.config.clone(), volumes: in_force.volumes.clone() };
+        let looked = self.look(false).await?;
+        let (first, ledger) = (served.clone(), Arc::clone(&self.ledger));
+        blocking(move || examine(&first, &ledger, &looked).map(drop)).await?;
+        let paused = Paused(Arc::clone(&self.mailbox));
+        let looked = self.look(true).await?;
+        let (path, ledger) = (served.config.cache.path.clone(), Arc::clone(&self.ledger));
+        let replacement = blocking(move || begin(&served, &ledger, &looked)).await?;
+        let lost = in_force.volumes.iter().zip(&replacement.volumes).filter(|(_, new)| new.lost_writes);
+        let lost: Vec<String> = lost.map(|((name, _), _)| name.clone()).collect();
+        for ((name, config), new) in in_force.volumes.iter_mut().zip(&replacement.volumes) {
+            config.clone_from(new);
+            if let Some(mut info) = self.registry.volumes.get_mut(name) {
+                info.cold_reason = Some(COLD_REASON.to_owned());
+            }
+        }
+        self.mailbox.send(Command::Swap(Box::new(replacement)));
+        drop(paused);
+        drop(in_force);
+        let stats = self.stats().await?;
+        tracing::info!("the cache {} is back in use; its mappings start cold", path.display());
+        Ok(json!({ "path": path, "dirty": stats.dirty, "lost_writes": lost }))
+    }
+
+    async fn look(&self, pause: bool) -> Result<Looked, String> {
+        let (reply, looked) = oneshot::channel();
+        self.mailbox.send(Command::Look { pause, reply });
+        let looked = looked.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;
+        looked.map_err(|error| error.to_string())
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, EngineError> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| "the work on the cache device was cut off".to_owned())?
+        .map_err(|error| error.to_string())
+}
+
+/// Whether the cache is there as it was left. Writes nothing.
+fn examine(served: &Served, ledger: &Ledger, looked: &Looked) -> Result<Found, EngineError> {
+    let config = &served.config;
+    let last = ledger.superblock();
+    let device = CacheDevice::again(config, &last.uuid, &looked.cache, looked.journal.as_ref())?;
+    let superblock = &device.superblock;
+    let place = config.cache.path.clone();
+    if superblock.session != last.session || superblock.clean {
+        let (session, here) = (superblock.session, last.session);
+        return Err(EngineError::refused(Refusal::NotAsLeft { place, session, here }));
+    }
+    let manager = device.manager_config(config)?;
+    let table = open::read_volume_table(&device.file, &superblock.geometry);
+    let state = ledger.state().snapshot();
+    let known = Known {
+        cache_path: &config.cache.path,
+        table: &table,
+        session: superblock.session,
+        clean: superblock.clean,
+        state: &state,
+        cold: true,
+        when: When::Return,
+        answers: Answers { trust: &[], drop: &[] },
+        risks: RisksBefore { said: Some(&Risks::of(&looked.lost)), clients_may_live: true },
+    };
+    let of = |id: VolumeId| looked.facing.iter().find(|(other, _)| *other == id).map(|(_, facing)| *facing);
+    let facing: Vec<Facing> = served.volumes.iter().filter_map(|(_, volume)| of(volume.id)).collect();
+    let found = |facing: &Facing| open::Found { identity: Some(facing.identity), changed: None };
+    let found: Vec<_> = facing.iter().map(found).collect();
+    let sizes: Vec<u64> = served.volumes.iter().map(|(_, volume)| volume.size_bytes).collect();
+    let paired = open::judge(config, &known, &found, &sizes)?;
+    let ids = served.volumes.iter().map(|(_, volume)| volume.id);
+    if !ids.eq(paired.iter().map(|paired| paired.id)) {
+        return Err(EngineError::refused(Refusal::OtherVolumes(place)));
+    }
+    Ok(Found { device, manager, paired, facing })
+}
+
+/// Begins a session on the cache. Nothing uses it meanwhile.
+fn begin(served: &Served, ledger: &Ledger, looked: &Looked) -> Result<Replacement, EngineError> {
+    let Found { device, manager, paired, facing } = examine(served, ledger, looked)?;
+    let config = &served.config;
+    let (mut session, given_up) = open::start_session(config, &device, ledger.state(), &paired, true)?;
+    ledger.replace(session.on_media(&device));
+    let write_back = served.volumes.iter().filter(|(_, volume)| volume.mode == Mode::WriteBack);
+    let write_back: Vec<String> = write_back.map(|(name, _)| name.clone()).collect();
+    open::record_pairing(config, ledger, &session, &facing, &paired, &given_up, &write_back)?;
+    let volumes: Vec<VolumeConfig> = served
+        .volumes
+        .iter()
+        .zip(&paired)
+        .map(|((_, volume), paired)| VolumeConfig {
+            region_bytes: paired.region_bytes,
+            trusted: false,
+            may_be_dirty: paired.may_be_dirty,
+            lost_writes: paired.lost_writes,
+            ..volume.clone()
+        })
+        .collect();
+    ledger
+        .acknowledges_early(&settings::early(served.volumes.iter().map(|(name, config)| (name, config))))?;
+    let risk = session.risk_file(ledger.state(), &paired)?;
+    let manager = session.manager(manager, volumes.clone());
+    let (intent, bytes_read) = (session.intent, session.bytes_read);
+    Ok(Replacement { manager, device: open::for_data_plane(device), intent, risk, volumes, bytes_read })
+}

@@ -1,0 +1,213 @@
+//! The configuration is read again, and what a running daemon can apply is put in force.
+//!
+//! Job: `reload`, and `check-config`, which says what a reload of another file would come to without doing it.
+//!
+//! Invariants: what can fail is tried first. What is applied is in force, and only that; the rest is named again by the
+//! next reload. A change that comes meanwhile waits.
+//!
+//! What it does not do: write the file. The daemon is confined to reading it; `zcctl volume` writes it.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use zc_config::{Config, diff_live};
+use zc_core::Mode;
+
+use crate::control::added::Changed;
+use crate::control::{InForce, Shared};
+use crate::front::reloadable::default_export;
+use crate::front::settings::{Found, has_durable_journal, volume_config};
+use crate::program::ConfigFile;
+use crate::shard::commands::Command;
+
+/// What the keys of a new configuration come to.
+struct Keys {
+    applied: Vec<String>,
+    later: Vec<String>,
+}
+
+impl Keys {
+    /// Of the differences between what is in force and what is wanted, and of volumes that came and went.
+    fn new(in_force: &InForce, new: &Config, changed: &Changed) -> Self {
+        let (mut applied, mut later) = (changed.applied.clone(), changed.later.clone());
+        for change in diff_live(&in_force.config, new) {
+            if applied.contains(&change.key) {
+                continue;
+            }
+            if touches_read_only(in_force, new, &change.key) {
+                later.push(format!("{} (from or to read-only)", change.key));
+            } else if change.live {
+                applied.push(change.key);
+            } else {
+                later.push(changed.explained(change.key));
+            }
+        }
+        Self { applied, later }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({ "applied": self.applied, "needs_restart": self.later })
+    }
+}
+
+/// Whether a key is the mode of a volume that becomes read-only, or stops being so.
+fn touches_read_only(in_force: &InForce, new: &Config, key: &str) -> bool {
+    in_force.volumes.iter().any(|(name, current)| {
+        let wanted = new.volumes.iter().find(|volume| volume.name == *name);
+        key == mode_key(name)
+            && wanted.is_some_and(|wanted| live_mode(current.mode, wanted.mode) != wanted.mode)
+    })
+}
+
+fn mode_key(name: &str) -> String {
+    format!("volume \"{name}\": mode")
+}
+
+/// What a volume that is served becomes when it is to be `wanted`. From and to read-only it takes a restart: its
+/// origin was opened for reading, and its export announced as read-only.
+pub(crate) fn live_mode(now: Mode, wanted: Mode) -> Mode {
+    if now == Mode::ReadOnly || wanted == Mode::ReadOnly { now } else { wanted }
+}
+
+impl Shared {
+    fn config_file(&self) -> Result<&ConfigFile, String> {
+        self.hooks.config_file.as_ref().ok_or_else(|| "there is no configuration to reload".to_owned())
+    }
+
+    /// Reads the configuration again and applies what a running daemon can; names the rest.
+    pub(crate) async fn reload(&self) -> Result<Value, String> {
+        let file = self.config_file()?;
+        self.notify(&[sd_notify::NotifyState::Reloading]);
+        let result = self.apply(file.read_again()).await;
+        self.notify(&[sd_notify::NotifyState::Ready]);
+        if let Ok(value) = &result {
+            tracing::info!("reloaded: {value}");
+        }
+        result
+    }
+
+    /// The configuration file, whether it says something else than when it was read last, and the settings of a volume.
+    pub(crate) async fn told_config(&self, volume: Option<&str>) -> Result<Value, String> {
+        let file = self.config_file()?;
+        let in_force = self.settings().await?;
+        let unread = match file.read_again() {
+            Ok(now) => diff_live(&in_force.last_read, &now).into_iter().map(|change| change.key).collect(),
+            Err(error) => vec![error],
+        };
+        let settings = volume.map(|name| {
+            let volume = in_force.config.volumes.iter().find(|volume| volume.name == name);
+            let volume = volume.ok_or_else(|| format!("there is no volume \"{name}\""))?;
+            let rows = zc_config::volume_settings(volume).into_iter();
+            let row = |(key, value, live)| json!({ "key": key, "value": value, "live": live });
+            Ok::<_, String>(Value::Array(rows.map(row).collect()))
+        });
+        Ok(json!({ "path": file.path, "unread": unread, "settings": settings.transpose()? }))
+    }
+
+    /// Says what a reload would come to if the configuration file were this one, which lies beside it.
+    pub(crate) async fn check_config(&self, candidate: &str) -> Result<Value, String> {
+        let file = self.config_file()?;
+        let candidate = PathBuf::from(candidate);
+        if folder_of(&candidate) != folder_of(&file.path) {
+            return Err(format!(
+                "{} does not lie in the folder of {}",
+                candidate.display(),
+                file.path.display()
+            ));
+        }
+        let new = (file.read)(&candidate)?;
+        crate::front::tls::load(&new.nbd).map_err(|error| error.to_string())?;
+        self.check_connections(&new)?;
+        let in_force = self.settings().await?;
+        let mut changed = self.would_remove(&in_force, &new).await?;
+        changed.and(self.would_add(&in_force, &new, &changed).await?);
+        Ok(Keys::new(&in_force, &new, &changed).to_json())
+    }
+
+    /// More connections than the data plane has places for need a restart.
+    fn check_connections(&self, new: &Config) -> Result<(), String> {
+        let (wanted, most) = (new.nbd.connections_max, self.connections_most);
+        if wanted > most {
+            return Err(format!(
+                "nbd.connections_max is {wanted}, and this daemon has places for {most}: more need a restart"
+            ));
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, read: Result<Config, String>) -> Result<Value, String> {
+        let new = read?;
+        // First what can fail.
+        let tls = crate::front::tls::load(&new.nbd).map_err(|error| error.to_string())?;
+        self.check_connections(&new)?;
+        let mut in_force = self.settings().await?;
+        // Volumes that go make room for those that come with their origins.
+        let mut changed = self.remove_volumes(&mut in_force, &new).await?;
+        self.announce_write_back(&in_force, &new).await?;
+        changed.and(self.add_volumes(&mut in_force, &new).await?);
+        self.reconfigure_absent(&new);
+        if new.log != in_force.config.log {
+            let set = self.hooks.set_log_level.as_ref().ok_or("the log level cannot be changed")?;
+            set(&new.log.level)?;
+        }
+        let mut keys = Keys::new(&in_force, &new, &changed);
+        let mut configs = Vec::new();
+        // The journal's place is not live.
+        let durable_journal = has_durable_journal(&in_force.config.cache);
+        for (name, current) in &mut in_force.volumes {
+            let Some(volume) = new.volumes.iter().find(|volume| volume.name == *name) else { continue };
+            let found = Found {
+                id: current.id,
+                size_bytes: current.size_bytes,
+                region_bytes: current.region_bytes,
+                trusted: current.trusted,
+                may_be_dirty: current.may_be_dirty,
+                durable_journal,
+                // Fixed until the volume is started again.
+                domain: current.domain,
+            };
+            let wanted = volume_config(volume, found);
+            let before = current.mode;
+            *current = zc_cache::config::VolumeConfig { mode: live_mode(before, wanted.mode), ..wanted };
+            let key = mode_key(name);
+            // Also what `set-mode` had made of it is undone.
+            if current.mode != before && !keys.applied.contains(&key) {
+                keys.applied.push(key);
+            }
+            configs.push((name.clone(), current.clone()));
+        }
+        in_force.take_on(&new);
+        let front = in_force.front(tls);
+        self.mailbox.send(Command::Front(Box::new(front)));
+        // A change that comes meanwhile waits, or it would be undone.
+        self.configure(configs).await?;
+        drop(in_force);
+        Ok(keys.to_json())
+    }
+}
+
+impl InForce {
+    /// Only what was applied is in force; the rest keeps being named until a restart.
+    fn take_on(&mut self, new: &Config) {
+        for volume in &mut self.config.volumes {
+            if let Some(wanted) = new.volumes.iter().find(|wanted| wanted.name == volume.name) {
+                let mode = live_mode(volume.mode, wanted.mode);
+                let kept = (volume.origin.clone(), volume.create_bytes, volume.direct);
+                *volume = wanted.clone();
+                volume.mode = mode;
+                (volume.origin, volume.create_bytes, volume.direct) = kept;
+            }
+        }
+        self.config.log = new.log.clone();
+        let sockets = self.config.nbd.clone();
+        self.config.nbd = new.nbd.clone();
+        self.config.nbd.keep_sockets(sockets);
+        self.default_export = default_export(new);
+        self.last_read = new.clone();
+    }
+}
+
+/// The folder of a file, wherever links lead.
+fn folder_of(path: &Path) -> Option<PathBuf> {
+    path.canonicalize().ok()?.parent().map(Path::to_owned)
+}

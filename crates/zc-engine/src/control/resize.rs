@@ -1,0 +1,150 @@
+//! Making a volume larger while it is served: `zcctl resize`, after its origin has grown.
+//!
+//! # The order, and what a crash leaves
+//! 1. The origin is measured; a file is made longer first, if asked. Nothing uses the new length yet.
+//! 2. State directory and volume table are told durably: a start finds the origin that it remembers. After a crash
+//!    before that it finds one of another length, and does what it does then: the volume starts cold, or not at all
+//!    while only the cache has some of its data.
+//! 3. The data plane: the origin's bound, the manager, exports, the devices that the shard serves.
+//! 4. The block device of the kernel, whose users are told and may use the rest at once.
+//!
+//! Step 3 is safe with requests in flight: all of them end at the old end or before. Why the cache holds nothing of
+//! what is behind it, is said where the manager grows.
+//!
+//! # What it does not do
+//! Make a volume smaller. An origin that is truncated under a running daemon is used no more (`lengths`). The stop says
+//! so and remembers the length that the volume had (`close`). The next start goes on if the origin is as long again;
+//! otherwise the volume starts with the new length, cold, and not at all while it has dirty data.
+//! Clients that are connected over NBD are not told of a new size, because the protocol has no word for it; they keep the
+//! size that they were told, others see the new one.
+
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use zc_core::VolumeId;
+
+use crate::control::Shared;
+use crate::error::EngineError;
+use crate::origin::Facing;
+use crate::shard::commands::Command;
+use crate::state::ledger::Ledger;
+use crate::state::state_dir::OriginMark;
+
+impl Shared {
+    /// Lets a volume be as large as its origin; makes that longer first, if it is a file and asked for.
+    pub(crate) async fn resize(&self, name: &str, size_bytes: Option<u64>) -> Result<Value, String> {
+        let mut in_force = self.settings().await?;
+        let volume = in_force.volumes.iter_mut().find(|(known, _)| known == name);
+        let Some((_, config)) = volume else { return Err(format!("there is no volume \"{name}\"")) };
+        if !self.stats().await?.cache_healthy {
+            return Err("the cache device does not answer, and has to record the new size first".to_owned());
+        }
+        let before_bytes = config.size_bytes;
+        if let Some(wanted) = size_bytes {
+            check_wanted(name, wanted, before_bytes)?;
+        }
+        let facing = self.measure(config.id, size_bytes).await?;
+        check_measured(name, facing.len_bytes, before_bytes, size_bytes)?;
+        let new_bytes = facing.len_bytes;
+        if new_bytes > before_bytes {
+            let owned = name.to_owned();
+            self.on_media(move |ledger| ledger.origin_grew(&owned, &facing)).await?;
+            self.grow(config.id, new_bytes).await?;
+            config.size_bytes = new_bytes;
+            if let Some(mut info) = self.registry.volumes.get_mut(name) {
+                info.size_bytes = new_bytes;
+            }
+            tracing::info!("volume \"{name}\" has {new_bytes} bytes now, {before_bytes} before");
+        }
+        drop(in_force);
+        // Also if nothing is new: the device may have stayed behind before.
+        let (device, kept) = match self.ublk.resize(name, new_bytes).await {
+            Ok(device) => (device, None),
+            Err(reason) => (None, Some(reason)),
+        };
+        Ok(json!({
+            "volume": name, "before_bytes": before_bytes, "size_bytes": new_bytes, "device": device, "device_error": kept,
+        }))
+    }
+
+    async fn measure(&self, volume: VolumeId, at_least_bytes: Option<u64>) -> Result<Facing, String> {
+        let (reply, measured) = oneshot::channel();
+        self.mailbox.send(Command::Measure { volume, at_least_bytes, reply });
+        let measured = measured.await.map_err(|_| "the data plane is busy or has ended".to_owned())?;
+        measured.map_err(|error| error.to_string())
+    }
+
+    async fn grow(&self, volume: VolumeId, size_bytes: u64) -> Result<(), String> {
+        let (reply, done) = oneshot::channel();
+        self.mailbox.send(Command::Grow { volume, size_bytes, reply });
+        done.await.map_err(|_| "the data plane is busy or has ended; try again".to_owned())
+    }
+}
+
+/// What was asked for, before anything is done about it.
+fn check_wanted(name: &str, wanted_bytes: u64, before_bytes: u64) -> Result<(), String> {
+    if wanted_bytes < before_bytes {
+        return Err(format!(
+            "volume \"{name}\" has {before_bytes} bytes and only grows: to make it smaller, stop the daemon, shrink the \
+             origin and start again; what the cache holds of the volume starts cold then"
+        ));
+    }
+    if !wanted_bytes.is_multiple_of(u64::from(zc_core::SECTOR_BYTES)) {
+        return Err(format!("{wanted_bytes} bytes are not whole sectors of {}", zc_core::SECTOR_BYTES));
+    }
+    Ok(())
+}
+
+/// What the origin turned out to have.
+fn check_measured(
+    name: &str,
+    measured_bytes: u64,
+    before_bytes: u64,
+    wanted_bytes: Option<u64>,
+) -> Result<(), String> {
+    if measured_bytes < before_bytes {
+        return Err(format!(
+            "the origin of volume \"{name}\" has shrunk to {measured_bytes} bytes under the {before_bytes} of the volume, \
+             and requests behind its end fail; make it as long again, or stop the daemon and start it again"
+        ));
+    }
+    if let Some(wanted) = wanted_bytes.filter(|wanted| *wanted != measured_bytes) {
+        return Err(format!(
+            "the origin of volume \"{name}\" has {measured_bytes} bytes, not {wanted}; a volume is as large as its origin"
+        ));
+    }
+    Ok(())
+}
+
+impl Ledger {
+    /// Says durably that a volume's origin is larger than it was. Blocks.
+    pub(crate) fn origin_grew(&self, name: &str, facing: &Facing) -> Result<(), EngineError> {
+        // First what a start looks at first.
+        self.state().update(|state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.origin = OriginMark::of(&facing.identity);
+            }
+        })?;
+        self.set_table(|table| {
+            for record in table.records.iter_mut().filter(|record| record.name == name) {
+                record.size_bytes = facing.len_bytes;
+                record.origin = OriginMark::of(&facing.identity).for_media();
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_grows_to_the_end_of_its_origin_is_resized() {
+        check_wanted("a", 4096, 4096).unwrap();
+        assert!(check_wanted("a", 512, 4096).unwrap_err().contains("only grows"));
+        assert!(check_wanted("a", 5000, 4096).unwrap_err().contains("whole sectors"));
+        check_measured("a", 8192, 4096, None).unwrap();
+        check_measured("a", 8192, 4096, Some(8192)).unwrap();
+        assert!(check_measured("a", 512, 4096, None).unwrap_err().contains("has shrunk"));
+        assert!(check_measured("a", 8192, 4096, Some(6144)).unwrap_err().contains("as large as its origin"));
+    }
+}

@@ -1,0 +1,63 @@
+//! What of the front end can change while it serves.
+//!
+//! Job: gather bounds and exports of a configuration.
+//!
+//! Invariants: a volume that the daemon does not serve is not exported.
+//!
+//! What it does not do: put them in force (`shard/clients/reload`), open or close listening sockets.
+
+use zc_cache::config::VolumeConfig;
+use zc_config::{AddressRange, Config, VolumeLimits};
+use zc_core::VolumeId;
+
+use crate::front::access::Export;
+use crate::front::settings::{self, FrontLimits};
+use crate::front::tls::Tls;
+
+/// The live part of the front end.
+#[derive(Debug)]
+pub(crate) struct FrontSettings {
+    pub(crate) limits: FrontLimits,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) allow: Vec<AddressRange>,
+    pub(crate) tls: Tls,
+    /// Of volumes that are served.
+    pub(crate) volumes: Vec<(VolumeId, VolumeLimits)>,
+}
+
+impl FrontSettings {
+    /// Of a configuration, for the volumes that are served. `default`: the volume for clients that name none.
+    pub(crate) fn new(
+        config: &Config,
+        served: &[(String, VolumeConfig)],
+        tls: Tls,
+        default: Option<&str>,
+    ) -> Self {
+        let export = |volume: &zc_config::VolumeConfig| {
+            let (_, running) = served.iter().find(|(name, _)| *name == volume.name && volume.nbd.export)?;
+            Some(settings::export(volume, running.id, running.size_bytes))
+        };
+        let mut exports: Vec<Export> = config.volumes.iter().filter_map(export).collect();
+        if let Some(name) = default {
+            let place = exports.iter().position(|export| export.info.name == name);
+            let first = place.map_or_else(|| Export::absent(name), |place| exports.remove(place));
+            exports.insert(0, first);
+        }
+        let limits = |volume: &zc_config::VolumeConfig| {
+            let (_, running) = served.iter().find(|(name, _)| *name == volume.name)?;
+            Some((running.id, volume.limits))
+        };
+        Self {
+            limits: settings::front_limits(config),
+            exports,
+            allow: config.nbd.allow.clone(),
+            tls,
+            volumes: config.volumes.iter().filter_map(limits).collect(),
+        }
+    }
+}
+
+/// The name of the volume that clients get who name none: the first that is exported.
+pub(crate) fn default_export(config: &Config) -> Option<String> {
+    config.volumes.iter().find(|volume| volume.nbd.export).map(|volume| volume.name.clone())
+}

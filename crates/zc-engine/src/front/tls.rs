@@ -1,0 +1,369 @@
+//! TLS of client connections, with rustls.
+//!
+//! Job: read certificate, key, client authority and revocation lists from their files ([`load`]), and be the layer
+//! between a socket's bytes and a session's ([`TlsLayer`]): no sockets in here, bytes in and bytes out.
+//!
+//! Invariants: TLS 1.2 or later. With a client authority every client must show a certificate that it signed; the names
+//! a client has are the DNS names of that certificate, and nothing else counts. With revocation lists each certificate
+//! of the client's chain must be absent from the list of its authority, and that list must be there. A layer buffers no
+//! more than one record of input beyond what it was given, and what the driver gave it to send. A connection does not
+//! outlive what let it in: [`Tls::refuses`] says which ones new settings would not take.
+//!
+//! What it does not do: fetch revocation lists, ask when their next update is due, or encrypt in the kernel.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use webpki::EndEntityCert;
+use zc_config::NbdConfig;
+use zc_io::Segment;
+use zc_nbd::server::TlsMode;
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::limits::TLS_FILE_BYTES_MAX;
+use crate::state::private::read_bounded;
+
+/// What connections need to offer TLS.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tls {
+    pub(crate) mode: TlsMode,
+    /// `None` if TLS is off.
+    config: Option<Arc<ServerConfig>>,
+    /// Who clients must be; `None` if they show no certificate.
+    clients: Option<Arc<dyn ClientCertVerifier>>,
+}
+
+fn refused(path: &Path, what: &str) -> EngineError {
+    EngineError::refused(Refusal::Tls { path: path.to_owned(), what: what.to_owned() })
+}
+
+fn cannot_read(path: &Path, what: &str, error: &io::Error) -> EngineError {
+    refused(path, &format!("{what} cannot be read: {error}"))
+}
+
+/// What to say of a private key that users may read or change who should not. A group may read it, as Debian's
+/// `ssl-cert` does.
+fn exposed(key: &Path, mode: u32) -> Option<String> {
+    let place = key.display();
+    (mode & 0o027 != 0).then(|| {
+        format!(
+            "nbd.tls_key: {place} has mode {mode:04o}, so other users may read or change it; type `chmod 0600 {place}`"
+        )
+    })
+}
+
+/// All the PEM parts of one kind in a file; `what` they are, for errors.
+fn pem_parts<T: PemObject>(path: &Path, what: &str) -> Result<Vec<T>, EngineError> {
+    let file = read_bounded(path, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(path, what, &error))?;
+    let parts: Result<Vec<T>, _> = T::pem_slice_iter(&file.bytes).collect();
+    let parts = parts.map_err(|error| refused(path, &format!("{what} cannot be read: {error}")))?;
+    if parts.is_empty() {
+        return Err(refused(path, &format!("{what} cannot be read: there are none in PEM form")));
+    }
+    Ok(parts)
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, EngineError> {
+    pem_parts(path, "the certificates")
+}
+
+/// Reads what `[nbd]` names.
+///
+/// # Errors
+/// When a file cannot be read, is no PEM, or key and certificate do not belong together.
+pub(crate) fn load(nbd: &NbdConfig) -> Result<Tls, EngineError> {
+    let mode = match nbd.tls {
+        zc_config::Tls::Off => return Ok(Tls::default()),
+        zc_config::Tls::Allowed => TlsMode::Allowed,
+        zc_config::Tls::Required => TlsMode::Required,
+    };
+    let (Some(certificate), Some(key)) = (&nbd.tls_certificate, &nbd.tls_key) else {
+        unreachable!("the configuration demands both")
+    };
+    let chain = certificates(certificate)?;
+    let file =
+        read_bounded(key, TLS_FILE_BYTES_MAX).map_err(|error| cannot_read(key, "the private key", &error))?;
+    if let Some(warning) = exposed(key, file.mode) {
+        tracing::warn!("{warning}");
+    }
+    let private = PrivateKeyDer::from_pem_slice(&file.bytes)
+        .map_err(|error| refused(key, &format!("the private key cannot be read: {error}")))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused(certificate, &format!("TLS cannot be set up: {error}")))?;
+    let clients = match &nbd.tls_client_ca {
+        None => None,
+        Some(path) => Some(verifier(path, nbd.tls_client_crl.as_deref(), provider)?),
+    };
+    let builder = match &clients {
+        None => builder.with_no_client_auth(),
+        Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
+    };
+    let config = builder
+        .with_single_cert(chain, private)
+        .map_err(|error| refused(certificate, &format!("certificate and key are of no use: {error}")))?;
+    Ok(Tls { mode, config: Some(Arc::new(config)), clients })
+}
+
+/// What checks certificates of clients against the authorities in a file, and against revocation lists in another.
+fn verifier(
+    path: &Path,
+    lists: Option<&Path>,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, EngineError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots
+            .add(authority)
+            .map_err(|error| refused(path, &format!("not a certificate authority: {error}")))?;
+    }
+    let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    if let Some(lists) = lists {
+        builder = builder
+            .with_crls(pem_parts::<CertificateRevocationListDer<'static>>(lists, "the revocation lists")?);
+    }
+    builder.build().map_err(|error| match (error, lists) {
+        (VerifierBuilderError::InvalidCrl(error), Some(lists)) => {
+            refused(lists, &format!("not a revocation list: {error:?}"))
+        }
+        (error, _) => refused(path, &format!("clients cannot be verified: {error}")),
+    })
+}
+
+impl Tls {
+    /// A layer for a connection whose client asked for TLS; `None` if there is no TLS.
+    pub(crate) fn layer(&self) -> Option<TlsLayer> {
+        let config = Arc::clone(self.config.as_ref()?);
+        let mut connection = ServerConnection::new(config).ok()?;
+        // What is to be sent is bounded by the driver, like that of plain connections.
+        connection.set_buffer_limit(None);
+        Some(TlsLayer { connection: Box::new(connection), is_over: false })
+    }
+
+    /// Why a connection that earlier settings let in would not be let in by these: there is no TLS now where there was
+    /// some, or the other way round, or its certificate no longer holds.
+    pub(crate) fn refuses(&self, layer: Option<&TlsLayer>) -> Option<String> {
+        let Some(layer) = layer else {
+            return (self.mode == TlsMode::Required).then(|| "TLS is required now".to_owned());
+        };
+        if self.config.is_none() {
+            return Some("there is no TLS any more".to_owned());
+        }
+        let clients = self.clients.as_ref()?;
+        let Some([own, between @ ..]) = layer.connection.peer_certificates() else {
+            return Some("clients must show a certificate now".to_owned());
+        };
+        let verified = clients.verify_client_cert(own, between, UnixTime::now());
+        verified.err().map(|error| format!("its certificate does not hold any more: {error}"))
+    }
+}
+
+/// TLS between socket and session.
+#[derive(Debug)]
+pub(crate) struct TlsLayer {
+    connection: Box<ServerConnection>,
+    /// The client said goodbye.
+    is_over: bool,
+}
+
+/// What came of received bytes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) plain_bytes: usize,
+    /// The client said goodbye: nothing will come any more.
+    pub(crate) is_over: bool,
+}
+
+/// Bytes that clients' records may decrypt to, beyond what was received at once: a record that began earlier.
+pub(crate) const RECORD_BYTES_MAX: usize = 32 << 10;
+
+impl TlsLayer {
+    /// Takes received bytes and puts what they decrypt to at the start of `plain`. What comes behind the client's
+    /// goodbye is ignored.
+    ///
+    /// # Errors
+    /// When they are no TLS, or the client is not who it must be. What [`Self::take_output`] gives then is an alert.
+    pub(crate) fn receive(&mut self, mut received: &[u8], plain: &mut [u8]) -> io::Result<Received> {
+        let mut result = Received { plain_bytes: 0, is_over: self.is_over };
+        while !received.is_empty() && !result.is_over {
+            self.connection.read_tls(&mut received)?;
+            let state = self
+                .connection
+                .process_new_packets()
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+            result.plain_bytes += self.drain(&mut plain[result.plain_bytes..])?;
+            result.is_over = state.peer_has_closed();
+        }
+        self.is_over = result.is_over;
+        Ok(result)
+    }
+
+    fn drain(&mut self, plain: &mut [u8]) -> io::Result<usize> {
+        let mut filled = 0;
+        loop {
+            if filled == plain.len() {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "a record is too long"));
+            }
+            match self.connection.reader().read(&mut plain[filled..]) {
+                Ok(0) => return Ok(filled),
+                Ok(bytes) => filled += bytes,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(filled),
+                // The end without a goodbye; the socket's own end follows.
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(filled),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Whether the client has said goodbye: nothing will come any more.
+    pub(crate) const fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Whether the handshake is through.
+    pub(crate) fn is_up(&self) -> bool {
+        !self.connection.is_handshaking()
+    }
+
+    /// The DNS names in the client's certificate.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let certificate = self.connection.peer_certificates().and_then(<[_]>::first);
+        let parsed = certificate.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
+        parsed.map_or_else(Vec::new, |parsed| parsed.valid_dns_names().map(str::to_owned).collect())
+    }
+
+    /// Encrypts segments.
+    pub(crate) fn encrypt(&mut self, segments: &[Segment]) {
+        let mut writer = self.connection.writer();
+        for segment in segments {
+            let written = writer.write_all(segment.bytes());
+            assert!(written.is_ok(), "a layer without a bound takes everything: {written:?}");
+        }
+    }
+
+    /// Whether the layer has something of its own to send: handshake, alerts.
+    pub(crate) fn has_output(&self) -> bool {
+        self.connection.wants_write()
+    }
+
+    /// Says goodbye.
+    pub(crate) fn close(&mut self) {
+        self.connection.send_close_notify();
+    }
+
+    /// Everything there is to send.
+    pub(crate) fn take_output(&mut self) -> Vec<u8> {
+        let mut output = Vec::new();
+        while self.connection.wants_write() {
+            let written = self.connection.write_tls(&mut output);
+            assert!(written.is_ok(), "memory takes everything: {written:?}");
+        }
+        output
+    }
+}
+
+/// Layers for tests of this crate.
+#[cfg(test)]
+pub(crate) mod tests_support {
+    use super::*;
+
+    pub(crate) const CERTIFICATE: &[u8] = include_bytes!("../../testdata/cert.pem");
+    const KEY: &[u8] = include_bytes!("../../testdata/key.pem");
+
+    /// A server's layer that has seen nothing yet.
+    pub(crate) fn layer() -> TlsLayer {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        let server = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], PrivateKeyDer::from_pem_slice(KEY).unwrap())
+            .unwrap();
+        Tls { mode: TlsMode::Allowed, config: Some(Arc::new(server)), clients: None }.layer().unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tests_support::{CERTIFICATE, layer};
+    use super::*;
+    use rustls::{ClientConfig, ClientConnection};
+
+    /// A client and a layer that have shaken hands.
+    fn connected() -> (ClientConnection, TlsLayer) {
+        let certificate = CertificateDer::from_pem_slice(CERTIFICATE).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate).unwrap();
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut client = ClientConnection::new(Arc::new(client), "localhost".try_into().unwrap()).unwrap();
+        let mut layer = layer();
+        while client.is_handshaking() || !layer.is_up() {
+            let sent = sent(&mut client);
+            assert_eq!(layer.receive(&sent, &mut [0; 64]).unwrap().plain_bytes, 0);
+            let output = layer.take_output();
+            let mut output = &output[..];
+            while !output.is_empty() {
+                client.read_tls(&mut output).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        (client, layer)
+    }
+
+    fn sent(client: &mut ClientConnection) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn what_comes_behind_a_goodbye_is_ignored() {
+        let mut plain = vec![0; RECORD_BYTES_MAX];
+        for (more, later) in [(0, 1), (8192, 0), (8192, 8192)] {
+            let (mut client, mut layer) = connected();
+            client.writer().write_all(b"last").unwrap();
+            client.send_close_notify();
+            let bytes = [sent(&mut client), vec![0x17; more]].concat();
+            assert_eq!(
+                layer.receive(&bytes, &mut plain).unwrap(),
+                Received { plain_bytes: 4, is_over: true }
+            );
+            assert_eq!(&plain[..4], b"last");
+            let after = layer.receive(&vec![0x17; later], &mut plain).unwrap();
+            assert_eq!(after, Received { plain_bytes: 0, is_over: true });
+        }
+    }
+
+    #[test]
+    fn files_without_an_end_are_refused_and_a_key_that_others_may_read_is_told() {
+        for path in ["/dev/zero", "/nonexistent"] {
+            let error = certificates(Path::new(path)).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{path}: the certificates cannot be read")), "{error}");
+        }
+        let warned = |mode| exposed(Path::new("/k"), mode).is_some();
+        assert_eq!([0o600, 0o400, 0o640].map(warned), [false; 3]);
+        assert_eq!([0o644, 0o660, 0o602].map(warned), [true; 3]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_tls_are_an_error() {
+        let (_, mut layer) = connected();
+        layer.receive(&[0x47; 512], &mut [0; 64]).unwrap_err();
+    }
+}

@@ -1,0 +1,73 @@
+//! What a volume would be as a block device of the kernel.
+//!
+//! What it does not do: attach it (`control/ublk`), or serve it (`shard/clients/ublk`).
+
+use zc_cache::config::VolumeConfig;
+use zc_core::VolumeId;
+use zc_ublk::registration::stamp;
+use zc_ublk::{Attributes, CopyMode, DeviceOptions};
+
+/// Larger reads are split for decoding over the workers; smaller ones cost a request each.
+const OPTIMAL_BYTES: u32 = 64 << 10;
+
+/// What a volume would be as a device.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) name: String,
+    pub(crate) volume: VolumeId,
+    /// Attach it when the daemon starts.
+    pub(crate) attach: bool,
+    pub(crate) copy: Option<CopyMode>,
+    /// The volume may lack writes that an earlier daemon acknowledged.
+    pub(crate) went_back: bool,
+    pub(crate) options: DeviceOptions,
+}
+
+impl Plan {
+    pub(crate) fn new(
+        volume: &zc_config::VolumeConfig,
+        config: &VolumeConfig,
+        block_bytes: u32,
+        cache: &[u8; 16],
+        went_back: bool,
+    ) -> Self {
+        let ublk = &volume.ublk;
+        let copy = match ublk.copy {
+            zc_config::UblkCopy::Auto => None,
+            zc_config::UblkCopy::Command => Some(CopyMode::InCommand),
+            zc_config::UblkCopy::User => Some(CopyMode::UserCopy),
+        };
+        let attributes = Attributes {
+            size_bytes: config.size_bytes,
+            logical_block_bytes: block_bytes,
+            physical_block_bytes: block_bytes.max(zc_core::limits::BLOCK_BYTES),
+            optimal_bytes: OPTIMAL_BYTES,
+            read_only: volume.mode == zc_core::Mode::ReadOnly,
+            // In every mode: a write that was acknowledged may be in the origin's own volatile cache, or in the page
+            // cache if it is a file. Without this the kernel would keep every flush to itself.
+            volatile_cache: true,
+            fua: true,
+            discard_granularity_bytes: block_bytes.max(zc_core::limits::BLOCK_BYTES),
+        };
+        let options = DeviceOptions {
+            id: None,
+            queues: ublk.queues,
+            depth: ublk.queue_depth,
+            request_bytes_max: ublk.request_bytes_max,
+            copy: CopyMode::InCommand,
+            resizable: false,
+            stamp: stamp(cache, &volume.name),
+            attributes,
+        };
+        Self { name: volume.name.clone(), volume: config.id, attach: ublk.attach, copy, went_back, options }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The same, attached only when somebody asks for it.
+    pub(crate) fn on_demand(self) -> Self {
+        Self { attach: false, ..self }
+    }
+}

@@ -1,0 +1,324 @@
+//! What the live page shows, as one JSON object.
+//!
+//! Job: choose from a look at the daemon what the page draws, with the meanings that `docs/src/operations.md` gives.
+//! Invariants: counters are since the start, so a reader may miss any number of looks; members keep name and meaning
+//! within a major version, and further ones may come.
+//!
+//! What it does not do: ask (`control`), serve (`page_http`), or make rates of counters (the page does).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::observe::events::Event;
+use crate::observe::verdict::Verdict;
+use crate::origin::store_looks::StoreLook;
+use crate::registry::VolumeInfo;
+use crate::session::absent::Absent;
+use crate::shard::metrics::{BOUNDS_NS, Durations, Path, Traffic};
+use crate::shard::stats::{Dirty, Extents, ShardStats};
+
+/// Steps of latency, those that took longer than all bounds included.
+const STEPS: usize = BOUNDS_NS.len() + 1;
+
+/// What is known of the daemon at a moment.
+#[derive(Debug)]
+pub(crate) struct Seen {
+    /// Seconds since 1970, by the machine's clock.
+    pub(crate) unix_s: u64,
+    pub(crate) stats: Box<ShardStats>,
+    pub(crate) cache_path: PathBuf,
+    pub(crate) extent_bytes: u32,
+    pub(crate) weu_bytes: u32,
+    pub(crate) verdict: Verdict,
+    pub(crate) volumes: Vec<(String, VolumeInfo)>,
+    pub(crate) absent: Vec<Absent>,
+    pub(crate) stores: Vec<StoreLook>,
+    /// The newest first.
+    pub(crate) events: Vec<Event>,
+}
+
+/// The object.
+#[derive(Debug, Serialize)]
+pub(crate) struct Live {
+    version: &'static str,
+    unix_s: u64,
+    uptime_ms: u64,
+    stopping: bool,
+    verdict: Verdict,
+    cache: Cache,
+    extents: Extents,
+    reads_from: ReadsFrom,
+    insertion: Insertion,
+    eviction: Eviction,
+    latency_bounds_us: [u64; BOUNDS_NS.len()],
+    paths: BTreeMap<&'static str, OnPath>,
+    volumes: Vec<Volume>,
+    absent: Vec<Absent>,
+    stores: Vec<StoreLook>,
+    events: Vec<Event>,
+}
+
+/// The cache device and what it holds.
+#[derive(Debug, Serialize)]
+struct Cache {
+    path: PathBuf,
+    healthy: bool,
+    fault: Option<String>,
+    /// Room for units.
+    size_bytes: u64,
+    /// What the units in use take of it.
+    used_bytes: u64,
+    /// Bytes of the addresses that are cached.
+    holds_bytes: u64,
+    /// Bytes taken in since the start.
+    taken_in_bytes: u64,
+    /// What was left of them without zeros and duplicates.
+    distinct_bytes: u64,
+    /// What was left of that after compression.
+    compressed_bytes: u64,
+}
+
+/// Where extents that reads asked for came from, in parts.
+#[derive(Debug, Serialize)]
+struct ReadsFrom {
+    cache_device: u64,
+    memory: u64,
+    zeros: u64,
+    /// Read ahead from the origin: the first use of each.
+    read_ahead: u64,
+    origin: u64,
+    /// They waited for a read of the origin that was under way.
+    origin_joined: u64,
+    /// Read requests, not extents: pass-through, or a cache out of order.
+    bypassed_requests: u64,
+}
+
+/// What became of extents that were offered to the cache.
+#[derive(Debug, Serialize)]
+struct Insertion {
+    offered: u64,
+    stored: u64,
+    duplicates: u64,
+    zeros: u64,
+    /// The cache was busy.
+    skipped: u64,
+    once_only: u64,
+    present: u64,
+    stale: u64,
+    dropped: u64,
+}
+
+/// What the cache gave up for room.
+#[derive(Debug, Serialize)]
+struct Eviction {
+    units: u64,
+    /// The policy let them pass when they were next to go.
+    spared: u64,
+    while_reading: u64,
+    index_entries: u64,
+}
+
+/// Requests of one path, of all volumes.
+#[derive(Debug, Default, Serialize)]
+struct OnPath {
+    requests: u64,
+    bytes: u64,
+    sum_us: u64,
+    /// How many took no longer than the bound of the same number, and longer than the one before.
+    steps: [u64; STEPS],
+}
+
+#[derive(Debug, Serialize)]
+struct Volume {
+    name: String,
+    mode: String,
+    size_bytes: u64,
+    max_dirty_age_ms: Option<u64>,
+    traffic: Traffic,
+    dirty: Option<Dirty>,
+}
+
+impl Live {
+    /// Chooses.
+    pub(crate) fn of(seen: Seen) -> Self {
+        let stats = &seen.stats;
+        let paths = Path::WORDS.map(|(word, path)| (word, OnPath::of(path, stats.durations.values())));
+        let volume = |(name, info): &(String, VolumeInfo)| Volume {
+            name: name.clone(),
+            mode: info.mode.clone(),
+            size_bytes: info.size_bytes,
+            max_dirty_age_ms: info.max_dirty_age_ms,
+            traffic: stats.traffic.get(name).copied().unwrap_or_default(),
+            dirty: stats.dirty.get(name).copied(),
+        };
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            unix_s: seen.unix_s,
+            uptime_ms: stats.uptime_ms,
+            stopping: stats.stopping,
+            cache: Cache::of(&seen),
+            extents: stats.extents,
+            reads_from: ReadsFrom::of(stats),
+            insertion: Insertion::of(stats),
+            eviction: Eviction::of(stats),
+            latency_bounds_us: BOUNDS_NS.map(|bound_ns| bound_ns / 1000),
+            paths: paths.into(),
+            volumes: seen.volumes.iter().map(volume).collect(),
+            verdict: seen.verdict,
+            absent: seen.absent,
+            stores: seen.stores,
+            events: seen.events,
+        }
+    }
+}
+
+/// A number of the cache manager.
+fn manager(stats: &ShardStats, name: &str) -> u64 {
+    stats.manager.get(name).copied().unwrap_or(0)
+}
+
+impl Cache {
+    fn of(seen: &Seen) -> Self {
+        let stats = &seen.stats;
+        let extents = |count: u64| count.saturating_mul(seen.extent_bytes.into());
+        let units = |count: u64| count.saturating_mul(seen.weu_bytes.into());
+        let distinct_bytes = manager(stats, "stored_raw_bytes");
+        let same = ["insert_duplicates", "insert_zero", "dirty_shared"].map(|name| manager(stats, name));
+        Self {
+            path: seen.cache_path.clone(),
+            healthy: stats.cache_healthy,
+            fault: stats.cache_fault.clone(),
+            size_bytes: units(stats.slots[1]),
+            used_bytes: units(stats.slots[0]),
+            holds_bytes: extents(manager(stats, "file_index_len")),
+            taken_in_bytes: distinct_bytes.saturating_add(extents(same.iter().sum())),
+            distinct_bytes,
+            compressed_bytes: manager(stats, "stored_bytes"),
+        }
+    }
+}
+
+impl ReadsFrom {
+    fn of(stats: &ShardStats) -> Self {
+        let of = |name| manager(stats, name);
+        let read_ahead = of("prefetched_hits");
+        Self {
+            cache_device: of("extent_hits_device"),
+            // What was read ahead is served from memory.
+            memory: of("extent_hits_memory").saturating_sub(read_ahead),
+            zeros: of("extent_hits_zero"),
+            read_ahead,
+            origin: of("extent_misses"),
+            origin_joined: of("extent_joins"),
+            bypassed_requests: of("read_bypassed"),
+        }
+    }
+}
+
+impl Insertion {
+    fn of(stats: &ShardStats) -> Self {
+        let of = |name| manager(stats, name);
+        Self {
+            offered: of("insert_offered"),
+            stored: of("insert_stored"),
+            duplicates: of("insert_duplicates"),
+            zeros: of("insert_zero"),
+            skipped: of("insert_skipped"),
+            once_only: of("insert_once_only"),
+            present: of("insert_present"),
+            stale: of("insert_stale"),
+            dropped: of("insert_dropped"),
+        }
+    }
+}
+
+impl Eviction {
+    fn of(stats: &ShardStats) -> Self {
+        let of = |name| manager(stats, name);
+        Self {
+            units: of("evictions"),
+            spared: of("evictions_spared"),
+            while_reading: of("evictions_while_reading"),
+            index_entries: of("file_index_evictions"),
+        }
+    }
+}
+
+impl OnPath {
+    fn of<'a>(path: Path, volumes: impl Iterator<Item = &'a Durations>) -> Self {
+        let mut sum = Self::default();
+        for durations in volumes {
+            let steps = durations.of(path);
+            sum.bytes = sum.bytes.saturating_add(steps.bytes);
+            sum.sum_us = sum.sum_us.saturating_add(steps.sum_ns / 1000);
+            for (total, count) in sum.steps.iter_mut().zip(steps.counts) {
+                *total += count;
+            }
+        }
+        sum.requests = sum.steps.iter().sum();
+        sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observe::verdict::Level;
+
+    fn seen(stats: ShardStats) -> Seen {
+        Seen {
+            unix_s: 7,
+            stats: Box::new(stats),
+            cache_path: "/dev/c".into(),
+            extent_bytes: 8192,
+            weu_bytes: 1 << 20,
+            verdict: Verdict { state: Level::Healthy, reasons: Vec::new() },
+            volumes: Vec::new(),
+            absent: Vec::new(),
+            stores: Vec::new(),
+            events: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn capacity_is_told_before_and_after_each_reduction() {
+        let manager = [
+            ("stored_raw_bytes", 10 * 8192),
+            ("stored_bytes", 30_000),
+            ("insert_duplicates", 4),
+            ("insert_zero", 2),
+            ("dirty_shared", 1),
+            ("file_index_len", 16),
+        ];
+        let stats = ShardStats { manager: manager.into(), slots: [3, 64], ..ShardStats::default() };
+        let cache = Live::of(seen(stats)).cache;
+        assert_eq!((cache.taken_in_bytes, cache.distinct_bytes), (17 * 8192, 10 * 8192));
+        assert_eq!((cache.compressed_bytes, cache.holds_bytes), (30_000, 16 * 8192));
+        assert_eq!((cache.used_bytes, cache.size_bytes), (3 << 20, 64 << 20));
+    }
+
+    #[test]
+    fn what_was_read_ahead_counts_once() {
+        let manager = [("extent_hits_memory", 9), ("prefetched_hits", 4), ("extent_joins", 2)];
+        let stats = ShardStats { manager: manager.into(), ..ShardStats::default() };
+        let from = Live::of(seen(stats)).reads_from;
+        assert_eq!((from.memory, from.read_ahead, from.origin_joined), (5, 4, 2));
+    }
+
+    #[test]
+    fn paths_are_summed_over_volumes() {
+        let (mut one, mut other) = (Durations::default(), Durations::default());
+        one.count(Path::Hit, 20_000, 4096);
+        other.count(Path::Hit, 9_000_000, 512);
+        other.count(Path::Flush, 1_000, 0);
+        let durations = [("a".to_owned(), one), ("b".to_owned(), other)].into();
+        let live = Live::of(seen(ShardStats { durations, ..ShardStats::default() }));
+        let hit = &live.paths["hit"];
+        assert_eq!((hit.requests, hit.bytes, hit.sum_us), (2, 4608, 9020));
+        assert_eq!(live.paths["flush"].requests, 1);
+        assert_eq!(hit.steps.len(), live.latency_bounds_us.len() + 1);
+        assert_eq!(hit.steps[1], 1, "at most 25 us");
+    }
+}

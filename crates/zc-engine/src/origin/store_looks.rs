@@ -1,0 +1,114 @@
+//! How the open stores are, for verdict, status and metrics.
+//!
+//! Job: look at every open store, and keep what was seen. Invariants: a store that does not answer in time, or is just
+//! being opened, leaves what was seen before. What it does not do: judge (`verdict` does).
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use zc_pool_io::PoolState;
+
+use crate::limits::STORE_LOOK_MS;
+
+/// What was seen of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct StoreLook {
+    pub(crate) name: String,
+    /// Its file or device.
+    pub(crate) path: PathBuf,
+    pub(crate) state: PoolState,
+    /// All segments.
+    pub(crate) total_bytes: u64,
+    /// What contents may still take when the cleaner has freed all that nothing refers to.
+    pub(crate) left_bytes: u64,
+    /// Volumes in it, served or not.
+    pub(crate) volumes: u64,
+    /// Snapshots in it.
+    pub(crate) snapshots: u64,
+    /// Requests that found no space since the store was opened.
+    pub(crate) no_space: u64,
+    /// The same when the store was last seen with space.
+    #[serde(skip)]
+    pub(crate) no_space_before: u64,
+}
+
+impl StoreLook {
+    /// A cleaner frees what is needed next, so a store has nothing free now and then. It is full when it refuses.
+    fn compared(mut self, before: Option<&Self>) -> Self {
+        if self.state != PoolState::Full {
+            self.no_space_before = self.no_space;
+            return self;
+        }
+        self.no_space_before = before.map_or(0, |before| before.no_space_before.min(self.no_space));
+        if self.no_space == self.no_space_before {
+            self.state = PoolState::Low;
+        }
+        self
+    }
+}
+
+/// What was seen last.
+#[derive(Debug, Default)]
+pub(crate) struct StoreLooks(Mutex<Vec<StoreLook>>);
+
+impl StoreLooks {
+    /// Looks at the open stores, for a bounded time.
+    ///
+    /// `look` asks them, and may block; its `None` is no answer.
+    pub(crate) async fn refresh(&self, look: impl FnOnce() -> Option<Vec<StoreLook>> + Send + 'static) {
+        let look = tokio::task::spawn_blocking(look);
+        let looked = tokio::time::timeout(Duration::from_millis(STORE_LOOK_MS), look).await;
+        if let Ok(Ok(Some(looks))) = looked {
+            self.take(looks);
+        }
+    }
+
+    fn take(&self, looks: Vec<StoreLook>) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = |look: &StoreLook| last.iter().find(|before| before.name == look.name);
+        let looks = looks.into_iter().map(|look| {
+            let before = before(&look);
+            look.compared(before)
+        });
+        *last = looks.collect();
+    }
+
+    /// What was seen last.
+    pub(crate) fn last(&self) -> Vec<StoreLook> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_full_while_it_refuses_and_not_for_a_moment_without_space() {
+        let looks = StoreLooks::default();
+        let seen = |state, no_space| {
+            looks.take(vec![StoreLook {
+                name: "tank".to_owned(),
+                path: "/dev/t".into(),
+                state,
+                total_bytes: 100,
+                left_bytes: 1,
+                volumes: 1,
+                snapshots: 0,
+                no_space,
+                no_space_before: 0,
+            }]);
+            looks.last()[0].state
+        };
+        assert_eq!(seen(PoolState::Full, 0), PoolState::Low);
+        assert_eq!(seen(PoolState::Full, 3), PoolState::Full);
+        assert_eq!(seen(PoolState::Full, 3), PoolState::Full, "as long as there is no space");
+        assert_eq!(seen(PoolState::Low, 3), PoolState::Low);
+        assert_eq!(seen(PoolState::Full, 3), PoolState::Low);
+        assert_eq!(seen(PoolState::Full, 4), PoolState::Full);
+        // Opened anew, it counts from zero.
+        assert_eq!(seen(PoolState::Full, 0), PoolState::Low);
+    }
+}

@@ -1,0 +1,438 @@
+//! A volume or snapshot of a store as an origin.
+//!
+//! Job: turn requests to an origin into requests to its store, and bring the answers back to the shard
+//! ([`StoreAnswers`]).
+//!
+//! # How it is told from others
+//! Volume table and state directory keep of it what they keep of a file. In place of the inode stands a number that
+//! follows from the store's identity, its accepted losses and the volume's number in it. In place of the time of the
+//! last change stands the count of its changes. After a store was closed in order, an equal count proves that the volume
+//! was not changed since. A snapshot leaves the count of its volume as it is; a rollback raises it.
+//!
+//! Invariants: an answer comes once, after the memory of its request was given back. A request with FUA is answered when
+//! it is durable. What it does not do: order requests (the cache manager does), or retry.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::{Bytes, BytesMut};
+use zc_config::StoreOrigin;
+use zc_core::{
+    Codec, ErrorKind, Fingerprint, Mode, OpId, SECTOR_BYTES, VolumeId, u64_from_usize, usize_from_u64,
+};
+use zc_io::{FileKind, Identity, Segment, Target, Waker};
+use zc_origin::OriginRequest;
+use zc_pool::{Answer, PoolError, RequestKind, VolumeName};
+use zc_pool_io::{OpenPool, PoolClient};
+use zc_store::seam::{Run, StoreError};
+use zc_store::{CatalogChange, CatalogOp, FLAG_DEDUP, Root, RootId, RootKind, limits};
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::origin::map::{Mapped, OriginRun};
+
+/// Binary logarithm of the chunk of volumes that are made here: the extent of the cache.
+const CHUNK_SHIFT: u8 = 13;
+/// Marks what stands in place of an inode as no inode's.
+const NO_INODE: u64 = 1 << 63;
+/// Odd: the numbers of a store that went back a few times share no bits with each other.
+const LOSS_STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What came of a request to a store.
+#[derive(Debug)]
+pub(crate) struct StoreAnswer {
+    pub(crate) op: OpId,
+    pub(crate) volume: VolumeId,
+    pub(crate) outcome: StoreOutcome,
+}
+
+/// The outcome.
+#[derive(Debug)]
+pub(crate) enum StoreOutcome {
+    /// Of a request.
+    Done(Result<(), PoolError>),
+    /// Of a question for fingerprints.
+    Recipe(Vec<Option<Fingerprint>>),
+}
+
+/// Answers that wait for the data plane; clones are the same list.
+#[derive(Debug, Clone)]
+pub(crate) struct StoreAnswers {
+    answers: Arc<Mutex<Vec<StoreAnswer>>>,
+    waker: Waker,
+}
+
+impl StoreAnswers {
+    pub(crate) fn new(waker: Waker) -> Self {
+        Self { answers: Arc::default(), waker }
+    }
+
+    /// Takes what there is.
+    pub(crate) fn take(&self) -> Vec<StoreAnswer> {
+        std::mem::take(&mut self.lock())
+    }
+
+    fn put(&self, answer: StoreAnswer) {
+        self.lock().push(answer);
+        self.waker.wake();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<StoreAnswer>> {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whose a request is, and where its answer goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Asker {
+    pub(crate) op: OpId,
+    pub(crate) volume: VolumeId,
+    pub(crate) answers: StoreAnswers,
+}
+
+impl Asker {
+    fn answer(self, outcome: StoreOutcome) {
+        let Self { op, volume, answers } = self;
+        answers.put(StoreAnswer { op, volume, outcome });
+    }
+
+    fn done(self, result: Result<(), PoolError>) {
+        self.answer(StoreOutcome::Done(result));
+    }
+}
+
+/// Whose a question for holes is, and where its answer goes.
+#[derive(Debug)]
+pub(crate) struct MapAsker {
+    pub(crate) client: u64,
+    pub(crate) answers: crate::origin::map::Answers,
+    pub(crate) waker: Waker,
+}
+
+/// An open volume or snapshot.
+#[derive(Debug)]
+pub(crate) struct StoreVolume {
+    /// Keeps the store open.
+    pool: Arc<OpenPool>,
+    root: RootId,
+    /// As messages name it.
+    name: String,
+    /// Follows from the store's identity, and from how often it went back because its device had lost something.
+    store: u64,
+    chunk_shift: u8,
+    len_bytes: u64,
+    is_writable: bool,
+}
+
+impl StoreVolume {
+    /// The volume or snapshot of this name, if there is one. Blocks.
+    pub(crate) fn find(
+        pool: Arc<OpenPool>,
+        origin: &StoreOrigin,
+        mode: Mode,
+    ) -> Result<Option<Self>, EngineError> {
+        let Some((id, root)) = pool.client().find(&origin.volume) else { return Ok(None) };
+        if root.kind == RootKind::Snapshot && mode != Mode::ReadOnly {
+            let StoreOrigin { store, volume } = origin.clone();
+            return Err(EngineError::refused(Refusal::Snapshot { store, volume }));
+        }
+        Self::new(pool, origin, id, &root, mode).map(Some)
+    }
+
+    /// Makes a volume of at least so many bytes. Blocks.
+    pub(crate) fn create(
+        pool: Arc<OpenPool>,
+        origin: &StoreOrigin,
+        len_bytes: u64,
+    ) -> Result<Self, EngineError> {
+        let refuse = |why: String| {
+            let StoreOrigin { store, volume } = origin.clone();
+            EngineError::refused(Refusal::StoreVolume { store, volume, why })
+        };
+        let name = VolumeName::parse(&origin.volume).map_err(|error| refuse(error.to_string()))?;
+        if name.snapshot().is_some() {
+            return Err(refuse("it has the name of a snapshot".to_owned()));
+        }
+        let roots = pool.client().roots();
+        let is_free = |id: &RootId| roots.iter().all(|(taken, _)| taken != id);
+        let id = (0..limits::ROOTS_MAX).map(RootId).find(is_free);
+        let id = id.ok_or_else(|| refuse("the store has as many volumes as it can".to_owned()))?;
+        let change = CatalogChange {
+            op: CatalogOp::Create,
+            id,
+            source: id,
+            codec: Codec::Lz4,
+            chunk_shift: CHUNK_SHIFT,
+            size_chunks: len_bytes.div_ceil(1 << CHUNK_SHIFT),
+            flags: FLAG_DEDUP,
+            name: origin.volume.clone(),
+        };
+        let made = pool.client().ask(RequestKind::Catalog(change));
+        made.and_then(|_| pool.client().ask(RequestKind::Flush))
+            .map_err(|error| refuse(error.to_string()))?;
+        let root = pool.client().root(id).ok_or_else(|| refuse("it is gone again".to_owned()))?;
+        Self::new(pool, origin, id, &root, Mode::WriteThrough)
+    }
+
+    fn new(
+        pool: Arc<OpenPool>,
+        origin: &StoreOrigin,
+        id: RootId,
+        root: &Root,
+        mode: Mode,
+    ) -> Result<Self, EngineError> {
+        let name = format!("store:{}/{}", origin.store, origin.volume);
+        let (Some(uuid), Some(losses)) = (pool.client().uuid(), pool.client().losses()) else {
+            return Err(EngineError::refused(Refusal::StoreEnded { volume: name }));
+        };
+        let [a, b, c, d, e, f, g, h, ..] = uuid;
+        let since = u64::from(losses).wrapping_mul(LOSS_STEP);
+        let store = u64::from_le_bytes([a, b, c, d, e, f, g, h]).wrapping_add(since);
+        Ok(Self {
+            pool,
+            root: id,
+            name,
+            store,
+            chunk_shift: root.chunk_shift,
+            len_bytes: root.size_chunks << root.chunk_shift,
+            is_writable: mode != Mode::ReadOnly,
+        })
+    }
+
+    /// As messages name it.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Length in bytes.
+    pub(crate) const fn len_bytes(&self) -> u64 {
+        self.len_bytes
+    }
+
+    /// It may be written.
+    pub(crate) const fn is_writable(&self) -> bool {
+        self.is_writable
+    }
+
+    /// Requests may go as far as this from now on.
+    pub(crate) fn take_up_length(&mut self, len_bytes: u64) {
+        self.len_bytes = self.len_bytes.max(len_bytes);
+    }
+
+    fn client(&self) -> &PoolClient {
+        self.pool.client()
+    }
+
+    fn now(&self) -> Result<Root, EngineError> {
+        let root = self.client().root(self.root);
+        root.ok_or_else(|| EngineError::refused(Refusal::StoreEnded { volume: self.name.clone() }))
+    }
+
+    /// See the module. Blocks.
+    pub(crate) fn identity(&self) -> Result<Identity, EngineError> {
+        let root = self.now()?;
+        Ok(Identity {
+            kind: FileKind::Regular,
+            dev: 0,
+            inode: NO_INODE | (self.store << 16) >> 1 | u64::from(self.root.0),
+            len_bytes: root.size_chunks << root.chunk_shift,
+            mtime_ns: i128::from(root.changes),
+        })
+    }
+
+    /// Length now; first makes the volume at least as long as asked for. Blocks.
+    pub(crate) fn measure(&self, at_least_bytes: Option<u64>) -> Result<u64, EngineError> {
+        let root = self.now()?;
+        let len_bytes = root.size_chunks << root.chunk_shift;
+        let Some(wanted) = at_least_bytes.filter(|wanted| *wanted > len_bytes) else { return Ok(len_bytes) };
+        if !wanted.is_multiple_of(1 << root.chunk_shift) {
+            let (volume, chunk_bytes) = (self.name.clone(), 1_u64 << root.chunk_shift);
+            return Err(EngineError::refused(Refusal::NoWholeChunks { volume, bytes: wanted, chunk_bytes }));
+        }
+        let change = CatalogChange {
+            op: CatalogOp::Grow,
+            id: self.root,
+            source: self.root,
+            codec: root.codec,
+            chunk_shift: root.chunk_shift,
+            size_chunks: wanted >> root.chunk_shift,
+            flags: root.flags,
+            name: String::new(),
+        };
+        let grown = self.client().ask(RequestKind::Catalog(change));
+        grown
+            .map_err(|error| EngineError::refused(Refusal::NotGrown { volume: self.name.clone(), error }))?;
+        self.sync_blocking()?;
+        Ok(wanted)
+    }
+
+    /// Makes writes durable. Blocks.
+    pub(crate) fn sync_blocking(&self) -> Result<(), EngineError> {
+        let flushed = self.client().ask(RequestKind::Flush);
+        flushed
+            .map(|_| ())
+            .map_err(|error| EngineError::refused(Refusal::NotFlushed { volume: self.name.clone(), error }))
+    }
+
+    /// Begins a request.
+    pub(crate) fn begin(&self, request: OriginRequest, asker: Asker) {
+        let (offset, len) = request.extent();
+        if let Some(kind) = self.objection(&request, offset, len) {
+            // The memory of a read ends before its answer.
+            drop(request);
+            let error = PoolError { error: StoreError::Device(kind), root: self.root, offset_bytes: offset };
+            return asker.done(Err(error));
+        }
+        let root = self.root;
+        match request {
+            OriginRequest::Read { target, .. } => self.read(offset, target, asker),
+            OriginRequest::Write { segments, fua, .. } => {
+                let kind = RequestKind::Write {
+                    root,
+                    offset_bytes: offset,
+                    data: gathered(&segments),
+                    prints: Vec::new(),
+                };
+                drop(segments);
+                self.change(kind, fua, asker);
+            }
+            OriginRequest::Flush => {
+                self.client().submit(RequestKind::Flush, |answer| asker.done(answer.map(|_| ())));
+            }
+            OriginRequest::Trim { fua, .. } => {
+                self.change(RequestKind::Discard { root, offset_bytes: offset, len_bytes: len }, fua, asker);
+            }
+            OriginRequest::WriteZeroes { fua, .. } => {
+                self.change(RequestKind::Zero { root, offset_bytes: offset, len_bytes: len }, fua, asker);
+            }
+        }
+    }
+
+    /// Asks for the fingerprints of extents, which have to be chunks of the store.
+    pub(crate) fn recipe(&self, first: u64, count: u32, extent_bytes: u32, asker: Asker) {
+        let is_chunk = u64::from(extent_bytes) == 1 << self.chunk_shift;
+        let last = (self.len_bytes >> self.chunk_shift).saturating_sub(first);
+        let inside = u32::try_from(last).unwrap_or(u32::MAX);
+        let count = count.min(limits::RECIPE_CHUNKS_MAX).min(inside);
+        if !is_chunk || count == 0 {
+            return asker.answer(StoreOutcome::Recipe(Vec::new()));
+        }
+        self.client().submit(RequestKind::Recipe { root: self.root, first, count }, |answer| {
+            let prints = if let Ok(Answer::Recipe(prints)) = answer { prints } else { Vec::new() };
+            asker.answer(StoreOutcome::Recipe(prints));
+        });
+    }
+
+    /// Asks which bytes hold nothing. What the store cannot tell is data.
+    pub(crate) fn map(&self, start: u64, end: u64, asker: MapAsker) {
+        let shift = self.chunk_shift;
+        let first = start >> shift;
+        let count = end.min(self.len_bytes).div_ceil(1 << shift).saturating_sub(first);
+        let kind = RequestKind::Allocation { root: self.root, first, count };
+        self.client().submit(kind, move |answer| {
+            let runs = match answer {
+                Ok(Answer::Allocation(runs)) => runs_of(&runs, shift, start, end),
+                _ => vec![OriginRun { len_bytes: end - start, is_hole: false }],
+            };
+            asker.answers.put(Mapped { client: asker.client, runs });
+            asker.waker.wake();
+        });
+    }
+
+    /// Why a request cannot be carried out at all.
+    fn objection(&self, request: &OriginRequest, offset: u64, len: u64) -> Option<ErrorKind> {
+        let sector = u64::from(SECTOR_BYTES);
+        let end = offset.checked_add(len);
+        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) || end.is_none() {
+            return Some(ErrorKind::Invalid);
+        }
+        if matches!(request, OriginRequest::Read { .. } | OriginRequest::Flush) {
+            return None;
+        }
+        if !self.is_writable {
+            return Some(ErrorKind::ReadOnly);
+        }
+        end.filter(|end| *end > self.len_bytes).map(|_| ErrorKind::Invalid)
+    }
+
+    /// Bytes behind the volume's end are zero.
+    fn read(&self, offset: u64, mut target: Target, asker: Asker) {
+        let inside = usize_from_u64(self.len_bytes.saturating_sub(offset)).min(target.len_bytes());
+        target.bytes_mut()[inside..].fill(0);
+        let len_bytes = u32::try_from(inside).unwrap_or(u32::MAX);
+        if len_bytes == 0 {
+            drop(target);
+            return asker.done(Ok(()));
+        }
+        let kind = RequestKind::Read { root: self.root, offset_bytes: offset, len_bytes };
+        self.client().submit(kind, move |answer| {
+            let result = answer.map(|answer| {
+                let Answer::Bytes(pieces) = answer else { unreachable!("a read is answered with bytes") };
+                let mut rest = target.bytes_mut();
+                for piece in pieces {
+                    let (part, behind) = rest.split_at_mut(piece.len());
+                    part.copy_from_slice(&piece);
+                    rest = behind;
+                }
+            });
+            drop(target);
+            asker.done(result);
+        });
+    }
+
+    /// A change; with `durable` a flush follows it.
+    fn change(&self, kind: RequestKind, durable: bool, asker: Asker) {
+        let client = self.client().clone();
+        self.client().submit(kind, move |answer| match answer {
+            Ok(_) if durable => {
+                client.submit(RequestKind::Flush, |answer| asker.done(answer.map(|_| ())));
+            }
+            answer => asker.done(answer.map(|_| ())),
+        });
+    }
+}
+
+/// Runs of chunks, of which the first may begin before `start`, as runs of the bytes from there to `end`.
+fn runs_of(runs: &[Run], shift: u8, start: u64, end: u64) -> Vec<OriginRun> {
+    let mut at = start >> shift << shift;
+    let mut bytes = Vec::with_capacity(runs.len());
+    for run in runs {
+        let (from, to) = (at.max(start), (at + (run.chunks << shift)).min(end));
+        if from < to {
+            bytes.push(OriginRun { len_bytes: to - from, is_hole: run.is_hole });
+        }
+        at += run.chunks << shift;
+    }
+    if bytes.is_empty() {
+        bytes.push(OriginRun { len_bytes: end - start, is_hole: false });
+    }
+    bytes
+}
+
+/// The store keeps bytes until they are written, longer than the memory of the request may last.
+fn gathered(segments: &[Segment]) -> Bytes {
+    let len_bytes = segments.iter().map(Segment::len_bytes).sum();
+    let mut bytes = BytesMut::with_capacity(len_bytes);
+    for segment in segments {
+        bytes.extend_from_slice(segment.bytes());
+    }
+    debug_assert_eq!(u64_from_usize(bytes.len()), u64_from_usize(len_bytes));
+    bytes.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_of_chunks_are_cut_at_the_bytes_that_were_asked_for() {
+        let run = |chunks, is_hole| Run { chunks, is_hole };
+        let cut = |runs: &[Run], start, end| -> Vec<(u64, bool)> {
+            runs_of(runs, 13, start, end).iter().map(|run| (run.len_bytes, run.is_hole)).collect()
+        };
+        let runs = [run(2, true), run(1, false), run(9, true)];
+        assert_eq!(cut(&runs, 8192, 40_960), [(16_384, true), (8192, false), (8192, true)]);
+        assert_eq!(cut(&runs, 8704, 16_384), [(7680, true)]);
+        assert_eq!(cut(&runs[..1], 8704, 1 << 20), [(15_872, true)], "an answer may end early");
+        assert_eq!(cut(&[], 512, 1024), [(512, false)], "what is not known is data");
+    }
+}

@@ -1,0 +1,151 @@
+//! The stores of the daemon.
+//!
+//! Job: open each store once, when a volume or an operator first needs it, and keep it open for all others. Invariants:
+//! a store is open at most once; it stays open until the daemon ends, or until no volume uses it and it is asked to go.
+//! What it does not do: read or write volumes (`origin`), or change them (`control/store`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+use zc_config::StoreConfig;
+use zc_pool_io::{OpenError, OpenPool, PoolState, Settings};
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::limits::{FINGERPRINT_RAM_BYTES, STORE_WORKERS_AUTO_MAX};
+use crate::origin::store_looks::StoreLook;
+
+/// Stores by name.
+#[derive(Debug, Default)]
+pub(crate) struct Stores {
+    entries: Mutex<BTreeMap<String, Entry>>,
+    /// Nothing on their devices is changed.
+    look_only: bool,
+}
+
+#[derive(Debug)]
+struct Entry {
+    config: StoreConfig,
+    pool: Option<Arc<OpenPool>>,
+}
+
+impl Stores {
+    /// The stores of a configuration, none of them open.
+    pub(crate) fn new(configs: &[StoreConfig]) -> Self {
+        let stores = Self::default();
+        stores.add(configs);
+        stores
+    }
+
+    /// Such as are only looked at: what is written to them stays in memory.
+    pub(crate) fn to_look_at(configs: &[StoreConfig]) -> Self {
+        Self { look_only: true, ..Self::new(configs) }
+    }
+
+    /// Takes up those stores of a configuration that it does not know. The others stay as they were opened.
+    pub(crate) fn add(&self, configs: &[StoreConfig]) {
+        let mut entries = self.lock();
+        for config in configs {
+            entries
+                .entry(config.name.clone())
+                .or_insert_with(|| Entry { config: config.clone(), pool: None });
+        }
+    }
+
+    /// How the open stores are. `None`: one is being opened. Blocks.
+    pub(crate) fn looks(&self) -> Option<Vec<StoreLook>> {
+        let open: Vec<(String, Arc<OpenPool>)> = {
+            let entries = match self.entries.try_lock() {
+                Ok(entries) => entries,
+                Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => return None,
+            };
+            let pools = entries.iter();
+            pools.filter_map(|(name, entry)| Some((name.clone(), Arc::clone(entry.pool.as_ref()?)))).collect()
+        };
+        Some(open.into_iter().map(|(name, pool)| look(name, &pool)).collect())
+    }
+
+    /// The store of this name; opens it if nobody has. Blocks.
+    pub(crate) fn open(&self, name: &str) -> Result<Arc<OpenPool>, EngineError> {
+        let mut entries = self.lock();
+        let Some(entry) = entries.get_mut(name) else {
+            let known = entries.keys().cloned().collect();
+            return Err(EngineError::refused(Refusal::NoStore { store: name.to_owned(), known }));
+        };
+        // One whose thread has ended is opened anew, when its last user has let go of it.
+        if let Some(pool) = entry.pool.as_ref().filter(|pool| pool.client().uuid().is_some()) {
+            return Ok(Arc::clone(pool));
+        }
+        entry.pool = None;
+        let pool = OpenPool::open(&entry.config.path, self.settings(&entry.config)).map(Arc::new);
+        let pool = pool.map_err(|error| refused(name, error))?;
+        if !self.look_only {
+            tracing::info!("store \"{name}\" ({}) is open", entry.config.path.display());
+        }
+        entry.pool = Some(Arc::clone(&pool));
+        Ok(pool)
+    }
+
+    fn settings(&self, config: &StoreConfig) -> Settings {
+        Settings { look_only: self.look_only, ..settings(config) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn look(name: String, pool: &OpenPool) -> StoreLook {
+    let seen = pool.client().look(|store| {
+        let all = zc_core::u64_from_usize(store.roots().count());
+        let volumes = store.roots().filter(|(_, root)| root.kind == zc_store::RootKind::Volume).count();
+        let volumes = zc_core::u64_from_usize(volumes);
+        (store.space(), store.stats().no_space, store.failure().is_some(), volumes, all - volumes)
+    });
+    // Without an answer its thread has ended.
+    let (space, no_space, has_failed, volumes, snapshots) =
+        seen.unwrap_or_else(|| (zc_store::Space::default(), 0, true, 0, 0));
+    StoreLook {
+        name,
+        path: pool.path().to_owned(),
+        state: PoolState::of(&space, has_failed),
+        total_bytes: space.total_bytes,
+        left_bytes: PoolState::left_bytes(&space),
+        volumes,
+        snapshots,
+        no_space,
+        no_space_before: 0,
+    }
+}
+
+fn refused(name: &str, error: OpenError) -> EngineError {
+    match error {
+        OpenError::Io(error) => EngineError::File(error),
+        error => EngineError::refused(Refusal::Store { store: name.to_owned(), error }),
+    }
+}
+
+fn settings(config: &StoreConfig) -> Settings {
+    let page_bytes = zc_core::u64_from_usize(zc_store::limits::PAGE_RAM_BYTES);
+    let cache_pages = zc_core::usize_from_u64(config.page_cache_bytes / page_bytes);
+    let store = zc_store::Config {
+        cache_pages,
+        dirty_pages_max: zc_store::Config::default().dirty_pages_max.min(cache_pages / 4),
+        fingerprints_max: zc_core::usize_from_u64(config.fingerprint_index_bytes / FINGERPRINT_RAM_BYTES),
+        clean_below_percent: config.clean_below_percent,
+        clean_until_percent: config.clean_until_percent,
+        clean_bytes_per_s: config.clean_bytes_per_s,
+        ..zc_store::Config::default()
+    };
+    Settings { store, workers: workers(config.workers), direct: config.direct, look_only: false }
+}
+
+/// 0: half of the processors, at least one.
+fn workers(wanted: u32) -> u32 {
+    if wanted > 0 {
+        return wanted;
+    }
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    u32::try_from(processors / 2).unwrap_or(1).clamp(1, STORE_WORKERS_AUTO_MAX)
+}

@@ -1,0 +1,472 @@
+//! Opening the cache: its file or device, its journal's if that is elsewhere, its superblock.
+//!
+//! Job: open and lock both, find the cache on them or make one where nothing is, and refuse what does not belong
+//! together or is somebody else's, in one sentence.
+//!
+//! Invariants: only a blank regular file is formatted, or taken for a journal, without being told to: a disk whose
+//! start is zero may still be somebody's.
+//!
+//! What it does not do: begin a session (`open` does).
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zc_cache::config::ManagerConfig;
+use zc_cache::startup as cache_startup;
+use zc_config::Config;
+use zc_core::units::{ByteSize, SizeOrShare};
+use zc_core::{ErrorKind, FingerprintKind, limits::BLOCK_BYTES};
+use zc_format::{BLOCK, Geometry, JournalLabel, PlanOptions, Superblock};
+use zc_io::{BlockFile, FileKind, OpenOptions};
+
+use crate::clock::unix_s;
+use crate::error::EngineError;
+use crate::error::refusal::{Refusal, Room};
+use crate::front::settings;
+use crate::state::hex::hex;
+use crate::state::media::FileMedia;
+
+const MIB: u64 = 1 << 20;
+
+/// A cache that can be begun on.
+#[derive(Debug)]
+pub(crate) struct CacheDevice {
+    pub(crate) file: Arc<BlockFile>,
+    /// Where the journal is, if not in `file`.
+    pub(crate) journal: Option<Arc<BlockFile>>,
+    pub(crate) superblock: Superblock,
+    /// The journal device is a new one: what only the lost one told is unknown.
+    pub(crate) journal_lost: bool,
+    /// What this start has made.
+    pub(crate) new_files: NewFiles,
+}
+
+/// Files that a start has made. They are removed if it is refused before the cache is begun on: what is left would be
+/// found by the next start, made for a configuration that the operator has changed since.
+#[derive(Debug, Default)]
+pub(crate) struct NewFiles {
+    paths: Mutex<Vec<PathBuf>>,
+}
+
+impl NewFiles {
+    fn add(&self, file: &BlockFile) {
+        if file.is_created() {
+            self.paths.lock().unwrap_or_else(PoisonError::into_inner).push(file.path().to_owned());
+        }
+    }
+
+    /// The cache is in use: they stay.
+    pub(crate) fn keep(&self) {
+        self.paths.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in self.paths.get_mut().unwrap_or_else(PoisonError::into_inner) {
+            match std::fs::remove_file(&*path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!("cannot remove {}, which this start made: {error}", path.display());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What a volume of the configuration lacks on its origin and a cache has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Debt {
+    /// The volume in the configuration.
+    pub(crate) volume: String,
+    /// The cache's identity as text.
+    pub(crate) cache: String,
+    /// The volume's name on that cache.
+    pub(crate) known_as: String,
+}
+
+/// All that caches have and origins lack.
+#[derive(Debug, Default)]
+pub(crate) struct Debts {
+    /// To volumes that are to be served: none of them is without its cache.
+    pub(crate) served: Vec<Debt>,
+    /// To volumes whose origins cannot be opened: others are served, but no new cache is made in place of theirs.
+    pub(crate) absent: Vec<Debt>,
+}
+
+/// Refuses to go on without the caches that have what volumes lack. `found`: the identity of the cache that is there.
+pub(crate) fn check_debts(
+    config: &Config,
+    debts: &[Debt],
+    found: Option<&[u8; 16]>,
+) -> Result<(), EngineError> {
+    let here = found.map(hex);
+    let paid = |debt: &&Debt| here.as_ref() == Some(&debt.cache) && debt.known_as == debt.volume;
+    let Some(debt) = debts.iter().find(|debt| !paid(debt)) else { return Ok(()) };
+    let place = config.cache.path.display();
+    let what = match &here {
+        None => format!("{place} does not hold it"),
+        Some(here) if *here == debt.cache => {
+            format!("that is {place}, where it is called \"{}\"", debt.known_as)
+        }
+        Some(here) => format!("{place} is the cache {here}"),
+    };
+    let (volume, cache) = (debt.volume.clone(), debt.cache.clone());
+    Err(EngineError::refused(Refusal::DirtyElsewhere { volume, cache, what }))
+}
+
+impl CacheDevice {
+    /// What the manager is told of it.
+    pub(crate) fn manager_config(&self, config: &Config) -> Result<ManagerConfig, EngineError> {
+        let Superblock { geometry, fingerprint_kind, .. } = &self.superblock;
+        let is_block = self.file.kind() == FileKind::Block;
+        settings::manager_config(&config.cache, geometry, *fingerprint_kind, is_block)
+            .map(|manager| ManagerConfig { hash_key: settings::hash_key(), ..manager })
+            .map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
+    }
+
+    /// Says what of the settings is not as whoever wrote them may think: a size that an existing cache does not have,
+    /// and indexes without a place for as many extents as the device would hold without reduction.
+    pub(crate) fn warn_of_settings(&self, config: &Config, manager: &ManagerConfig) {
+        let len_bytes = self.file.len_bytes();
+        if let Some(SizeOrShare::Bytes(wanted)) = config.cache.size
+            && wanted != len_bytes
+        {
+            tracing::warn!(
+                "the cache {} has {} and keeps them: cache.size, {}, is for one that is made. For a cache of that \
+                 size: `zcctl stop --flush`, then `zcctl format --force`",
+                self.file.path().display(),
+                ByteSize(len_bytes),
+                ByteSize(wanted)
+            );
+        }
+        let Geometry { slots, weu_bytes, extent_bytes, .. } = self.superblock.geometry;
+        let indexed_bytes = manager.file_index_entries.saturating_mul(extent_bytes.into());
+        let room_bytes = u64::from(slots) * u64::from(weu_bytes);
+        if indexed_bytes < room_bytes {
+            tracing::warn!(
+                "max_ram, {}, has places for {} of data in extents of {}, the cache has room for {} and more where data \
+                 is reduced: give it more, or make the cache anew with larger extents (`zcctl format --extent-size`)",
+                ByteSize(config.cache.max_ram_bytes),
+                ByteSize(indexed_bytes / MIB * MIB),
+                ByteSize(extent_bytes.into()),
+                ByteSize(room_bytes)
+            );
+        }
+    }
+
+    /// That the cache of a configuration is there, or that one may be made: its size is given, and none that is
+    /// missing has what volumes lack.
+    ///
+    /// # Errors
+    /// [`EngineError::CacheMissing`].
+    pub(crate) fn check_place(config: &Config, debts: &Debts) -> Result<(), EngineError> {
+        let cache = &config.cache;
+        let is_owed = !(debts.served.is_empty() && debts.absent.is_empty());
+        if !cache.path.exists() && (cache.size.is_none() || is_owed) {
+            return Err(EngineError::CacheMissing {
+                why: format!("the cache {} does not exist", cache.path.display()),
+            });
+        }
+        Ok(())
+    }
+
+    /// Opens the cache of a configuration, or makes it where [`Self::check_place`] allows that; `volumes_bytes` is what a
+    /// size in per cent is a share of.
+    pub(crate) fn open(config: &Config, volumes_bytes: u64, debts: &Debts) -> Result<Self, EngineError> {
+        let new_files = NewFiles::default();
+        let file = open_cache(config, volumes_bytes)?;
+        new_files.add(&file);
+        let journal = open_journal(config, file.len_bytes())?;
+        journal.iter().for_each(|journal| new_files.add(journal));
+        let superblock = find_or_format(config, &file, journal.as_ref(), debts)?;
+        check_debts(config, &debts.served, Some(&superblock.uuid))?;
+        check_fixed(config, &superblock)?;
+        let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
+        let (file, journal) = (Arc::new(file), journal.map(Arc::new));
+        Ok(Self { file, journal, superblock, journal_lost: !own, new_files })
+    }
+
+    /// The cache of a configuration, looked at and not changed; `None` for a place where one would be made.
+    pub(crate) fn examine(config: &Config, debts: &Debts) -> Result<Option<Self>, EngineError> {
+        let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
+        let open = |path: &Path| BlockFile::open(path, options).map_err(EngineError::of_cache_device);
+        let file = open(&config.cache.path)?;
+        let place = config.cache.journal_path.as_ref().filter(|path| path.exists());
+        let journal = place.map(|path| open(path)).transpose()?;
+        let media = &mut FileMedia { cache: &file, journal: journal.as_ref() };
+        let superblock = match cache_startup::read_superblock(media) {
+            Ok(superblock) => superblock,
+            Err(cache_startup::StartError::NotACache) if is_blank(&file)? => {
+                check_debts(config, &debts.served, None)?;
+                check_new(config, &planned(config, &file, journal.as_ref())?)?;
+                return Ok(None);
+            }
+            Err(cache_startup::StartError::NotACache) => return Err(no_cache(&file)),
+            Err(error) => return Err(EngineError::of_cache(file.path(), error)),
+        };
+        check_debts(config, &debts.served, Some(&superblock.uuid))?;
+        check_fixed(config, &superblock)?;
+        let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
+        let (file, journal) = (Arc::new(file), journal.map(Arc::new));
+        Ok(Some(Self { file, journal, superblock, journal_lost: !own, new_files: NewFiles::default() }))
+    }
+
+    /// The same cache again, after it was out of reach: a file or device that is still the one that is open is used as
+    /// it is, so that its lock stays. Nothing is created, formatted or written.
+    pub(crate) fn again(
+        config: &Config,
+        uuid: &[u8; 16],
+        cache: &Arc<BlockFile>,
+        journal: Option<&Arc<BlockFile>>,
+    ) -> Result<Self, EngineError> {
+        let file = same_or_opened(config, &config.cache.path, cache)?;
+        let journal = match (&config.cache.journal_path, journal) {
+            (Some(path), Some(journal)) => Some(same_or_opened(config, path, journal)?),
+            _ => None,
+        };
+        let media = &mut FileMedia { cache: &file, journal: journal.as_deref() };
+        let superblock = cache_startup::read_superblock(media)
+            .map_err(|error| EngineError::of_cache(file.path(), error))?;
+        if superblock.uuid != *uuid {
+            return Err(EngineError::refused(Refusal::OtherCache {
+                place: file.path().to_owned(),
+                found: hex(&superblock.uuid),
+                wanted: hex(uuid),
+            }));
+        }
+        check_fixed(config, &superblock)?;
+        let own = journal.as_ref().map_or(Ok(true), |journal| is_own_journal(journal, &superblock))?;
+        Ok(Self { file, journal, superblock, journal_lost: !own, new_files: NewFiles::default() })
+    }
+
+    pub(crate) fn media(&self) -> FileMedia<'_> {
+        FileMedia { cache: &self.file, journal: self.journal.as_deref() }
+    }
+}
+
+/// What a path names now: what is open already, or something else, which is opened.
+fn same_or_opened(
+    config: &Config,
+    path: &Path,
+    open: &Arc<BlockFile>,
+) -> Result<Arc<BlockFile>, EngineError> {
+    let known = open.identity()?;
+    let is_same = std::fs::metadata(path).is_ok_and(|now| match known.kind {
+        FileKind::Block => now.file_type().is_block_device() && now.rdev() == known.dev,
+        FileKind::Regular => (now.dev(), now.ino()) == (known.dev, known.inode),
+    });
+    if is_same {
+        return Ok(Arc::clone(open));
+    }
+    let options = OpenOptions { direct: config.cache.direct, write: true, create_len: None };
+    Ok(Arc::new(BlockFile::open(path, options)?))
+}
+
+fn open_cache(config: &Config, volumes_bytes: u64) -> Result<BlockFile, EngineError> {
+    let cache = &config.cache;
+    let create_len = cache.size.map(|size| match size {
+        SizeOrShare::Bytes(bytes) => bytes,
+        SizeOrShare::Percent(percent) => volumes_bytes / 100 * percent,
+    });
+    let options = OpenOptions { direct: cache.direct, write: true, create_len };
+    let file = BlockFile::open(&cache.path, options).map_err(EngineError::of_cache_device)?;
+    reserve(&file)?;
+    Ok(file)
+}
+
+/// Reserves the space of a file that was just made: a file system that is full later would be a failed cache device. A
+/// file that there is no room for is taken away again.
+fn reserve(file: &BlockFile) -> Result<(), EngineError> {
+    if !file.is_created() {
+        return Ok(());
+    }
+    let Err(error) = file.preallocate() else { return Ok(()) };
+    if error.kind() != ErrorKind::NoSpace {
+        tracing::warn!(
+            "{error}: if its file system is full one day, it is as if the cache device had failed"
+        );
+        return Ok(());
+    }
+    let removed = std::fs::remove_file(file.path());
+    Err(EngineError::refused(Refusal::NoRoom {
+        path: file.path().to_owned(),
+        bytes: file.len_bytes(),
+        room: Room::Tried(removed),
+    }))
+}
+
+fn open_journal(config: &Config, cache_bytes: u64) -> Result<Option<BlockFile>, EngineError> {
+    let Some(path) = &config.cache.journal_path else { return Ok(None) };
+    let create_len =
+        config.cache.journal_bytes.unwrap_or_else(|| Geometry::journal_device_bytes(cache_bytes));
+    let options = OpenOptions { direct: config.cache.direct, write: true, create_len: Some(create_len) };
+    let file = BlockFile::open(path, options).map_err(EngineError::of_cache_device)?;
+    reserve(&file)?;
+    Ok(Some(file))
+}
+
+/// The superblock of the cache; of a new one if the file is new or blank.
+fn find_or_format(
+    config: &Config,
+    file: &BlockFile,
+    journal: Option<&BlockFile>,
+    debts: &Debts,
+) -> Result<Superblock, EngineError> {
+    let place = file.path().display();
+    match cache_startup::read_superblock(&mut FileMedia { cache: file, journal }) {
+        Ok(superblock) => Ok(superblock),
+        Err(cache_startup::StartError::NotACache) if is_blank(file)? => {
+            check_debts(config, &debts.served, None)?;
+            if let Some(debt) = debts.absent.first() {
+                let why = format!(
+                    "{place} is empty, and the cache {} has dirty data of volume \"{}\", whose origin is missing",
+                    debt.cache, debt.volume
+                );
+                return Err(EngineError::CacheUnusable { why });
+            }
+            let bytes = file.len_bytes();
+            check_new(config, &planned(config, file, journal)?)?;
+            tracing::info!("formatting {place} as a cache of {bytes} bytes");
+            format(config, file, journal, uuid::Uuid::new_v4().into_bytes())
+        }
+        Err(cache_startup::StartError::NotACache) => Err(no_cache(file)),
+        Err(error) => Err(EngineError::of_cache(file.path(), error)),
+    }
+}
+
+fn no_cache(file: &BlockFile) -> EngineError {
+    let place = file.path().display();
+    let why =
+        format!("{place} holds no cache, but something else, or all copies of its superblock are damaged");
+    EngineError::CacheUnusable { why }
+}
+
+fn is_blank(file: &BlockFile) -> Result<bool, EngineError> {
+    if file.kind() == FileKind::Block {
+        // A disk whose start is zero may still be somebody's: only an explicit format takes it.
+        return Ok(false);
+    }
+    Ok(file.first_filled().map_err(EngineError::of_cache_device)?.is_none())
+}
+
+/// Refuses a journal that is too small for the cache, or another's; false for a blank file in place of a lost one.
+fn is_own_journal(journal: &BlockFile, superblock: &Superblock) -> Result<bool, EngineError> {
+    let place = journal.path().to_owned();
+    let needed = (1 + superblock.geometry.journal_blocks) * u64::from(BLOCK_BYTES);
+    if journal.len_bytes() < needed {
+        let have = journal.len_bytes();
+        return Err(EngineError::refused(Refusal::JournalTruncated { place, have, needed }));
+    }
+    let label = JournalLabel::decode(&journal.read_blocking(0, BLOCK).map_err(EngineError::of_cache_device)?);
+    if label == Ok(JournalLabel::of(superblock)) {
+        return Ok(true);
+    }
+    if label.is_err() && is_blank(journal)? {
+        tracing::warn!(
+            "the journal {} is new: what the cache knows from a lost one starts cold",
+            place.display()
+        );
+        return Ok(false);
+    }
+    Err(EngineError::refused(if label.is_ok() {
+        Refusal::OtherJournal(place)
+    } else {
+        Refusal::NoJournal(place)
+    }))
+}
+
+/// Makes an empty cache with this identity.
+pub(crate) fn format(
+    config: &Config,
+    file: &BlockFile,
+    journal: Option<&BlockFile>,
+    uuid: [u8; 16],
+) -> Result<Superblock, EngineError> {
+    if let Some(journal) = journal
+        && !is_blank(journal)?
+    {
+        return Err(EngineError::refused(Refusal::JournalFilled(journal.path().to_owned())));
+    }
+    let options = cache_startup::FormatOptions {
+        geometry: planned(config, file, journal)?,
+        uuid,
+        fingerprint_kind: settings::fingerprint_kind(config.cache.fingerprint),
+        label: String::new(),
+        now_unix_s: unix_s(),
+    };
+    cache_startup::format(&mut FileMedia { cache: file, journal }, &options)
+        .map_err(|error| EngineError::of_cache(file.path(), error))
+}
+
+/// Refuses the layout of a new cache in a file of that length, with its journal where the configuration has it.
+pub(crate) fn check_layout(config: &Config, device_bytes: u64) -> Result<(), EngineError> {
+    let cache = &config.cache;
+    let plan = PlanOptions {
+        device_bytes,
+        weu_bytes: cache.weu_bytes,
+        extent_bytes: cache.extent_bytes,
+        align_bytes: 0,
+        journal_blocks: None,
+    };
+    let journal_bytes = cache.journal_bytes.unwrap_or_else(|| Geometry::journal_device_bytes(device_bytes));
+    let geometry = match &cache.journal_path {
+        Some(_) => Geometry::plan_with_journal_device(&plan, journal_bytes),
+        None => Geometry::plan(&plan),
+    };
+    let refused = |error| EngineError::refused(Refusal::Layout { place: cache.path.clone(), error });
+    check_new(config, &geometry.map_err(refused)?)
+}
+
+/// Refuses a new cache that could not be served, before it is made.
+fn check_new(config: &Config, geometry: &Geometry) -> Result<(), EngineError> {
+    let kind = settings::fingerprint_kind(config.cache.fingerprint);
+    let checked = settings::manager_config(&config.cache, geometry, kind, false);
+    checked.map(drop).map_err(|error| EngineError::refused(Refusal::TooLittleRam(error)))
+}
+
+/// The layout of a new cache.
+fn planned(config: &Config, file: &BlockFile, journal: Option<&BlockFile>) -> Result<Geometry, EngineError> {
+    let plan = PlanOptions {
+        device_bytes: file.len_bytes(),
+        weu_bytes: config.cache.weu_bytes,
+        extent_bytes: config.cache.extent_bytes,
+        align_bytes: file.discard_granularity_bytes().unwrap_or(0),
+        journal_blocks: None,
+    };
+    let geometry = match journal {
+        Some(journal) => Geometry::plan_with_journal_device(&plan, journal.len_bytes()),
+        None => Geometry::plan(&plan),
+    };
+    geometry.map_err(|error| {
+        if file.is_created() {
+            return EngineError::refused(Refusal::Layout { place: file.path().to_owned(), error });
+        }
+        // It may have been a cache, and was truncated.
+        let place = file.path().display();
+        EngineError::CacheUnusable { why: format!("{place} is blank, and no cache fits: {error}") }
+    })
+}
+
+/// What was chosen when the cache was formatted cannot be chosen again.
+fn check_fixed(config: &Config, superblock: &Superblock) -> Result<(), EngineError> {
+    let (cache, geometry) = (&config.cache, &superblock.geometry);
+    let kind = |kind| if kind == FingerprintKind::Sha1 { "sha1" } else { "blake3" };
+    let wanted = settings::fingerprint_kind(cache.fingerprint);
+    let differs = if cache.extent_bytes != geometry.extent_bytes {
+        format!("extents of {} bytes, extent_size says {}", geometry.extent_bytes, cache.extent_bytes)
+    } else if cache.weu_bytes != geometry.weu_bytes {
+        format!("write-evict units of {} bytes, weu_size says {}", geometry.weu_bytes, cache.weu_bytes)
+    } else if wanted != superblock.fingerprint_kind {
+        format!("{} fingerprints, fingerprint says {}", kind(superblock.fingerprint_kind), kind(wanted))
+    } else if geometry.has_journal_device() && cache.journal_path.is_none() {
+        "a journal on a device of its own, journal_path does not say which".to_owned()
+    } else if !geometry.has_journal_device() && cache.journal_path.is_some() {
+        "its journal inside, journal_path names another place".to_owned()
+    } else {
+        return Ok(());
+    };
+    let place = cache.path.clone();
+    Err(EngineError::refused(Refusal::FormattedOtherwise { place, differs }))
+}

@@ -1,0 +1,46 @@
+//! The origins of a configuration: opened, created, and how large their volumes are.
+//!
+//! What it does not do: wait for one that does not answer (`looks`), or tell whose they are (`pair`).
+
+use zc_config::Config;
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::origin::Origin;
+use crate::origin::stores::Stores;
+
+/// Origins of all volumes, in their order; `None` for those that are to be created.
+pub(crate) fn open_existing(config: &Config, stores: &Stores) -> Result<Vec<Option<Origin>>, EngineError> {
+    config.volumes.iter().map(|volume| Origin::open_existing(volume, stores)).collect()
+}
+
+/// Creates those that are missing.
+pub(crate) fn create(
+    config: &Config,
+    origins: &mut [Option<Origin>],
+    stores: &Stores,
+) -> Result<(), EngineError> {
+    for (volume, origin) in config.volumes.iter().zip(origins) {
+        if origin.is_none() {
+            *origin = Some(Origin::create(volume, stores)?);
+        }
+    }
+    Ok(())
+}
+
+/// Sizes of all volumes, in their order.
+pub(crate) fn sizes(config: &Config, origins: &[Option<Origin>]) -> Result<Vec<u64>, EngineError> {
+    let of = |(volume, origin): (_, &Option<Origin>)| size(volume, origin.as_ref());
+    config.volumes.iter().zip(origins).map(of).collect()
+}
+
+/// Whole sectors of an origin, or of what is to be created.
+pub(crate) fn size(volume: &zc_config::VolumeConfig, origin: Option<&Origin>) -> Result<u64, EngineError> {
+    let sector = u64::from(zc_core::SECTOR_BYTES);
+    let bytes = origin.map_or_else(|| volume.create_bytes.unwrap_or(0), Origin::len_bytes) / sector * sector;
+    if bytes > 0 {
+        return Ok(bytes);
+    }
+    let (volume, origin) = (volume.name.clone(), volume.origin.clone());
+    Err(EngineError::refused(Refusal::EmptyOrigin { volume, origin }))
+}

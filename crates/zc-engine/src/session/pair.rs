@@ -1,0 +1,742 @@
+//! Does this cache belong to these origins, and may what it holds be believed?
+//!
+//! The origin carries no mark of ours, so the proof comes from three sides: what the cache's volume table says, what
+//! the state directory remembers, and what the origin looks like now. Clean contents are trusted when all agree; when
+//! they disagree about time (stamp, session, length, change time) the volume starts cold; when they disagree about
+//! identity the start is refused and nothing is touched, unless a cold start was asked for.
+//!
+//! A volume that may have dirty data is never started on a doubt: its data would be lost, or old data would be written
+//! over new. There every disagreement but that of the stamps is a refusal, a cold start or not, and the operator has
+//! two ways out: to trust this cache with it, or to give the data up ([`Answers`]).
+//!
+//! After an orderly stop the places that every mount changes are compared too, and for a block device the kernel's count
+//! of sectors written (`seen`). What stays undetectable: after an orderly stop, a write to other places of a block device
+//! that this kernel did not count; after an unclean stop, any write by another program. Only the sample of extents that
+//! the manager compares with the origin may meet it then.
+//!
+//! A volume that comes from another dedup domain starts cold too, for what is stored for it may be shared over the border
+//! then; with dirty data it is refused.
+//!
+//! A volume that starts cold keeps unequal stamps until the next clean stop: what the manager voids is durable then,
+//! and a crash before that makes the next start cold as well instead of half trusted.
+
+use std::path::{Path, PathBuf};
+
+use zc_cache::loss::Before;
+use zc_core::VolumeId;
+use zc_format::{OriginIdentity, OriginKind, VOLUMES_PER_TABLE, VolumeRecord, VolumeTable};
+use zc_io::{FileKind, Identity};
+use zc_origin::Likeness;
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::state::risk::Risks;
+use crate::state::state_dir::{OriginMark, State, VolumeState};
+
+/// A volume to be paired.
+#[derive(Debug)]
+pub(crate) struct Candidate<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) path: &'a Path,
+    /// `None`: the file does not exist yet.
+    pub(crate) identity: Option<Identity>,
+    /// How it differs from what a stop in order left; reads on from "the origin ...".
+    pub(crate) changed: Option<String>,
+    /// The domain that it is to share content in.
+    pub(crate) dedup_domain: &'a str,
+    pub(crate) region_bytes: u64,
+}
+
+/// What an operator decided about volumes with dirty data that do not start on their own; by name.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Answers<'a> {
+    /// Their dirty data is on this cache as it is, and belongs on the origin as it is.
+    pub(crate) trust: &'a [String],
+    /// Their dirty data is given up.
+    pub(crate) drop: &'a [String],
+}
+
+impl Answers<'_> {
+    pub(crate) fn trusts(&self, name: &str) -> bool {
+        self.trust.iter().any(|other| other == name)
+    }
+
+    pub(crate) fn drops(&self, name: &str) -> bool {
+        self.drop.iter().any(|other| other == name)
+    }
+}
+
+/// When volumes are judged. After a start, one that was not served may have been written elsewhere since.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    /// At a start.
+    Start,
+    /// The start left it out, and its origin has come back.
+    Return,
+    /// An operator adds it while the daemon runs.
+    Addition,
+}
+
+/// What is known of the cache.
+#[derive(Debug)]
+pub(crate) struct Known<'a> {
+    pub(crate) cache_path: &'a Path,
+    pub(crate) table: &'a VolumeTable,
+    /// The session in the superblock: the last one on this image of the cache.
+    pub(crate) session: u64,
+    /// Whether that session ended in order, as the image has it.
+    pub(crate) clean: bool,
+    pub(crate) state: &'a State,
+    pub(crate) cold: bool,
+    pub(crate) when: When,
+    pub(crate) answers: Answers<'a>,
+    pub(crate) risks: RisksBefore<'a>,
+}
+
+/// What is known of acknowledged writes that the last session had in memory alone.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RisksBefore<'a> {
+    /// That session's own word, if it can be believed.
+    pub(crate) said: Option<&'a Risks>,
+    /// Clients of that session may still live.
+    pub(crate) clients_may_live: bool,
+}
+
+/// The verdict on a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Paired {
+    pub(crate) id: VolumeId,
+    pub(crate) region_bytes: u64,
+    /// The stamp in the volume table.
+    pub(crate) stamp: u64,
+    /// Why its contents are not believed.
+    pub(crate) cold_reason: Option<String>,
+    /// There may be dirty data of it.
+    pub(crate) may_be_dirty: bool,
+    /// The operator gives its dirty data up.
+    pub(crate) drop_dirty: bool,
+    /// An earlier start could not tell all of its dirty data, and the operator has not answered yet.
+    pub(crate) incomplete: bool,
+    /// Acknowledged writes of it were lost, or may have been, and clients have to be told.
+    pub(crate) lost_writes: bool,
+}
+
+/// Judges all volumes; in their order. A volume that does not fit says nothing about the others: see
+/// [`EngineError::Unservable`].
+pub(crate) fn pair(known: &Known<'_>, candidates: &[Candidate<'_>]) -> Result<Vec<Paired>, EngineError> {
+    let mut used: Vec<u16> = known.table.records.iter().map(|record| record.id.0).collect();
+    let mut paired = Vec::with_capacity(candidates.len());
+    let mut refused = Vec::new();
+    for candidate in candidates {
+        let record = known.table.records.iter().find(|record| record.name == candidate.name);
+        let verdict = match record {
+            Some(record) => match judge(known, candidate, record) {
+                Ok(verdict) => verdict,
+                Err(error) => {
+                    refused.push((candidate.name.to_owned(), error.to_string()));
+                    continue;
+                }
+            },
+            None => {
+                let id = (0..u16::MAX).find(|id| !used.contains(id)).unwrap_or(u16::MAX);
+                if used.len() >= VOLUMES_PER_TABLE {
+                    return Err(EngineError::refused(Refusal::TooManyVolumes {
+                        cache: known.cache_path.to_owned(),
+                        most: VOLUMES_PER_TABLE,
+                        volume: candidate.name.to_owned(),
+                    }));
+                }
+                used.push(id);
+                let before = known.state.volumes.get(candidate.name).map_or(0, |entry| entry.stamp);
+                let stamp = before.wrapping_add(1);
+                Paired {
+                    id: VolumeId(id),
+                    region_bytes: candidate.region_bytes,
+                    stamp,
+                    // Nothing is cached under a new number.
+                    cold_reason: None,
+                    may_be_dirty: false,
+                    drop_dirty: false,
+                    incomplete: false,
+                    lost_writes: false,
+                }
+            }
+        };
+        paired.push(verdict);
+    }
+    if refused.is_empty() { Ok(paired) } else { Err(EngineError::Unservable(refused)) }
+}
+
+fn judge(known: &Known<'_>, candidate: &Candidate<'_>, record: &VolumeRecord) -> Result<Paired, EngineError> {
+    let entry = known.state.volumes.get(candidate.name);
+    let was_dirty = record.may_be_dirty || entry.is_some_and(|entry| entry.dirty);
+    let drop_dirty = was_dirty && known.answers.drops(candidate.name);
+    let may_be_dirty = was_dirty && !drop_dirty;
+    if may_be_dirty {
+        check_domain(known, candidate, entry)?;
+    }
+    if may_be_dirty && !known.answers.trusts(candidate.name) {
+        check_dirty(known, candidate, record, entry)?;
+    }
+    let trusted_anyway = may_be_dirty && known.answers.trusts(candidate.name);
+    let incomplete = may_be_dirty && !trusted_anyway && entry.is_some_and(|entry| entry.incomplete);
+    let cold_reason = match reason(known, candidate, record, entry, was_dirty) {
+        Err(error) if !trusted_anyway => return Err(error),
+        Err(_) => Some("its dirty data was trusted, its clean contents are not".to_owned()),
+        Ok(reason) => reason,
+    };
+    let newest = entry.map_or(0, |entry| entry.stamp).max(record.stamp);
+    let stamp = if cold_reason.is_some() { newest.wrapping_add(1) } else { record.stamp };
+    let region_bytes = record.region_bytes;
+    let lost_writes = drop_dirty || trusted_anyway || lost_writes(known, record, entry, was_dirty);
+    Ok(Paired {
+        id: record.id,
+        region_bytes,
+        stamp,
+        cold_reason,
+        may_be_dirty,
+        drop_dirty,
+        incomplete,
+        lost_writes,
+    })
+}
+
+/// Whether clients have to be told that acknowledged writes may be lost. What is not noted counts as volatile.
+fn lost_writes(
+    known: &Known<'_>,
+    record: &VolumeRecord,
+    entry: Option<&VolumeState>,
+    was_dirty: bool,
+) -> bool {
+    let before = Before {
+        ended_in_order: known.clean,
+        clients_may_live: known.risks.clients_may_live,
+        was_volatile: was_dirty && entry.is_none_or(|entry| entry.volatile),
+        owed: entry.is_some_and(|entry| entry.owes_loss),
+        at_risk: known.risks.said.map(|risks| risks.contains(record.id)),
+    };
+    before.must_be_told()
+}
+
+/// Refuses a volume whose dirty data may not be the newest, or may not belong on this origin.
+fn check_dirty(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    record: &VolumeRecord,
+    entry: Option<&VolumeState>,
+) -> Result<(), EngineError> {
+    let refuse = |what: String| {
+        Err(EngineError::refused(Refusal::DirtyInDoubt {
+            volume: candidate.name.to_owned(),
+            cache: known.cache_path.to_owned(),
+            origin: candidate.path.to_owned(),
+            what,
+        }))
+    };
+    let Some(identity) = &candidate.identity else {
+        return refuse(format!("{} does not exist", candidate.path.display()));
+    };
+    let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
+    if let Likeness::Other(text) = likeness {
+        return refuse(format!("the origin {} {text}", candidate.path.display()));
+    }
+    // That it was served elsewhere says nothing against epochs that were given up: the origin has them, or an operator
+    // wished it.
+    let is_owed = entry.is_some_and(|entry| entry.dirty);
+    match doubt(known, candidate, entry, &likeness) {
+        Some(what) if is_owed || sign(known, candidate, entry, &likeness).is_some() => refuse(what),
+        _ => Ok(()),
+    }
+}
+
+/// What speaks against believing what the cache holds of a volume, beside another origin and the stamps. First what is
+/// known, then what follows from it: an origin that another cache has served has changed for that reason.
+fn doubt(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+    likeness: &Likeness,
+) -> Option<String> {
+    if let Some(by) = entry.and_then(|entry| entry.served_since.as_ref()) {
+        return Some(format!("the origin was served {by} since this cache last had it"));
+    }
+    sign(known, candidate, entry, likeness)
+}
+
+/// The same, but for who is known to have served it.
+fn sign(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+    likeness: &Likeness,
+) -> Option<String> {
+    if let Likeness::Changed(text) = likeness {
+        return Some(format!("the origin {text}"));
+    }
+    if let Some(text) = &candidate.changed {
+        return Some(format!("the origin {text}"));
+    }
+    let Some(entry) = entry else {
+        return Some("the state directory does not know the volume on this cache".to_owned());
+    };
+    older_image(known).or_else(|| other_domain(candidate, entry))
+}
+
+/// Refuses dirty data of a volume that comes from another domain. There is nothing to trust: its content is that of
+/// fingerprints of the other domain, and may be shared with the neighbours there.
+fn check_domain(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+) -> Result<(), EngineError> {
+    let Some(what) = entry.and_then(|entry| other_domain(candidate, entry)) else { return Ok(()) };
+    Err(EngineError::refused(Refusal::DirtyInOtherDomain {
+        volume: candidate.name.to_owned(),
+        cache: known.cache_path.to_owned(),
+        origin: candidate.path.to_owned(),
+        what,
+    }))
+}
+
+/// What is stored for the volume is shared with its neighbours of then. In another domain it would be shared over the
+/// border: clean contents go, dirty data has to be on the origin first.
+fn other_domain(candidate: &Candidate<'_>, entry: &VolumeState) -> Option<String> {
+    let (before, now) = (&entry.dedup_domain, candidate.dedup_domain);
+    (before != now)
+        .then(|| format!("its dedup_domain was \"{before}\" when it was last served, and is \"{now}\" now"))
+}
+
+/// What the origin looked like as far as that is known. The change time counts only if zcached
+/// itself cannot have written since.
+fn remembered(record: &VolumeRecord, entry: Option<&VolumeState>, now: &Identity) -> Identity {
+    let mut remembered = entry.map_or_else(|| from_media(&record.origin), |entry| from_mark(&entry.origin));
+    if !entry.is_some_and(|entry| entry.settled) {
+        // Then zcached may have written last.
+        remembered.mtime_ns = now.mtime_ns;
+    }
+    remembered
+}
+
+/// How this image of the cache is known to be older than what the state directory saw.
+pub(crate) fn older_image(known: &Known<'_>) -> Option<String> {
+    if known.state.session > known.session {
+        return Some(format!(
+            "the cache is an older image: its last session is {}, session {} was seen",
+            known.session, known.state.session
+        ));
+    }
+    let was_clean = known.state.clean && known.state.session == known.session;
+    (was_clean && !known.clean).then(|| {
+        format!(
+            "the cache is an older image: session {} ended in order, the image is from before that",
+            known.session
+        )
+    })
+}
+
+fn reason(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    record: &VolumeRecord,
+    entry: Option<&VolumeState>,
+    was_dirty: bool,
+) -> Result<Option<String>, EngineError> {
+    if known.cold {
+        return Ok(Some("a cold start was asked for".to_owned()));
+    }
+    let Some(identity) = &candidate.identity else {
+        return Err(origin_gone(candidate.name, candidate.path));
+    };
+    let likeness = zc_origin::compare(&remembered(record, entry, identity), identity);
+    if let Likeness::Other(text) = likeness {
+        // Nothing of it is believed in this session, and nothing of it is dirty: there is nothing to mix up.
+        if known.when == When::Addition && !was_dirty {
+            return Ok(Some("it had another origin before".to_owned()));
+        }
+        return Err(other_origin(known, candidate, entry, &text));
+    }
+    if known.when != When::Start {
+        return Ok(Some("it was not served since the daemon started".to_owned()));
+    }
+    let given_up = "what the cache holds of it was given up: the origin was truncated or written without the cache, or the cache \
+                    failed";
+    let is_given_up = entry.is_some_and(|entry| entry.stamp != record.stamp);
+    Ok(doubt(known, candidate, entry, &likeness).or_else(|| is_given_up.then(|| given_up.to_owned())))
+}
+
+/// An origin that was served before is not made anew, although the configuration says how large it is to be.
+pub(crate) fn origin_gone(name: &str, path: &Path) -> EngineError {
+    let (volume, origin) = (name.to_owned(), path.to_owned());
+    EngineError::refused(Refusal::OriginGone { volume, origin })
+}
+
+fn other_origin(
+    known: &Known<'_>,
+    candidate: &Candidate<'_>,
+    entry: Option<&VolumeState>,
+    what: &str,
+) -> EngineError {
+    let before = entry.map_or_else(|| PathBuf::from("another origin"), |entry| entry.path.clone());
+    EngineError::refused(Refusal::OtherOrigin {
+        cache: known.cache_path.to_owned(),
+        volume: candidate.name.to_owned(),
+        before,
+        origin: candidate.path.to_owned(),
+        what: what.to_owned(),
+    })
+}
+
+fn from_mark(mark: &OriginMark) -> Identity {
+    Identity {
+        kind: if mark.is_block { FileKind::Block } else { FileKind::Regular },
+        dev: mark.dev,
+        inode: mark.inode,
+        len_bytes: mark.len_bytes,
+        mtime_ns: i128::from(mark.mtime_ns),
+    }
+}
+
+fn from_media(origin: &OriginIdentity) -> Identity {
+    Identity {
+        kind: if origin.kind == OriginKind::Block { FileKind::Block } else { FileKind::Regular },
+        dev: origin.dev,
+        inode: origin.inode,
+        len_bytes: origin.len_bytes,
+        mtime_ns: i128::from(origin.mtime_ns),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: Identity =
+        Identity { kind: FileKind::Regular, dev: 1, inode: 2, len_bytes: 1 << 20, mtime_ns: 50 };
+
+    fn table(stamp: u64) -> VolumeTable {
+        let record = VolumeRecord {
+            id: VolumeId(4),
+            name: "v".to_owned(),
+            size_bytes: 1 << 20,
+            region_bytes: 1 << 20,
+            origin: OriginMark::of(&FILE).for_media(),
+            stamp,
+            may_be_dirty: false,
+        };
+        VolumeTable { sequence: 3, records: vec![record] }
+    }
+
+    fn state(session: u64, clean: bool, stamp: u64) -> State {
+        let path = "/srv/v.img".into();
+        let entry = VolumeState {
+            stamp,
+            path,
+            origin: OriginMark::of(&FILE),
+            dedup_domain: String::new(),
+            dirty: false,
+            settled: clean,
+            given_up: 0,
+            incomplete: false,
+            seen: None,
+            volatile: true,
+            owes_loss: false,
+            served_since: None,
+        };
+        State { version: 1, session, clean, volumes: [("v".to_owned(), entry)].into() }
+    }
+
+    fn verdict(
+        table: &VolumeTable,
+        state: &State,
+        identity: Identity,
+        cold: bool,
+    ) -> Result<Paired, EngineError> {
+        verdict_on(
+            &Known {
+                cache_path: Path::new("/cache"),
+                table,
+                session: 9,
+                clean: true,
+                state,
+                cold,
+                when: When::Start,
+                answers: Answers::default(),
+                risks: RisksBefore::default(),
+            },
+            identity,
+        )
+    }
+
+    fn verdict_on(known: &Known<'_>, identity: Identity) -> Result<Paired, EngineError> {
+        let path = Path::new("/srv/new.img");
+        let candidate = Candidate {
+            name: "v",
+            path,
+            identity: Some(identity),
+            changed: None,
+            dedup_domain: "",
+            region_bytes: 7 << 20,
+        };
+        pair(known, &[candidate]).map(|mut paired| paired.remove(0))
+    }
+
+    #[test]
+    fn agreement_is_trusted_and_keeps_number_region_and_stamp() {
+        let paired = verdict(&table(5), &state(9, true, 5), FILE, false).unwrap();
+        let expected = Paired {
+            id: VolumeId(4),
+            region_bytes: 1 << 20,
+            stamp: 5,
+            cold_reason: None,
+            may_be_dirty: false,
+            drop_dirty: false,
+            incomplete: false,
+            lost_writes: false,
+        };
+        assert_eq!(paired, expected);
+    }
+
+    #[test]
+    fn disagreement_about_time_is_cold_with_a_new_stamp() {
+        let cold = |table: &VolumeTable, state: &State, identity| {
+            let paired = verdict(table, state, identity, false).unwrap();
+            assert!(paired.stamp > 5, "{paired:?}");
+            paired.cold_reason.unwrap()
+        };
+        assert!(cold(&table(5), &state(9, true, 6), FILE).contains("given up"));
+        assert!(cold(&table(5), &state(12, true, 5), FILE).contains("older image"));
+        assert!(cold(&table(5), &State::default(), FILE).contains("does not know"));
+        let longer = Identity { len_bytes: 2 << 20, ..FILE };
+        assert!(cold(&table(5), &state(9, true, 5), longer).contains("bytes"));
+        let newer = Identity { mtime_ns: 60, ..FILE };
+        assert!(cold(&table(5), &state(9, true, 5), newer).contains("written"));
+        let mut elsewhere = state(9, true, 5);
+        elsewhere.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned();
+        assert!(cold(&table(5), &elsewhere, FILE).contains("dedup_domain was \"tenant\""));
+        let asked = verdict(&table(5), &state(9, true, 5), FILE, true).unwrap();
+        assert!(asked.cold_reason.unwrap().contains("asked"));
+    }
+
+    #[test]
+    fn an_image_from_within_a_session_that_ended_in_order_is_cold() {
+        let (table, ended, cut) = (table(5), state(9, true, 5), state(9, false, 5));
+        let verdict = |state| {
+            let cache_path = Path::new("/cache");
+            verdict_on(
+                &Known {
+                    cache_path,
+                    table: &table,
+                    session: 9,
+                    clean: false,
+                    state,
+                    cold: false,
+                    when: When::Start,
+                    answers: Answers::default(),
+                    risks: RisksBefore::default(),
+                },
+                FILE,
+            )
+        };
+        assert!(verdict(&ended).unwrap().cold_reason.unwrap().contains("older image"));
+        assert_eq!(verdict(&cut).unwrap().cold_reason, None, "a session that was cut off");
+    }
+
+    #[test]
+    fn after_an_unclean_stop_the_change_time_says_nothing() {
+        let newer = Identity { mtime_ns: 60, ..FILE };
+        assert_eq!(verdict(&table(5), &state(9, false, 5), newer, false).unwrap().cold_reason, None);
+    }
+
+    #[test]
+    fn a_name_without_dirty_data_may_come_back_with_another_origin_while_the_daemon_runs() {
+        let other = Identity { inode: 77, ..FILE };
+        let (mut table, mut state) = (table(5), state(9, false, 5));
+        let verdict_when = |when: When, table: &VolumeTable, state: &State| {
+            let known = Known {
+                cache_path: Path::new("/cache"),
+                table,
+                session: 9,
+                clean: false,
+                state,
+                cold: false,
+                when,
+                answers: Answers::default(),
+                risks: RisksBefore::default(),
+            };
+            verdict_on(&known, other)
+        };
+        let refusal = verdict_when(When::Return, &table, &state).unwrap_err().to_string();
+        assert!(refusal.contains("/srv/new.img"), "another disk may have taken its place: {refusal}");
+        let verdict = |table: &VolumeTable, state: &State| verdict_when(When::Addition, table, state);
+        let paired = verdict(&table, &state).unwrap();
+        assert!(paired.cold_reason.unwrap().contains("another origin") && paired.stamp > 5);
+        state.volumes.get_mut("v").unwrap().dirty = true;
+        assert!(verdict(&table, &state).unwrap_err().to_string().contains("/srv/new.img"));
+        state.volumes.get_mut("v").unwrap().dirty = false;
+        table.records[0].may_be_dirty = true;
+        verdict(&table, &state).unwrap_err();
+    }
+
+    #[test]
+    fn another_origin_is_refused_naming_both_and_the_way_out() {
+        let other = Identity { inode: 77, ..FILE };
+        let error = verdict(&table(5), &state(9, true, 5), other, false).unwrap_err();
+        let text = error.to_string();
+        for part in ["/cache", "/srv/v.img", "/srv/new.img", "--cold", "zcctl format --force"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(error.is_refusal());
+        verdict(&table(5), &state(9, true, 5), other, true).unwrap();
+    }
+
+    /// The verdict on a volume with dirty data; `edit` makes the doubt.
+    fn dirty_verdict(
+        edit: impl FnOnce(&mut VolumeTable, &mut State, &mut Identity),
+        answers: Answers<'_>,
+    ) -> Result<Paired, EngineError> {
+        let (mut table, mut state, mut identity) = (table(5), state(9, true, 5), FILE);
+        table.records[0].may_be_dirty = true;
+        for entry in state.volumes.values_mut() {
+            entry.dirty = true;
+        }
+        edit(&mut table, &mut state, &mut identity);
+        let cache_path = Path::new("/cache");
+        let (table, state) = (&table, &state);
+        verdict_on(
+            &Known {
+                cache_path,
+                table,
+                session: 9,
+                clean: true,
+                state,
+                cold: true,
+                when: When::Start,
+                answers,
+                risks: RisksBefore::default(),
+            },
+            identity,
+        )
+    }
+
+    #[test]
+    fn dirty_data_is_kept_when_all_agree_also_at_a_cold_start() {
+        let paired = dirty_verdict(|_, _, _| {}, Answers::default()).unwrap();
+        assert!(paired.may_be_dirty && paired.cold_reason.is_some());
+        // Either place is enough.
+        let by_state = dirty_verdict(|table, _, _| table.records[0].may_be_dirty = false, Answers::default());
+        assert!(by_state.unwrap().may_be_dirty);
+        let by_media = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            state.volumes.get_mut("v").unwrap().dirty = false;
+        };
+        assert!(dirty_verdict(by_media, Answers::default()).unwrap().may_be_dirty);
+    }
+
+    #[test]
+    fn doubts_about_dirty_data_are_refused_and_the_operator_decides() {
+        type Doubt = fn(&mut VolumeTable, &mut State, &mut Identity);
+        let doubts: [(Doubt, &str); 8] = [
+            // It was written, because another cache served it: that is what is told.
+            (
+                |_, state, origin| {
+                    state.volumes.get_mut("v").unwrap().served_since = Some("with /other".to_owned());
+                    origin.mtime_ns = 60;
+                },
+                "was served with /other since",
+            ),
+            // After a session that was cut off the time says nothing.
+            (
+                |_, state, _| {
+                    let entry = state.volumes.get_mut("v").unwrap();
+                    (entry.settled, entry.served_since) = (false, Some("with /other".to_owned()));
+                },
+                "was served with /other since",
+            ),
+            (|_, state, _| state.session = 10, "older image"),
+            (|_, _, origin| origin.mtime_ns = 60, "written"),
+            (|_, _, origin| origin.len_bytes = 2 << 20, "bytes"),
+            (|_, _, origin| origin.inode = 77, "/srv/new.img"),
+            (|_, state, _| state.volumes.clear(), "does not know"),
+            (
+                // Not served in a session that was cut off: what was noted before that still holds.
+                |_, state, origin| {
+                    (state.clean, origin.mtime_ns) = (false, 60);
+                },
+                "written",
+            ),
+        ];
+        let name = ["v".to_owned()];
+        for (doubt, what) in doubts {
+            let error = dirty_verdict(doubt, Answers::default()).unwrap_err().to_string();
+            for part in [what, "--trust-dirty v", "--drop-dirty v", "/cache"] {
+                assert!(error.contains(part), "{part} in {error}");
+            }
+            let trusted = dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap();
+            assert!(trusted.may_be_dirty && trusted.cold_reason.is_some(), "{trusted:?}");
+            let dropped = dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap();
+            assert!(dropped.drop_dirty && !dropped.may_be_dirty, "{dropped:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_refused_for_who_served_the_origin_since() {
+        let given_up = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            let entry = state.volumes.get_mut("v").unwrap();
+            (entry.settled, entry.dirty) = (false, false);
+            entry.served_since = Some("without a cache".to_owned());
+        };
+        let paired = dirty_verdict(given_up, Answers::default()).unwrap();
+        assert!(paired.may_be_dirty && paired.cold_reason.is_some());
+    }
+
+    #[test]
+    fn dirty_data_of_another_domain_is_not_for_the_operator_to_trust() {
+        let moved = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            state.volumes.get_mut("v").unwrap().dedup_domain = "tenant".to_owned();
+        };
+        let name = ["v".to_owned()];
+        for trust in [&[][..], &name] {
+            let error = dirty_verdict(moved, Answers { trust, drop: &[] }).unwrap_err().to_string();
+            assert!(error.contains("dedup_domain was") && error.contains("--drop-dirty v"), "{error}");
+            assert!(!error.contains("--trust-dirty"), "{error}");
+        }
+        assert!(dirty_verdict(moved, Answers { trust: &[], drop: &name }).unwrap().drop_dirty);
+    }
+
+    #[test]
+    fn a_fence_is_remembered_until_the_data_is_trusted_or_given_up() {
+        let doubt = |_: &mut VolumeTable, state: &mut State, _: &mut Identity| {
+            state.volumes.get_mut("v").unwrap().incomplete = true;
+        };
+        let name = ["v".to_owned()];
+        assert!(dirty_verdict(doubt, Answers::default()).unwrap().incomplete);
+        assert!(!dirty_verdict(doubt, Answers { trust: &name, drop: &[] }).unwrap().incomplete);
+        assert!(!dirty_verdict(doubt, Answers { trust: &[], drop: &name }).unwrap().incomplete);
+    }
+
+    #[test]
+    fn a_new_volume_gets_a_number_that_was_never_used() {
+        let (table, state) = (table(5), State::default());
+        let known = Known {
+            cache_path: Path::new("/c"),
+            table: &table,
+            session: 9,
+            clean: true,
+            state: &state,
+            cold: false,
+            when: When::Start,
+            answers: Answers::default(),
+            risks: RisksBefore::default(),
+        };
+        let candidate = |name| Candidate {
+            name,
+            path: Path::new("/x"),
+            identity: Some(FILE),
+            changed: None,
+            dedup_domain: "",
+            region_bytes: 9,
+        };
+        let candidates = ["a", "b", "c", "d", "e"].map(candidate);
+        let ids: Vec<_> = pair(&known, &candidates).unwrap().iter().map(|paired| paired.id.0).collect();
+        assert_eq!(ids, [0, 1, 2, 3, 5]);
+    }
+}

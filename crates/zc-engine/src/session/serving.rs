@@ -1,0 +1,132 @@
+//! From a volume that was judged to one that is served.
+//!
+//! Job: what the data plane, the clients' registry, the devices and the two records of who belongs together have of a
+//! volume, made in one place for a start and for volumes that come later.
+//!
+//! What it does not do: judge (`pair`), or write the records (`open`, `added`).
+
+use zc_cache::config::VolumeConfig;
+use zc_config::Config;
+use zc_core::VolumeId;
+use zc_format::{Superblock, VolumeRecord};
+use zc_io::Identity;
+
+use crate::front::access::Export;
+use crate::front::settings;
+use crate::front::ublk::Plan;
+use crate::origin::Origin;
+use crate::registry::{Registry, VolumeInfo};
+use crate::session::pair::Paired;
+use crate::shard::Volume;
+use crate::state::state_dir::{self, OriginMark, VolumeState};
+
+/// Volumes, and as what they are served, in the order of the configuration.
+pub(crate) struct Served {
+    pub(crate) volumes: Vec<(VolumeId, Volume)>,
+    pub(crate) exports: Vec<Export>,
+    pub(crate) ublk: Vec<Plan>,
+}
+
+/// The volumes with their exports, in the order of the configuration. `before`: as the session before this one left it.
+pub(crate) fn served(
+    config: &Config,
+    registry: &Registry,
+    origins: Vec<Origin>,
+    paired: &[Paired],
+    sizes: &[u64],
+    before: &Superblock,
+) -> Served {
+    let mut volumes = Vec::new();
+    // The first volume of the configuration is the default export.
+    let mut exports = Vec::new();
+    let mut ublk = Vec::new();
+    let durable_journal = settings::has_durable_journal(&config.cache);
+    for (((volume, origin), paired), size) in config.volumes.iter().zip(origins).zip(paired).zip(sizes) {
+        let found = settings::Found {
+            id: paired.id,
+            size_bytes: *size,
+            region_bytes: paired.region_bytes,
+            trusted: paired.cold_reason.is_none(),
+            may_be_dirty: paired.may_be_dirty,
+            durable_journal,
+            domain: settings::domain(volume, &before.uuid),
+        };
+        let for_manager =
+            VolumeConfig { lost_writes: paired.lost_writes, ..settings::volume_config(volume, found) };
+        describe(registry, volume, &for_manager, paired);
+        // After an orderly stop only the word of it is owed: a flush that fails is enough.
+        let went_back = paired.lost_writes && (paired.drop_dirty || !before.clean);
+        ublk.push(Plan::new(volume, &for_manager, origin.block_bytes(), &before.uuid, went_back));
+        if volume.nbd.export {
+            exports.push(settings::export(volume, paired.id, *size));
+        }
+        volumes.push((paired.id, Volume::new(volume.name.clone(), origin, for_manager, volume.limits)));
+    }
+    Served { volumes, exports, ublk }
+}
+
+fn describe(registry: &Registry, volume: &zc_config::VolumeConfig, config: &VolumeConfig, paired: &Paired) {
+    if let Some(reason) = &paired.cold_reason {
+        tracing::warn!("volume \"{}\" starts cold: {reason}", volume.name);
+    }
+    if paired.lost_writes {
+        tracing::warn!(
+            "volume \"{}\": writes that were acknowledged and not flushed are lost, or may be; the next flush of a client \
+             fails once, which tells it (`ack = \"durable\"` prevents such a loss)",
+            volume.name
+        );
+    }
+    let info = VolumeInfo {
+        id: config.id.0,
+        size_bytes: config.size_bytes,
+        mode: config.mode.word().to_owned(),
+        ack: settings::ack_name(config),
+        destage: settings::destage_name(config),
+        max_dirty_age_ms: settings::max_dirty_age_ms(config),
+        origin: volume.origin.clone(),
+        dedup_domain: volume.dedup_domain.clone(),
+        cold_reason: paired.cold_reason.clone(),
+        origin_truncated_bytes: None,
+        device: None,
+    };
+    registry.volumes.insert(volume.name.clone(), info);
+}
+
+/// What the volume table says of a volume from now on.
+pub(crate) fn record(
+    volume: &zc_config::VolumeConfig,
+    identity: &Identity,
+    len_bytes: u64,
+    paired: &Paired,
+) -> VolumeRecord {
+    VolumeRecord {
+        id: paired.id,
+        name: volume.name.clone(),
+        size_bytes: len_bytes,
+        region_bytes: paired.region_bytes,
+        origin: OriginMark::of(identity).for_media(),
+        stamp: paired.stamp,
+        may_be_dirty: paired.may_be_dirty,
+    }
+}
+
+/// What the state directory says of a volume from now on.
+pub(crate) fn state(volume: &zc_config::VolumeConfig, identity: &Identity, paired: &Paired) -> VolumeState {
+    VolumeState {
+        // Unequal until the next clean stop if the volume starts cold: see `pair`.
+        stamp: if paired.cold_reason.is_some() { paired.stamp.wrapping_add(1) } else { paired.stamp },
+        path: state_dir::place_of(volume),
+        origin: OriginMark::of(identity),
+        dedup_domain: volume.dedup_domain.clone(),
+        dirty: paired.may_be_dirty,
+        settled: false,
+        given_up: 0,
+        incomplete: paired.incomplete,
+        // From now on the origin is written here: what was seen of it counts no more.
+        seen: None,
+        // Said durably by those who know the settings, before the manager acts upon them.
+        volatile: false,
+        owes_loss: paired.lost_writes,
+        served_since: None,
+    }
+}

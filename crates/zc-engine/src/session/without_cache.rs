@@ -1,0 +1,110 @@
+//! Serving without the cache device.
+//!
+//! Job: when a cache that served these origins before is missing at a start, or cannot be read or written, make what
+//! takes its place: an empty cache in a small file in the state directory, which the data plane is told to be lost
+//! before it takes a request. All else is a start, and a session, like any other.
+//!
+//! # Why this is sound
+//! - It is refused while any cache has what one of the origins lacks: nobody sees an origin without what was flushed.
+//! - Before anything is served, what any cache holds of these origins is disowned in the state directory: they are
+//!   written without it, and it counts for nothing when it is back.
+//! - The stand-in has the missing cache's identity, so that block devices are taken over as ever. Its own state lies in
+//!   a folder of its own, where no start looks for what caches owe.
+//!
+//! What it does not do: notice that the device is back. A restart does.
+
+use std::path::PathBuf;
+
+use zc_config::Config;
+use zc_core::Mode;
+use zc_io::{BlockFile, OpenOptions};
+
+use crate::error::EngineError;
+use crate::origin::Origin;
+use crate::session::cache_device;
+use crate::state::hex::hex;
+use crate::state::state_dir::{self, OriginMark, Place};
+
+/// Room for the metadata and a few of the largest WEUs; next to nothing of it is ever written.
+const STAND_IN_BYTES: u64 = 64 << 20;
+
+/// Origins of a configuration as the state directory knows them, with those that are to be made. `writable`: only those
+/// that may be written.
+pub(crate) fn places(
+    config: &Config,
+    origins: &[Option<Origin>],
+    writable: bool,
+) -> Result<Vec<Place>, EngineError> {
+    let mut places = Vec::new();
+    for (volume, origin) in config.volumes.iter().zip(origins) {
+        if writable && volume.mode == Mode::ReadOnly {
+            continue;
+        }
+        let identity = origin.as_ref().map(Origin::identity).transpose()?;
+        places.push((state_dir::place_of(volume), identity.as_ref().map(OriginMark::of)));
+    }
+    Ok(places)
+}
+
+/// Makes the stand-in of the cache with this identity; returns the configuration with it.
+pub(crate) fn make(config: &Config, uuid: &[u8; 16]) -> Result<Config, EngineError> {
+    let dir = folder(config, uuid);
+    let fail = |source| EngineError::io(format!("cannot make {} anew", dir.display()), source);
+    if dir.exists() {
+        std::fs::remove_dir_all(&dir).map_err(fail)?;
+    }
+    crate::state::private::create_dir(&dir).map_err(fail)?;
+    let mut config = config.clone();
+    let cache = &mut config.cache;
+    cache.path = dir.join("cache");
+    cache.state_dir.clone_from(&dir);
+    (cache.size, cache.journal_path, cache.journal_bytes) = (None, None, None);
+    (cache.direct, cache.discard) = (false, Some(false));
+    let options = OpenOptions { direct: false, write: true, create_len: Some(STAND_IN_BYTES) };
+    let file = BlockFile::open(&cache.path, options)?;
+    cache_device::format(&config, &file, None, *uuid)?;
+    Ok(config)
+}
+
+/// Takes away what an earlier start without the cache left behind. Nothing depends on that.
+pub(crate) fn clear(config: &Config, uuid: &[u8; 16]) {
+    let dir = folder(config, uuid);
+    if dir.exists()
+        && let Err(error) = std::fs::remove_dir_all(&dir)
+    {
+        tracing::warn!("cannot remove {}: {error}", dir.display());
+    }
+}
+
+fn folder(config: &Config, uuid: &[u8; 16]) -> PathBuf {
+    config.cache.state_dir.join(format!("without-{}", hex(uuid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::cache_device::{CacheDevice, Debts};
+
+    #[test]
+    fn a_stand_in_can_be_made_for_every_layout_and_leaves_nothing_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        for (weu, extent) in [("4 MiB", "128 KiB"), ("2 MiB", "8 KiB"), ("32 KiB", "4 KiB")] {
+            let text = format!(
+                "[cache]\npath = \"/dev/none\"\nsize = \"1 GiB\"\nstate_dir = \"{}\"\nweu_size = \"{weu}\"\nextent_size = \
+                 \"{extent}\"\nmax_ram = \"1 MiB\"\n[[volume]]\nname = \"v\"\norigin = \"/srv/v\"\n",
+                dir.path().display()
+            );
+            let config = Config::parse(&text, "zcached.toml").unwrap();
+            // The second time over what a killed daemon left.
+            for _ in 0..2 {
+                let made = make(&config, &[7; 16]).unwrap();
+                assert!(made.cache.state_dir.starts_with(dir.path()) && made.cache.size.is_none());
+                let device = CacheDevice::open(&made, 1 << 30, &Debts::default()).unwrap();
+                assert_eq!(device.superblock.uuid, [7; 16]);
+                device.manager_config(&made).unwrap();
+            }
+            clear(&config, &[7; 16]);
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        }
+    }
+}

@@ -1,0 +1,548 @@
+//! One client connection: socket, NBD session, bytes on their way in and out.
+//!
+//! Job: hold what belongs to a connection, gather the replies of a turn into one send, and say what to receive next.
+//!
+//! Invariants: at most one receive and one send are in the ring. Bytes of replies leave in the order in which the
+//! session wrote their headers. While a WRITE's payload is due, nothing else is taken from the socket.
+//!
+//! What it does not do: I/O (the shard submits the operations) or requests (`request` does).
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+
+use zc_core::{VolumeId, u64_from_usize, usize_from_u64};
+use zc_io::{AlignedBuf, Arena, Memory, Operation, Segment, SharedFd, Source, Target};
+use zc_nbd::Need;
+use zc_nbd::server::{HoleForm, Request, ServerConfig, ServerEvent, ServerLimits, ServerSession, TlsMode};
+use zc_nbd::wire::HeaderStyle;
+
+use crate::front::access::{Export, View};
+use crate::front::peer::{self, Peer};
+use crate::front::settings::FrontLimits;
+use crate::front::sparse::pieces;
+use crate::front::tls::{RECORD_BYTES_MAX, Received, Tls, TlsLayer};
+use crate::front::tls_pool::{HandedBack, Handover};
+use crate::limits::{
+    BARRED_MAX, COMPACT_BYTES_MAX, COMPACT_UNSENT_BYTES, HANDSHAKE_RECEIVE_BYTES, RECEIVE_BYTES,
+    SEND_BYTES_MAX,
+};
+use crate::shard::clients::waiting::Waiting;
+
+/// A WRITE whose payload is arriving.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    /// The request.
+    pub(crate) request: Request,
+    /// Where the bytes go; `None` while the ring has it.
+    pub(crate) memory: Option<AlignedBuf>,
+    /// Where the payload starts in `memory`: what its offset has beyond a sector boundary.
+    pub(crate) skip_bytes: usize,
+    /// Bytes that have arrived.
+    pub(crate) filled_bytes: usize,
+    /// What the memory is charged with.
+    pub(crate) held_bytes: u64,
+    /// When the first of it could come.
+    pub(crate) began_ms: u64,
+}
+
+/// What is in the ring for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Receiving {
+    Nothing,
+    Input,
+    Payload,
+    Records,
+}
+
+/// What a receive brought.
+#[derive(Debug)]
+pub(crate) enum Arrived {
+    /// Bytes for the session, or a part of a payload.
+    Input,
+    /// The last of a payload.
+    Payload,
+    /// Bytes of a TLS handshake, which takes long.
+    Handshake(Handover),
+}
+
+/// A piece of a reply.
+#[derive(Debug)]
+struct Unsent {
+    segment: Segment,
+    /// Memory that is free when this has been sent.
+    held_bytes: u64,
+}
+
+/// A send under way.
+#[derive(Debug, Clone, Copy)]
+struct Sending {
+    wire_bytes: u64,
+    held_bytes: u64,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) fd: SharedFd,
+    pub(crate) peer: Peer,
+    /// What it counts for.
+    pub(crate) source: peer::Source,
+    pub(crate) session: ServerSession,
+    /// The attached export.
+    pub(crate) volume: Option<VolumeId>,
+    pub(crate) payload: Option<Payload>,
+    /// A request that waits for its share. A WRITE's payload is not taken from the socket meanwhile.
+    pub(crate) waiting: Option<Waiting>,
+    /// Between socket and session, once the client asked for it.
+    tls: Option<TlsLayer>,
+    /// The layer, with what was received and where it goes, is with a thread that goes on with the handshake.
+    is_away: bool,
+    /// Received over TLS and not yet decrypted; `None` while the ring has it, or without TLS.
+    cipher: Option<AlignedBuf>,
+    said_goodbye: bool,
+    /// Names in the client's certificate.
+    names: Vec<String>,
+    /// `None` while the ring has it.
+    input: Option<AlignedBuf>,
+    /// Received and not yet taken by the session.
+    input_range: Range<usize>,
+    receiving: Receiving,
+    /// Reply headers since the last data segment.
+    head: Vec<u8>,
+    /// Replies of this turn.
+    segments: Vec<Unsent>,
+    /// Memory that `segments` and the send under way hold.
+    unsent_bytes: u64,
+    sending: Option<Sending>,
+    /// Memory that its requests in flight hold.
+    pub(crate) charged_bytes: u64,
+    /// Most memory of requests in flight, and of replies that it may leave lying.
+    bytes_max: u64,
+    /// What of `unsent_bytes` is in the shard's sum.
+    pub(crate) unsent_counted_bytes: u64,
+    /// What it holds beyond its reserve, as far as that is in the shard's sums.
+    pub(crate) taken_bytes: u64,
+    /// Bytes of its reads and prefetches that are with the manager.
+    pub(crate) serving_bytes: u64,
+    /// Its requests whose next piece has its turn when the connection has.
+    pub(crate) due: VecDeque<u64>,
+    /// Its changes that wait for others to end.
+    pub(crate) barred: usize,
+    /// Virtual time of its next request (see `shares`), and whether it is in line for it.
+    pub(crate) virtual_units: u64,
+    pub(crate) is_in_line: bool,
+    /// The client has said goodbye or broke a rule: answer what is in flight, then close.
+    pub(crate) closing: bool,
+    /// The socket is of no more use.
+    pub(crate) dead: bool,
+    /// When the connection last made progress that its client owes.
+    pub(crate) progress_ms: u64,
+    /// When the last send of replies began.
+    pub(crate) taken_ms: u64,
+    /// When it was accepted.
+    pub(crate) accepted_ms: u64,
+}
+
+impl Conn {
+    pub(crate) fn new(
+        fd: SharedFd,
+        (peer, source): (Peer, peer::Source),
+        limits: &FrontLimits,
+        tls: TlsMode,
+        now_ms: u64,
+    ) -> Self {
+        let bytes_max = limits.bytes_per_connection;
+        let limits = ServerLimits {
+            in_flight: limits.requests,
+            in_flight_bytes: limits.bytes_per_connection,
+            ..ServerLimits::default()
+        };
+        let mut head = Vec::new();
+        let session = ServerSession::new(ServerConfig { limits, tls, ..ServerConfig::default() }, &mut head);
+        Self {
+            fd,
+            peer,
+            source,
+            session,
+            volume: None,
+            payload: None,
+            waiting: None,
+            tls: None,
+            is_away: false,
+            cipher: None,
+            said_goodbye: false,
+            names: Vec::new(),
+            input: Some(AlignedBuf::new(HANDSHAKE_RECEIVE_BYTES)),
+            input_range: 0..0,
+            receiving: Receiving::Nothing,
+            head,
+            segments: Vec::new(),
+            unsent_bytes: 0,
+            sending: None,
+            charged_bytes: 0,
+            bytes_max,
+            unsent_counted_bytes: 0,
+            taken_bytes: 0,
+            serving_bytes: 0,
+            due: VecDeque::new(),
+            barred: 0,
+            virtual_units: 0,
+            is_in_line: false,
+            closing: false,
+            dead: false,
+            progress_ms: now_ms,
+            taken_ms: now_ms,
+            accepted_ms: now_ms,
+        }
+    }
+
+    /// The next event that the received bytes hold.
+    pub(crate) fn next_event(&mut self, exports: &[Export]) -> Option<ServerEvent> {
+        let is_secured = self.session.is_secured();
+        let catalog = &View { exports, peer: self.peer, is_secured, names: &self.names };
+        let Some(input) = &self.input else {
+            // The ring has the buffer: nothing is at hand, but the session may go on without bytes.
+            return self.session.next_event(&mut &[][..], catalog, &mut self.head);
+        };
+        let mut bytes = &input[self.input_range.clone()];
+        let event = self.session.next_event(&mut bytes, catalog, &mut self.head);
+        self.input_range.start = self.input_range.end - bytes.len();
+        event
+    }
+
+    /// Moves payload bytes that came along with requests into the payload's memory; true when it is complete.
+    pub(crate) fn take_payload(&mut self) -> bool {
+        let Some(payload) = &mut self.payload else { return false };
+        let (Some(memory), Some(input)) = (&mut payload.memory, &self.input) else { return false };
+        let mut bytes = &input[self.input_range.clone()];
+        let taken = self.session.take_payload(&mut bytes);
+        let at = payload.skip_bytes + payload.filled_bytes;
+        memory[at..at + taken.len()].copy_from_slice(taken);
+        payload.filled_bytes += taken.len();
+        self.input_range.start = self.input_range.end - bytes.len();
+        u64_from_usize(payload.filled_bytes) == payload.request.length()
+    }
+
+    /// The receive that the session waits for, if none is under way.
+    pub(crate) fn receive(&mut self) -> Option<Operation> {
+        if self.dead || self.is_away || self.receiving != Receiving::Nothing || !self.input_range.is_empty() {
+            return None;
+        }
+        if self.tls.is_some() {
+            return self.receive_records();
+        }
+        match self.session.need() {
+            Need::Payload { .. } => {
+                let payload = self.payload.as_mut()?;
+                let memory = payload.memory.take()?;
+                let start = payload.skip_bytes + payload.filled_bytes;
+                let end = payload.skip_bytes + usize_from_u64(payload.request.length());
+                self.receiving = Receiving::Payload;
+                let target = Target::new(memory, start..end);
+                Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target, exact: false })
+            }
+            Need::Input => {
+                let mut memory = self.input.take()?;
+                if self.volume.is_some() && memory.len() < RECEIVE_BYTES {
+                    memory = AlignedBuf::new(RECEIVE_BYTES);
+                }
+                self.receiving = Receiving::Input;
+                let target = Target::whole(memory);
+                Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target, exact: false })
+            }
+            Need::Replies | Need::Nothing => None,
+        }
+    }
+
+    /// Whether the client asked for TLS and has its answer.
+    pub(crate) fn is_tls_due(&self) -> bool {
+        self.session.tls_due()
+            && self.tls.is_none()
+            && !self.is_away
+            && self.unsent_bytes == 0
+            && self.head.is_empty()
+    }
+
+    /// Why new settings of TLS would not let this client in. A handshake under way belongs to the old ones.
+    pub(crate) fn is_refused_by(&self, tls: &Tls) -> Option<String> {
+        if self.is_away || (self.tls.is_some() && !self.session.is_secured()) {
+            return Some("TLS has other settings now".to_owned());
+        }
+        tls.refuses(self.tls.as_ref())
+    }
+
+    /// Begins TLS. False: it cannot.
+    pub(crate) fn start_tls(&mut self, tls: &Tls) -> bool {
+        self.tls = tls.layer();
+        self.cipher = Some(AlignedBuf::new(RECEIVE_BYTES));
+        // For what one receive decrypts to, and the rest of a record.
+        self.input = Some(AlignedBuf::new(RECEIVE_BYTES + RECORD_BYTES_MAX));
+        self.tls.is_some()
+    }
+
+    /// The next receive of a connection with TLS.
+    fn receive_records(&mut self) -> Option<Operation> {
+        if matches!(self.session.need(), Need::Nothing) || (self.session.is_secured() && self.is_paused()) {
+            return None;
+        }
+        let memory = self.cipher.take()?;
+        self.receiving = Receiving::Records;
+        Some(Operation::Recv { fd: SharedFd::clone(&self.fd), target: Target::whole(memory), exact: false })
+    }
+
+    fn is_paused(&self) -> bool {
+        self.session.need() == Need::Replies
+    }
+
+    /// Whether the client has said goodbye inside TLS and nothing of what it said before is left to serve. The rest of
+    /// a payload that is not at hand will not come.
+    pub(crate) fn is_over(&self) -> bool {
+        let over = self.tls.as_ref().is_some_and(TlsLayer::is_over);
+        over && match self.session.need() {
+            Need::Payload { bytes } => u64_from_usize(self.input_range.len()) < bytes,
+            // What the session holds back goes on when replies have been sent.
+            Need::Replies => false,
+            Need::Input | Need::Nothing => self.input_range.is_empty(),
+        }
+    }
+
+    /// Takes encrypted bytes in; those of a handshake are for another thread.
+    fn received_records(&mut self, cipher: AlignedBuf, received_bytes: usize) -> io::Result<Arrived> {
+        let (Some(mut layer), Some(mut plain)) = (self.tls.take(), self.input.take()) else {
+            unreachable!("records are received into both buffers of a connection with TLS")
+        };
+        if !layer.is_up() {
+            self.is_away = true;
+            return Ok(Arrived::Handshake(Handover { layer, cipher, received_bytes, plain }));
+        }
+        let received = layer.receive(&cipher[..received_bytes], &mut plain);
+        self.take_layer(layer, cipher, plain, received).map(|()| Arrived::Input)
+    }
+
+    /// Takes back what was handed over.
+    ///
+    /// # Errors
+    /// When the bytes are no TLS although they must be.
+    pub(crate) fn handed_back(&mut self, back: HandedBack) -> io::Result<()> {
+        self.is_away = false;
+        let HandedBack { layer, cipher, plain, received, .. } = back;
+        self.take_layer(layer, cipher, plain, received)
+    }
+
+    fn take_layer(
+        &mut self,
+        layer: TlsLayer,
+        cipher: AlignedBuf,
+        plain: AlignedBuf,
+        received: io::Result<Received>,
+    ) -> io::Result<()> {
+        (self.cipher, self.input) = (Some(cipher), Some(plain));
+        let tls = self.tls.insert(layer);
+        self.input_range = 0..received?.plain_bytes;
+        if self.session.tls_due() && tls.is_up() {
+            self.names = tls.names();
+            self.session.tls_started();
+        }
+        Ok(())
+    }
+
+    /// Takes a receive back that brought nothing.
+    pub(crate) fn returned(&mut self, operation: Operation) {
+        drop(operation);
+        self.receiving = Receiving::Nothing;
+    }
+
+    /// Takes the bytes of a receive in.
+    ///
+    /// # Errors
+    /// When they are no TLS although they must be.
+    pub(crate) fn received(&mut self, bytes: usize, operation: Operation) -> io::Result<Arrived> {
+        let Some(Memory::Buf(memory)) = operation.into_target().map(Target::into_memory) else {
+            unreachable!("connections receive into whole buffers");
+        };
+        let was = std::mem::replace(&mut self.receiving, Receiving::Nothing);
+        if was == Receiving::Records {
+            return self.received_records(memory, bytes);
+        }
+        if was == Receiving::Input {
+            self.input = Some(memory);
+            self.input_range = 0..bytes;
+            return Ok(Arrived::Input);
+        }
+        let Some(payload) = &mut self.payload else { unreachable!("a payload is received for a WRITE") };
+        payload.memory = Some(memory);
+        payload.filled_bytes += bytes;
+        self.session.payload_received(u64_from_usize(bytes));
+        let is_complete = u64_from_usize(payload.filled_bytes) == payload.request.length();
+        Ok(if is_complete { Arrived::Payload } else { Arrived::Input })
+    }
+
+    /// The session together with the output its replies go to.
+    pub(crate) fn reply(&mut self) -> (&mut ServerSession, &mut Vec<u8>) {
+        (&mut self.session, &mut self.head)
+    }
+
+    /// Answers a read with the bytes of `arena` from `skip_bytes` on; blocks of zeros go as holes to clients that
+    /// understand them.
+    pub(crate) fn reply_read(&mut self, request: Request, arena: &Arena, skip_bytes: usize) {
+        let held_bytes = u64_from_usize(arena.held_bytes());
+        let data = arena.read_lease(skip_bytes..skip_bytes + usize_from_u64(request.length()));
+        if request.length() <= COMPACT_BYTES_MAX && self.unsent_bytes() >= COMPACT_UNSENT_BYTES {
+            self.session.reply_read(request, &mut self.head);
+            self.head.extend_from_slice(&data);
+            if u64_from_usize(self.head.len()) >= COMPACT_UNSENT_BYTES {
+                self.flush_head();
+            }
+            return;
+        }
+        let sparse = self.session.style() != HeaderStyle::Simple && !request.dont_fragment();
+        let pieces = if sparse { pieces(&data, request.offset()) } else { None };
+        let Some(pieces) = pieces else {
+            self.session.reply_read(request, &mut self.head);
+            self.push_data(Segment::whole(data), held_bytes);
+            return;
+        };
+        let data = Source::from(data);
+        let mut reply = self.session.begin_read(request);
+        let mut at = 0;
+        // All of the memory is held until the last piece of data has been sent.
+        let last = pieces.iter().rposition(|piece| !piece.is_zero);
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let len = u64_from_usize(piece.len_bytes);
+            let end = at + piece.len_bytes;
+            if piece.is_zero {
+                let form = self.session.read_hole(&mut reply, len, &mut self.head);
+                assert!(form == HoleForm::Chunk, "holes are chunks where a read may have several");
+            } else {
+                self.session.read_data(&mut reply, len, &mut self.head);
+                let held_bytes = if Some(index) == last { held_bytes } else { 0 };
+                self.push_data(Segment::new(data.clone(), at..end), held_bytes);
+            }
+            at = end;
+        }
+        self.session.end_read(reply);
+    }
+
+    /// Appends data behind the headers written so far.
+    fn push_data(&mut self, segment: Segment, held_bytes: u64) {
+        self.flush_head();
+        self.unsent_bytes += held_bytes;
+        self.segments.push(Unsent { segment, held_bytes });
+    }
+
+    fn flush_head(&mut self) {
+        if !self.head.is_empty() {
+            let held_bytes = u64_from_usize(self.head.len());
+            self.unsent_bytes += held_bytes;
+            self.segments.push(Unsent { segment: Segment::whole(&self.head[..]), held_bytes });
+            self.head.clear();
+        }
+    }
+
+    /// Memory of replies that the client has not taken.
+    pub(crate) fn unsent_bytes(&self) -> u64 {
+        self.unsent_bytes + u64_from_usize(self.head.len())
+    }
+
+    /// Memory that it holds: of requests in flight, of a payload that arrives, of replies.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let payload = self.payload.as_ref().map_or(0, |payload| payload.held_bytes);
+        self.charged_bytes + payload + self.unsent_bytes()
+    }
+
+    /// Whether the client has left so much lying that its requests are not read any more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.unsent_bytes() >= self.bytes_max
+    }
+
+    /// Whether its client has asked for nothing that it does not have.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.session.in_flight() == 0 && self.unsent_bytes() == 0 && self.payload.is_none()
+    }
+
+    /// Whether its requests in flight hold as much memory as they may, or stand in the way of as many changes.
+    pub(crate) const fn is_busy(&self) -> bool {
+        self.charged_bytes >= self.bytes_max || self.barred >= BARRED_MAX
+    }
+
+    /// One send with what there is to send, up to a bound, if none is under way.
+    pub(crate) fn send(&mut self) -> Option<Operation> {
+        if self.dead || self.is_away || self.sending.is_some() {
+            return None;
+        }
+        self.flush_head();
+        if self.segments.is_empty() && !self.tls.as_ref().is_some_and(TlsLayer::has_output) {
+            return None;
+        }
+        let mut sending = Sending { wire_bytes: 0, held_bytes: 0 };
+        let mut count = 0;
+        for unsent in &self.segments {
+            count += 1;
+            sending.wire_bytes += u64_from_usize(unsent.segment.len_bytes());
+            sending.held_bytes += unsent.held_bytes;
+            if sending.wire_bytes >= SEND_BYTES_MAX {
+                break;
+            }
+        }
+        let rest = self.segments.split_off(count);
+        let taken = std::mem::replace(&mut self.segments, rest);
+        let mut segments: Vec<Segment> = taken.into_iter().map(|unsent| unsent.segment).collect();
+        if let Some(tls) = &mut self.tls {
+            tls.encrypt(&segments);
+            let records = tls.take_output();
+            self.unsent_bytes -= sending.held_bytes;
+            let bytes = u64_from_usize(records.len());
+            sending = Sending { wire_bytes: bytes, held_bytes: bytes };
+            self.unsent_bytes += bytes;
+            segments = vec![Segment::whole(&records[..])];
+        }
+        self.sending = Some(sending);
+        Some(Operation::Send { fd: SharedFd::clone(&self.fd), segments })
+    }
+
+    /// Whether there is a goodbye to send, for the first time: with TLS the end is told apart from a cut wire.
+    pub(crate) fn says_goodbye(&mut self) -> bool {
+        if self.is_away {
+            return false;
+        }
+        let first = !std::mem::replace(&mut self.said_goodbye, true);
+        match &mut self.tls {
+            Some(tls) if first => {
+                tls.close();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn sent(&mut self) {
+        self.unsent_bytes -= self.sending.take().map_or(0, |sending| sending.held_bytes);
+    }
+
+    /// Bytes of the send under way.
+    pub(crate) fn sending_bytes(&self) -> u64 {
+        self.sending.map_or(0, |sending| sending.wire_bytes)
+    }
+
+    /// Whether an operation of this connection is in the ring.
+    pub(crate) fn is_in_ring(&self) -> bool {
+        self.receiving != Receiving::Nothing || self.sending.is_some()
+    }
+
+    /// Whether everything owed to the client has been sent.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.session.in_flight() == 0 && self.unsent_bytes == 0 && self.head.is_empty()
+    }
+
+    /// Gives the socket up; operations under way end soon.
+    pub(crate) fn kill(&mut self) {
+        if !self.dead {
+            self.dead = true;
+            let _gone_already = rustix::net::shutdown(&*self.fd, rustix::net::Shutdown::Both);
+            self.segments.clear();
+            self.head.clear();
+            self.unsent_bytes = self.sending.map_or(0, |sending| sending.held_bytes);
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! BLOCK_STATUS: what cache and origin know of a range.
+//!
+//! Job: the extents of two metadata contexts. `base:allocation` (NBD protocol, "Metadata querying") says holes of the
+//! origin (3: hole and zero), zeros that the cache knows (2: zero) and anything else (0). `x-zcached:residency` says
+//! what a read would be served from: 0 the origin, 1 the cache.
+//!
+//! Invariants: an answer begins at the request's offset and may end before its end, as the protocol allows. It is a
+//! moment's: it holds for ranges that nobody writes. A zero is said only where the cache or the origin vouches for it,
+//! and the origin vouches for nothing that it may lack (write-back): the cache is asked first, since what it brings to
+//! the origin afterwards the origin cannot have forgotten. What an answer looks at is bounded, and charged to its
+//! connection's share of a turn.
+//!
+//! What it does not do: ask block devices for holes. A volume of a store is asked for the chunks that hold nothing.
+
+use zc_cache::{Owed, Residency, ResidencyRun};
+use zc_nbd::server::Request;
+use zc_nbd::wire::StatusExtent;
+
+use crate::origin::Origin;
+use crate::origin::map::{Mapped, OriginMap, OriginRun, has_holes, reopen};
+use crate::origin::store_volume::MapAsker;
+use crate::shard::Shard;
+use crate::shard::clients::request::{Body, SECTOR, floor};
+use zc_core::VolumeId;
+
+/// Status bits of `base:allocation`.
+const HOLE: u64 = 1;
+const ZERO: u64 = 2;
+
+/// `base:allocation` of a range, from what the origin (nothing known behind the end of its runs) and the cache say. The
+/// cache spoke first: what it did not call dirty was on the origin before the origin was asked.
+fn allocation(origin: &[OriginRun], cache: &[ResidencyRun]) -> Vec<StatusExtent> {
+    let mut extents = Vec::new();
+    let mut cached = cache.iter().map(|run| (run.len_bytes, run.residency));
+    let (mut left, mut residency) = (0, Residency::OriginOnly);
+    for run in origin {
+        let mut rest = run.len_bytes;
+        while rest > 0 {
+            if left == 0 {
+                // Behind what the cache told, nothing is known of it.
+                (left, residency) = cached.next().unwrap_or((u64::MAX, Residency::OriginOnly));
+            }
+            let length = rest.min(left);
+            let flags = match residency {
+                Residency::Dirty => 0,
+                _ if run.is_hole => HOLE | ZERO,
+                Residency::Zero => ZERO,
+                Residency::Cached | Residency::OriginOnly => 0,
+            };
+            extents.push(StatusExtent { length, flags });
+            rest -= length;
+            left -= length;
+        }
+    }
+    extents
+}
+
+fn residency(cache: &[ResidencyRun]) -> Vec<StatusExtent> {
+    let extent = |run: &ResidencyRun| {
+        let flags = u64::from(run.residency != Residency::OriginOnly);
+        StatusExtent { length: run.len_bytes, flags }
+    };
+    cache.iter().map(extent).collect()
+}
+
+/// The whole sectors that a request touches: neither cache nor origin knows smaller pieces.
+fn sectors(request: &Request) -> (u64, u64) {
+    let (start, end) = (request.offset(), request.offset() + request.length());
+    (floor(start), end.next_multiple_of(SECTOR))
+}
+
+/// What of `extents`, which begin at a sector, lies in the `length` bytes behind their first `skip` bytes.
+fn part_of(extents: Vec<StatusExtent>, skip: u64, length: u64) -> Vec<StatusExtent> {
+    let (mut skip, mut left) = (skip, length);
+    let mut part = |extent: StatusExtent| {
+        let behind = extent.length - extent.length.min(skip);
+        skip -= extent.length - behind;
+        let length = behind.min(left);
+        left -= length;
+        (length > 0).then_some(StatusExtent { length, ..extent })
+    };
+    extents.into_iter().filter_map(&mut part).collect()
+}
+
+impl Shard {
+    /// A BLOCK_STATUS from a session: asks cache and origin.
+    pub(crate) fn begin_status(&mut self, conn: u64, volume: VolumeId, request: Request) {
+        let (start, end) = sectors(&request);
+        let length = end - start;
+        let mut cache = Vec::new();
+        self.manager.residency(volume, start, length, &mut cache);
+        let asked_bytes = match self.manager.owed(volume) {
+            Owed::Nothing => length,
+            // Of what is dirty behind the end of the runs nothing is known.
+            Owed::Dirty => cache.iter().map(|run| run.len_bytes).sum(),
+            Owed::Unknown => 0,
+        };
+        let wants_origin = self.wanted(conn, &request).iter().any(|(_, is_allocation)| *is_allocation);
+        let id = self.add_status(conn, volume, request, Body::Status { cache, origin: Vec::new() });
+        if wants_origin && asked_bytes > 0 && self.ask_origin(volume, id, start, start + asked_bytes) {
+            return;
+        }
+        let runs = vec![OriginRun { len_bytes: length, is_hole: false }];
+        self.origin_mapped(Mapped { client: id, runs });
+    }
+
+    /// The contexts a request asks for: id, and whether it is `base:allocation`.
+    fn wanted(&self, conn: u64, request: &Request) -> Vec<(u32, bool)> {
+        let contexts = self.nbd.conns.get(&conn).map_or(&[][..], |conn| conn.session.contexts());
+        let wanted = contexts.iter().filter(|(id, _)| request.wants_context(*id));
+        wanted.map(|(id, name)| (*id, name == zc_nbd::proto::BASE_ALLOCATION)).collect()
+    }
+
+    fn ask_origin(&mut self, volume: VolumeId, client: u64, start: u64, end: u64) -> bool {
+        let asker = MapAsker { client, answers: self.mapped.clone(), waker: self.event.waker() };
+        if let Origin::Store(store) = &self.volume_mut(volume).origin {
+            store.map(start, end, asker);
+            return true;
+        }
+        if !self.origin_maps.contains_key(&volume) {
+            let (answers, waker) = (self.mapped.clone(), self.event.waker());
+            let origin = &self.volume_mut(volume).origin;
+            let Some(fd) = origin.fd().filter(|fd| has_holes(*fd)) else { return false };
+            let started = reopen(fd)
+                .map_err(|error| error.to_string())
+                .and_then(|fd| OriginMap::start(fd, answers, waker).map_err(|error| error.to_string()));
+            match started {
+                Ok(map) => self.origin_maps.insert(volume, map),
+                Err(error) => {
+                    tracing::debug!("the holes of an origin stay unknown: {error}");
+                    return false;
+                }
+            };
+        }
+        self.origin_maps.get(&volume).is_some_and(|map| map.ask(client, start, end))
+    }
+
+    /// The origin's part of a status is known.
+    pub(crate) fn origin_mapped(&mut self, mapped: Mapped) {
+        let client = self.clients.get_mut(&mapped.client);
+        if let Some(Body::Status { origin, .. }) = client.map(|client| &mut client.body) {
+            *origin = mapped.runs;
+        }
+        self.answer(mapped.client);
+    }
+
+    /// The extents of every context a status asks for, by context id.
+    pub(crate) fn status_extents(
+        &self,
+        conn: u64,
+        request: &Request,
+        cache: &[ResidencyRun],
+        origin: &[OriginRun],
+    ) -> Vec<(u32, Vec<StatusExtent>)> {
+        let skip = request.offset() - sectors(request).0;
+        let wanted = self.wanted(conn, request).into_iter();
+        wanted
+            .map(|(id, is_allocation)| {
+                let extents = if is_allocation { allocation(origin, cache) } else { residency(cache) };
+                (id, part_of(extents, skip, request.length()))
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocation_joins_holes_and_known_zeros() {
+        let run = |len_bytes, residency| ResidencyRun { len_bytes, residency };
+        let part = |len_bytes, is_hole| OriginRun { len_bytes, is_hole };
+        let cache =
+            [run(1000, Residency::Cached), run(1000, Residency::Zero), run(500, Residency::OriginOnly)];
+        let origin = [part(500, true), part(1000, false), part(2500, true), part(100, false)];
+        let told: Vec<_> =
+            allocation(&origin, &cache).iter().map(|extent| (extent.length, extent.flags)).collect();
+        assert_eq!(told, [(500, 3), (500, 0), (500, 2), (500, 3), (500, 3), (1500, 3), (100, 0)]);
+        let told: Vec<_> = residency(&cache).iter().map(|extent| (extent.length, extent.flags)).collect();
+        assert_eq!(told, [(1000, 1), (1000, 1), (500, 0)]);
+    }
+    #[test]
+    fn a_hole_beneath_dirty_data_is_data() {
+        let run = |len_bytes, residency| ResidencyRun { len_bytes, residency };
+        let cache =
+            [run(1000, Residency::OriginOnly), run(500, Residency::Dirty), run(500, Residency::OriginOnly)];
+        let origin = [OriginRun { len_bytes: 2000, is_hole: true }];
+        let told: Vec<_> =
+            allocation(&origin, &cache).iter().map(|extent| (extent.length, extent.flags)).collect();
+        assert_eq!(told, [(1000, 3), (500, 0), (500, 3)]);
+    }
+
+    #[test]
+    fn a_request_within_sectors_gets_its_part_of_them() {
+        let extent = |length, flags| StatusExtent { length, flags };
+        let told = |skip, length| {
+            let all = vec![extent(512, 0), extent(1024, 2), extent(512, 3)];
+            part_of(all, skip, length).iter().map(|part| (part.length, part.flags)).collect::<Vec<_>>()
+        };
+        assert_eq!(told(100, 1900), [(412, 0), (1024, 2), (464, 3)]);
+        assert_eq!(told(100, 20), [(20, 0)]);
+        assert_eq!(told(0, 2048), [(512, 0), (1024, 2), (512, 3)]);
+        assert_eq!(told(511, 4000), [(1, 0), (1024, 2), (512, 3)], "it may end early");
+    }
+}

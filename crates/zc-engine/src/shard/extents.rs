@@ -1,0 +1,217 @@
+//! Stored extents on their way to a client: verified, decoded, the wanted part copied out (G3).
+//!
+//! Job: one [`PartDecode`] per extent of a device read, run on the data-plane thread or by a worker; [`ExtentsRead`]
+//! gathers their results.
+//!
+//! Invariants: nothing reaches the destination before checksum, place and identity were verified. A payload that does
+//! not decode to exactly one extent is a fault, whatever its checksum says. So is a content that is not that of its
+//! fingerprint, where the manager wants a proof of that.
+//!
+//! What it does not do: decide what a fault means; the manager does.
+
+use zc_cache::seam::ExtentRead;
+use zc_core::{OpId, usize_from_u32};
+use zc_format::{ExtentError, ExtentHeader};
+use zc_io::{Lease, SharedBuf};
+
+use crate::shard::reduce::Scratch;
+
+/// One extent to decode.
+pub(crate) struct PartDecode {
+    /// The read it belongs to.
+    pub(crate) read: u64,
+    /// Its number in that read.
+    pub(crate) part: usize,
+    /// The pages that were read.
+    pub(crate) pages: SharedBuf,
+    /// Offset of the pages in the slot.
+    pub(crate) pages_offset_bytes: u32,
+    /// What is wanted.
+    pub(crate) wanted: ExtentRead,
+    /// Where it goes.
+    pub(crate) dest: Lease,
+}
+
+impl PartDecode {
+    pub(crate) fn run(mut self, scratch: &mut Scratch) -> Result<(), ExtentError> {
+        let at = self.wanted.expected.offset_bytes.checked_sub(self.pages_offset_bytes);
+        let bytes = at.and_then(|at| self.pages.get(usize_from_u32(at)..)).ok_or(ExtentError::Truncated)?;
+        decode(bytes, &self.wanted, &mut self.dest, scratch)
+    }
+}
+
+/// Verifies the extent at the start of `bytes` and copies the wanted part of it to `dest`.
+pub(crate) fn decode(
+    bytes: &[u8],
+    wanted: &ExtentRead,
+    dest: &mut [u8],
+    scratch: &mut Scratch,
+) -> Result<(), ExtentError> {
+    let verified = ExtentHeader::verify(bytes, &wanted.expected)?;
+    let payload = bytes.get(verified.payload.clone()).ok_or(ExtentError::Truncated)?;
+    let raw_bytes = usize_from_u32(wanted.expected.raw_bytes);
+    let skip = usize_from_u32(wanted.skip_bytes);
+    if let Some(proof) = &wanted.proof {
+        let print =
+            scratch.fingerprint(verified.codec, payload, raw_bytes, proof).ok_or(ExtentError::Payload)?;
+        if !verified.is_content(&print) {
+            return Err(ExtentError::Content);
+        }
+    }
+    scratch.decompress_part(verified.codec, payload, raw_bytes, skip, dest).ok_or(ExtentError::Payload)
+}
+
+/// A device read whose extents are being decoded by workers.
+#[derive(Debug)]
+pub(crate) struct ExtentsRead {
+    op: OpId,
+    left: usize,
+    results: Vec<Result<(), ExtentError>>,
+}
+
+impl ExtentsRead {
+    pub(crate) fn new(op: OpId, parts: usize) -> Self {
+        // Every result is replaced before it is handed out.
+        Self { op, left: parts, results: vec![Err(ExtentError::Truncated); parts] }
+    }
+
+    /// Books a result; true when it was the last.
+    pub(crate) fn decoded(&mut self, part: usize, result: Result<(), ExtentError>) -> bool {
+        assert!(self.left > 0, "a part too many");
+        self.left -= 1;
+        self.results[part] = result;
+        self.left == 0
+    }
+
+    pub(crate) fn finish(self) -> (OpId, Vec<Result<(), ExtentError>>) {
+        assert_eq!(self.left, 0, "parts are missing");
+        (self.op, self.results)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shard::reduce::Facts;
+    use zc_cache::seam::Proof;
+    use zc_core::{
+        BufId, BufSlice, Codec, DedupDomain, ExtentKey, Fingerprint, FingerprintKind, Generation, WeuSeq,
+        WeuSlot,
+    };
+    use zc_format::{ExpectedExtent, Salt};
+    use zc_io::{AlignedBuf, Arena};
+
+    const RAW: u32 = 8192;
+
+    fn sealed(codec: Codec, payload: &[u8]) -> (AlignedBuf, ExtentRead) {
+        sealed_as(Fingerprint([7; 32]), codec, payload)
+    }
+
+    fn sealed_as(fingerprint: Fingerprint, codec: Codec, payload: &[u8]) -> (AlignedBuf, ExtentRead) {
+        let header = ExtentHeader {
+            slot: WeuSlot(3),
+            generation: Generation(2),
+            weu_seq: WeuSeq(9),
+            stored_bytes: u32::try_from(payload.len()).unwrap(),
+            raw_bytes: RAW,
+            first_sector: 0,
+            key: ExtentKey::default_for_test(),
+            codec,
+            fingerprint,
+        };
+        let mut weu = AlignedBuf::new(32 << 10);
+        header.seal(4160, payload, &mut weu[4160..4160 + 64 + payload.len()], Salt::NONE);
+        let expected = ExpectedExtent {
+            salt: Salt::NONE,
+            slot: WeuSlot(3),
+            generation: Generation(2),
+            weu_seq: WeuSeq(9),
+            offset_bytes: 4160,
+            raw_bytes: RAW,
+            first_sector: 0,
+            key: None,
+            print: None,
+        };
+        let dest = BufSlice { buf: BufId(1), start_bytes: 0, len_bytes: 512 };
+        (weu, ExtentRead { expected, skip_bytes: 1024, dest, proof: None })
+    }
+
+    trait ForTest {
+        fn default_for_test() -> Self;
+    }
+
+    impl ForTest for ExtentKey {
+        fn default_for_test() -> Self {
+            Self { volume: zc_core::VolumeId(1), extent: zc_core::ExtentNo(5) }
+        }
+    }
+
+    #[test]
+    fn the_wanted_part_of_a_raw_extent_arrives_and_a_flipped_bit_does_not() {
+        let payload: Vec<u8> = (0..RAW).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let (mut weu, wanted) = sealed(Codec::Raw, &payload);
+        let mut scratch = Scratch::default();
+        let mut dest = vec![0; 512];
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Ok(()));
+        assert_eq!(dest, payload[1024..1536]);
+        weu[4160 + 64 + 2000] ^= 4;
+        dest.fill(0);
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Checksum));
+        assert!(dest.iter().all(|&byte| byte == 0), "nothing arrives before the proof");
+    }
+
+    #[test]
+    fn a_content_that_is_not_that_of_its_fingerprint_does_not_arrive() {
+        let proof = Proof { kind: FingerprintKind::Blake3, domain: DedupDomain::keyed([3; 32]) };
+        let raw: Vec<u8> = (0..RAW).map(|at| u8::try_from(at / 64 % 200).unwrap()).collect();
+        let print = zc_reduce::fingerprint(proof.kind, &proof.domain, &raw);
+        let mut packed = vec![0; 8192];
+        let mut scratch = Scratch::default();
+        let Facts::Compressed(Some(len)) = scratch.compress(&raw, Codec::Lz4, &mut packed) else {
+            panic!("it compresses")
+        };
+        for (codec, payload) in [(Codec::Raw, &raw[..]), (Codec::Lz4, &packed[..usize_from_u32(len)])] {
+            for (print, result) in [(print, Ok(())), (Fingerprint([7; 32]), Err(ExtentError::Content))] {
+                let (weu, mut wanted) = sealed_as(print, codec, payload);
+                wanted.proof = Some(proof);
+                let mut dest = vec![0; 512];
+                assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), result);
+                assert_eq!(dest == raw[1024..1536], result.is_ok());
+            }
+        }
+    }
+
+    #[test]
+    fn a_payload_of_the_wrong_size_is_a_fault() {
+        let (weu, wanted) = sealed(Codec::Raw, &[1; 100]);
+        let mut scratch = Scratch::default();
+        let mut dest = vec![0; 512];
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
+        let (weu, wanted) = sealed(Codec::Lz4, &[255; 100]);
+        assert_eq!(decode(&weu[4160..], &wanted, &mut dest, &mut scratch), Err(ExtentError::Payload));
+    }
+
+    #[test]
+    fn parts_of_a_device_read_are_found_in_its_pages() {
+        let payload = vec![9; usize_from_u32(RAW)];
+        let (weu, wanted) = sealed(Codec::Raw, &payload);
+        let pages = AlignedBuf::from(&weu[4096..16384]).into_shared();
+        let arena = Arena::new(AlignedBuf::new(512));
+        let mut scratch = Scratch::default();
+        let part = |pages_offset_bytes, dest| PartDecode {
+            read: 1,
+            part: 0,
+            pages: pages.clone(),
+            pages_offset_bytes,
+            wanted: wanted.clone(),
+            dest,
+        };
+        assert_eq!(part(4096, arena.lease(0..512)).run(&mut scratch), Ok(()));
+        assert!(arena.read_lease(0..512).iter().all(|&byte| byte == 9));
+        assert_eq!(part(8192, arena.lease(0..512)).run(&mut scratch), Err(ExtentError::Truncated));
+        let mut read = ExtentsRead::new(OpId(4), 2);
+        assert!(!read.decoded(1, Err(ExtentError::Place)));
+        assert!(read.decoded(0, Ok(())));
+        assert_eq!(read.finish(), (OpId(4), vec![Ok(()), Err(ExtentError::Place)]));
+    }
+}

@@ -1,0 +1,248 @@
+//! What the shard's ring operations are for.
+//!
+//! Invariants: a token names one operation in flight and is free again when that completes.
+
+use zc_core::{ErrorKind, JournalSeq, Map, OpId, VolumeId, WeuSlot};
+use zc_origin::Job;
+
+use crate::shard::clients::ublk::Tag;
+
+/// The meaning of an operation in flight.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    /// The wake-up from other threads.
+    Wake,
+    /// A listener waits for a connection.
+    Accept { listener: usize },
+    /// Bytes from a client.
+    Receive { conn: u64 },
+    /// Bytes to a client.
+    Send { conn: u64 },
+    /// A tag of a ublk device.
+    Ublk(Tag),
+    /// A step of an origin request.
+    Origin { op: OpId, volume: VolumeId, job: Job },
+    /// A cache device operation that is the whole of a manager's operation.
+    Device { op: OpId },
+    /// A journal block.
+    Journal { op: OpId, block: JournalSeq },
+    /// One of several such operations.
+    Joined { join: u64 },
+    /// Pages with stored extents.
+    Extents(Box<ExtentsPending>),
+    /// A WEU header, or the end of one.
+    Header { op: OpId, slot: WeuSlot, again: bool },
+    /// A cache device operation that was abandoned. The device still has it, and with it its memory.
+    Late,
+}
+
+/// How the end of an abandoned operation is reported.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Abandoned {
+    /// As that of a write or a flush.
+    Change,
+    /// As that of a read of extents.
+    Extents,
+    /// As that of a read of a header.
+    Header,
+}
+
+/// A device read of stored extents.
+#[derive(Debug)]
+pub(crate) struct ExtentsPending {
+    pub(crate) op: OpId,
+    pub(crate) start_bytes: u32,
+    pub(crate) parts: Vec<zc_cache::seam::ExtentRead>,
+    pub(crate) urgent: bool,
+}
+
+impl Pending {
+    /// Whether a device or an origin works on it.
+    const fn is_device(&self) -> bool {
+        !matches!(
+            self,
+            Self::Wake | Self::Accept { .. } | Self::Receive { .. } | Self::Send { .. } | Self::Ublk(_)
+        )
+    }
+
+    /// Whether it reads stored extents.
+    const fn is_extent_read(&self) -> bool {
+        matches!(self, Self::Extents(_))
+    }
+}
+
+/// Numbers for operations in flight.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens {
+    slots: Vec<Option<Pending>>,
+    free: Vec<usize>,
+    device_ops: usize,
+    extent_reads: usize,
+}
+
+impl Tokens {
+    pub(crate) fn insert(&mut self, pending: Pending) -> u64 {
+        self.device_ops += usize::from(pending.is_device());
+        self.extent_reads += usize::from(pending.is_extent_read());
+        let index = if let Some(index) = self.free.pop() {
+            self.slots[index] = Some(pending);
+            index
+        } else {
+            self.slots.push(Some(pending));
+            self.slots.len() - 1
+        };
+        zc_core::u64_from_usize(index)
+    }
+
+    pub(crate) fn take(&mut self, token: u64) -> Pending {
+        let index = zc_core::usize_from_u64(token);
+        let Some(pending) = self.slots.get_mut(index).and_then(Option::take) else {
+            panic!("token {token} completed twice")
+        };
+        self.device_ops -= usize::from(pending.is_device());
+        self.extent_reads -= usize::from(pending.is_extent_read());
+        self.free.push(index);
+        pending
+    }
+
+    /// Abandons the ring operations of a manager's operation: what they were, and their tokens. `None` if the device has
+    /// none of it.
+    pub(crate) fn abandon(&mut self, op: OpId, join: Option<u64>) -> Option<(Abandoned, Vec<u64>)> {
+        let mut found = None;
+        let mut tokens = Vec::new();
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let kind = match slot {
+                Some(Pending::Device { op: of } | Pending::Journal { op: of, .. }) if *of == op => {
+                    Abandoned::Change
+                }
+                Some(Pending::Joined { join: of }) if Some(*of) == join => Abandoned::Change,
+                Some(Pending::Extents(read)) if read.op == op => Abandoned::Extents,
+                Some(Pending::Header { op: of, .. }) if *of == op => Abandoned::Header,
+                _ => continue,
+            };
+            self.extent_reads -= usize::from(kind == Abandoned::Extents);
+            *slot = Some(Pending::Late);
+            found = Some(kind);
+            tokens.push(zc_core::u64_from_usize(index));
+        }
+        Some((found?, tokens))
+    }
+
+    /// Reads of stored extents that the cache device works on.
+    pub(crate) const fn extent_reads(&self) -> usize {
+        self.extent_reads
+    }
+
+    /// Operations that a device or an origin works on.
+    pub(crate) const fn device_ops(&self) -> usize {
+        self.device_ops
+    }
+}
+
+/// Manager operations that take several ring operations.
+#[derive(Debug, Default)]
+pub(crate) struct Joins {
+    table: Map<u64, Join>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Join {
+    op: OpId,
+    left: usize,
+    error: Option<ErrorKind>,
+}
+
+impl Joins {
+    pub(crate) fn begin(&mut self, op: OpId, parts: usize) -> u64 {
+        assert!(parts > 0, "an operation of no parts would never end");
+        self.next += 1;
+        self.table.insert(self.next, Join { op, left: parts, error: None });
+        self.next
+    }
+
+    /// The join of a manager's operation, if that takes several.
+    pub(crate) fn of(&self, op: OpId) -> Option<u64> {
+        self.table.iter().find(|(_, join)| join.op == op).map(|(number, _)| *number)
+    }
+
+    /// Forgets a join whose parts were abandoned.
+    pub(crate) fn forget(&mut self, join: u64) {
+        self.table.remove(&join);
+    }
+
+    /// Books the end of a part; the outcome of the whole when it was the last.
+    pub(crate) fn ended(
+        &mut self,
+        join: u64,
+        result: Result<(), ErrorKind>,
+    ) -> Option<(OpId, Result<(), ErrorKind>)> {
+        let Some(entry) = self.table.get_mut(&join) else { panic!("join {join} has ended") };
+        entry.error = entry.error.or_else(|| result.err());
+        entry.left -= 1;
+        if entry.left > 0 {
+            return None;
+        }
+        self.table.remove(&join).map(|entry| (entry.op, entry.error.map_or(Ok(()), Err)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_reused_after_their_end_only() {
+        let mut tokens = Tokens::default();
+        let one = tokens.insert(Pending::Wake);
+        let two = tokens.insert(Pending::Device { op: OpId(7) });
+        assert_ne!(one, two);
+        assert_eq!(tokens.device_ops(), 1);
+        assert!(matches!(tokens.take(two), Pending::Device { op: OpId(7) }));
+        assert_eq!((tokens.device_ops(), tokens.insert(Pending::Wake)), (0, two));
+    }
+
+    #[test]
+    fn an_abandoned_operation_keeps_its_tokens_until_the_device_answers() {
+        let (mut tokens, mut joins) = (Tokens::default(), Joins::default());
+        let join = joins.begin(OpId(1), 2);
+        let parts = [0, 1].map(|_| tokens.insert(Pending::Joined { join }));
+        let other = tokens.insert(Pending::Device { op: OpId(2) });
+        assert_eq!(joins.of(OpId(1)), Some(join));
+        assert_eq!(tokens.abandon(OpId(1), joins.of(OpId(1))), Some((Abandoned::Change, parts.to_vec())));
+        joins.forget(join);
+        assert_eq!(joins.of(OpId(1)), None);
+        assert_eq!(tokens.abandon(OpId(1), None), None, "once");
+        assert_eq!(tokens.device_ops(), 3, "the device has them still");
+        assert!(matches!(tokens.take(parts[0]), Pending::Late));
+        assert!(matches!(tokens.take(other), Pending::Device { op: OpId(2) }));
+        let header = tokens.insert(Pending::Header { op: OpId(3), slot: WeuSlot(1), again: false });
+        assert_eq!(tokens.abandon(OpId(3), None), Some((Abandoned::Header, vec![header])));
+    }
+
+    #[test]
+    fn reads_of_extents_are_counted_until_they_end_or_are_abandoned() {
+        let read = |op| {
+            let read = ExtentsPending { op: OpId(op), start_bytes: 0, parts: Vec::new(), urgent: true };
+            Pending::Extents(Box::new(read))
+        };
+        let mut tokens = Tokens::default();
+        let (first, second) = (tokens.insert(read(1)), tokens.insert(read(2)));
+        let _write = tokens.insert(Pending::Device { op: OpId(3) });
+        assert_eq!(tokens.extent_reads(), 2);
+        assert!(tokens.abandon(OpId(1), None).is_some());
+        assert_eq!(tokens.extent_reads(), 1, "no turn waits for an abandoned one");
+        assert!(matches!(tokens.take(first), Pending::Late));
+        assert!(matches!(tokens.take(second), Pending::Extents(_)));
+        assert_eq!(tokens.extent_reads(), 0);
+    }
+
+    #[test]
+    fn a_join_ends_with_its_last_part_and_its_first_error() {
+        let mut joins = Joins::default();
+        let join = joins.begin(OpId(1), 3);
+        assert_eq!(joins.ended(join, Ok(())), None);
+        assert_eq!(joins.ended(join, Err(ErrorKind::NoSpace)), None);
+        assert_eq!(joins.ended(join, Err(ErrorKind::Io)), Some((OpId(1), Err(ErrorKind::NoSpace))));
+    }
+}

@@ -1,0 +1,222 @@
+//! Numbers of a running engine, for `stats` and `status`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use zc_core::VolumeId;
+
+use crate::front::throttle::Waits;
+use crate::shard::metrics::{Durations, Latencies, Traffic};
+use crate::shard::{Shard, Volume};
+
+/// Counters and gauges of a shard. Sizes are in bytes.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct ShardStats {
+    /// Milliseconds since the daemon began to start.
+    pub uptime_ms: u64,
+    /// Milliseconds from the start to the complete index; absent until then.
+    pub index_loaded_ms: Option<u64>,
+    /// Bytes of superblock, checkpoint and journal read at the start.
+    pub restart_bytes_read: u64,
+    /// The cache device works.
+    pub cache_healthy: bool,
+    /// What failed if it does not.
+    pub cache_fault: Option<String>,
+    /// Why there is no intent log: a start after a kill is as one after a power cut.
+    pub intent_fault: Option<String>,
+    /// Every counter of the cache manager by its name.
+    pub manager: BTreeMap<&'static str, u64>,
+    /// What the hit ratio is made of.
+    pub extents: Extents,
+    /// RAM of the manager's growing structures.
+    pub ram_bytes: BTreeMap<&'static str, u64>,
+    /// The daemon is ending.
+    pub stopping: bool,
+    /// Write-evict units on the cache device, and the most there may be.
+    pub slots: [u64; 2],
+    /// What clients asked, by volume.
+    pub traffic: BTreeMap<String, Traffic>,
+    /// How requests waited for the limits of their volume, by volume.
+    pub limits: BTreeMap<String, Waits>,
+    /// What the origin lacks, by volume.
+    pub dirty: BTreeMap<String, Dirty>,
+    /// Regions marked active now, and the most there may be: their contents are distrusted after a power cut.
+    pub regions_active: [u64; 2],
+    /// Latencies per path.
+    pub latency: Latencies,
+    /// Latencies by volume and path, for Prometheus alone.
+    #[serde(skip)]
+    pub durations: BTreeMap<String, Durations>,
+    /// What the driver itself counts.
+    pub driver: Driver,
+}
+
+/// Extents that reads asked for, in parts: what the hit ratio is made of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Extents {
+    /// All of them.
+    pub read: u64,
+    /// Those that came without the origin. Their share is the hit ratio.
+    pub hits: u64,
+    /// Those that had been read ahead: the origin was read, before they were asked for.
+    pub read_ahead: u64,
+}
+
+/// What a volume's origin lacks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Dirty {
+    /// Bytes, older versions that are still owed included.
+    pub bytes: u64,
+    /// Extents concerned.
+    pub extents: u64,
+    /// Epochs that are not on the origin.
+    pub epochs: u64,
+    /// The recovery point: how long ago the oldest of them began, in milliseconds.
+    pub oldest_age_ms: u64,
+    /// The newest epoch.
+    pub newest_epoch: u64,
+    /// It is being brought to the origin without a pause.
+    pub draining: bool,
+    /// Requests fail because some of it is out of reach.
+    pub fenced: bool,
+    /// Writes that wait for room.
+    pub waiting_writes: u64,
+    /// Where the volume has what could not be read back and nothing covers: nothing written later reaches the origin.
+    pub stuck_offset_bytes: u64,
+    /// How much of that is in one piece there; 0: there is none.
+    pub stuck_bytes: u64,
+    /// All of that, as far as it is known.
+    pub unreadable_bytes: u64,
+    /// Times that some of it could not be read back from the cache device.
+    pub unreadable: u64,
+    /// Times that the origin refused it; it is tried again.
+    pub refused: u64,
+}
+
+/// Counters of the driver.
+#[derive(Debug, Clone, Copy, Default, Serialize)]
+pub struct Driver {
+    /// Connections accepted.
+    pub connections_accepted: u64,
+    /// Connections refused at the bound.
+    pub connections_refused: u64,
+    /// Connections closed before they chose an export, to make room for others.
+    pub connections_displaced: u64,
+    /// Failed attempts to accept a connection.
+    pub accept_errors: u64,
+    /// Connections closed because the client broke a rule or did not go on.
+    pub connections_broken: u64,
+    /// Requests being worked on.
+    pub requests_in_flight: u64,
+    /// Memory of payloads in flight.
+    pub payload_bytes: u64,
+    /// Memory of replies that clients have not taken.
+    pub unsent_bytes: u64,
+    /// Times a connection had to wait for payload memory.
+    pub payload_stalls: u64,
+    /// Errors of origins.
+    pub origin_errors: u64,
+    /// Errors of the cache device.
+    pub device_errors: u64,
+    /// Jobs waiting for reduce workers.
+    pub reduce_jobs_waiting: u64,
+    /// Jobs carried out by the data plane because the queues were full.
+    pub reduce_jobs_inline: u64,
+    /// Waits of the data plane that ended while it looked for completions (`poll_max`).
+    pub waits_met: u64,
+    /// Waits of the data plane that ended in sleep.
+    pub waits_slept: u64,
+    /// Microseconds it spent looking.
+    pub looked_us: u64,
+    /// Buffers in use.
+    pub buffers: u64,
+}
+
+impl Shard {
+    fn dirty_by_volume(&self) -> BTreeMap<String, Dirty> {
+        let of = |(id, volume): (&VolumeId, &Volume)| {
+            let state = self.manager.dirty(*id)?;
+            let dirty = Dirty {
+                bytes: state.bytes,
+                extents: state.extents,
+                epochs: state.epochs,
+                oldest_age_ms: state.oldest_age_ms,
+                newest_epoch: state.newest_epoch,
+                draining: state.draining,
+                fenced: state.fenced,
+                waiting_writes: state.waiting,
+                stuck_offset_bytes: state.stuck_offset_bytes,
+                stuck_bytes: state.stuck_bytes,
+                unreadable_bytes: state.unreadable_bytes,
+                unreadable: volume.unreadable,
+                refused: volume.refused,
+            };
+            Some((volume.name.clone(), dirty))
+        };
+        self.volumes.iter().filter_map(of).collect()
+    }
+
+    /// The fault of the cache device, and what clients see while its record cannot be made.
+    fn with_distrust(&self, fault: String) -> String {
+        if self.manager.is_distrust_owed() && self.manager.stats().distrust_failures > 0 {
+            format!(
+                "{fault}; the state directory does not take the record of it: writes outside marked regions wait, \
+                 and fail after 30 s. Make the state directory writable"
+            )
+        } else {
+            fault
+        }
+    }
+
+    pub(crate) fn stats(&self) -> ShardStats {
+        let count = zc_core::u64_from_usize;
+        let (regions, regions_max) = self.manager.active_regions();
+        let (slots, slots_max) = self.manager.slots_used();
+        let polls = self.ring.poll_stats();
+        let counters = self.manager.stats();
+        let extents = Extents {
+            read: counters.extents_read(),
+            hits: counters.extent_hits(),
+            read_ahead: counters.prefetched_hits,
+        };
+        ShardStats {
+            uptime_ms: self.clock.now_ms(),
+            index_loaded_ms: self.loaded_ms,
+            restart_bytes_read: self.restart_bytes_read,
+            cache_healthy: self.manager.is_healthy(),
+            cache_fault: self.cache_fault.clone().map(|fault| self.with_distrust(fault)),
+            intent_fault: self.intent.fault().map(str::to_owned),
+            manager: self.manager.stats().named().into_iter().collect(),
+            extents,
+            ram_bytes: self.manager.ram_by_structure().into_iter().collect(),
+            stopping: !self.stopping.is_running(),
+            slots: [count(slots), count(slots_max)],
+            traffic: self.volumes.values().map(|volume| (volume.name.clone(), volume.traffic)).collect(),
+            limits: self.waits(),
+            dirty: self.dirty_by_volume(),
+            regions_active: [count(regions), count(regions_max)],
+            latency: self.metrics.latencies(),
+            durations: self.volumes.values().map(|volume| (volume.name.clone(), *volume.durations)).collect(),
+            driver: Driver {
+                connections_accepted: self.metrics.accepted,
+                connections_refused: self.metrics.refused,
+                connections_displaced: self.metrics.displaced,
+                accept_errors: self.metrics.accept_errors,
+                connections_broken: self.metrics.broken,
+                requests_in_flight: count(self.clients.len()),
+                payload_bytes: self.budget_bytes,
+                unsent_bytes: self.nbd.unsent_bytes,
+                payload_stalls: self.metrics.stalls,
+                origin_errors: self.metrics.origin_errors,
+                device_errors: self.metrics.device_errors,
+                reduce_jobs_waiting: count(self.pool.waiting()),
+                reduce_jobs_inline: self.pool.inline_jobs(),
+                waits_met: polls.met,
+                waits_slept: polls.slept,
+                looked_us: polls.looked_us,
+                buffers: count(self.buffers.len()),
+            },
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The ledger: which volumes may have dirty data on this cache.
+//!
+//! Job: keep, for each volume, the word that there may be dirty data of it on this cache, in the three places that a
+//! later start asks: the superblock's feature `WRITE_BACK`, the flag in the volume table, the entry in the state
+//! directory (which speaks also when the cache is gone).
+//!
+//! Invariants: the word is durable in all three before the manager may accept a dirty byte of the volume; it is taken
+//! back only when the manager has none, and the feature stays. What is in doubt counts as dirty. From the beginning of
+//! a session to its end nobody else writes superblock and volume table.
+//!
+//! What it does not do: decide at a start what may be believed (`session/pair`), or know what is dirty (the manager).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zc_cache::startup as cache_startup;
+use zc_format::{Features, Geometry, Superblock, VolumeTable};
+use zc_io::BlockFile;
+
+use crate::error::EngineError;
+use crate::state::media::FileMedia;
+use crate::state::state_dir::StateDir;
+
+/// The ledger of a session.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    state: Arc<StateDir>,
+    media: Mutex<OnMedia>,
+}
+
+/// A cache device as a session has it.
+#[derive(Debug)]
+pub(crate) struct OnMedia {
+    pub(crate) cache: Arc<BlockFile>,
+    pub(crate) journal: Option<Arc<BlockFile>>,
+    pub(crate) superblock: Superblock,
+    pub(crate) table: VolumeTable,
+    /// A copy on the device that holds the newest table.
+    pub(crate) table_copy: usize,
+    /// Both do.
+    pub(crate) table_whole: bool,
+    /// Each volume's stamp on media, for the end of the session.
+    pub(crate) stamps: Vec<(String, u64)>,
+}
+
+impl OnMedia {
+    fn files(&self) -> FileMedia<'_> {
+        FileMedia { cache: &self.cache, journal: self.journal.as_deref() }
+    }
+
+    fn fail(&self, error: cache_startup::StartError) -> EngineError {
+        EngineError::of_cache(self.cache.path(), error)
+    }
+}
+
+/// A volume with dirty data that this daemon does not serve.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct Unserved {
+    pub(crate) name: String,
+    pub(crate) origin: std::path::PathBuf,
+}
+
+impl Ledger {
+    /// Of a session that has begun.
+    pub(crate) fn new(state: Arc<StateDir>, media: OnMedia) -> Self {
+        Self { state, media: Mutex::new(media) }
+    }
+
+    /// Another session has begun, on the same cache.
+    pub(crate) fn replace(&self, media: OnMedia) {
+        *self.lock() = media;
+    }
+
+    pub(crate) fn set_stamps(&self, stamps: Vec<(String, u64)>) {
+        self.lock().stamps = stamps;
+    }
+
+    /// Of volumes that came later.
+    pub(crate) fn add_stamps(&self, stamps: impl Iterator<Item = (String, u64)>) {
+        self.lock().stamps.extend(stamps);
+    }
+
+    /// Of a volume that is gone.
+    pub(crate) fn drop_stamp(&self, name: &str) {
+        self.lock().stamps.retain(|(known, _)| known != name);
+    }
+
+    pub(crate) fn stamps(&self) -> Vec<(String, u64)> {
+        self.lock().stamps.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, OnMedia> {
+        self.media.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn superblock(&self) -> Superblock {
+        self.lock().superblock.clone()
+    }
+
+    pub(crate) fn table(&self) -> VolumeTable {
+        self.lock().table.clone()
+    }
+
+    pub(crate) const fn state(&self) -> &Arc<StateDir> {
+        &self.state
+    }
+
+    /// Says durably that the volumes may get dirty data. Blocks.
+    pub(crate) fn may_become_dirty(&self, names: &[String]) -> Result<(), EngineError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.set_feature()?;
+        self.set_flags(names, true)?;
+        self.set_entries(names, true)
+    }
+
+    /// Says durably that writes of these volumes may be acknowledged from memory, until the session ends. Blocks.
+    pub(crate) fn acknowledges_early(&self, names: &[String]) -> Result<(), EngineError> {
+        let known = self.state.snapshot();
+        if names.iter().all(|name| known.volumes.get(name).is_none_or(|entry| entry.volatile)) {
+            return Ok(());
+        }
+        self.state.update(|state| {
+            for name in names {
+                if let Some(entry) = state.volumes.get_mut(name) {
+                    entry.volatile = true;
+                }
+            }
+        })
+    }
+
+    /// Takes the word back for volumes of which the manager has no dirty data and will accept none. Blocks.
+    pub(crate) fn is_clean(&self, names: &[String]) -> Result<(), EngineError> {
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.set_flags(names, false)?;
+        self.set_entries(names, false)
+    }
+
+    /// Replaces the volume table, if it differs, or a copy of it does. Blocks.
+    pub(crate) fn set_table(&self, change: impl FnOnce(&mut VolumeTable)) -> Result<(), EngineError> {
+        let mut media = self.lock();
+        let mut table = media.table.clone();
+        change(&mut table);
+        if table.records == media.table.records && media.table_whole {
+            return Ok(());
+        }
+        table.sequence += 1;
+        let geometry = &media.superblock.geometry;
+        cache_startup::write_volume_table(&mut media.files(), geometry, &table, media.table_copy)
+            .map_err(|error| media.fail(error))?;
+        (media.table, media.table_whole) = (table, true);
+        Ok(())
+    }
+
+    /// Says durably that a start must not believe the intent log of this session. Blocks.
+    pub(crate) fn void_intents(&self) -> Result<(), EngineError> {
+        self.set_features(|features, _| features.compat |= Features::INTENTS_VOID)
+    }
+
+    fn set_feature(&self) -> Result<(), EngineError> {
+        self.set_features(|features, geometry| {
+            let void = features.compat & Features::INTENTS_VOID;
+            features.incompat |= Features::WRITE_BACK;
+            features.begin_session(geometry);
+            features.compat |= void;
+        })
+    }
+
+    /// Rewrites the superblock, if that changes anything.
+    fn set_features(&self, change: impl FnOnce(&mut Features, &Geometry)) -> Result<(), EngineError> {
+        let mut media = self.lock();
+        let mut next = media.superblock.clone();
+        change(&mut next.features, &next.geometry);
+        if next.features == media.superblock.features {
+            return Ok(());
+        }
+        next.sequence += 1;
+        cache_startup::write_superblock(&mut media.files(), &next).map_err(|error| media.fail(error))?;
+        media.superblock = next;
+        Ok(())
+    }
+
+    fn set_flags(&self, names: &[String], may_be_dirty: bool) -> Result<(), EngineError> {
+        self.set_table(|table| {
+            for record in table.records.iter_mut().filter(|record| names.contains(&record.name)) {
+                record.may_be_dirty = may_be_dirty;
+            }
+        })
+    }
+
+    fn set_entries(&self, names: &[String], dirty: bool) -> Result<(), EngineError> {
+        let known = self.state.snapshot();
+        let differs = |name: &String| known.volumes.get(name).is_some_and(|entry| entry.dirty != dirty);
+        if !names.iter().any(differs) {
+            return Ok(());
+        }
+        self.state.update(|state| {
+            for name in names {
+                if let Some(entry) = state.volumes.get_mut(name) {
+                    entry.dirty = dirty;
+                }
+            }
+        })
+    }
+
+    /// Remembers, where a cache that is out of reach cannot be told, that a volume's epochs up to this one are given
+    /// up. Blocks.
+    pub(crate) fn give_up(&self, name: &str, epoch: u64) -> Result<(), EngineError> {
+        self.state.give_up(self.state.snapshot().session, name, epoch)
+    }
+
+    /// Forgets that a start could not tell all of the volume's dirty data: what was found, or nothing, is all. Blocks.
+    pub(crate) fn is_complete(&self, name: &str) -> Result<(), EngineError> {
+        if !self.state.snapshot().volumes.get(name).is_some_and(|entry| entry.incomplete) {
+            return Ok(());
+        }
+        self.state.update(|state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.incomplete = false;
+            }
+        })
+    }
+
+    /// Volumes with dirty data that are not among those that are served.
+    pub(crate) fn unserved(&self, served: &[&str]) -> Vec<Unserved> {
+        let state = self.state.snapshot();
+        let others =
+            state.volumes.into_iter().filter(|(name, entry)| entry.dirty && !served.contains(&name.as_str()));
+        others.map(|(name, entry)| Unserved { name, origin: entry.path }).collect()
+    }
+}

@@ -1,0 +1,19 @@
+//! What outlives the process: state directory, intent log, risk file, and the records beside the cache on its device.
+//!
+//! Invariants: a file here is written whole or not at all, and by one owner. What may hang runs on a thread (`keeper`).
+//!
+//! What it does not do: judge what a start may believe (`session`), or write the cache itself (`zc-cache`).
+
+pub(crate) mod boot;
+pub(crate) mod distrust_record;
+pub(crate) mod hex;
+pub(crate) mod intent;
+pub(crate) mod keeper;
+pub(crate) mod ledger;
+pub(crate) mod media;
+pub(crate) mod private;
+pub(crate) mod remembered;
+pub(crate) mod risk;
+pub(crate) mod seen;
+pub(crate) mod state_dir;
+pub(crate) mod state_thread;

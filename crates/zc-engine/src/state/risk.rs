@@ -1,0 +1,277 @@
+//! Which volumes have acknowledged writes that a killed daemon takes with it: a small file that outlives the process.
+//!
+//! Job: say, for the next start, of each volume whether acknowledged writes are in memory alone, or a loss has not been
+//! told to clients yet. From this a start knows after a kill that nothing was lost, and need not fail a flush or remove
+//! a block device for caution (see [`zc_cache::loss`]).
+//!
+//! Layout: a header of 64 bytes (magic, cache, boot, session), then one byte for each volume number, 1 or 0. Written
+//! without a flush: after a power cut the boot identity differs, and the file is ignored.
+//!
+//! Invariants: a volume's byte is 1 before the answer leaves the daemon that makes it so. A file that cannot be written
+//! is removed, or void like the intent log ([`Features::INTENTS_VOID`]); without one a start takes the worst for granted.
+//!
+//! What it does not do: judge ([`zc_cache::loss`]).
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use zc_core::{Map, VolumeId};
+use zc_format::{Features, Superblock};
+
+use crate::error::EngineError;
+use crate::limits::INTENT_WAIT_MS;
+use crate::state::intent::IntentOwner;
+use crate::state::keeper::{Keeper, NoAnswer, Written};
+use crate::state::private::{create_anew, read_bounded};
+
+const MAGIC: [u8; 8] = *b"zcrisk01";
+const HEADER_BYTES: usize = 64;
+/// The header, and a byte for each number that a volume can have.
+const FILE_BYTES_MAX: u64 = 64 + (1 << 16);
+
+/// The file of this session.
+#[derive(Debug)]
+pub(crate) struct RiskFile {
+    path: PathBuf,
+    /// `None` after a failure.
+    file: Option<Keeper<Bytes>>,
+    /// Volumes whose byte is 1.
+    at_risk: Map<VolumeId, ()>,
+    /// It failed and could not be withdrawn: a start would believe it.
+    stuck: bool,
+}
+
+/// The file, for who writes it.
+#[derive(Debug)]
+struct Bytes {
+    path: PathBuf,
+    file: File,
+}
+
+fn header(owner: &IntentOwner) -> [u8; HEADER_BYTES] {
+    let mut header = [0; HEADER_BYTES];
+    header[..8].copy_from_slice(&MAGIC);
+    header[8..24].copy_from_slice(&owner.uuid);
+    header[24..40].copy_from_slice(&owner.boot_id);
+    header[40..48].copy_from_slice(&owner.session.to_le_bytes());
+    header
+}
+
+const fn place(volume: VolumeId) -> u64 {
+    HEADER_BYTES as u64 + volume.0 as u64
+}
+
+/// What the file of that session says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Risks(Vec<u8>);
+
+impl Risks {
+    /// Of a session whose risks are known otherwise.
+    pub(crate) fn of(at_risk: &[VolumeId]) -> Self {
+        let len = at_risk.iter().map(|volume| usize::from(volume.0) + 1).max().unwrap_or(0);
+        let mut bytes = vec![0; len];
+        at_risk.iter().for_each(|volume| bytes[usize::from(volume.0)] = 1);
+        Self(bytes)
+    }
+
+    pub(crate) fn contains(&self, volume: VolumeId) -> bool {
+        self.0.get(usize::from(volume.0)).is_some_and(|byte| *byte != 0)
+    }
+}
+
+/// The word of the session before, as far as a start may believe it.
+pub(crate) fn read_of(path: &Path, before: &Superblock, boot_id: [u8; 16]) -> Option<Risks> {
+    if before.features.compat & Features::INTENTS_VOID != 0 {
+        return None;
+    }
+    read(path, &IntentOwner { uuid: before.uuid, boot_id, session: before.session })
+}
+
+/// The word of that session, if it is there.
+fn read(path: &Path, owner: &IntentOwner) -> Option<Risks> {
+    let bytes = read_bounded(path, FILE_BYTES_MAX).ok()?.bytes;
+    let (found, volumes) = bytes.split_at_checked(HEADER_BYTES)?;
+    (found == header(owner)).then(|| Risks(volumes.to_vec()))
+}
+
+impl Bytes {
+    fn create(path: &Path, owner: &IntentOwner, owed: &[VolumeId]) -> io::Result<Self> {
+        let file = create_anew(path)?;
+        for volume in owed {
+            file.write_all_at(&[1], place(*volume))?;
+        }
+        // Last: without it nothing is believed.
+        file.write_all_at(&header(owner), 0)?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    fn set(&self, volume: VolumeId, at_risk: bool) -> Written {
+        match self.file.write_all_at(&[u8::from(at_risk)], place(volume)) {
+            Ok(()) => Written::Whole,
+            Err(error) if self.is_withdrawn() => Written::Withdrawn(error),
+            Err(error) => Written::Stuck(error),
+        }
+    }
+
+    /// A file that says what is not so must not be found: it is emptied and removed, or one of both.
+    fn is_withdrawn(&self) -> bool {
+        let is_emptied = self.file.set_len(0).is_ok();
+        is_removed(&self.path) || is_emptied
+    }
+}
+
+fn is_removed(path: &Path) -> bool {
+    std::fs::remove_file(path).map_or_else(|error| error.kind() == io::ErrorKind::NotFound, |()| true)
+}
+
+impl RiskFile {
+    /// Begins the file of a session, in which clients of these volumes have yet to be told of a loss. `may_hang`: what is
+    /// done to a file there may not end.
+    pub(crate) fn create(
+        path: &Path,
+        may_hang: bool,
+        owner: &IntentOwner,
+        owed: &[VolumeId],
+    ) -> Result<Self, EngineError> {
+        let at_risk = owed.iter().map(|id| (*id, ())).collect();
+        let mut risks = Self { at_risk, ..Self::none(path) };
+        match Bytes::create(path, owner, owed) {
+            Ok(bytes) if may_hang => risks.file = Some(Keeper::on_thread(bytes, INTENT_WAIT_MS)?),
+            Ok(bytes) => risks.file = Some(Keeper::own(bytes)),
+            Err(error) => {
+                is_removed(path);
+                risks.fails(&error.to_string());
+            }
+        }
+        Ok(risks)
+    }
+
+    /// There is no file: the next start needs none.
+    pub(crate) fn none(path: &Path) -> Self {
+        Self { path: path.to_owned(), file: None, at_risk: Map::default(), stuck: false }
+    }
+
+    /// What is so from now on; written if it differs from what the file says. Waits for [`INTENT_WAIT_MS`] at most.
+    pub(crate) fn set(&mut self, volume: VolumeId, at_risk: bool) {
+        if self.at_risk.contains_key(&volume) == at_risk {
+            return;
+        }
+        if at_risk {
+            self.at_risk.insert(volume, ());
+        } else {
+            self.at_risk.remove(&volume);
+        }
+        let Some(file) = &mut self.file else { return };
+        match file.change(move |bytes| bytes.set(volume, at_risk)) {
+            Ok(Written::Whole) => {}
+            Ok(Written::Withdrawn(error)) => self.fails(&error.to_string()),
+            Ok(Written::Stuck(error)) => {
+                self.stuck = true;
+                self.fails(&error.to_string());
+            }
+            Err(NoAnswer) => {
+                self.stuck = true;
+                self.fails("it does not answer");
+            }
+        }
+    }
+
+    fn fails(&mut self, why: &str) {
+        tracing::warn!(
+            "{} cannot be written: {why}; after a kill the next flush of a volume with `ack = \"volatile\"` fails",
+            self.path.display()
+        );
+        self.file = None;
+    }
+
+    /// Whether a start would believe a file that says what is not so. The cache device has to say that it is void.
+    pub(crate) const fn is_stuck(&self) -> bool {
+        self.stuck
+    }
+
+    /// The cache device says it, or cannot: nothing more is written.
+    pub(crate) fn is_void(&mut self) {
+        (self.stuck, self.file) = (false, None);
+    }
+
+    /// After an orderly stop nothing is at risk, and the cache device says that it was one.
+    pub(crate) fn remove(mut self) {
+        if let Some(mut file) = self.file.take() {
+            let _lies_there = file.change(|bytes| !bytes.is_withdrawn());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::state::intent::tests::{OWNER, superblock};
+
+    #[test]
+    fn only_the_file_of_the_same_session_and_boot_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.risk");
+        assert_eq!(read(&path, &OWNER), None);
+        let (a, b) = (VolumeId(0), VolumeId(300));
+        let mut risks = RiskFile::create(&path, false, &OWNER, &[b]).unwrap();
+        let says =
+            |owner: &IntentOwner| read(&path, owner).map(|risks| (risks.contains(a), risks.contains(b)));
+        assert_eq!(says(&OWNER), Some((false, true)));
+        risks.set(a, true);
+        assert_eq!(says(&OWNER), Some((true, true)));
+        risks.set(b, false);
+        assert_eq!(says(&OWNER), Some((true, false)));
+        for other in [
+            IntentOwner { boot_id: [9; 16], ..OWNER },
+            IntentOwner { session: 4, ..OWNER },
+            IntentOwner { uuid: [9; 16], ..OWNER },
+        ] {
+            assert_eq!(says(&other), None);
+        }
+        std::fs::write(&path, [7; 20]).unwrap();
+        assert_eq!(says(&OWNER), None, "a file that is too short");
+        risks.remove();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_no_older_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.risk");
+        std::fs::create_dir(&path).unwrap();
+        let mut risks = RiskFile::create(&path, false, &OWNER, &[]).unwrap();
+        risks.set(VolumeId(1), true);
+        assert_eq!(read(&path, &OWNER), None);
+        assert!(
+            Risks::of(&[VolumeId(2)]).contains(VolumeId(2))
+                && !Risks::of(&[VolumeId(2)]).contains(VolumeId(1))
+        );
+    }
+
+    #[test]
+    fn a_file_that_does_not_answer_is_stuck_and_void() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.risk");
+        let volume = VolumeId(1);
+        let mut risks = RiskFile::create(&path, true, &OWNER, &[]).unwrap();
+        let mut before = superblock();
+        let says =
+            |before: &Superblock| read_of(&path, before, OWNER.boot_id).map(|risks| risks.contains(volume));
+        let (_lets_go, hangs) = std::sync::mpsc::channel::<()>();
+        let bytes = Bytes { path: path.clone(), file: File::open(&path).unwrap() };
+        let mut keeper = Keeper::on_thread(bytes, 1).unwrap();
+        keeper.change(move |_| hangs.recv().is_ok()).unwrap_err();
+        risks.file = Some(keeper);
+        risks.set(volume, true);
+        assert!(risks.is_stuck());
+        assert_eq!(says(&before), Some(false), "it would be believed");
+        before.features.compat |= Features::INTENTS_VOID;
+        assert_eq!(says(&before), None);
+        risks.is_void();
+        risks.set(volume, false);
+        assert!(!risks.is_stuck(), "nothing more is written");
+    }
+}

@@ -1,0 +1,642 @@
+//! The state directory: what must be known about a cache outside the cache device.
+//!
+//! Job: keep one small file per cache with, for each volume, the stamp that its clean contents must carry to be trusted
+//! and what its origin looked like when the daemon last had it. The cache device cannot vouch for itself: an old image
+//! of it is as consistent as the newest, and a failed device cannot record that it must not be trusted any more. A
+//! cache that is not there cannot say either that it has what an origin lacks: that, too, stands here ([`owed`]).
+//!
+//! Invariants: the file is replaced as a whole (written beside, flushed, renamed, directory flushed); after a change
+//! returns, it survives a power cut. The distrust of a whole cache can be recorded without room for that: in the file of
+//! `distrust_record`, which counts until the state file says the same.
+//!
+//! What it does not do: decide; see `session/pair`.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use zc_format::{OriginIdentity, OriginKind};
+use zc_io::{FileKind, Identity};
+
+use crate::error::EngineError;
+use crate::error::refusal::Refusal;
+use crate::state::distrust_record::DistrustRecord;
+use crate::state::hex::hex;
+use crate::state::private::{create_dir, create_file, is_open_to_others};
+use crate::state::seen::Seen;
+
+/// What an origin looked like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct OriginMark {
+    pub(crate) is_block: bool,
+    pub(crate) dev: u64,
+    pub(crate) inode: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) mtime_ns: u64,
+}
+
+impl OriginMark {
+    /// The identity as the state directory keeps it.
+    pub(crate) fn of(identity: &Identity) -> Self {
+        Self {
+            is_block: identity.kind == FileKind::Block,
+            dev: identity.dev,
+            inode: identity.inode,
+            len_bytes: identity.len_bytes,
+            mtime_ns: u64::try_from(identity.mtime_ns).unwrap_or(0),
+        }
+    }
+
+    /// The same as the volume table keeps it.
+    pub(crate) const fn for_media(self) -> OriginIdentity {
+        let Self { is_block, dev, inode, len_bytes, mtime_ns } = self;
+        let kind = if is_block { OriginKind::Block } else { OriginKind::File };
+        OriginIdentity { kind, dev, inode, len_bytes, mtime_ns }
+    }
+}
+
+/// A volume's entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VolumeState {
+    pub(crate) stamp: u64,
+    pub(crate) path: PathBuf,
+    pub(crate) origin: OriginMark,
+    /// The domain that the volume shared content in; empty: the common one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) dedup_domain: String,
+    /// The cache may have data of the volume that the origin lacks.
+    #[serde(default)]
+    pub(crate) dirty: bool,
+    /// The origin's mark was taken when a session ended in order, and the volume was not served since.
+    #[serde(default)]
+    pub(crate) settled: bool,
+    /// The operator gave up the volume's epochs up to this one; 0: none, or none that may still be on the cache.
+    #[serde(default)]
+    pub(crate) given_up: u64,
+    /// A start could not tell all of the volume's dirty data, and nobody has accepted that since. The cache itself
+    /// forgets it: its journal goes on.
+    #[serde(default)]
+    pub(crate) incomplete: bool,
+    /// What stood at the origin's landmarks when a session ended in order; nothing from the next start on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) seen: Option<Seen>,
+    /// The session before may have acknowledged writes that were in its memory alone (`ack = "volatile"`). A file
+    /// without this word is from a time when that was not noted.
+    #[serde(default = "unnoted")]
+    pub(crate) volatile: bool,
+    /// Acknowledged writes were lost, and no flush has failed for that yet.
+    #[serde(default)]
+    pub(crate) owes_loss: bool,
+    /// Who served the origin since, as it follows "was served": what this cache holds of it is not to be trusted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) served_since: Option<String>,
+}
+
+const fn unnoted() -> bool {
+    true
+}
+
+impl VolumeState {
+    /// Whether it is about this origin: the same place or, as devices have none that lasts, the same file.
+    fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
+        let known = &self.origin;
+        let is_file = |mark: &OriginMark| !mark.is_block && !known.is_block;
+        let same = |mark: &OriginMark| is_file(mark) && (mark.dev, mark.inode) == (known.dev, known.inode);
+        self.path == path || mark.is_some_and(same)
+    }
+}
+
+/// An origin as it is found: its absolute path and, if it is there, its mark.
+pub(crate) type Place = (PathBuf, Option<OriginMark>);
+
+/// What an origin lacks and a cache has, as the state directory remembers it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Owed {
+    /// The cache's identity as text.
+    pub(crate) cache: String,
+    /// Where that is remembered.
+    pub(crate) file: PathBuf,
+    /// The volume's name on that cache.
+    pub(crate) volume: String,
+    /// The volume's entry.
+    pub(crate) entry: VolumeState,
+}
+
+impl Owed {
+    /// Whether it is this origin's.
+    pub(crate) fn is_of(&self, path: &Path, mark: Option<&OriginMark>) -> bool {
+        self.entry.is_of(path, mark)
+    }
+
+    /// Forgets it: what only that cache has is given up.
+    pub(crate) fn forget(&self) -> Result<(), EngineError> {
+        let fail = |source| EngineError::io(format!("cannot write {}", self.file.display()), source);
+        let mut state = read_state(&self.file)?;
+        if let Some(entry) = state.volumes.get_mut(&self.volume) {
+            (entry.dirty, entry.incomplete) = (false, false);
+            entry.stamp = entry.stamp.wrapping_add(1);
+        }
+        replace(&self.file, &state).map_err(fail)
+    }
+}
+
+/// All that the caches of a state directory owe to origins.
+pub(crate) fn owed(dir: &Path) -> Result<Vec<Owed>, EngineError> {
+    let mut owed = Vec::new();
+    for (cache, file) in files(dir)? {
+        for (volume, entry) in read_state(&file)?.volumes {
+            if entry.dirty {
+                owed.push(Owed { cache: cache.clone(), file: file.clone(), volume, entry });
+            }
+        }
+    }
+    Ok(owed)
+}
+
+/// The identity of the cache that last served one of these origins, if there was one.
+pub(crate) fn last_of(dir: &Path, origins: &[Place]) -> Result<Option<[u8; 16]>, EngineError> {
+    let mut newest = None;
+    for (cache, file) in files(dir)? {
+        let state = read_state(&file)?;
+        let is_known =
+            |entry: &VolumeState| origins.iter().any(|(path, mark)| entry.is_of(path, mark.as_ref()));
+        if !state.volumes.values().any(is_known) {
+            continue;
+        }
+        let changed = std::fs::metadata(&file).and_then(|metadata| metadata.modified()).ok();
+        let uuid = uuid::Uuid::try_parse(&cache).map(uuid::Uuid::into_bytes).ok();
+        newest = newest.max(uuid.map(|uuid| (changed, uuid)));
+    }
+    Ok(newest.map(|(_, uuid)| uuid))
+}
+
+/// What any other cache holds of these origins is not to be trusted when it is back: they are written without it. `by`:
+/// who serves them now, as it follows "was served".
+pub(crate) fn disown(
+    dir: &Path,
+    origins: &[Place],
+    except: Option<&[u8; 16]>,
+    by: &str,
+) -> Result<(), EngineError> {
+    let own = except.map(hex);
+    for (cache, file) in files(dir)? {
+        if own.as_ref() == Some(&cache) {
+            continue;
+        }
+        let mut state = read_state(&file)?;
+        let mut any = false;
+        for entry in state.volumes.values_mut() {
+            let is_concerned = origins.iter().any(|(path, mark)| entry.is_of(path, mark.as_ref()));
+            if is_concerned && entry.served_since.as_deref() != Some(by) {
+                entry.stamp = entry.stamp.wrapping_add(1);
+                entry.served_since = Some(by.to_owned());
+                any = true;
+            }
+        }
+        if any {
+            replace(&file, &state)
+                .map_err(|source| EngineError::io(format!("cannot write {}", file.display()), source))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the state directory has seen this session of a cache, or a later one: then it knows what may be dirty on it.
+pub(crate) fn has_seen(dir: &Path, uuid: &[u8; 16], session: u64) -> Result<bool, EngineError> {
+    let wanted = hex(uuid);
+    for (cache, file) in files(dir)? {
+        if cache == wanted {
+            return Ok(read_state(&file)?.session >= session);
+        }
+    }
+    Ok(false)
+}
+
+/// The caches that a state directory knows: identity as text, and file.
+pub(crate) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, EngineError> {
+    let fail = |source| EngineError::io(format!("cannot read {}", dir.display()), source);
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(fail(error)),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(fail)?.path();
+        let cache = file.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_state = file.extension().is_some_and(|extension| extension == "json")
+            && cache.len() == 32
+            && cache.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if is_state {
+            files.push((cache, file));
+        }
+    }
+    Ok(files)
+}
+
+/// What is remembered of a cache; nothing of one that was never seen. Changes nothing.
+pub(crate) fn peek(dir: &Path, uuid: &[u8; 16]) -> Result<State, EngineError> {
+    let wanted = hex(uuid);
+    let found = files(dir)?.into_iter().find(|(cache, _)| *cache == wanted);
+    found.map_or_else(|| Ok(State::default()), |(_, file)| read_state(&file))
+}
+
+pub(crate) fn read_state(path: &Path) -> Result<State, EngineError> {
+    let bytes = std::fs::read(path)
+        .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
+    parse(&bytes).map_err(|reason| EngineError::refused(Refusal::StateFile { path: path.to_owned(), reason }))
+}
+
+/// The contents of the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub(crate) version: u32,
+    /// The newest session on the cache.
+    pub(crate) session: u64,
+    /// That session ended cleanly.
+    pub(crate) clean: bool,
+    pub(crate) volumes: BTreeMap<String, VolumeState>,
+}
+
+const VERSION: u32 = 1;
+
+/// The state of one cache.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    /// Where files go that a crash of the machine may take, if not beside the state.
+    run_dir: Option<PathBuf>,
+    /// What the file says. Held for a moment only, so that who asks never waits for a device.
+    state: Mutex<State>,
+    /// Whoever changes the file holds it meanwhile.
+    changing: Mutex<Changing>,
+    record: DistrustRecord,
+}
+
+#[derive(Debug)]
+struct Changing {
+    /// The distrust record says more than the file.
+    recorded: bool,
+}
+
+impl StateDir {
+    /// Opens the state of a cache; a cache that was never seen has an empty one. Creates the directory.
+    ///
+    /// `run_dir`: a folder in memory for what need not outlive the machine.
+    pub(crate) fn open(dir: &Path, run_dir: Option<&Path>, uuid: &[u8; 16]) -> Result<Self, EngineError> {
+        create_dir(dir).map_err(|source| {
+            EngineError::io(format!("cannot create the state directory {}", dir.display()), source)
+        })?;
+        if is_open_to_others(dir) {
+            tracing::warn!(
+                "every user may change what is in {}, which decides which data is trusted; type `chmod 0700 {}`",
+                dir.display(),
+                dir.display()
+            );
+        }
+        let path = dir.join(format!("{}.json", hex(uuid)));
+        let there = path
+            .try_exists()
+            .map_err(|source| EngineError::io(format!("cannot read {}", path.display()), source))?;
+        let mut state =
+            if there { read_state(&path)? } else { State { version: VERSION, ..State::default() } };
+        let beside = path.with_extension("distrust");
+        let (record, is_set) = DistrustRecord::open(&beside)
+            .map_err(|source| EngineError::io(format!("cannot open {}", beside.display()), source))?;
+        if is_set {
+            tracing::warn!(
+                "the cache failed in an earlier session while {} could not be written; its clean contents are not used",
+                path.display()
+            );
+            distrust_all(&mut state);
+        }
+        let changing = Mutex::new(Changing { recorded: is_set });
+        let run_dir = run_dir.map(Path::to_owned);
+        let dir = Self { path, run_dir, state: Mutex::new(state), changing, record };
+        if is_set {
+            dir.update(|_| ())?;
+        }
+        Ok(dir)
+    }
+
+    /// Where the cache's intent log is.
+    pub(crate) fn intent_place(&self) -> Volatile {
+        self.volatile("intent")
+    }
+
+    /// Where the cache's risk file is.
+    pub(crate) fn risk_place(&self) -> Volatile {
+        self.volatile("risk")
+    }
+
+    fn volatile(&self, extension: &str) -> Volatile {
+        let beside = self.path.with_extension(extension);
+        match (&self.run_dir, beside.file_name()) {
+            (Some(dir), Some(name)) => Volatile { path: dir.join(name), other: Some(beside) },
+            _ => Volatile { path: beside, other: None },
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> State {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn begin_change(&self) -> MutexGuard<'_, Changing> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, durably. Blocks.
+    pub(crate) fn update(&self, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
+        self.change(&mut self.begin_change(), change)
+    }
+
+    fn change(&self, changing: &mut Changing, change: impl FnOnce(&mut State)) -> Result<(), EngineError> {
+        let mut next = self.snapshot();
+        change(&mut next);
+        next.version = VERSION;
+        replace(&self.path, &next)
+            .map_err(|source| EngineError::io(format!("cannot write {}", self.path.display()), source))?;
+        *self.lock() = next;
+        if core::mem::take(&mut changing.recorded)
+            && let Err(error) = self.record.clear()
+        {
+            // The next start distrusts once more than it has to.
+            tracing::warn!("cannot reset the distrust record beside {}: {error}", self.path.display());
+            changing.recorded = true;
+        }
+        Ok(())
+    }
+
+    /// Remembers that a volume's epochs up to this one are given up, and that nothing of it is dirty: when the cache is
+    /// back they must not be written over what the origin got meanwhile. Does nothing if another session has begun on the
+    /// cache: that one may have dirty data again. Blocks.
+    pub(crate) fn give_up(&self, session: u64, name: &str, epoch: u64) -> Result<(), EngineError> {
+        let mut changing = self.begin_change();
+        if self.lock().session != session {
+            return Ok(());
+        }
+        self.change(&mut changing, |state| {
+            if let Some(entry) = state.volumes.get_mut(name) {
+                entry.given_up = entry.given_up.max(epoch);
+                entry.dirty = false;
+            }
+        })
+    }
+
+    /// Remembers, of every volume that may be dirty, that the cache does not tell all of its dirty data. Blocks.
+    pub(crate) fn doubt_dirty(&self) -> Result<(), EngineError> {
+        self.update(|state| {
+            for entry in state.volumes.values_mut() {
+                entry.incomplete |= entry.dirty;
+            }
+        })
+    }
+
+    /// Bumps the stamp of a volume: what the cache device holds for it does not match any more. It is the origin that
+    /// differs: dirty data is not for that one, until an operator says so. Blocks.
+    pub(crate) fn distrust(&self, volume: &str) -> Result<(), EngineError> {
+        self.update(|state| {
+            if let Some(entry) = state.volumes.get_mut(volume) {
+                entry.stamp = entry.stamp.wrapping_add(1);
+                entry.incomplete |= entry.dirty;
+            }
+        })
+    }
+
+    /// Bumps the stamps of all volumes, in the state file or, where that cannot be written, by the distrust record.
+    /// Blocks.
+    pub(crate) fn distrust_all(&self) -> Result<(), EngineError> {
+        let mut changing = self.begin_change();
+        let Err(error) = self.change(&mut changing, distrust_all) else { return Ok(()) };
+        self.record.set().map_err(|source| {
+            tracing::error!("cannot record that the cache is not to be trusted any more: {error}");
+            EngineError::io(format!("nor write the distrust record beside {}", self.path.display()), source)
+        })?;
+        distrust_all(&mut self.lock());
+        changing.recorded = true;
+        Ok(())
+    }
+}
+
+/// Where a file is that need not outlive the machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Volatile {
+    pub(crate) path: PathBuf,
+    /// Where an earlier daemon may have had it.
+    other: Option<PathBuf>,
+}
+
+impl Volatile {
+    /// Whether what is done to the file waits for a device, which may not answer.
+    pub(crate) const fn may_hang(&self) -> bool {
+        self.other.is_none()
+    }
+
+    /// What the file says, wherever it is: `read` believes that of the session before alone.
+    pub(crate) fn find<T>(&self, read: impl Fn(&Path) -> Option<T>) -> Option<T> {
+        read(&self.path).or_else(|| self.other.as_deref().and_then(read))
+    }
+}
+
+/// The folder of the control socket, if it is in memory and nobody else can change what is in it. A device that hangs
+/// holds up nothing there, and the kernel's page cache is all that such files are to outlive a process by.
+pub(crate) fn run_dir(config: &zc_config::Config) -> Option<PathBuf> {
+    const IN_MEMORY: [i64; 2] = [0x0102_1994, 0x8584_58f6];
+    let dir = config.control.socket.parent()?;
+    let kind = rustix::fs::statfs(dir).ok()?.f_type;
+    let may_change = rustix::fs::access(dir, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK);
+    let is_ours = !is_open_to_others(dir) && may_change.is_ok();
+    (IN_MEMORY.contains(&kind) && is_ours).then(|| dir.to_owned())
+}
+
+fn distrust_all(state: &mut State) {
+    state.volumes.values_mut().for_each(|entry| entry.stamp = entry.stamp.wrapping_add(1));
+}
+
+/// A path as the state directory keeps it.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// Where the origin of a volume is: an absolute path, or the name of a volume of a store.
+pub(crate) fn place_of(volume: &zc_config::VolumeConfig) -> PathBuf {
+    if volume.in_store.is_some() { volume.origin.clone() } else { absolute(&volume.origin) }
+}
+
+fn parse(bytes: &[u8]) -> Result<State, String> {
+    let state: State = serde_json::from_slice(bytes).map_err(|error| format!("damaged ({error})"))?;
+    if state.version == VERSION {
+        Ok(state)
+    } else {
+        Err(format!("version {} is not known here", state.version))
+    }
+}
+
+fn replace(path: &Path, state: &State) -> io::Result<()> {
+    let beside = path.with_extension("json-new");
+    let mut file = create_file(&beside)?;
+    file.write_all(&serde_json::to_vec_pretty(state)?)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    let dir = path.parent().unwrap_or_else(|| Path::new("."));
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MARK: OriginMark = OriginMark { is_block: false, dev: 1, inode: 2, len_bytes: 3, mtime_ns: 4 };
+
+    fn entry(path: &str, dirty: bool) -> VolumeState {
+        VolumeState {
+            stamp: 7,
+            path: PathBuf::from(path),
+            origin: MARK,
+            dedup_domain: String::new(),
+            dirty,
+            settled: false,
+            given_up: 0,
+            incomplete: false,
+            seen: None,
+            volatile: false,
+            owes_loss: false,
+            served_since: None,
+        }
+    }
+
+    #[test]
+    fn what_caches_owe_is_found_by_place_or_identity_and_can_be_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(owed(&dir.path().join("none")).unwrap(), []);
+        for (uuid, dirty) in [([1; 16], true), ([2; 16], false)] {
+            let state = StateDir::open(dir.path(), None, &uuid).unwrap();
+            state
+                .update(|state| {
+                    state.volumes.insert("a".to_owned(), entry("/srv/a", dirty));
+                    state.volumes.insert("b".to_owned(), entry("/srv/b", false));
+                })
+                .unwrap();
+        }
+        std::fs::write(dir.path().join("notes.json"), "not ours").unwrap();
+        let found = owed(dir.path()).unwrap();
+        let [one] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((one.cache.as_str(), one.volume.as_str()), (hex(&[1; 16]).as_str(), "a"));
+        let moved = OriginMark { len_bytes: 9, mtime_ns: 9, ..MARK };
+        assert!(one.is_of(Path::new("/srv/a"), None) && one.is_of(Path::new("/elsewhere"), Some(&moved)));
+        assert!(!one.is_of(Path::new("/srv/b"), Some(&OriginMark { inode: 77, ..MARK })));
+        one.forget().unwrap();
+        assert_eq!(owed(dir.path()).unwrap(), []);
+        assert_eq!(StateDir::open(dir.path(), None, &[1; 16]).unwrap().snapshot().volumes["a"].stamp, 8);
+    }
+
+    #[test]
+    fn the_last_cache_of_an_origin_is_found_and_all_caches_of_it_are_disowned() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |path: &str| vec![(PathBuf::from(path), None)];
+        assert_eq!(last_of(&dir.path().join("none"), &place("/srv/a")).unwrap(), None);
+        for (uuid, paths) in [([7; 16], ["/srv/a", "/srv/b"]), ([3; 16], ["/srv/a", "/srv/c"])] {
+            let state = StateDir::open(dir.path(), None, &uuid).unwrap();
+            let entries = paths.map(|path| (path.to_owned(), entry(path, false)));
+            state.update(|state| state.volumes.extend(entries)).unwrap();
+            // The one that is written first was used last.
+            let file = File::options().write(true).open(&state.path).unwrap();
+            file.set_modified(std::time::UNIX_EPOCH + std::time::Duration::from_secs(u64::from(uuid[0])))
+                .unwrap();
+        }
+        assert_eq!(last_of(dir.path(), &place("/srv/a")).unwrap(), Some([7; 16]));
+        assert_eq!(last_of(dir.path(), &place("/srv/c")).unwrap(), Some([3; 16]));
+        assert_eq!(last_of(dir.path(), &place("/srv/d")).unwrap(), None);
+        // Told again, there is nothing to do.
+        for _ in 0..2 {
+            disown(dir.path(), &place("/srv/a"), None, "without a cache").unwrap();
+        }
+        let stamps = |uuid| {
+            let volumes = StateDir::open(dir.path(), None, &uuid).unwrap().snapshot().volumes;
+            volumes.values().map(|entry| entry.stamp).collect::<Vec<_>>()
+        };
+        assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![8, 7]));
+        disown(dir.path(), &place("/srv/a"), Some(&[7; 16]), "with the cache /srv/7").unwrap();
+        assert_eq!((stamps([7; 16]), stamps([3; 16])), (vec![8, 7], vec![9, 7]));
+        let why = StateDir::open(dir.path(), None, &[3; 16]).unwrap().snapshot().volumes["/srv/a"]
+            .served_since
+            .clone();
+        assert_eq!(why.as_deref(), Some("with the cache /srv/7"));
+    }
+
+    #[test]
+    fn nobody_else_may_use_the_directory_and_its_files_whatever_the_umask() {
+        use rustix::fs::Mode;
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let state = dir.path().join("above/state");
+        let before = rustix::process::umask(Mode::empty());
+        let opened = StateDir::open(&state, None, &[5; 16]).unwrap();
+        opened.update(|state| state.session = 1).unwrap();
+        rustix::process::umask(before);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(&state), mode(&opened.path)), (0o700, 0o600));
+        assert!(!is_open_to_others(&state));
+    }
+
+    #[test]
+    fn changes_survive_and_stamps_are_bumped_for_one_or_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = [0xab; 16];
+        let state = StateDir::open(dir.path(), None, &uuid).unwrap();
+        assert_eq!(state.snapshot().volumes.len(), 0);
+        state
+            .update(|state| {
+                for name in ["a", "b"] {
+                    state.volumes.insert(name.to_owned(), entry(name, true));
+                }
+            })
+            .unwrap();
+        state.distrust("b").unwrap();
+        state.distrust_all().unwrap();
+        let again = StateDir::open(dir.path(), None, &uuid).unwrap().snapshot();
+        assert_eq!((again.volumes["a"].stamp, again.volumes["b"].stamp), (8, 9));
+        assert_eq!((again.volumes["a"].incomplete, again.volumes["b"].incomplete), (false, true));
+        assert_eq!(again.volumes["a"].origin, MARK);
+    }
+
+    #[test]
+    fn a_damaged_file_is_refused_with_the_way_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(format!("{}.json", hex(&[1; 16])));
+        std::fs::write(&path, "{").unwrap();
+        let error = StateDir::open(dir.path(), None, &[1; 16]).unwrap_err();
+        assert!(error.is_refusal() && error.to_string().contains("remove the file"), "{error}");
+        std::fs::write(&path, r#"{"version":2,"session":0,"clean":true,"volumes":{}}"#).unwrap();
+        assert!(StateDir::open(dir.path(), None, &[1; 16]).unwrap_err().to_string().contains("version 2"));
+    }
+
+    #[test]
+    fn a_distrust_that_the_state_file_cannot_take_is_recorded_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let uuid = [0xcd; 16];
+        let state = StateDir::open(dir.path(), None, &uuid).unwrap();
+        state.update(|state| drop(state.volumes.insert("a".to_owned(), entry("/srv/a", false)))).unwrap();
+        let stamp = |state: &StateDir| state.snapshot().volumes["a"].stamp;
+        // Where a directory is, no file can be written beside the old one.
+        let beside = state.path.with_extension("json-new");
+        std::fs::create_dir(&beside).unwrap();
+        assert!(state.distrust("a").is_err());
+        state.distrust_all().unwrap();
+        assert_eq!(stamp(&state), 8, "this session knows");
+        assert!(
+            StateDir::open(dir.path(), None, &uuid).is_err(),
+            "the stamps must be durable before they are relied on"
+        );
+        std::fs::remove_dir(&beside).unwrap();
+        assert_eq!(stamp(&StateDir::open(dir.path(), None, &uuid).unwrap()), 8);
+        assert_eq!(stamp(&StateDir::open(dir.path(), None, &uuid).unwrap()), 8, "the record was taken back");
+    }
+}
