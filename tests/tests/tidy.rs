@@ -29,8 +29,8 @@ const TOP_FOLDERS: &[&str] = &["crates", "bin", "benches", "tests", "configs", "
 
 /// The layers, lowest first. A crate may depend on crates of lower layers.
 const LAYERS: &[&[&str]] = &[
-    &["zc-core", "zc-cli"],
-    &["zc-format", "zc-reduce", "zc-conformance", "zc-recording", "zc-policy"],
+    &["zc-core", "zc-cli", "zc-host"],
+    &["zc-format", "zc-reduce", "zc-conformance", "zc-recording", "zc-policy", "zc-rig"],
     &["zc-cache", "zc-store", "zc-trace"],
     &["zc-io", "zc-origin", "zc-nbd", "zc-ublk", "zc-config", "zc-sandbox", "zc-pool", "zc-flash"],
     &["zc-setup", "zc-pool-io"],

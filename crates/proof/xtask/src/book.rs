@@ -7,13 +7,13 @@
 //!
 //! What it does not do: follow links to other hosts.
 
-use crate::packages::ensure_mdbook;
-use crate::run::{build_dir, run, workspace};
 use anyhow::{Context, bail};
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
+use zc_host::packages::ensure_mdbook;
+use zc_host::run::{build_dir, run, workspace};
 
 /// Where the pages that SUMMARY lists are in the tree.
 const PAGES: &str = "docs/src";

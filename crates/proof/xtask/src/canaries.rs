@@ -7,10 +7,10 @@
 //! Invariants: no other build of this tool sets that `cfg`; the mark is looked for in the simulator too, where it must
 //! be, so that the search itself is known to work.
 
-use crate::run::{build_dir, cargo, run, workspace};
 use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use zc_host::run::{build_dir, cargo, run, workspace};
 
 /// What turns the bugs on.
 const CFG: &str = "--cfg zc_canary";

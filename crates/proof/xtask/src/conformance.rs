@@ -3,13 +3,13 @@
 //! Invariants: without `--allow-writes` nothing is written to a server that was named with `--uri`; the exit code
 //! tells whether a case failed, of our server if several were judged.
 
-use crate::run::{cargo, run as run_command, workspace};
 use crate::servers::{Kind, Server};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::time::Duration;
 use zc_conformance::table::{Column, differences, render};
 use zc_conformance::{Options, Report, TABLE, Uri, cases, report, run, run_and_revive};
+use zc_host::run::{cargo, run as run_command, workspace};
 
 /// Where the table is, from the workspace's root.
 const TABLE_PATH: &str = "crates/proof/zc-conformance/TABLE.md";

@@ -10,7 +10,6 @@
 //! What it does not do: find reads outside of an allocation. That takes a sanitizer, which only nightly compilers have,
 //! and matters for C alone: what is fuzzed forbids unsafe code.
 
-use crate::run::{build_dir, cargo, run, workspace};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::collections::BTreeSet;
@@ -18,6 +17,7 @@ use std::fs::File;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use zc_host::run::{build_dir, cargo, run, workspace};
 
 /// How long `cargo xtask test` runs each fuzzer.
 pub(crate) const CHECK_SECONDS: u32 = 60;

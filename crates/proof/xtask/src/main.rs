@@ -22,12 +22,9 @@ mod deb;
 mod fuzz;
 mod mutants;
 mod newer;
-mod packages;
-mod run;
 mod servers;
 mod soak;
 mod steps;
-mod vm;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -72,7 +69,7 @@ enum Task {
     /// Build the Debian package; with --check, install, use and remove it in a clean root.
     Deb(deb::Args),
     /// Real kernels and file systems, in a virtual machine.
-    Vm(vm::Args),
+    Vm(zc_rig::Args),
 }
 
 /// What `cargo xtask test` runs and how.
@@ -102,7 +99,7 @@ fn main() -> ExitCode {
         Task::Fuzz(args) => fuzz::fuzz(&args),
         Task::NbdConformance(args) => conformance::conformance(&args),
         Task::Deb(args) => deb::run_task(&args),
-        Task::Vm(args) => vm::run(&args, true),
+        Task::Vm(args) => zc_rig::run(&args, true),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

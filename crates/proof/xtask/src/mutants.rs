@@ -10,13 +10,13 @@
 //! What it does not do: change what the simulator's canaries stand for. Those are faults of design, which no change of
 //! one operator makes.
 
-use crate::packages::ensure_cargo_mutants;
-use crate::run::{build_dir, run, show, workspace};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use zc_host::packages::ensure_cargo_mutants;
+use zc_host::run::{build_dir, run, show, workspace};
 
 /// Known survivors, in the workspace.
 const SURVIVORS: &str = "crates/zc-cache/MUTANTS.md";

@@ -8,12 +8,12 @@
 //! keys; what was unpacked whole is kept and not fetched again. Where the packages cannot be had the step says so and
 //! is no failure; where they can, a failing client is one.
 
-use crate::packages::find;
-use crate::run::{build_dir, cargo, run};
-use crate::steps::Done;
 use anyhow::Context;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use zc_host::Done;
+use zc_host::packages::find;
+use zc_host::run::{build_dir, cargo, run};
 
 /// The suite, if `ZC_NEWER_SUITE` names no other.
 const SUITE: &str = "trixie";

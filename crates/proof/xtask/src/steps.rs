@@ -4,12 +4,13 @@
 //! any step failed ends with an error.
 
 use crate::TestArgs;
-use crate::packages::{ensure_cargo_deny, ensure_debian};
-use crate::run::{cargo, run, timed};
 use anyhow::bail;
 use clap::ValueEnum;
 use std::process::Command;
 use std::time::Duration;
+use zc_host::Done;
+use zc_host::packages::{ensure_cargo_deny, ensure_debian};
+use zc_host::run::{cargo, run, timed};
 
 /// Seeds that every run of the checks simulates.
 const SIMULATION_SEEDS: &str = "1000";
@@ -52,15 +53,6 @@ pub(crate) enum Step {
     NewerClients,
     /// Block devices and file systems, kills and power cuts in a virtual machine, if it can be made.
     Vm,
-}
-
-/// What came of a step that did not fail.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Done {
-    /// All of it was checked.
-    Whole,
-    /// It was not checked, and why.
-    Without(String),
 }
 
 impl Step {
@@ -106,7 +98,7 @@ impl Step {
                 run(cargo().args(["test", "--package", "zc-tests", "--locked", "--test", "e2e_*"]))
             }
             Self::NewerClients => return crate::newer::check(install),
-            Self::Vm => return crate::vm::check(install),
+            Self::Vm => return zc_rig::check(install),
         };
         checked.map(|()| Done::Whole)
     }
@@ -206,7 +198,7 @@ fn summary(steps: &[Step], outcomes: &[Outcome]) -> String {
 /// A benchmark cannot be built or fails.
 pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
     match args {
-        [first, rest @ ..] if first == "rivals" => crate::vm::rivals::bench(rest),
+        [first, rest @ ..] if first == "rivals" => zc_rig::rivals::bench(rest),
         [first, rest @ ..] if ["nbd", "bootstorm", "write", "fair", "store"].contains(&first.as_str()) => {
             // The programs look for each other beside their own executable.
             let release = |verb: &str| {

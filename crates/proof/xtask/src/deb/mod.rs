@@ -10,8 +10,8 @@ use anyhow::{Context as _, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::packages::{as_root, ensure_cargo_deb, ensure_vm, find};
-use crate::run::{build_dir, cargo, run};
+use zc_host::packages::{as_root, ensure_cargo_deb, ensure_vm, find};
+use zc_host::run::{build_dir, cargo, run};
 
 const CHECK: &str = include_str!("check.sh");
 const IN_ROOT: &str = "mount --bind /proc \"$1/proc\"; chroot \"$1\" sh /tmp/check.sh /tmp/zcached.deb";

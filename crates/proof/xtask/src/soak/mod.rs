@@ -11,7 +11,6 @@
 
 mod summary;
 
-use crate::run::{build_dir, cargo, now, run, show, workspace};
 use anyhow::{Context, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
@@ -22,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use summary::{Failure, Stretch, Summary};
+use zc_host::run::{build_dir, cargo, now, run, show, workspace};
 
 /// The profile in the workspace's manifest.
 const PROFILE: &str = "soak";

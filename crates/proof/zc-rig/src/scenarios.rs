@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use super::machine::Bench;
-use super::mode::Mode;
-use super::report::{Line, judge};
-use super::setup::Image;
+use crate::machine::Bench;
+use crate::mode::Mode;
+use crate::report::{Line, judge};
+use crate::setup::Image;
 
 /// Time for a scenario of so many rounds, far more than it takes.
 pub(crate) fn limit(rounds: u32) -> Duration {

@@ -24,11 +24,11 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::machine::{Bench, Content, Disk, Hardware};
-use super::report::{Line, judge};
-use super::setup::{self, Image, Kernel};
-use crate::run::{build_dir, workspace};
+use crate::machine::{Bench, Content, Disk, Hardware};
+use crate::report::{Line, judge};
+use crate::setup::{self, Image, Kernel};
 use report::Report;
+use zc_host::run::{build_dir, workspace};
 
 const CACHE_MIB: u64 = 64;
 /// The working set, and behind it what is scanned.
@@ -82,7 +82,7 @@ const QUICK: Effort = Effort { name: "quick", seconds: 10, warm_percent: 25 };
 ///
 /// # Errors
 /// The machine cannot be made, a contender fails, or the report cannot be written.
-pub(crate) fn bench(args: &[String]) -> anyhow::Result<()> {
+pub fn bench(args: &[String]) -> anyhow::Result<()> {
     let args = Args::parse_from(std::iter::once("rivals".to_owned()).chain(args.iter().cloned()));
     let effort = if args.quick { QUICK } else { FULL };
     let folder = build_dir()?.join("rivals");

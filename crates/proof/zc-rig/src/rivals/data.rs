@@ -13,7 +13,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
-use crate::vm::chance::Chance;
+use crate::chance::Chance;
 
 const EXTENT_BYTES: usize = 8192;
 const SECTOR_BYTES: usize = zc_core::usize_from_u32(zc_core::SECTOR_BYTES);

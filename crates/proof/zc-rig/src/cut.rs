@@ -15,14 +15,14 @@ use std::process::Command;
 use std::time::Duration;
 use zc_core::{u64_from_usize, usize_from_u64};
 
-use super::chance::Chance;
-use super::machine::{Bench, Setting, load_program};
-use super::mode::{FileSystem, Mode};
-use super::report::{Line, judge};
-use super::scenarios::{limit, show};
-use super::setup::Image;
-use crate::packages::find;
-use crate::run::run_quietly;
+use crate::chance::Chance;
+use crate::machine::{Bench, Setting, load_program};
+use crate::mode::{FileSystem, Mode};
+use crate::report::{Line, judge};
+use crate::scenarios::{limit, show};
+use crate::setup::Image;
+use zc_host::packages::find;
+use zc_host::run::run_quietly;
 
 /// What is cut off.
 #[derive(Debug, Clone, Copy)]

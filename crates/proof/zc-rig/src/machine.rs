@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::chance::Chance;
-use super::loss::{LOG_BYTES, SECTOR_BYTES};
-use super::setup::Image;
-use crate::run::{build_dir, cargo, run, run_quietly};
+use crate::chance::Chance;
+use crate::loss::{LOG_BYTES, SECTOR_BYTES};
+use crate::setup::Image;
+use zc_host::run::{build_dir, cargo, run, run_quietly};
 
 const GUEST: &[(&str, &str)] = &[
     ("main.sh", include_str!("guest/main.sh")),
@@ -22,7 +22,7 @@ const GUEST: &[(&str, &str)] = &[
     ("faults.sh", include_str!("guest/faults.sh")),
     ("rivals.sh", include_str!("guest/rivals.sh")),
     ("contenders.sh", include_str!("guest/contenders.sh")),
-    ("60-zcached.rules", include_str!("../../../../../configs/60-zcached.rules")),
+    ("60-zcached.rules", include_str!("../../../../configs/60-zcached.rules")),
 ];
 const INIT: &str = include_str!("guest/init.sh");
 /// What the processor has, and what of it not. QEMU 7.2 now and then leaves wrong flags behind a compare-and-exchange
@@ -127,7 +127,7 @@ impl Bench {
     pub(crate) fn with(image: &Image, hardware: Hardware) -> anyhow::Result<Self> {
         let release: &[&str] = if hardware.is_release { &["--release"] } else { &[] };
         run(cargo().args(["build", "--locked", "--package", "zcached", "--package", "zcctl"]).args(release))?;
-        run(cargo().args(["build", "--locked", "--package", "xtask", "--bin", LOAD]))?;
+        run(cargo().args(["build", "--locked", "--package", "zc-rig", "--bin", LOAD]))?;
         let bench = Self { dir: tempfile::tempdir().context("no place for temporary files")?, hardware };
         bench.empty_disks()?;
         bench.pack(image)?;
@@ -155,7 +155,7 @@ impl Bench {
         for dir in [tree.join("bin"), payload.clone()] {
             std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
         }
-        let busybox = crate::packages::find("busybox").context("there is no busybox")?;
+        let busybox = zc_host::packages::find("busybox").context("there is no busybox")?;
         copy(&busybox, &tree.join("bin/busybox"))?;
         copy(&image.driver(), &tree.join("virtio_blk.ko"))?;
         write(&tree.join("init"), INIT)?;
@@ -212,7 +212,7 @@ impl Bench {
     pub(crate) fn lose(&self, chance: &mut Chance) -> anyhow::Result<String> {
         let mut told = Vec::new();
         for disk in &self.hardware.disks {
-            let loss = super::loss::cut(&self.path(disk.name), &self.log(disk), disk.torn_at_bytes, chance)?;
+            let loss = crate::loss::cut(&self.path(disk.name), &self.log(disk), disk.torn_at_bytes, chance)?;
             told.push(format!("{} {}/{}", disk.name, loss.kept, loss.lost));
         }
         Ok(told.join(", "))
@@ -343,7 +343,7 @@ fn throttle(disk: &Disk) -> String {
 
 /// A program that was built with ours.
 pub(crate) fn beside_our_own(name: &str) -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+    let own = std::env::current_exe().context("cannot tell where this task itself was built")?;
     Ok(own.with_file_name(name))
 }
 

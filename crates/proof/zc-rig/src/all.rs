@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
 
-use super::chance::fresh_seed;
-use super::cut::{Plan, power_cut};
-use super::mode::{FileSystem, Mode};
 use super::scenarios;
-use super::setup::Image;
-use crate::run::{build_dir, timed};
+use crate::chance::fresh_seed;
+use crate::cut::{Plan, power_cut};
+use crate::mode::{FileSystem, Mode};
+use crate::setup::Image;
+use zc_host::run::{build_dir, timed};
 
 /// A loss is found in most of them.
 const CANARY_CUTS: u32 = 8;

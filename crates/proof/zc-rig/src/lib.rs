@@ -10,6 +10,8 @@
 //! limit. After a failed power cut the disks are kept.
 //!
 //! What it does not do: measure speed. Software emulation makes computing five to ten times dearer than it is.
+#![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "tasks of development report to their terminal")]
 
 mod all;
 mod chance;
@@ -18,7 +20,7 @@ mod loss;
 mod machine;
 mod mode;
 mod report;
-pub(crate) mod rivals;
+pub mod rivals;
 mod scenarios;
 mod setup;
 
@@ -27,11 +29,11 @@ use mode::{FileSystem, Mode};
 use setup::Kernel;
 use std::num::NonZero;
 
-use crate::steps::Done;
+use zc_host::Done;
 
 /// A task, and the machine for it.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     /// The kernel of the machine.
     #[arg(long, global = true, default_value = "stable")]
     kernel: Kernel,
@@ -153,7 +155,7 @@ const QUICK_CUTS: u32 = 3;
 ///
 /// # Errors
 /// A scenario failed.
-pub(crate) fn check(install: bool) -> anyhow::Result<Done> {
+pub fn check(install: bool) -> anyhow::Result<Done> {
     match setup::ensure(Kernel::default(), false, install) {
         Ok(image) => quick(&image).map(|()| Done::Whole),
         Err(error) => Ok(Done::Without(format!("the virtual machine cannot be made here: {error:#}"))),
@@ -164,7 +166,7 @@ pub(crate) fn check(install: bool) -> anyhow::Result<Done> {
 ///
 /// # Errors
 /// Something is missing, or a scenario failed.
-pub(crate) fn run(args: &Args, install: bool) -> anyhow::Result<()> {
+pub fn run(args: &Args, install: bool) -> anyhow::Result<()> {
     let Args { kernel, task } = args;
     let again = matches!(task, Task::Setup { again: true });
     let image = setup::ensure(*kernel, again, install)?;

@@ -22,7 +22,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use zc_core::usize_from_u64;
 
-use super::chance::Chance;
+use crate::chance::Chance;
 
 const MAGIC: u64 = 0x6a_7366_7773_6872;
 /// Sectors of the log, and its unit of places and lengths. QEMU is told so.

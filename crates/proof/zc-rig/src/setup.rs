@@ -7,8 +7,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 
-use crate::packages::{as_root, ensure_vm, find};
-use crate::run::run;
+use zc_host::packages::{as_root, ensure_vm, find};
+use zc_host::run::run;
 
 const SCRIPT: &str = include_str!("guest/setup.sh");
 const META_PACKAGE: &str = "linux-image-cloud-amd64";

@@ -95,7 +95,7 @@ const MDBOOK_VERSION: &str = "0.5.4";
 ///
 /// # Errors
 /// Something is missing and may not, or cannot, be installed; the message says what to type.
-pub(crate) fn ensure_debian(install: bool) -> anyhow::Result<()> {
+pub fn ensure_debian(install: bool) -> anyhow::Result<()> {
     ensure(PACKAGES, install)
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn ensure_debian(install: bool) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// As there.
-pub(crate) fn ensure_vm(install: bool) -> anyhow::Result<()> {
+pub fn ensure_vm(install: bool) -> anyhow::Result<()> {
     ensure(VM_PACKAGES, install)
 }
 
@@ -147,7 +147,7 @@ fn install_all(apt: &Path, packages: &[&str]) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// It is missing and may not, or cannot, be built.
-pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
+pub fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-deny", CARGO_DENY_VERSION, &[], install)
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// As there.
-pub(crate) fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
+pub fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-mutants", CARGO_MUTANTS_VERSION, &[], install)
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// As there.
-pub(crate) fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
+pub fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-deb", CARGO_DEB_VERSION, &[], install)
 }
 
@@ -171,7 +171,7 @@ pub(crate) fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// As there.
-pub(crate) fn ensure_mdbook(install: bool) -> anyhow::Result<PathBuf> {
+pub fn ensure_mdbook(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("mdbook", MDBOOK_VERSION, &["--no-default-features"], install)
 }
 
@@ -212,14 +212,14 @@ fn holds(proof: Proof) -> bool {
 }
 
 /// Finds a program on the search path, and where Debian keeps programs of the administrator.
-pub(crate) fn find(name: &str) -> Option<PathBuf> {
+pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
 }
 
 /// `program` run with the rights to install packages, asking nothing.
-pub(crate) fn as_root(program: &Path) -> anyhow::Result<Command> {
+pub fn as_root(program: &Path) -> anyhow::Result<Command> {
     let mut command;
     if user_is_root()? {
         command = Command::new(program);

@@ -1,4 +1,4 @@
-//! Running a child process with its output streamed, and the one clock of this tool.
+//! Running a child process with its output streamed, and the one clock of the tasks.
 //!
 //! Every command runs in the root of the workspace, whatever directory `cargo xtask` was called from.
 
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The root of the workspace.
-pub(crate) fn workspace() -> PathBuf {
+pub fn workspace() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(3).unwrap_or(here).to_path_buf()
 }
@@ -17,14 +17,14 @@ pub(crate) fn workspace() -> PathBuf {
 ///
 /// # Errors
 /// The system does not tell where we are.
-pub(crate) fn build_dir() -> anyhow::Result<PathBuf> {
-    let own = std::env::current_exe().context("cannot tell where xtask itself was built")?;
+pub fn build_dir() -> anyhow::Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot tell where this task itself was built")?;
     Ok(own.ancestors().nth(2).map_or_else(|| workspace().join("target"), Path::to_path_buf))
 }
 
 /// The cargo that started us. It is not told which package it runs for: build scripts that look at that would run
 /// again, and with them everything above.
-pub(crate) fn cargo() -> Command {
+pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
         let told = name.to_string_lossy();
@@ -39,7 +39,7 @@ pub(crate) fn cargo() -> Command {
 ///
 /// # Errors
 /// The program cannot be started, or it reports failure.
-pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
     let shown = show(command);
     println!("    $ {shown}");
     let status =
@@ -54,7 +54,7 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The program cannot be started, or its exit status is not one of `good`.
-pub(crate) fn run_quietly(command: &mut Command, good: &[i32]) -> anyhow::Result<()> {
+pub fn run_quietly(command: &mut Command, good: &[i32]) -> anyhow::Result<()> {
     let shown = show(command);
     let output =
         command.current_dir(workspace()).output().with_context(|| format!("cannot start `{shown}`"))?;
@@ -68,19 +68,20 @@ pub(crate) fn run_quietly(command: &mut Command, good: &[i32]) -> anyhow::Result
 }
 
 /// Runs `work` and says how long it took.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     let start = now();
     let result = work();
     (result, start.elapsed())
 }
 
-#[expect(clippy::disallowed_methods, reason = "this tool's one clock, for reports and limits only")]
-pub(crate) fn now() -> Instant {
+/// The time, for reports and limits only.
+#[expect(clippy::disallowed_methods, reason = "the tasks' one clock, for reports and limits only")]
+pub fn now() -> Instant {
     Instant::now()
 }
 
 /// The command as one would type it, environment first.
-pub(crate) fn show(command: &Command) -> String {
+pub fn show(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_else(|| command.get_program());
     let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     let mut words: Vec<String> =
