@@ -1,8 +1,9 @@
 //! `zcsim`: the cache manager under simulated devices, and traces.
 //!
 //! `zcsim info` tells what is in a block trace; `zcsim run`, `sweep` and `size` send one
-//! through a cache, or through many; `zcsim figures` makes the papers' figures.
+//! through a cache, or through many; `zcsim generate` makes one up.
 //!
+//! The rest is for developers, and hidden from the help: `zcsim figures` makes the papers' figures;
 //! `zcsim fuzz` runs seeds and checks every byte that clients read against a model disk; `zcsim exhaustive` cuts a
 //! fixed workload off after every device write. Exit codes: 0 all clean, 1 a violation (or a canary that was not
 //! found), 2 usage, 3 something that had to happen never did.
@@ -29,9 +30,13 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use zc_cli::Documents;
 
-/// Simulator and fuzzer over zcached's cache manager.
+/// Ends the long help. Commands for developers are hidden, so that users see what they size a cache with.
+const DEVELOPERS: &str =
+    "Developers also have `zcsim fuzz`, `zcsim exhaustive` and `zcsim figures`, each with --help.";
+
+/// Size a cache: study traces, and replay them through zcached's cache manager.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(version, after_long_help = DEVELOPERS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -40,6 +45,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run seeds with power cuts, kills and device faults; check every byte.
+    #[command(hide = true)]
     Fuzz(fuzz::Args),
     /// Describe a block trace: requests, footprint, mix, duplicates.
     Info(info::Args),
@@ -50,6 +56,7 @@ enum Command {
     /// Recommend a cache size for a trace.
     Size(sizing::Args),
     /// Make the papers' figures, with ours beside them.
+    #[command(hide = true)]
     Figures(figures::Args),
     /// Generate a trace.
     ///
@@ -57,6 +64,7 @@ enum Command {
     /// boot storms, and several traces as one.
     Generate(generate::Args),
     /// Cut the power after every write of fixed workloads; check bytes.
+    #[command(hide = true)]
     Exhaustive(exhaustive::Args),
     #[command(flatten)]
     Documents(Documents),
@@ -89,6 +97,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-        assert_eq!(zc_cli::rules::faults(&Cli::command()), Vec::<String>::new());
+        // The rules pass over what is hidden: those commands have readers, too.
+        let all = Cli::command().mut_subcommands(|command| command.hide(false));
+        assert_eq!(zc_cli::rules::faults(&all), Vec::<String>::new());
+    }
+
+    #[test]
+    fn help_lists_what_users_size_a_cache_with() {
+        let help = Cli::command().render_long_help().to_string();
+        let (listed, rest) = help.split_once("Options:").unwrap();
+        for command in ["info", "run", "sweep", "size", "generate"] {
+            assert!(listed.contains(&format!("  {command} ")), "{listed}");
+        }
+        for command in ["fuzz", "exhaustive", "figures"] {
+            assert!(!listed.contains(&format!("  {command} ")), "{listed}");
+            assert!(rest.contains(&format!("zcsim {command}")), "{rest}");
+        }
     }
 }
