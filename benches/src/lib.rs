@@ -8,6 +8,7 @@ pub mod clock;
 pub mod data;
 pub mod driver;
 pub mod fair;
+pub mod harness;
 pub mod load;
 pub mod machine;
 pub mod nbd;

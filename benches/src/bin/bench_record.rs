@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use clap::Parser;
 use serde_json::{Value, json};
+use zc_bench::harness::daemon::{Daemon, ask};
+use zc_bench::harness::usage::cpu_ns;
 use zc_bench::load::{self, Content, Durability, Load, Op, Order};
 use zc_bench::machine::{self, machine};
-use zc_bench::nbd::daemon::{Daemon, Volume, ask};
-use zc_bench::nbd::usage::cpu_ns;
+use zc_bench::nbd::volumes::{self, Volume};
 
 /// Recordings: name, share.
 const SHARES: [(&str, Option<&str>); 3] = [("none", None), ("all", Some("1/1")), ("1/16", Some("1/16"))];
@@ -167,8 +168,8 @@ fn main() -> anyhow::Result<()> {
     let dir = args.dir.canonicalize()?.join(format!("run-{}", std::process::id()));
     println!("{}, load averages {}; {} rounds of {} ms", machine(), machine::load(), args.rounds, args.time);
     let run = || {
-        let daemon = Daemon::start(&dir, args.size << 21, &[VOLUME], args.size << 20, 0)?;
-        daemon.fill(&VOLUME)?;
+        let daemon = volumes::start(&dir, args.size << 21, &[VOLUME], args.size << 20, 0)?;
+        volumes::fill(&daemon, &VOLUME)?;
         (0..CASES.len()).try_for_each(|number| case(&daemon, &dir, number, &args))
     };
     let outcome = run();

@@ -51,8 +51,8 @@ pub fn svg(all: &[Series]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::daemon::Setting;
     use super::super::report::tests::series;
+    use super::super::setting::Setting;
     use super::*;
 
     #[test]

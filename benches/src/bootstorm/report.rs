@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::daemon::Counters;
 use super::plan::Plan;
 use super::run::{Options, Sample, Series};
+use crate::harness::daemon::Counters;
 use crate::nbd::report::median;
 
 /// Goals: latency of reads to pass-through.
@@ -255,7 +255,7 @@ pub fn to_json(all: &[Series], machine: &str, storm: &str) -> Value {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::daemon::Setting;
+    use super::super::setting::Setting;
     use super::*;
 
     pub(in super::super) fn series(setting: Setting, full: bool, pairs: &[(f64, f64)]) -> Series {

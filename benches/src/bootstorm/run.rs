@@ -6,10 +6,11 @@ use anyhow::{Context as _, bail};
 use hdrhistogram::Histogram;
 use zc_core::u64_from_usize;
 
-use super::daemon::{Cache, Counters, Daemon, Setting};
 use super::plan::{Plan, volume_name};
+use super::setting::{self, Cache, Setting};
+use crate::harness::daemon::{Counters, Daemon};
+use crate::harness::usage::{Profile, cpu_ns};
 use crate::load::{Pace, Replay, Replayed};
-use crate::nbd::usage::{Profile, cpu_ns};
 
 /// A cache that holds next to nothing: room for a few units.
 pub const TINY_CACHE_BYTES: u64 = 32 << 20;
@@ -151,7 +152,7 @@ fn measure(
     let place = options.tiny_cache.as_deref().filter(|_| !full).unwrap_or(&dir);
     let cache = place.join(format!("bootstorm-{}.cache", std::process::id()));
     let cache = Cache { path: &cache, bytes: cache_bytes };
-    let daemon = Daemon::start(&dir, &origins, machines, Some(setting), cache)?;
+    let daemon = setting::start(&dir, &origins, machines, Some(setting), cache)?;
     let mut cached = Side::start(daemon, machines)?;
     if full {
         warm_up(&mut cached, plan)?;
@@ -210,7 +211,7 @@ pub fn run(plan: &Plan, options: &Options, tell: &mut dyn FnMut(&str)) -> anyhow
     let machines = plan.machines();
     let dir = options.dir.join("pass");
     let cache = Cache { path: &dir.join("pass.cache"), bytes: TINY_CACHE_BYTES };
-    let daemon = Daemon::start(&dir, &pass_origins, machines, None, cache)?;
+    let daemon = setting::start(&dir, &pass_origins, machines, None, cache)?;
     let mut pass = Side::start(daemon, machines)?;
     let mut all = Vec::new();
     for full in [false, true] {

@@ -28,7 +28,7 @@ use anyhow::{Context as _, ensure};
 use self::loads::{LOADS, Load, Place};
 use self::raw::{PATIENCE, READ, WRITE, attached, attached_by_tcp, header, take};
 use crate::clock::{now_ns, pause};
-use crate::nbd::daemon::{Daemon, fill_file};
+use crate::harness::daemon::{self, Daemon, fill_file};
 
 /// Bytes of a volume.
 const VOLUME_BYTES: u64 = 512 << 20;
@@ -118,19 +118,21 @@ fn beside(load: &Load, place: Place<'_>, for_ns: u64) -> anyhow::Result<Seen> {
 fn configuration(dir: &Path, tcp: &str, write_back: bool) -> anyhow::Result<String> {
     let at = |name: &str| dir.join(name).display().to_string();
     let mode = if write_back { "write-back" } else { "write-through" };
-    let mut text = String::new();
-    writeln!(text, "[cache]\npath = {:?}\nsize = \"1 GiB\"\nstate_dir = {:?}", at("cache.img"), at("state"))?;
+    let cache = format!("path = {:?}\nsize = \"1 GiB\"", at("cache.img"));
+    let mut volumes = String::new();
     for name in ["quiet", "loud"] {
         writeln!(
-            text,
+            volumes,
             "[[volume]]\nname = {name:?}\norigin = {:?}\nmode = {mode:?}",
             at(&format!("{name}.img"))
         )?;
     }
-    writeln!(text, "[nbd]\nlisten = [{tcp:?}]\nunix = [{:?}]\ntls = \"allowed\"", at("nbd.sock"))?;
-    writeln!(text, "tls_certificate = {:?}\ntls_key = {:?}", at("cert.pem"), at("key.pem"))?;
-    writeln!(text, "[control]\nsocket = {:?}\n[log]\nlevel = \"error\"", at("control.sock"))?;
-    Ok(text)
+    let nbd = format!(
+        "listen = [{tcp:?}]\ntls = \"allowed\"\ntls_certificate = {:?}\ntls_key = {:?}",
+        at("cert.pem"),
+        at("key.pem")
+    );
+    Ok(daemon::configuration(dir, &cache, &volumes, &nbd))
 }
 
 /// A daemon with fresh volumes.

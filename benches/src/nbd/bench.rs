@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 use super::cases::{CASES, Case, Target};
-use super::daemon::{Counters, Daemon, Volume, fill_file};
 use super::floor;
-use super::servers::{self, Server};
-use super::usage::{Profile, SyscallCount, cpu_ns};
+use super::volumes::{self, Volume};
+use crate::harness::daemon::{Counters, Daemon, fill_file};
+use crate::harness::servers::{self, Server};
+use crate::harness::usage::{Profile, SyscallCount, cpu_ns};
 use crate::load::{self, Content, Outcome};
 
 /// Connections and paths that were never used are slow at first: so long every run goes before it counts.
@@ -101,12 +102,12 @@ impl Field {
         fill_file(&file, options.size_bytes)?;
         let null_bytes = options.size_bytes;
         let bytes = options.size_bytes;
-        let daemon = Daemon::start(&dir.join("zcached"), 4 * bytes, &VOLUMES, bytes, 0)?;
+        let daemon = volumes::start(&dir.join("zcached"), 4 * bytes, &VOLUMES, bytes, 0)?;
         let halving = &VOLUMES[1..2];
-        let polling = Daemon::start(&dir.join("polling"), 2 * bytes, halving, bytes, POLL_MAX_US)?;
-        polling.fill(&halving[0])?;
+        let polling = volumes::start(&dir.join("polling"), 2 * bytes, halving, bytes, POLL_MAX_US)?;
+        volumes::fill(&polling, &halving[0])?;
         for volume in VOLUMES.iter().filter(|volume| volume.mode != "pass-through") {
-            daemon.fill(volume)?;
+            volumes::fill(&daemon, volume)?;
         }
         Ok(Self {
             daemon,

@@ -79,8 +79,6 @@
 pub mod bench;
 pub mod cases;
 pub mod chart;
-pub mod daemon;
 pub mod floor;
 pub mod report;
-pub mod servers;
-pub mod usage;
+pub mod volumes;

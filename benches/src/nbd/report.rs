@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::bench::{Sample, Series};
 use super::cases::Target;
-use super::usage::dearest;
+use crate::harness::usage::dearest;
 use crate::load::Order;
 
 /// Functions shown of a profile.
@@ -273,8 +273,8 @@ pub fn to_json(all: &[Series], machine: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::super::cases::CASES;
-    use super::super::daemon::Counters;
     use super::*;
+    use crate::harness::daemon::Counters;
 
     fn series(target: Target, rates: &[f64], latency: f64) -> Series {
         let sample = |(round, rate): (u64, &f64)| Sample {

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use hdrhistogram::Histogram;
 
 use super::run::{Case, Options, configuration, make_cache};
+use crate::harness::daemon::{Daemon, fill_file};
 use crate::load::{self, Content, Durability, Load, Op, Order, histogram};
-use crate::nbd::daemon::{Daemon, fill_file};
 
 /// Length of a slice.
 const SLICE_NS: u64 = 5_000_000_000;
@@ -57,7 +57,7 @@ pub fn run(options: &Options, seconds: u64) -> anyhow::Result<Pauses> {
         )?;
     }
     make_cache(&dir, options.size_bytes / TIMES)?;
-    let daemon = Daemon::serve(&dir, &configuration(&dir, options.size_bytes / TIMES, &volumes)?)?;
+    let daemon = Daemon::serve(&dir, &configuration(&dir, options.size_bytes / TIMES, &volumes))?;
     let whole = Load {
         op: Op::Write(Content::Noise),
         order: Order::Sequential,
@@ -71,7 +71,7 @@ pub fn run(options: &Options, seconds: u64) -> anyhow::Result<Pauses> {
     };
     // Full before it is looked at.
     load::run(daemon.socket(), "write-back", whole)?;
-    let evictions = || crate::nbd::daemon::counter(&daemon.stats()?, "evictions");
+    let evictions = || crate::harness::daemon::counter(&daemon.stats()?, "evictions");
     let before = evictions()?;
     let mut pauses = Pauses { seconds, write_back: histogram(), pass_through: histogram(), evictions: 0 };
     for slice in 0..(seconds * 1_000_000_000).div_ceil(SLICE_NS) {

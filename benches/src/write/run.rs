@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
+use crate::harness::daemon::{self, Daemon, fill_file};
+use crate::harness::servers::{Server, beside, qemu};
 use crate::load::{self, Content, Durability, Load, Op, Order};
-use crate::nbd::daemon::{Daemon, fill_file};
 use crate::nbd::floor;
-use crate::nbd::servers::{Server, beside, qemu};
 
 /// Bytes of each write.
 const BLOCK_BYTES: u32 = 4 << 10;
@@ -159,15 +159,10 @@ pub(super) fn make_cache(dir: &Path, cache_bytes: u64) -> anyhow::Result<()> {
 }
 
 /// Configuration of a daemon in `dir`: a cache, and volumes with `name`, `origin` and everything else in `volumes`.
-pub(super) fn configuration(dir: &Path, cache_bytes: u64, volumes: &str) -> anyhow::Result<String> {
-    let at = |name: &str| dir.join(name).display().to_string();
-    let mut text = String::new();
-    writeln!(text, "[cache]\npath = {:?}\nsize = {cache_bytes}\ndiscard = false", at("cache.img"))?;
-    writeln!(text, "state_dir = {:?}", at("state"))?;
-    text.push_str(volumes);
-    writeln!(text, "[nbd]\nlisten = []\nunix = [{:?}]", at("nbd.sock"))?;
-    writeln!(text, "[control]\nsocket = {:?}\n[log]\nlevel = \"warn\"", at("control.sock"))?;
-    Ok(text)
+pub(super) fn configuration(dir: &Path, cache_bytes: u64, volumes: &str) -> String {
+    let path = dir.join("cache.img").display().to_string();
+    let cache = format!("path = {path:?}\nsize = {cache_bytes}\ndiscard = false");
+    daemon::configuration(dir, &cache, volumes, "listen = []")
 }
 
 /// Waits until the origin has everything of a volume.
@@ -207,7 +202,7 @@ impl Rig {
             }
         }
         make_cache(&dir, 4 * options.size_bytes)?;
-        let daemon = Daemon::serve(&dir, &configuration(&dir, 4 * options.size_bytes, &volumes)?)?;
+        let daemon = Daemon::serve(&dir, &configuration(&dir, 4 * options.size_bytes, &volumes))?;
         let qemu = qemu(&options.dir, &file)?;
         Ok(Self { daemon, qemu, file })
     }

@@ -7,9 +7,9 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context as _;
 
 use super::run::{Case, Options, Sample, configuration, make_cache};
+use crate::harness::daemon::{Daemon, fill_file};
+use crate::harness::servers::Server;
 use crate::load::{self, Durability};
-use crate::nbd::daemon::{Daemon, fill_file};
-use crate::nbd::servers::Server;
 
 /// Time of each request of the origin.
 const DELAY: &str = "3ms";
@@ -76,7 +76,7 @@ pub fn run(options: &Options) -> anyhow::Result<Slow> {
         mounted.mount
     );
     make_cache(&dir, 8 * options.size_bytes)?;
-    let daemon = Daemon::serve(&dir, &configuration(&dir, 8 * options.size_bytes, &volume)?)?;
+    let daemon = Daemon::serve(&dir, &configuration(&dir, 8 * options.size_bytes, &volume))?;
     let load = Case { depth: 32, durability: Durability::None }.load(TIME_NS, 1);
     let origin = Sample::of(&load::run(server.socket(), "", load)?);
     let write_back = Sample::of(&load::run(daemon.socket(), "slow", load)?);

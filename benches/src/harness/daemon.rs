@@ -1,11 +1,9 @@
-//! The daemon with volumes of known contents, all of them cached.
+//! A daemon under measurement.
 //!
-//! Job: configuration, filling, and the counters of the control socket.
+//! Job: configuration, start, and the counters of the control socket.
 //!
-//! Invariants: the cache file is opened with direct I/O, and neither read buffer nor read-ahead is on: every hit comes
-//! from the SSD. Origins are opened with direct I/O too, as a disk would be.
+//! Invariants: the daemon ends with its value.
 
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixStream;
@@ -13,32 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::servers::{Server, beside};
-use crate::load::{self, Content, Durability, Load, Op, Order};
 
-/// Reading a volume over and over until everything is a hit ends after so many times.
-const PASSES_MAX: u32 = 8;
 /// Looks at insertions that go on after a run, and the time between two.
 const SETTLE_LOOKS_MAX: u32 = 100;
 const SETTLE_PAUSE: Duration = Duration::from_millis(20);
-
-/// A volume of the daemon.
-#[derive(Debug, Clone, Copy)]
-pub struct Volume {
-    /// Name of volume and export.
-    pub name: &'static str,
-    /// As in the configuration.
-    pub mode: &'static str,
-    /// As in the configuration.
-    pub compression: &'static str,
-    /// Whether equal contents are stored once.
-    pub dedup: bool,
-    /// What it is filled with.
-    pub content: Content,
-}
 
 /// A running daemon.
 #[derive(Debug)]
@@ -47,13 +27,13 @@ pub struct Daemon {
     control: PathBuf,
 }
 
-/// Differences of the daemon's counters.
+/// Counters of the manager that benchmarks look at, or their differences.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counters {
-    /// Reads served without the origin.
-    pub hits: u64,
     /// Reads.
     pub reads: u64,
+    /// Reads served without the origin.
+    pub hits: u64,
     /// Reads of the cache device for hits.
     pub device_reads: u64,
     /// Extents offered for insertion.
@@ -64,45 +44,73 @@ pub struct Counters {
     pub skipped: u64,
     /// Offered extents that a later write overtook.
     pub stale: u64,
+    /// Extents stored.
+    pub stored: u64,
+    /// Extents found as duplicates.
+    pub duplicates: u64,
+    /// Bytes of stored extents before compression.
+    pub raw_bytes: u64,
+    /// Bytes of stored extents after compression.
+    pub stored_bytes: u64,
+    /// Bytes written to the cache device in units.
+    pub ssd_bytes: u64,
 }
 
 impl Counters {
+    /// What an answer of the control socket to `stats` says.
+    fn of(stats: &Value) -> anyhow::Result<Self> {
+        let get = |name: &str| counter(stats, name);
+        let (stored, duplicates) = (get("insert_stored")?, get("insert_duplicates")?);
+        Ok(Self {
+            reads: get("reads")?,
+            hits: get("read_hits")?,
+            device_reads: get("device_reads")?,
+            offered: get("insert_offered")?,
+            inserted: stored + duplicates + get("insert_zero")? + get("insert_present")?,
+            skipped: get("insert_skipped")?,
+            stale: get("insert_stale")?,
+            stored,
+            duplicates,
+            raw_bytes: get("stored_raw_bytes")?,
+            stored_bytes: get("stored_bytes")?,
+            ssd_bytes: get("weu_bytes_written")?,
+        })
+    }
+
     /// What was counted since `before`.
     #[must_use]
     pub const fn since(self, before: Self) -> Self {
         Self {
-            hits: self.hits - before.hits,
             reads: self.reads - before.reads,
+            hits: self.hits - before.hits,
             device_reads: self.device_reads - before.device_reads,
             offered: self.offered - before.offered,
             inserted: self.inserted - before.inserted,
             skipped: self.skipped - before.skipped,
             stale: self.stale - before.stale,
+            stored: self.stored - before.stored,
+            duplicates: self.duplicates - before.duplicates,
+            raw_bytes: self.raw_bytes - before.raw_bytes,
+            stored_bytes: self.stored_bytes - before.stored_bytes,
+            ssd_bytes: self.ssd_bytes - before.ssd_bytes,
         }
     }
 }
 
-impl Daemon {
-    /// Starts a daemon in `dir` with fresh origins and a fresh cache of `cache_bytes`.
-    ///
-    /// # Errors
-    /// Files cannot be made, or the daemon does not start.
-    pub fn start(
-        dir: &Path,
-        cache_bytes: u64,
-        volumes: &[Volume],
-        size_bytes: u64,
-        poll_max_us: u32,
-    ) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(dir)?;
-        for volume in volumes {
-            // Written, not sparse: a file system answers holes without its disk.
-            fill_file(&dir.join(format!("{}.img", volume.name)), size_bytes)?;
-        }
-        Self::serve(dir, &configuration(dir, cache_bytes, volumes, poll_max_us)?)
-    }
+/// The configuration of a daemon whose sockets and state are in `dir`. `cache` and `nbd` are further lines of these
+/// tables, and `volumes` whole tables.
+#[must_use]
+pub fn configuration(dir: &Path, cache: &str, volumes: &str, nbd: &str) -> String {
+    let at = |name: &str| dir.join(name).display().to_string();
+    let (state, clients, control) = (at("state"), at("nbd.sock"), at("control.sock"));
+    format!(
+        "[cache]\nstate_dir = {state:?}\n{cache}\n{volumes}\n[nbd]\nunix = [{clients:?}]\n{nbd}\n[control]\nsocket = \
+         {control:?}\n[log]\nlevel = \"warn\"\n"
+    )
+}
 
-    /// Starts a daemon in `dir` with this configuration, which serves `nbd.sock` and `control.sock` there.
+impl Daemon {
+    /// Starts a daemon in `dir` with this text of [`configuration`].
     ///
     /// # Errors
     /// It does not start.
@@ -139,7 +147,7 @@ impl Daemon {
     /// # Errors
     /// The daemon is gone.
     pub fn stats(&self) -> anyhow::Result<Value> {
-        stats(&self.control)
+        ask(&self.control, &serde_json::json!({ "cmd": "stats" }))
     }
 
     /// The counters that benchmarks look at.
@@ -147,20 +155,7 @@ impl Daemon {
     /// # Errors
     /// As [`Self::stats`], or a counter is missing.
     pub fn counters(&self) -> anyhow::Result<Counters> {
-        let stats = self.stats()?;
-        let get = |name: &str| counter(&stats, name);
-        Ok(Counters {
-            hits: get("read_hits")?,
-            reads: get("reads")?,
-            device_reads: get("device_reads")?,
-            offered: get("insert_offered")?,
-            inserted: get("insert_stored")?
-                + get("insert_duplicates")?
-                + get("insert_zero")?
-                + get("insert_present")?,
-            skipped: get("insert_skipped")?,
-            stale: get("insert_stale")?,
-        })
+        Counters::of(&self.stats()?)
     }
 
     /// The counters when insertions under way have ended: without, a run is credited with those of the one before.
@@ -180,44 +175,6 @@ impl Daemon {
         }
         Ok(last)
     }
-
-    /// Writes a volume full and reads it until nothing is missed any more.
-    ///
-    /// # Errors
-    /// The daemon fails, or some of the volume does not get into the cache.
-    pub fn fill(&self, volume: &Volume) -> anyhow::Result<()> {
-        let mut load = Load {
-            op: Op::Write(volume.content),
-            order: Order::Sequential,
-            block_bytes: 128 << 10,
-            depth: 2,
-            connections: 1,
-            time_ns: u64::MAX,
-            durability: Durability::None,
-            once: true,
-            seed: 7,
-        };
-        load::run(self.socket(), volume.name, load)?;
-        load.op = Op::Read;
-        load.depth = 1;
-        for _ in 0..PASSES_MAX {
-            let before = self.counters()?;
-            load::run(self.socket(), volume.name, load)?;
-            let seen = self.counters()?.since(before);
-            if seen.hits == seen.reads {
-                return Ok(());
-            }
-        }
-        bail!("volume {} does not get into the cache; see `zcctl stats`", volume.name)
-    }
-}
-
-/// The answer of a daemon's control socket to `stats`.
-///
-/// # Errors
-/// The daemon is gone.
-pub fn stats(control: &Path) -> anyhow::Result<Value> {
-    ask(control, &serde_json::json!({ "cmd": "stats" }))
 }
 
 /// The answer of a daemon's control socket to a command.
@@ -245,28 +202,6 @@ pub fn counter(stats: &Value, name: &str) -> anyhow::Result<u64> {
 fn find<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     let map = value.as_object()?;
     map.get(key).or_else(|| map.values().find_map(|inner| inner.get(key)))
-}
-
-fn configuration(
-    dir: &Path,
-    cache_bytes: u64,
-    volumes: &[Volume],
-    poll_max_us: u32,
-) -> anyhow::Result<String> {
-    let at = |name: &str| dir.join(name).display().to_string();
-    let mut text = String::new();
-    writeln!(text, "[cache]\npath = {:?}\nsize = {cache_bytes}", at("cache.img"))?;
-    writeln!(text, "state_dir = {:?}\nread_buffer = 0\nprefetch_max = 0", at("state"))?;
-    writeln!(text, "weu_max_age = \"500 ms\"\npoll_max = \"{poll_max_us} us\"")?;
-    for volume in volumes {
-        writeln!(text, "[[volume]]\nname = {:?}", volume.name)?;
-        writeln!(text, "origin = {:?}\ndirect = true", at(&format!("{}.img", volume.name)))?;
-        writeln!(text, "mode = {:?}\ncompression = {:?}", volume.mode, volume.compression)?;
-        writeln!(text, "dedup = {}", volume.dedup)?;
-    }
-    writeln!(text, "[nbd]\nlisten = []\nunix = [{:?}]", at("nbd.sock"))?;
-    writeln!(text, "[control]\nsocket = {:?}\n[log]\nlevel = \"warn\"", at("control.sock"))?;
-    Ok(text)
 }
 
 /// A file of noise.

@@ -1,0 +1,7 @@
+//! What the benchmarks of the daemon share: the daemon itself, other servers, and what a process uses.
+//!
+//! What it does not do: choose volumes or loads; each benchmark does.
+
+pub mod daemon;
+pub mod servers;
+pub mod usage;

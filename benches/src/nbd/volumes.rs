@@ -1,0 +1,92 @@
+//! Volumes of known contents, all of them cached.
+//!
+//! Job: start a daemon with them, and fill them.
+//!
+//! Invariants: the cache file is opened with direct I/O, and neither read buffer nor read-ahead is on: every hit comes
+//! from the SSD. Origins are opened with direct I/O too, as a disk would be.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::bail;
+
+use crate::harness::daemon::{Daemon, configuration, fill_file};
+use crate::load::{self, Content, Durability, Load, Op, Order};
+
+/// Reading a volume over and over until everything is a hit ends after so many times.
+const PASSES_MAX: u32 = 8;
+
+/// A volume of the daemon.
+#[derive(Debug, Clone, Copy)]
+pub struct Volume {
+    /// Name of volume and export.
+    pub name: &'static str,
+    /// As in the configuration.
+    pub mode: &'static str,
+    /// As in the configuration.
+    pub compression: &'static str,
+    /// Whether equal contents are stored once.
+    pub dedup: bool,
+    /// What it is filled with.
+    pub content: Content,
+}
+
+/// Starts a daemon in `dir` with fresh origins and a fresh cache of `cache_bytes`.
+///
+/// # Errors
+/// Files cannot be made, or the daemon does not start.
+pub fn start(
+    dir: &Path,
+    cache_bytes: u64,
+    volumes: &[Volume],
+    size_bytes: u64,
+    poll_max_us: u32,
+) -> anyhow::Result<Daemon> {
+    std::fs::create_dir_all(dir)?;
+    let at = |name: &str| dir.join(name).display().to_string();
+    let cache = format!(
+        "path = {:?}\nsize = {cache_bytes}\nread_buffer = 0\nprefetch_max = 0\nweu_max_age = \"500 ms\"\n\
+         poll_max = \"{poll_max_us} us\"",
+        at("cache.img")
+    );
+    let mut tables = String::new();
+    for volume in volumes {
+        let origin = format!("{}.img", volume.name);
+        // Written, not sparse: a file system answers holes without its disk.
+        fill_file(&dir.join(&origin), size_bytes)?;
+        writeln!(tables, "[[volume]]\nname = {:?}\norigin = {:?}\ndirect = true", volume.name, at(&origin))?;
+        writeln!(tables, "mode = {:?}\ncompression = {:?}", volume.mode, volume.compression)?;
+        writeln!(tables, "dedup = {}", volume.dedup)?;
+    }
+    Daemon::serve(dir, &configuration(dir, &cache, &tables, "listen = []"))
+}
+
+/// Writes a volume full and reads it until nothing is missed any more.
+///
+/// # Errors
+/// The daemon fails, or some of the volume does not get into the cache.
+pub fn fill(daemon: &Daemon, volume: &Volume) -> anyhow::Result<()> {
+    let mut load = Load {
+        op: Op::Write(volume.content),
+        order: Order::Sequential,
+        block_bytes: 128 << 10,
+        depth: 2,
+        connections: 1,
+        time_ns: u64::MAX,
+        durability: Durability::None,
+        once: true,
+        seed: 7,
+    };
+    load::run(daemon.socket(), volume.name, load)?;
+    load.op = Op::Read;
+    load.depth = 1;
+    for _ in 0..PASSES_MAX {
+        let before = daemon.counters()?;
+        load::run(daemon.socket(), volume.name, load)?;
+        let seen = daemon.counters()?.since(before);
+        if seen.hits == seen.reads {
+            return Ok(());
+        }
+    }
+    bail!("volume {} does not get into the cache; see `zcctl stats`", volume.name)
+}
