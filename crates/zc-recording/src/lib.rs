@@ -218,5 +218,9 @@ impl Header {
     }
 }
 
+// The tests' sample names the crate as others do.
+#[cfg(test)]
+extern crate self as zc_recording;
+
 #[cfg(test)]
 mod tests;
