@@ -78,6 +78,19 @@ impl World {
         self.path(&format!("{volume}.img"))
     }
 
+    /// Makes a store, `tank`, in the file `pool`. `size` is as `zcctl store create` takes it.
+    pub fn add_store(&mut self, size: &str) {
+        let pool = self.path("pool");
+        run_ok(Command::new(program("zcctl")).args(["store", "create", "--size", size]).arg(&pool));
+        self.cache.push_str(&format!("[[store]]\nname = \"tank\"\npath = \"{}\"\n", pool.display()));
+    }
+
+    /// Adds a volume of the store `tank`, with further lines. The daemon makes the volume when it starts.
+    pub fn add_thin(&mut self, name: &str, mib: u64, lines: &str) {
+        let lines = format!("origin = \"store:tank/{name}\"\ncreate_size = \"{mib} MiB\"\n{lines}");
+        self.volumes.push((name.to_owned(), mib * MIB, lines));
+    }
+
     /// Writes the configuration and returns its path.
     ///
     /// # Panics

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use zc_tests::{Companion, DEADLINE, World, program, require_tool, run_ok};
+use zc_tests::{Companion, DEADLINE, World, require_tool, run_ok};
 
 const RULES: &str = include_str!("../../configs/prometheus/zcached.rules.yml");
 const DASHBOARD: &str = include_str!("../../configs/grafana/zcached.json");
@@ -21,11 +21,8 @@ fn folder() -> PathBuf {
 /// A daemon that serves its numbers, with a volume on a file and one in a store.
 fn world() -> World {
     let mut world = World::new(16, 16);
-    let pool = world.path("pool");
-    run_ok(Command::new(program("zcctl")).args(["store", "create", "--size", "128 MiB"]).arg(&pool));
-    world.cache.push_str(&format!("[[store]]\nname = \"tank\"\npath = \"{}\"\n", pool.display()));
-    let thin = "origin = \"store:tank/thin\"\ncreate_size = \"16 MiB\"\n";
-    world.volumes.push(("thin".to_owned(), 16 << 20, thin.to_owned()));
+    world.add_store("128 MiB");
+    world.add_thin("thin", 16, "");
     world.nbd = "[metrics]\nlisten = \"127.0.0.1:0\"\n".to_owned();
     world.volumes[0].2 = "mode = \"write-back\"\n".to_owned();
     world

@@ -4,10 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::process::Command;
 
 use serde_json::Value;
-use zc_tests::{Browser, DataGen, MIB, World, http, program, read_file, run_ok, workspace};
+use zc_tests::{Browser, DataGen, MIB, World, http, read_file, workspace};
 
 /// Bytes of the picture in the documents, at most.
 const PICTURE_BYTES_MAX: usize = 150 << 10;
@@ -19,12 +18,9 @@ const PICTURE_VARIABLE: &str = "ZC_PAGE_PICTURE";
 /// write-through, one of a store.
 fn world() -> World {
     let mut world = World::new(16, 16);
-    let pool = world.path("pool");
-    run_ok(Command::new(program("zcctl")).args(["store", "create", "--size", "128 MiB"]).arg(&pool));
-    world.cache.push_str(&format!("[[store]]\nname = \"tank\"\npath = \"{}\"\n", pool.display()));
-    let thin = "origin = \"store:tank/thin\"\ncreate_size = \"16 MiB\"\n";
+    world.add_store("128 MiB");
     world.volumes.push(("library".to_owned(), 32 * MIB, String::new()));
-    world.volumes.push(("thin".to_owned(), 16 * MIB, thin.to_owned()));
+    world.add_thin("thin", 16, "");
     world.nbd = "[metrics]\npage = \"127.0.0.1:0\"\n".to_owned();
     world.volumes[0].2 = "mode = \"write-back\"\n".to_owned();
     let library = DataGen::new(7, 8192).mixed(4096);

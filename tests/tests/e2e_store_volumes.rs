@@ -22,16 +22,13 @@ impl Rig {
 
     /// The same on a store of this size.
     fn with_pool(size: &str, volumes: &[(&str, u64, &str)]) -> Self {
-        let mut rig = Self { world: World::new(64, 1) };
-        let pool = rig.pool();
-        rig.zcctl(&["create"], &["--size", size]);
-        rig.world.cache.push_str(&format!("[[store]]\nname = \"tank\"\npath = \"{}\"\n", pool.display()));
-        rig.world.volumes.clear();
+        let mut world = World::new(64, 1);
+        world.add_store(size);
+        world.volumes.clear();
         for (name, mib, lines) in volumes {
-            let lines = format!("origin = \"store:tank/{name}\"\ncreate_size = \"{mib} MiB\"\n{lines}");
-            rig.world.volumes.push(((*name).to_owned(), mib * MIB, lines));
+            world.add_thin(name, *mib, lines);
         }
-        rig
+        Self { world }
     }
 
     fn pool(&self) -> PathBuf {
