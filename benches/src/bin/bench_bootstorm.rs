@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use clap::Parser;
+use zc_bench::bootstorm::measured::Options;
 use zc_bench::bootstorm::plan::Plan;
-use zc_bench::bootstorm::run::{Options, disk_bytes, run};
+use zc_bench::bootstorm::run::{disk_bytes, run};
 use zc_bench::bootstorm::{chart, report};
 use zc_bench::machine::{load, machine};
 use zc_trace::storm::{Shape, Template};

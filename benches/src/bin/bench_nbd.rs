@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Parser;
 use zc_bench::machine::{load, machine};
-use zc_bench::nbd::bench::{Options, run};
+use zc_bench::nbd::bench::run;
+use zc_bench::nbd::measured::Options;
 use zc_bench::nbd::{chart, report};
 
 /// The daemon beside other servers, the file itself and a bare socket.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::measured::Series;
 use super::report::paper;
-use super::run::Series;
 
 const LEFT: f64 = 110.0;
 const BAR: f64 = 16.0;

@@ -39,6 +39,7 @@
 //! hard disks, ours lies on the SSD: at 0 % an overhead of a few microseconds is a far larger share here.
 
 pub mod chart;
+pub mod measured;
 pub mod plan;
 pub mod report;
 pub mod run;

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
+use super::measured::{Options, Sample, Series};
 use super::plan::Plan;
-use super::run::{Options, Sample, Series};
 use crate::harness::daemon::Counters;
 use crate::nbd::report::median;
 
@@ -207,7 +207,7 @@ pub fn markdown(all: &[Series], machine: &str, storm: &str) -> String {
          to it, and found again is only the rest of an extent of which the read before wanted a part.\n\n{}\n\
          ## What was cached\n\nAt 100 % of what was counted while the cache was filled, hits while boots were \
          measured; at 0 % of the measured boots.\n\n{}\n![ratios](bootstorm.svg)\n",
-        super::run::TINY_CACHE_BYTES >> 20,
+        super::measured::TINY_CACHE_BYTES >> 20,
         latency_table(all),
         contents_table(all),
     )

@@ -6,8 +6,9 @@ use anyhow::Context as _;
 
 use super::cases::{CASES, Case, Target};
 use super::floor;
+use super::measured::{Options, Sample, Series};
 use super::volumes::{self, Volume};
-use crate::harness::daemon::{Counters, Daemon, fill_file};
+use crate::harness::daemon::{Daemon, fill_file};
 use crate::harness::servers::{self, Server};
 use crate::harness::usage::{Profile, SyscallCount, cpu_ns};
 use crate::load::{self, Content, Outcome};
@@ -16,55 +17,6 @@ use crate::load::{self, Content, Outcome};
 const WARM_NS: u64 = 30_000_000;
 /// Profiles and counts of system calls come from runs of this length.
 const LOOK_NS: u64 = 500_000_000;
-
-/// How the run is made.
-#[derive(Debug, Clone)]
-pub struct Options {
-    /// Where files, sockets and logs go: on the SSD to be measured.
-    pub dir: PathBuf,
-    /// Length of one run in nanoseconds.
-    pub time_ns: u64,
-    /// Rounds.
-    pub rounds: u64,
-    /// Size of the file and of each volume in bytes.
-    pub size_bytes: u64,
-    /// Only cases whose name contains this.
-    pub only: Option<String>,
-    /// Where whole profiles go, if they are wanted.
-    pub profiles: Option<PathBuf>,
-}
-
-/// What one short run came to.
-#[derive(Debug, Clone, Copy)]
-pub struct Sample {
-    /// Round it belongs to.
-    pub round: u64,
-    /// Requests per second.
-    pub per_second: f64,
-    /// Mean and percentiles 50, 90, 99, 99.9 in microseconds.
-    pub latency_us: [f64; 5],
-    /// CPU microseconds of the server for each request; `None` for what has no server.
-    pub cpu_us: Option<f64>,
-    /// Of the daemon.
-    pub counters: Option<Counters>,
-    /// Requests.
-    pub requests: u64,
-}
-
-/// Everything measured for one target in one case.
-#[derive(Debug)]
-pub struct Series {
-    /// What was asked.
-    pub case: Case,
-    /// Who was asked.
-    pub target: Target,
-    /// Timed runs.
-    pub samples: Vec<Sample>,
-    /// System calls per request, from a run of its own.
-    pub syscalls: Option<f64>,
-    /// Where the daemon's time goes, from a run of its own.
-    pub profile: Option<String>,
-}
 
 /// The volumes of the daemon, by target.
 const VOLUMES: [Volume; 4] = [

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::bench::Series;
 use super::cases::Target;
+use super::measured::Series;
 
 const BAR: f64 = 14.0;
 const LABEL: f64 = 250.0;
@@ -56,8 +56,8 @@ pub fn svg(all: &[Series]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bench::Sample;
     use super::super::cases::CASES;
+    use super::super::measured::Sample;
     use super::*;
 
     #[test]

@@ -80,5 +80,6 @@ pub mod bench;
 pub mod cases;
 pub mod chart;
 pub mod floor;
+pub mod measured;
 pub mod report;
 pub mod volumes;

@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::bench::{Sample, Series};
 use super::cases::Target;
+use super::measured::{Sample, Series};
 use crate::harness::usage::dearest;
 use crate::load::Order;
 
