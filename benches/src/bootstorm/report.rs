@@ -34,7 +34,7 @@ impl Series {
         median(self.slices.iter().map(|(_, cached)| of(cached)).collect())
     }
 
-    /// The same of the pass-through.
+    /// The median over slices of a figure of the pass-through.
     pub fn pass_figure(&self, of: impl Fn(&Sample) -> f64) -> f64 {
         median(self.slices.iter().map(|(pass, _)| of(pass)).collect())
     }
@@ -56,7 +56,7 @@ impl Series {
         cpu_us(self.slices.iter().map(|(pass, _)| pass))
     }
 
-    /// The same of the configuration.
+    /// CPU microseconds of the configuration for each request, over all slices.
     #[must_use]
     pub fn cpu_us(&self) -> f64 {
         cpu_us(self.slices.iter().map(|(_, cached)| cached))
@@ -68,7 +68,7 @@ impl Series {
         write_us(self.slices.iter().map(|(pass, _)| pass))
     }
 
-    /// The same of the configuration.
+    /// Mean microseconds of the configuration's writes, over all slices.
     #[must_use]
     pub fn write_us(&self) -> f64 {
         write_us(self.slices.iter().map(|(_, cached)| cached))

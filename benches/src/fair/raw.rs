@@ -129,7 +129,7 @@ pub fn take_structured(stream: &mut UnixStream) -> std::io::Result<()> {
     }
 }
 
-/// The same by TCP: another source than those on the Unix socket.
+/// Chooses an export by TCP. The daemon counts this connection to another source than those on the Unix socket.
 ///
 /// # Errors
 /// As [`attached`].

@@ -66,7 +66,7 @@ enum State {
     ReadingLong,
     /// A write is under way.
     Writing,
-    /// It has done its steps.
+    /// The machine has done its steps.
     Done,
 }
 

@@ -21,7 +21,7 @@ pub enum Target {
     ZcNoise,
     /// The daemon, contents that LZ4 halves.
     ZcHalving,
-    /// The same with every second extent a duplicate.
+    /// The daemon, contents that LZ4 halves, every second extent a duplicate.
     ZcHalfDuplicate,
     /// The daemon in pass-through.
     PassThrough,

@@ -44,7 +44,7 @@ pub struct Sample {
 pub struct Series {
     /// What was asked.
     pub case: Case,
-    /// Who was asked.
+    /// The server that was asked.
     pub target: Target,
     /// Timed runs.
     pub samples: Vec<Sample>,

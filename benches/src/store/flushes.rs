@@ -25,7 +25,7 @@ pub struct Seen {
     pub tally: Tally,
     /// How long it took, in the device's time.
     pub took_ns: u64,
-    /// The same on the bare device.
+    /// Time that the flush took on the bare device.
     pub bare_ns: u64,
 }
 

@@ -24,7 +24,7 @@ pub struct Pauses {
     pub seconds: u64,
     /// The full cache, in nanoseconds.
     pub write_back: Histogram<u64>,
-    /// The same daemon without a cache, in nanoseconds.
+    /// The daemon without a cache, in nanoseconds.
     pub pass_through: Histogram<u64>,
     /// Units that were evicted meanwhile.
     pub evictions: u64,

@@ -267,7 +267,7 @@ fn code_of(error: &EngineError) -> u8 {
     if error.is_refusal() { MISTAKE } else { FAILURE }
 }
 
-/// Those of the configuration that are served.
+/// Names of the configured volumes that the engine serves, with commas between.
 fn names(config: &Config, engine: &Engine) -> String {
     let names = config.volumes.iter().map(|volume| volume.name.as_str());
     names.filter(|name| engine.registry().volumes.contains_key(*name)).collect::<Vec<_>>().join(", ")

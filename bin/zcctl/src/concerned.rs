@@ -15,7 +15,7 @@ use crate::text;
 /// What the kernel has mounted, as this process sees it.
 const MOUNTS: &str = "/proc/self/mounts";
 
-/// Those who notice that a daemon ends.
+/// Clients and mounted volumes that notice the end of a daemon.
 #[derive(Debug, Default)]
 pub(crate) struct Concerned {
     /// Connections by volume and client.
@@ -64,7 +64,7 @@ impl Concerned {
         Ok(())
     }
 
-    /// The same for programs.
+    /// The connected clients and the mounted volumes as JSON.
     pub(crate) fn to_json(&self) -> Value {
         let client = |((volume, peer), count): (&(String, String), &u64)| json!({"volume": volume, "peer": peer, "connections": count});
         let clients: Vec<Value> = self.clients.iter().map(client).collect();

@@ -147,7 +147,7 @@ pub(crate) fn flush(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyho
     Ok(ExitCode::from(EXIT_NOT_DONE))
 }
 
-/// The same, and nothing if the origin lacks nothing.
+/// Flushes a volume that has dirty data or is fenced. Any other volume is left alone.
 pub(crate) fn flush_if_dirty(volume: &str, daemon: &Daemon, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let stats = ask(&daemon.socket, &json!({"cmd": "stats"}))?;
     let dirty = &stats["dirty"][volume];

@@ -32,7 +32,7 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 const ANSWER_WAIT: Duration = Duration::from_secs(30);
 /// A daemon that takes no connection for so long does not run.
 const CONNECT_WAIT: Duration = Duration::from_secs(5);
-/// The same for what waits for devices or the kernel, whose commands have deadlines of their own.
+/// Longest wait for a command that waits for devices or the kernel. These commands have deadlines of their own.
 const DEVICE_WAIT: Duration = Duration::from_secs(150);
 
 /// Exit status of `status` when every volume is served and something needs a look.

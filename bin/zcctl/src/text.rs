@@ -9,7 +9,7 @@ pub(crate) fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same, in lines: what a daemon says may have several.
+/// Foreign text without control characters, line by line. The daemon's messages may have several lines.
 pub(crate) fn clean_lines(text: &str) -> String {
     text.lines().map(clean).collect::<Vec<_>>().join("\n")
 }

@@ -90,7 +90,7 @@ pub(crate) fn trace_notes(trace: &Trace, config: &Config, reader: &zc_trace::Rea
     notes_of(trace, sized_by_others(trace, config), reader)
 }
 
-/// The same, if the sizes of so many contents are by another codec.
+/// Notes on a trace in which so many contents have sizes by another codec.
 pub(crate) fn notes_of(trace: &Trace, sized_by_others: u64, reader: &zc_trace::Reader) -> Vec<String> {
     let fitted = trace.fitted;
     let sample = (trace.rate() < 1.0).then(|| {

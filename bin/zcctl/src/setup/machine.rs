@@ -33,14 +33,14 @@ pub(crate) struct Machine {
 pub(crate) struct Disk {
     /// The kernel's name.
     pub(crate) name: String,
-    /// Its name that stays, in /dev/disk/by-id; else where it is in /dev.
+    /// A lasting path in /dev/disk/by-id if there is one, else the path in /dev.
     pub(crate) path: PathBuf,
     /// Of a partition the disk.
     pub(crate) parent: Option<String>,
     pub(crate) size_bytes: u64,
     pub(crate) rotational: Option<bool>,
     pub(crate) read_only: bool,
-    /// Who uses it: a part of a sentence, such as "it is mounted at /srv".
+    /// What uses the disk: a part of a sentence, such as "it is mounted at /srv".
     pub(crate) used: Option<String>,
     pub(crate) content: Content,
 }

@@ -31,7 +31,7 @@ use crate::units::size;
 use machine::{Disk, Machine};
 use plan::{NamedOrigin, Plan, Wish};
 
-/// Who may read a configuration that setup makes.
+/// Mode of a configuration that setup makes: all users may read it.
 const CONFIG_MODE: u32 = 0o644;
 
 #[derive(Debug, Args)]

@@ -28,7 +28,7 @@ pub(crate) enum Content {
     Known(&'static str),
     /// Something else.
     Unknown,
-    /// It cannot be read, and this is why.
+    /// The device cannot be read, and this is why.
     Unreadable(String),
 }
 

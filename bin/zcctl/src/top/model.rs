@@ -205,7 +205,7 @@ impl Model {
         self.sort
     }
 
-    /// Those that are not scrolled over.
+    /// Rows from the first visible one on.
     pub(super) fn rows(&self) -> &[Row] {
         self.rows.get(self.first..).unwrap_or_default()
     }

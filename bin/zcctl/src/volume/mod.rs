@@ -322,7 +322,7 @@ fn entry_of<'v>(status: &'v Value, volume: &str) -> Option<&'v Value> {
     status["volumes"].as_array()?.iter().find(|entry| entry["name"] == volume)
 }
 
-/// Who uses the volume.
+/// Refuses to go on while a device or a client uses the volume.
 fn in_the_way(status: &Value, volume: &str, daemon: &Daemon) -> anyhow::Result<()> {
     if let Some(device) = entry_of(status, volume).and_then(|entry| entry["info"]["device"].as_str()) {
         bail!("volume \"{volume}\" is {}; `zcctl detach {volume}` first", text::clean(device));

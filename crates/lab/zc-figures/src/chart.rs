@@ -35,7 +35,7 @@ pub enum Look {
 /// A line or a colour of bars.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// Its name.
+    /// Name in the legend.
     pub name: String,
     /// Its points; those that are not finite are left out.
     pub points: Vec<(f64, f64)>,

@@ -32,7 +32,7 @@ pub use outcome::{Beside, Outcome, Shape, Table};
 /// A figure or table of a paper.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
-    /// Its name on the command line and in file names: lower case, digits, hyphens.
+    /// Name on the command line and in file names: lower case, digits, hyphens.
     pub id: &'static str,
     /// What it shows.
     pub title: &'static str,

@@ -8,7 +8,7 @@ const CSV: &str = include_str!("../numbers.csv");
 /// A number of a paper, or a row of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number {
-    /// Its name.
+    /// Name of the number or the row.
     pub id: &'static str,
     /// Paper and place.
     pub source: &'static str,

@@ -19,7 +19,7 @@ pub struct Belady {
     now: usize,
     /// When each resident key is used next.
     keys: Keys<u32>,
-    /// The same, in order.
+    /// Resident keys with their next uses, in order of these uses.
     order: BTreeSet<(u32, u64)>,
 }
 

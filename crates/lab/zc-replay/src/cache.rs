@@ -102,7 +102,8 @@ impl Report {
         ratio(self.read_hits(), self.read_extents())
     }
 
-    /// The same with the first uses of what was read ahead, which came from the origin before it was asked for.
+    /// Hits over extents read, where first uses of prefetched extents count as hits. These came from the origin before a
+    /// client asked.
     #[must_use]
     pub fn read_hit_ratio_with_ahead(&self) -> f64 {
         let ahead = self.stats.prefetched_hits - self.warm.prefetched_hits;

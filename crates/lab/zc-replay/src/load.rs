@@ -105,8 +105,8 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The same, if its requests name so many blocks at most, each as often as it is named; `None` otherwise,
-    /// and no more memory was taken than for so many.
+    /// A trace of at most so many blocks: a block counts each time that a request names it. With more, `None`. The trace
+    /// takes no more memory than for so many.
     ///
     /// # Errors
     /// As [`Self::load`].

@@ -34,7 +34,7 @@ pub struct Estimate {
     pub read_hit_ratio: f64,
     /// Bytes written to the cache device, as [`Report::ssd_bytes_written`] counts them.
     pub written_bytes: f64,
-    /// Those among them that are no units: journal, checkpoints, region maps.
+    /// Bytes of journal, checkpoints and region maps among them.
     pub metadata_bytes: f64,
 }
 

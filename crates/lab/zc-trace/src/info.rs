@@ -208,7 +208,7 @@ impl Info {
         self.all.compression_ratios()
     }
 
-    /// The same of contents that were read.
+    /// Compression ratios of contents that were read.
     #[must_use]
     pub fn read_compression_ratios(&self) -> (Option<f64>, Option<f64>) {
         self.read.compression_ratios()

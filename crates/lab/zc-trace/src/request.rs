@@ -60,13 +60,13 @@ impl Request {
         Self { time_ns, device: 0, offset_bytes, len_bytes, op, content: None, continues: false }
     }
 
-    /// The same of another device.
+    /// This request on another device.
     #[must_use]
     pub const fn on(self, device: u32) -> Self {
         Self { device, ..self }
     }
 
-    /// The same with what is known of its bytes.
+    /// This request with what is known of its bytes.
     #[must_use]
     pub fn of(self, content: impl Into<Option<Content>>) -> Self {
         Self { content: content.into(), ..self }

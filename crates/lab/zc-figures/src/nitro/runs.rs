@@ -64,7 +64,7 @@ impl Variant {
         Ok(self.time_from(trace, unit_bytes, timing, warm_requests(trace))?.1)
     }
 
-    /// The same, and so many requests warm the cache; also what the cache did.
+    /// Replays a trace in time after so many requests warmed the cache. Also returns what the cache did.
     pub(crate) fn time_from(
         &self,
         trace: &Trace,

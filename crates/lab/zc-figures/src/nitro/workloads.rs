@@ -29,7 +29,7 @@ const FIU_LINES_SMALL: usize = 2_000_000;
 /// Proportions of a trace.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
-    /// Its name in the paper, lower case: that of the files, too.
+    /// Name of the trace in the paper and in names of files: lower case.
     pub(crate) name: &'static str,
     /// What names of the files may begin with: as in the paper, or as FIU names the machines.
     files: [&'static str; 2],
@@ -135,7 +135,7 @@ impl Shape {
         }
     }
 
-    /// The same without writes: always generated.
+    /// A trace of this shape without writes: always generated.
     pub(crate) fn reads_only(&self, context: &Context) -> Result<Loaded, FigureError> {
         let shape = Self { writes_per_read: 0.0, ..*self };
         shape.load(&Context { fiu: None, ..context.clone() })

@@ -16,7 +16,7 @@ use crate::stats::Stats;
 /// What is kept back of the flash, in thousandths of what is exposed: 17 % of it all, as of Nitro's unmodified SSD.
 const OVER_PROVISIONING_PERMILLE: u32 = 205;
 
-/// Who reduces.
+/// The part that reduces data: the cache, the SSD, both or neither.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// What it is called.

@@ -51,7 +51,7 @@ pub struct Counts {
     pub collected_pages: u64,
     /// Bytes decompressed for the host: pages, or whole chunks.
     pub decompressed_bytes: u64,
-    /// The same if a chunk is decompressed up to the page that is wanted.
+    /// Bytes decompressed for the host if a chunk is decompressed up to the page that is wanted.
     pub decompressed_to_page_bytes: u64,
     /// Bytes decompressed to collect garbage.
     pub collected_bytes: u64,
@@ -112,7 +112,7 @@ impl Device {
         })
     }
 
-    /// The same with a buffer from which a page is not taken when it is written again: all of it reaches flash.
+    /// Makes every write reach flash: the buffer keeps the old version of a page that the host writes again.
     #[must_use]
     pub fn without_absorbing(self) -> Self {
         Self { absorbs: false, ..self }

@@ -58,7 +58,7 @@ pub struct Row {
     pub map_bytes: f64,
     /// Bytes decompressed per second at 3,000 transactions/s, for reads (Figure 7).
     pub decompressed_bytes_per_s: f64,
-    /// The same if a chunk is decompressed up to the page that is wanted.
+    /// Bytes decompressed per second if a chunk is decompressed up to the page that is wanted.
     pub decompressed_to_page_bytes_per_s: f64,
     /// Erasures per thousand transactions.
     pub erasures: f64,

@@ -49,7 +49,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// Its name, after the paper's.
+    /// Name of the scheme, after the paper's.
     #[must_use]
     pub fn name(self) -> String {
         match self {

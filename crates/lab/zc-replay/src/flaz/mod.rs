@@ -72,7 +72,7 @@ pub struct Outcome {
     pub ssd_written_bytes: u64,
     /// Blocks put into the cache, in bytes.
     pub put_bytes: u64,
-    /// The same after compression, with headers.
+    /// Bytes of the blocks put into the cache, after compression and with headers.
     pub packed_bytes: u64,
     /// Blocks that found no room.
     pub no_room: u64,

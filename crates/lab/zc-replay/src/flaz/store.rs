@@ -27,9 +27,9 @@ const NONE: u32 = u32::MAX;
 /// When the cleaner works.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Cleaner {
-    /// It starts when fewer frames are free, as a share of all.
+    /// Share of free frames below which the cleaner starts.
     pub low: f64,
-    /// And stops when more are.
+    /// Share of free frames above which the cleaner stops.
     pub high: f64,
     /// Bytes that are scanned at once.
     pub scan_bytes: u32,

@@ -242,7 +242,7 @@ impl Ssd {
         self.host.serve(now, share(bytes, self.profile.bytes_per_s)) + self.profile.operation_ns
     }
 
-    /// The same for what nobody waits for.
+    /// Charges the host for a transfer in the background: no request waits for it.
     pub(super) fn transfer_later(&mut self, now: u64, bytes: u64) {
         self.host.owe(now, share(bytes, self.profile.bytes_per_s));
     }

@@ -321,8 +321,8 @@ pub fn run(
     Ok((running.finish()?, report))
 }
 
-/// The same with all data on the cache device, raw and in their places: what a cache with nothing but hits is compared
-/// with.
+/// Simulates a trace whose data is all on the cache device, raw and in place: the bound for a cache with nothing but
+/// hits.
 ///
 /// # Errors
 /// None that a trace in memory could cause.
@@ -338,7 +338,7 @@ pub fn on_ssd(trace: &Trace, timing: &Timing, warm_requests: u64) -> Result<Time
     })
 }
 
-/// The same without a cache: every request goes to the origin.
+/// Simulates a trace without a cache: every request goes to the origin.
 ///
 /// # Errors
 /// None that a trace in memory could cause.

@@ -61,7 +61,7 @@ pub struct CpuProfile {
 /// All of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Profile {
-    /// Its name.
+    /// Name of the profile.
     pub name: &'static str,
     /// The origin.
     pub disk: DiskProfile,
@@ -170,7 +170,7 @@ const fn per_kib(codec: Codec) -> (u64, u64) {
         Codec::Zstd(_) => (2375, 343),
     }
 }
-/// The same for BLAKE3.
+/// What BLAKE3 takes, in nanoseconds per KiB.
 const HASH_PER_KIB: u64 = 219;
 /// What a request costs without any data.
 const REQUEST_NS: u64 = 4000;

@@ -33,9 +33,9 @@ pub struct TimeReport {
     pub writes: Latencies,
     /// Work of the disks over what they could have done; above 1 what is left to do in the background.
     pub disk_busy: f64,
-    /// The same of the SSD's dies.
+    /// Work of the SSD's dies over what they could have done.
     pub ssd_busy: f64,
-    /// The same of the cores.
+    /// Work of the cores over what they could have done.
     pub cpu_busy: f64,
 }
 

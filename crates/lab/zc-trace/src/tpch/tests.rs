@@ -112,7 +112,7 @@ fn read_within(blocks: &std::ops::Range<u64>, requests: &[Request]) -> Vec<u64> 
     all.filter(|block| blocks.contains(block)).collect()
 }
 
-/// Those of a table.
+/// Blocks of a table among those that the requests read.
 fn read_of(table: &tables::Table, requests: &[Request]) -> Vec<u64> {
     read_within(&table.blocks(), requests)
 }

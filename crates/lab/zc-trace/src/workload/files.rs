@@ -60,7 +60,7 @@ impl File {
     }
 }
 
-/// Who has which block, and which metadata have changed.
+/// Blocks that files use, and metadata that have changed.
 #[derive(Debug)]
 pub(super) struct Space {
     /// A bit per block behind the table, set if a file has it.

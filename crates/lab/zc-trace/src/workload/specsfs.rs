@@ -38,7 +38,7 @@ pub(super) const BLOCKS_MIN: u64 = 1 << 14;
 #[derive(Debug)]
 pub(super) struct Server {
     space: Space,
-    /// Those that are accessed; the others only take room.
+    /// Files that clients access; the other files only take room.
     files: Vec<File>,
     operations: u64,
 }
