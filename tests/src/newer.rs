@@ -20,7 +20,7 @@ pub struct NewerClients {
 }
 
 impl NewerClients {
-    /// Those in the folder that the environment names.
+    /// Finds the clients in the folder that the environment names.
     ///
     /// # Panics
     /// There is none, or no loader in it.

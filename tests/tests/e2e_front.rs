@@ -1,4 +1,4 @@
-//! Who may connect and how: TLS with certificates, rules per export, modes of sockets, sockets passed by others.
+//! The rules of who may connect and how: TLS with certificates, rules per export, modes of sockets, passed sockets.
 
 #![expect(clippy::unwrap_used, reason = "a test; what fails here is a failure")]
 

@@ -49,7 +49,7 @@ impl Machine {
         (Self { world, daemon: None }, bytes)
     }
 
-    /// The same with a daemon that serves.
+    /// A machine with a daemon that serves.
     fn serving(mode: &str) -> (Self, Vec<u8>) {
         let (mut machine, bytes) = Self::new(mode);
         machine.systemctl("start");

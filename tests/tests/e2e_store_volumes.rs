@@ -20,7 +20,7 @@ impl Rig {
         Self::with_pool("512 MiB", volumes)
     }
 
-    /// The same on a store of this size.
+    /// Volumes on a store of this size.
     fn with_pool(size: &str, volumes: &[(&str, u64, &str)]) -> Self {
         let mut world = World::new(64, 1);
         world.add_store(size);

@@ -79,11 +79,11 @@ impl Kind {
 /// Whether clients may or must start TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tls {
-    /// It is not offered.
+    /// TLS is not offered.
     Off,
-    /// At the client's choice.
+    /// The client chooses.
     Allowed,
-    /// Nothing without.
+    /// Without TLS, the server allows nothing else.
     Required,
 }
 

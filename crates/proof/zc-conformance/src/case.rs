@@ -29,7 +29,7 @@ impl Level {
 /// One requirement.
 #[derive(Debug)]
 pub struct Case {
-    /// Its name for ever: a group of two letters and a number.
+    /// A name for ever: a group of two letters and a number.
     pub id: &'static str,
     /// How strongly the document asks.
     pub level: Level,

@@ -29,7 +29,7 @@ const KEPT_TURNS: usize = 6;
 /// Bytes that are read in one go.
 const READ_BYTES: usize = 1 << 16;
 
-/// Who sent bytes.
+/// The sender of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
     Client,

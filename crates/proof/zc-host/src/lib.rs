@@ -15,6 +15,6 @@ pub mod run;
 pub enum Done {
     /// All of it was checked.
     Whole,
-    /// It was not checked, and why.
+    /// The check was skipped, and why.
     Without(String),
 }

@@ -99,10 +99,10 @@ pub fn ensure_debian(install: bool) -> anyhow::Result<()> {
     ensure(PACKAGES, install)
 }
 
-/// The same for the virtual machine.
+/// Makes sure that the Debian packages of the virtual machine are there.
 ///
 /// # Errors
-/// As there.
+/// As [`ensure_debian`].
 pub fn ensure_vm(install: bool) -> anyhow::Result<()> {
     ensure(VM_PACKAGES, install)
 }
@@ -151,26 +151,26 @@ pub fn ensure_cargo_deny(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-deny", CARGO_DENY_VERSION, &[], install)
 }
 
-/// The same for cargo-mutants.
+/// Makes sure that cargo-mutants is there and returns its path.
 ///
 /// # Errors
-/// As there.
+/// As [`ensure_cargo_deny`].
 pub fn ensure_cargo_mutants(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-mutants", CARGO_MUTANTS_VERSION, &[], install)
 }
 
-/// The same for cargo-deb.
+/// Makes sure that cargo-deb is there and returns its path.
 ///
 /// # Errors
-/// As there.
+/// As [`ensure_cargo_deny`].
 pub fn ensure_cargo_deb(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("cargo-deb", CARGO_DEB_VERSION, &[], install)
 }
 
-/// The same for mdBook, without its server and its search.
+/// Makes sure that mdBook is there, without its server and its search, and returns its path.
 ///
 /// # Errors
-/// As there.
+/// As [`ensure_cargo_deny`].
 pub fn ensure_mdbook(install: bool) -> anyhow::Result<PathBuf> {
     ensure_cargo_tool("mdbook", MDBOOK_VERSION, &["--no-default-features"], install)
 }

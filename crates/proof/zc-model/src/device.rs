@@ -37,14 +37,14 @@ pub(crate) enum Record {
 /// How far a write is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Written {
-    /// It is in flight; it is durable when it ends, or not.
+    /// The write is in flight; it is durable when it ends, or not.
     Flying {
         /// Durable by itself (FUA).
         durably: bool,
     },
-    /// It has ended, and no flush covered it yet.
+    /// The write has ended, and no flush covered it yet.
     Ended,
-    /// It survives a crash.
+    /// The write survives a crash.
     Durable,
 }
 

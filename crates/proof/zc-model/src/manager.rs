@@ -126,17 +126,17 @@ pub enum Step {
     },
     /// The write of the clean unit begins.
     UnitBegins,
-    /// It has ended.
+    /// The write of the clean unit has ended.
     UnitEnds,
     /// The records in line go off as a journal block.
     BlockBegins,
-    /// It has been written.
+    /// The journal block has been written.
     BlockEnds,
     /// A piece with a summary has been written.
     SummaryEnds,
     /// The device is told to flush.
     FlushBegins,
-    /// It has flushed.
+    /// The device has flushed.
     FlushEnds,
     /// The oldest epoch has been written to the origin.
     Destaged {
@@ -150,7 +150,7 @@ pub enum Step {
     },
     /// A checkpoint begins.
     CheckpointBegins,
-    /// It is durable.
+    /// The checkpoint is durable.
     CheckpointEnds,
     /// The power goes, and the next session begins.
     Crash(Crash),

@@ -5,7 +5,7 @@ use zc_model::{Bounds, Loss, REACHED, Rules, SURVIVES, Step, WriteBack};
 
 /// Two volumes, one of which shares content with a clean unit.
 const SHARING: Bounds = Bounds { writes: [2, 2], sharing: true, ..NOTHING };
-/// The same, and a long chain of summaries of the other.
+/// Two volumes as in `SHARING`, one of them with a long chain of summaries.
 const CHAIN: Bounds = Bounds { writes: [4, 1], sharing: true, ..NOTHING };
 /// Two volumes, destaging and a checkpoint.
 const DESTAGING: Bounds = Bounds { writes: [2, 1], destaging: true, checkpoints: 1, ..NOTHING };
@@ -13,7 +13,7 @@ const DESTAGING: Bounds = Bounds { writes: [2, 1], destaging: true, checkpoints:
 const AGEING: Bounds = Bounds { writes: [3, 0], ageing: true, ..DESTAGING };
 /// What a crash left crashes again.
 const CRASHING: Bounds = Bounds { writes: [2, 0], crashes: 1, ..AGEING };
-/// The same for two volumes that share.
+/// Two volumes that share: what a crash left crashes again.
 const CRASHING_SHARED: Bounds =
     Bounds { writes: [1, 1], sharing: true, checkpoints: 0, crashes: 1, ..AGEING };
 const NOTHING: Bounds =
@@ -57,7 +57,7 @@ fn what_a_crash_left_survives_the_next() {
     holds(CRASHING_SHARED, &[1, 2, 4, 5]);
 }
 
-/// It was so once: a summary carried the records of a commit that waited for a flush, and was not the chain's last.
+/// A summary once carried the records of a commit that waited for a flush, and was not the chain's last.
 #[test]
 fn a_summary_that_carries_another_commit_vouches_for_what_is_not_durable() {
     let (steps, loss) = fails(SHARING, Rules { summary_is_alone: false, ..Rules::ALL });

@@ -123,7 +123,7 @@ impl Bench {
         Self::with(image, Hardware::usual())
     }
 
-    /// The same for any hardware.
+    /// Builds our programs and packs them for a machine with this hardware.
     pub(crate) fn with(image: &Image, hardware: Hardware) -> anyhow::Result<Self> {
         let release: &[&str] = if hardware.is_release { &["--release"] } else { &[] };
         run(cargo().args(["build", "--locked", "--package", "zcached", "--package", "zcctl"]).args(release))?;
@@ -190,7 +190,7 @@ impl Bench {
         self.start(self.qemu(image, scenario, settings, &|disk| self.plain_disk(disk)))
     }
 
-    /// The same, with disks that [`Self::lose`] makes lose what they were not told to flush.
+    /// Boots with disks that [`Self::lose`] makes lose what they were not told to flush.
     pub(crate) fn boot_to_lose(
         &self,
         image: &Image,

@@ -76,7 +76,8 @@ impl World {
         self.rely_on(clean, back);
     }
 
-    /// The same, and the journal is durable when the unit with the clean content ends: nothing else asks for a flush.
+    /// A volume relies on clean content of another one. The journal is durable when the clean unit ends, so nothing else
+    /// asks for a flush.
     fn share_before_a_flush(&mut self, back: usize) {
         self.calm(back);
         self.stalled = Some((Zone::SlotWrite, u64::MAX));

@@ -41,7 +41,7 @@ pub(crate) struct Files {
     pub(crate) intents: Vec<Record>,
     /// The newest journal block of the session that was written, as far as anybody was told.
     pub(crate) journal_written: JournalSeq,
-    /// The same when the intent log was last trimmed: what was trimmed is up to there.
+    /// The newest journal block as of the last trim of the intent log: the log was trimmed up to there.
     journal_needed: JournalSeq,
     forgotten: u64,
     ready: bool,
@@ -95,9 +95,9 @@ pub(crate) struct Raw<'a> {
     geometry: &'a Geometry,
     /// I/Os after which it is cut off.
     left: Option<u32>,
-    /// It was cut off: nothing that came back after that moment counts.
+    /// The start was cut off: nothing that came back after that moment counts.
     cut: bool,
-    /// It acknowledges writes and forgets them.
+    /// The device acknowledges writes and forgets them.
     forgets: bool,
 }
 

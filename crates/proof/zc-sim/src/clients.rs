@@ -135,7 +135,7 @@ impl World {
             .then_some("requests failed: dirty data out of reach")
     }
 
-    /// The same where the cache is in order and the volume is not fenced.
+    /// The reason why a request may fail where the cache is in order and the volume is not fenced.
     fn explain_in_order(&mut self, client: &Client, error: ErrorKind) -> Option<&'static str> {
         match client.kind {
             ClientKind::Read(buf) => {

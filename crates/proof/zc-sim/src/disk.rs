@@ -43,7 +43,7 @@ struct Unflushed {
     data: Vec<u8>,
     /// The operation, in the order of issue; 0 for those of a start.
     op: u64,
-    /// Who waits for its end; taken when it ended.
+    /// The operation that waits for the write's end; taken when it ended.
     owner: Option<u64>,
     /// When it ended, in the disk's own time.
     ended: u64,

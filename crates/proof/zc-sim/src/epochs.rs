@@ -73,7 +73,7 @@ impl OriginJudge {
         });
     }
 
-    /// It was answered. It is `owed` unless it failed or need not happen at all.
+    /// A write was answered. The write is `owed` unless it failed or need not happen at all.
     pub(crate) fn end(&mut self, sector: usize, issued: u64, now: u64, owed: bool, durable: bool) {
         for write in &mut self.sectors[sector] {
             if write.issued == issued && write.ended == u64::MAX {
@@ -82,7 +82,7 @@ impl OriginJudge {
         }
     }
 
-    /// It was refused: nothing was written.
+    /// A write was refused: nothing was written.
     pub(crate) fn withdraw(&mut self, sector: usize, issued: u64) {
         self.sectors[sector].retain(|write| write.issued != issued || write.ended != u64::MAX);
     }

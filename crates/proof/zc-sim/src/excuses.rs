@@ -35,7 +35,7 @@ struct OriginError {
     /// Its bytes; a flush has all.
     start: u64,
     end: u64,
-    /// It was to make durable what was written: that may be lost, and clients have to hear of it.
+    /// The operation was to make written data durable. That data may be lost, and clients have to hear of it.
     flushes: bool,
     /// When the manager heard of it.
     at: u64,

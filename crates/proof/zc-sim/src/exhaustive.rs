@@ -223,7 +223,7 @@ fn recover(world: &mut World, turn: u64) {
 }
 
 impl World {
-    /// The same machine after a power cut that kept these unflushed writes.
+    /// A copy of the machine after a power cut that kept these unflushed writes.
     fn after_cut(&self, kept: &[(usize, usize)], turn: u64, out: Option<fn(&str)>) -> Self {
         let mut cut = Self {
             rng: self.rng.clone(),

@@ -41,7 +41,7 @@ pub(crate) struct Losses {
     owner: (u64, u8),
     /// The start under way believes the risk file.
     believed: bool,
-    /// It finds an older image of the device, which says nothing of how the last session ended.
+    /// The start finds an older image of the device, which says nothing of how the last session ended.
     older: bool,
     /// Clients of the session before live.
     clients_live: bool,
@@ -135,7 +135,7 @@ impl Losses {
         (known.volatile, known.untold) = (false, false);
     }
 
-    /// It is served after all; whether its clients must be told of a loss.
+    /// The volume is served after all; whether its clients must be told of a loss.
     pub(crate) fn taken_up(&mut self, volume: usize) -> bool {
         self.volumes[volume].may_fail = self.volumes[volume].owed;
         self.volumes[volume].owed

@@ -15,7 +15,7 @@ struct Version {
 }
 
 impl Version {
-    /// It outlives the process.
+    /// Whether the version outlives the process.
     fn outlives(&self) -> bool {
         self.ended != u64::MAX && (self.durable || !self.in_memory)
     }
@@ -78,7 +78,7 @@ impl Oracle {
         self.prune(sector);
     }
 
-    /// It ended, but may have written or not: what was legal before it stays so beside it.
+    /// The write ended, but may have written or not: what was legal before it stays so beside it.
     pub(crate) fn end_uncertain(&mut self, sector: usize, issued: u64, now: u64, in_memory: bool) {
         let all = self.sectors[sector].clone();
         let legal = |v: &Version| !all.iter().any(|f| f.ended != u64::MAX && f.issued > v.ended);
@@ -93,7 +93,7 @@ impl Oracle {
         }
     }
 
-    /// It was refused: nothing was written.
+    /// The write was refused: nothing was written.
     pub(crate) fn withdraw(&mut self, sector: usize, issued: u64) {
         self.sectors[sector].retain(|v| v.issued != issued || v.ended != u64::MAX);
     }

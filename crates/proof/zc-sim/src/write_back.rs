@@ -23,7 +23,7 @@ pub(crate) struct Trouble {
     pub(crate) damaged: bool,
     /// What it acknowledged is not in the slots, or not as it was: commits of the last moment may not count.
     pub(crate) lied_slots: bool,
-    /// The same of what tells a restart where everything is.
+    /// Metadata that the device acknowledged is not there, or not as it was. A restart finds everything by it.
     pub(crate) lied_metadata: bool,
     /// A dirty extent has rotted, and is not written anew yet.
     pub(crate) rotten: bool,

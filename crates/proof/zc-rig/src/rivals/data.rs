@@ -29,7 +29,7 @@ const BASE_ID: u64 = 1 << 32;
 pub(crate) enum Kind {
     /// 2:1 by compression, 2:1 by deduplication.
     Reducible,
-    /// The same, but every other extent is one of a small base image, as with eight machines made from one.
+    /// As `Reducible`, but every other extent is one of a small base image, as with eight machines made from one.
     Clones,
     /// Not at all.
     Unique,

@@ -1,4 +1,4 @@
-//! Who is compared, and under which loads.
+//! The caches that are compared, and under which loads.
 
 use clap::ValueEnum;
 
@@ -28,7 +28,7 @@ pub(crate) enum Contender {
     ZcachedNdNc,
     /// With both, write-back.
     ZcachedWb,
-    /// The same, and the origin gets writes in any order, as it does from the others.
+    /// With both, write-back; the origin gets writes in any order.
     ZcachedCoalesce,
     /// With both, and the other way of copying between the kernel and the daemon.
     ZcachedUserCopy,
@@ -39,7 +39,7 @@ pub(crate) enum Contender {
 pub(crate) enum Workload {
     /// Reads of 8 KiB, zipf 0.9, over eight times the cache.
     Zipf,
-    /// The same, over eight machines that have half of their data in common.
+    /// As zipf, over eight machines that have half of their data in common.
     Clones,
     /// As zipf, with 30 % writes.
     Mix,

@@ -25,11 +25,11 @@ pub(crate) enum Waits {
 
 /// How a start of the store came out.
 pub(crate) enum PoolStart {
-    /// It serves, or there is none.
+    /// The store serves, or the world has none.
     Serves,
     /// Not this time, and why: the daemon is started again.
     Again(&'static str),
-    /// It does not open, which ends the seed.
+    /// The store does not open, which ends the seed.
     Never,
 }
 

@@ -20,7 +20,7 @@ const READ_BYTES: u64 = 1 << 20;
 /// A snapshot.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
-    /// Its name: another one may have had its number before.
+    /// Name of the snapshot. An earlier one may have had its number.
     name: String,
     /// What it holds.
     bytes: Vec<u8>,

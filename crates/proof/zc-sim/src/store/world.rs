@@ -137,7 +137,7 @@ pub(crate) struct World {
     pub(crate) stopped: bool,
     /// The device failed an operation: the store takes no changes any more.
     pub(crate) fenced: bool,
-    /// It failed a flush, and what had not been durable is gone. After a failed write it is still in memory.
+    /// The device failed a flush: what had not been durable is gone. After a failed write it is still in memory.
     pub(crate) lost_unflushed: bool,
     pub(crate) violation: Option<String>,
     pub(crate) coverage: BTreeMap<&'static str, u64>,
