@@ -256,7 +256,7 @@ pub struct CacheConfig {
 /// `[[volume]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeConfig {
-    /// Its name, also the name of its export.
+    /// Name of the volume and of its export.
     pub name: String,
     /// File or block device; for a volume of a store the text that names it.
     pub origin: PathBuf,
@@ -308,7 +308,7 @@ pub struct StoreOrigin {
 /// `[[store]]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreConfig {
-    /// Its name.
+    /// Name of the store.
     pub name: String,
     /// File or block device.
     pub path: PathBuf,

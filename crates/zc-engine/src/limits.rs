@@ -16,7 +16,8 @@ pub(crate) const TICK_BUSY_MS: u64 = 10;
 pub(crate) const TICK_IDLE_MS: u64 = 200;
 /// Bytes of a connection's receive buffer: requests of a turn, and payloads that come with them.
 pub(crate) const RECEIVE_BYTES: usize = 64 << 10;
-/// The same before an export is chosen: options of the handshake. Ten thousand half-open handshakes take 40 MiB.
+/// Bytes of a receive buffer before an export is chosen: options of the handshake. Ten thousand half-open handshakes take
+/// 40 MiB.
 pub(crate) const HANDSHAKE_RECEIVE_BYTES: usize = 4 << 10;
 /// Bytes of one send: at the rate below, a client takes them within [`SHORT_STALL_MS`] and a tenth.
 pub(crate) const SEND_BYTES_MAX: u64 = 256 << 10;
@@ -53,9 +54,9 @@ pub(crate) const STATUS_BYTES_PER_UNIT: u64 = 64 << 10;
 pub(crate) const CHANGE_BYTES_PER_UNIT: u64 = 8 << 10;
 /// Bytes of a trim or a zeroing that are with the manager at once; it goes on when its turn comes again: half a turn.
 pub(crate) const CHANGE_PIECE_BYTES: u64 = 4 << 20;
-/// The same of a read: half a turn, and enough to keep an SSD busy.
+/// Bytes of a read that are with the manager at once: half a turn, and enough to keep an SSD busy.
 pub(crate) const READ_PIECE_BYTES: u64 = 2 << 20;
-/// The same of a prefetch: a quarter of a turn.
+/// Bytes of a prefetch that are with the manager at once: a quarter of a turn.
 pub(crate) const CACHE_PIECE_BYTES: u64 = 4 << 20;
 /// Changes of a connection that wait for others to end; nothing more is taken from its socket then. They stand before
 /// what other clients ask later.

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub struct Connection {
     /// The listener it came in on.
     pub listener: String,
-    /// Who it is: an IP address, or the user behind a Unix socket.
+    /// The client: an IP address, or the user behind a Unix socket.
     pub peer: String,
     /// The export it chose.
     pub export: Option<String>,

@@ -52,13 +52,13 @@ pub enum Place {
 pub enum Effect {
     /// One bit turns over.
     Flip,
-    /// It reads as zeros.
+    /// The place reads as zeros.
     Zero,
     /// A write of it got only half way: its first half is new, its second half as it was in an older image.
     Tear,
-    /// It is as it was in an older image.
+    /// The place is as it was in an older image.
     RollBack,
-    /// It and its neighbour of the same kind are in each other's place.
+    /// The place and its neighbour of the same kind are swapped.
     Swap,
 }
 

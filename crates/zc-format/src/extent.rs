@@ -73,10 +73,10 @@ pub enum ExtentError {
     /// Fewer bytes than header and payload need.
     #[error("the stored extent is cut off")]
     Truncated,
-    /// It belongs to another slot, generation or WEU: misdirected, rolled back or never written.
+    /// The bytes belong to another slot, generation or WEU: misdirected, rolled back or never written.
     #[error("another WEU's bytes are in its place")]
     Place,
-    /// It belongs to another extent.
+    /// The bytes belong to another extent.
     #[error("another extent is in its place")]
     Identity,
     /// The checksum does not match.

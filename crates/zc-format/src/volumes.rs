@@ -49,7 +49,7 @@ pub struct OriginIdentity {
 pub struct VolumeRecord {
     /// Its number in keys.
     pub id: VolumeId,
-    /// Its name.
+    /// Name of the volume.
     pub name: String,
     /// Its size.
     pub size_bytes: u64,

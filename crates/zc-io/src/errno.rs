@@ -64,8 +64,8 @@ const NAMES: &[(i32, &str)] = &[
 
 const BEFORE: &str = "(os error ";
 
-/// The same text with names in place of the numbers that the standard library writes: `(ENOENT)` for `(os error 2)`. A
-/// number without a name here stays.
+/// Text with names in place of the numbers that the standard library writes: `(ENOENT)` for `(os error 2)`. A number
+/// without a name here stays.
 #[must_use]
 pub fn name_errnos(text: &str) -> String {
     let mut parts = text.split(BEFORE);

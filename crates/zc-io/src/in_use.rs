@@ -1,4 +1,4 @@
-//! Who uses a file or block device: mounts, swap, loop devices, holders such as device-mapper.
+//! Uses of a file or block device: mounts, swap, loop devices, holders such as device-mapper.
 //!
 //! Job: turn the kernel's bare EBUSY into a sentence, and find uses of regular files that no lock shows. It reads
 //! /proc and /sys; what cannot be read or parsed counts as no use, because the exclusive open is the real guard.
@@ -24,7 +24,7 @@ pub(crate) fn block_device_use(major: u32, minor: u32) -> Option<String> {
     None
 }
 
-/// Who uses a block device or one of its partitions: a sentence part such as "it is mounted at /srv", or `None`.
+/// The use of a block device or one of its partitions: a sentence part such as "it is mounted at /srv", or `None`.
 ///
 /// The device is not opened: one whose server is gone would not answer.
 #[must_use]

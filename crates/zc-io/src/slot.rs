@@ -67,7 +67,7 @@ enum Phase {
 pub(crate) enum Verdict {
     /// The operation ended.
     Done(io::Result<usize>),
-    /// It has to go to the kernel again.
+    /// The operation has to go to the kernel again.
     Again,
 }
 

@@ -10,7 +10,7 @@ use zc_io::{FileKind, Identity};
 pub enum Likeness {
     /// Everything that can be compared is equal.
     Same,
-    /// The same origin, but its contents may have changed meanwhile; clean cache contents are not to be trusted.
+    /// This origin, but its contents may have changed meanwhile; clean cache contents are not to be trusted.
     /// The reason reads on from "the origin ...".
     Changed(String),
     /// Another origin. The reason reads on from "the origin ...".

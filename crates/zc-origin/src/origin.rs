@@ -116,7 +116,7 @@ impl Origin {
         })
     }
 
-    /// The same origin, failing as planned. For tests.
+    /// This origin, failing as planned. For tests.
     #[must_use]
     pub fn with_faults(mut self, plan: FaultPlan) -> Self {
         self.faults = plan;

@@ -37,7 +37,7 @@ pub enum Order {
     Snapshots {},
     /// Makes an empty volume.
     CreateVolume {
-        /// Its name.
+        /// Name of the volume.
         name: String,
         /// Its size as clients see it.
         size_bytes: u64,
@@ -78,7 +78,7 @@ pub enum Order {
     },
     /// Deletes a volume: `frees_bytes`.
     DeleteVolume {
-        /// Its name.
+        /// Name of the volume.
         name: String,
         /// Changes nothing.
         #[serde(default)]
@@ -86,7 +86,7 @@ pub enum Order {
     },
     /// Deletes a snapshot: `frees_bytes`.
     DeleteSnapshot {
-        /// Its name.
+        /// Name of the snapshot.
         name: String,
         /// Changes nothing.
         #[serde(default)]
@@ -240,7 +240,7 @@ pub enum OrderError {
         /// Its size.
         size_bytes: u64,
     },
-    /// It is no name.
+    /// The text is no name.
     #[error(transparent)]
     Name(#[from] BadName),
     /// The pool refused, or failed.

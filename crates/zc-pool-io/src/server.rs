@@ -40,9 +40,9 @@ pub(crate) struct Server {
     work: VecDeque<Work>,
     asked: Map<ReqId, Done>,
     last_req: u64,
-    /// Who waits for the end of the pool's own work.
+    /// Askers that wait for the end of the pool's own work.
     cleaned: Vec<Look>,
-    /// Who waits for the opening.
+    /// The asker that waits for the opening.
     opener: Option<SyncSender<Result<(), OpenError>>>,
     path: std::path::PathBuf,
     has_stopped: bool,

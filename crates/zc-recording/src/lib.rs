@@ -79,7 +79,7 @@ pub enum Known {
     /// Nothing.
     #[default]
     Unknown,
-    /// It is all zeros.
+    /// The extent is all zeros.
     Zero,
     /// At least one of these.
     Named {

@@ -33,7 +33,7 @@ fn refused(bytes: &[u8]) -> &'static str {
     Decoder::new(&mut input).unwrap().unwrap_err()
 }
 
-/// The same without the level of a codec, which is not written.
+/// What is known, without the level of a codec, which is not written.
 fn unlevelled(known: Known) -> Known {
     let Known::Named { print, stored } = known else { return known };
     let codec = |codec: Codec| Codec::from_media_code(codec.media_code()).unwrap();

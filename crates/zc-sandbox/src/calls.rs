@@ -147,7 +147,7 @@ const FREE: &[i64] = &[
     libc::SYS_uname,
 ];
 
-/// The same calls as older machines name them.
+/// Names of older machines for calls that a daemon makes.
 #[cfg(target_arch = "x86_64")]
 const OLD: &[i64] = &[
     libc::SYS_access,

@@ -19,9 +19,9 @@ pub const FLAG_DEDUP: u64 = 1;
 /// What a root is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootKind {
-    /// It can be written.
+    /// A volume can be written.
     Volume,
-    /// It never changes.
+    /// A snapshot never changes.
     Snapshot,
 }
 
@@ -47,7 +47,7 @@ pub struct Root {
     /// Counts changes of its contents and size, from another number for each root: an equal count in a store that was
     /// closed in order means equal contents.
     pub changes: u64,
-    /// Its name.
+    /// Name of the volume or snapshot.
     pub name: String,
 }
 

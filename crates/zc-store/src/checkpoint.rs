@@ -224,7 +224,7 @@ impl Open {
         self.trees.segments.free_segments() < self.kept_segments() + self.round_segments()
     }
 
-    /// The same, or it has time to work ahead.
+    /// Whether space is short, or the cleaner has time to work ahead.
     pub(crate) fn is_space_low(&self) -> bool {
         let ahead = self.segments_of(self.config.clean_below_percent);
         self.is_space_short()

@@ -46,7 +46,7 @@ pub(crate) struct Cleaner {
     /// Emptied in this round. What a checkpoint does not free then, another try does not free either.
     tried: BTreeSet<SegmentNo>,
     lacks: Option<PageKey>,
-    /// It took as many steps as an event may, and can take more.
+    /// The cleaner took as many steps as an event may, and can take more.
     goes_on: bool,
     tried_at: u64,
     /// Bytes that it may read and write now.
@@ -105,7 +105,7 @@ enum VictimStep {
     Records { records: VecDeque<Record>, found: Vec<(ChunkNo, Stored)> },
     /// What is live is being read.
     Contents { records: VecDeque<Record>, found: Vec<(ChunkNo, Stored)>, op: OpId, first_buf: u64 },
-    /// It was read, and goes into the log.
+    /// The contents were read, and go into the log.
     Moving { records: VecDeque<Record>, moves: VecDeque<(ChunkNo, Stored, BufId)> },
 }
 

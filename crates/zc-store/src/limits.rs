@@ -47,7 +47,7 @@ pub const NAME_BYTES_MAX: usize = zc_core::limits::VOLUME_NAME_BYTES_MAX;
 pub const DAMAGE_MAX: usize = 1024;
 /// Segments that are emptied before a checkpoint frees them, if there is room for what is moved.
 pub const EMPTIED_MAX: usize = 16;
-/// The same while a change waits for room: the reserve has room for moving so many.
+/// Segments that are emptied while a change waits for room: the reserve has room for moving so many.
 pub const EMPTIED_SHORT: usize = 4;
 /// Segments that the log takes for moving what a victim holds: not quite one is full of contents, and where a batch
 /// does not fit the end of one, another is begun.
@@ -61,7 +61,7 @@ pub const DELETION_SEGMENTS: usize = 2;
 /// shares the walk over all maps. Less would cost more walks. More would be kept free in vain: what is free holds no
 /// garbage, and the less garbage there is, the more live contents lie in each victim.
 pub const ROUND_PART: u32 = 64;
-/// The same, at least.
+/// Fewest segments that a round of the cleaner has to give while clients write.
 pub const ROUND_SEGMENTS_MIN: usize = 2;
 /// Segments that are kept free for what it moves before a checkpoint frees its victims, beside what the reserve has for
 /// that: at most so many, and at most one of so many.

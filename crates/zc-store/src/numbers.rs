@@ -54,7 +54,7 @@ fn word_of(number: u64) -> usize {
 #[derive(Debug)]
 pub(crate) struct Numbers {
     end: u64,
-    /// Those in use as the last mark saw it; below `limit` what is not in it may be given.
+    /// Numbers in use as the last mark saw it; below `limit` what is not in it may be given.
     used: Bitmap,
     cursor: u64,
     limit: u64,

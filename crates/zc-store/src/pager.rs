@@ -90,7 +90,7 @@ impl Pager {
         &mut frame.block
     }
 
-    /// It has to be written, so it stays.
+    /// Marks a page dirty: the page has to be written, so it stays.
     pub(crate) fn mark_dirty(&mut self, key: PageKey) {
         self.page(key);
         if let Some(frame) = self.frames.get_mut(&key) {

@@ -249,7 +249,7 @@ impl Segments {
         }
     }
 
-    /// Those that differ from the segment table.
+    /// Takes the numbers of segments that differ from the segment table.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<SegmentNo> {
         core::mem::take(&mut self.changed)
     }

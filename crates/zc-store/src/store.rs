@@ -39,7 +39,7 @@ pub struct Store {
 enum State {
     Opening(Box<Recovery>),
     Open(Box<Open>),
-    /// It could not be opened.
+    /// The store could not be opened.
     Closed(StoreError),
 }
 

@@ -123,7 +123,7 @@ impl Table {
         self.make_page_writable(pager, self.leaf_of(number))
     }
 
-    /// The same for a page.
+    /// Makes sure that a page can be changed: the page and those above it are in memory, and stay.
     pub(crate) fn make_page_writable(&mut self, pager: &mut Pager, page: PageKey) -> Result<(), Missing> {
         for level in (page.level..self.height).rev() {
             let index = page.index / FANOUT.pow(u32::from(level - page.level));

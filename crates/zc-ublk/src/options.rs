@@ -80,9 +80,10 @@ pub struct Attributes {
     pub optimal_bytes: u32,
     /// Writes are refused.
     pub read_only: bool,
-    /// It keeps acknowledged writes in volatile memory until a flush: without this the kernel sends no flushes at all.
+    /// The device keeps acknowledged writes in volatile memory until a flush. Without this the kernel sends no flushes at
+    /// all.
     pub volatile_cache: bool,
-    /// It takes writes that are durable by themselves.
+    /// The device takes writes that are durable by themselves.
     pub fua: bool,
     /// What a discard must be a multiple of; 0: none.
     pub discard_granularity_bytes: u32,

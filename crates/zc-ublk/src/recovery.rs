@@ -1,4 +1,4 @@
-//! Who stands behind a device, and waiting for the one before to be gone.
+//! The process behind a device, and waiting for the one before to be gone.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ const LOOK_MS: u64 = 20;
 /// What the process behind a device does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProcessState {
-    /// It runs.
+    /// The process runs.
     Alive,
-    /// There is none any more.
+    /// There is no process any more.
     Gone,
 }
 

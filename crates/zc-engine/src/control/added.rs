@@ -204,8 +204,8 @@ impl Shared {
         Ok(added)
     }
 
-    /// Those that the start left out and whose origins still cannot be opened: they are no reason to refuse the others.
-    /// An origin of another volume that does not answer refuses all.
+    /// Volumes that the start left out and whose origins still cannot be opened. These are no reason to refuse the
+    /// others. An origin of another volume that does not answer refuses all.
     async fn missing(&self, wanted: &[zc_config::VolumeConfig]) -> Result<Vec<String>, String> {
         let (asked, stores) = (wanted.to_vec(), Arc::clone(&self.stores));
         let look = move || {

@@ -133,7 +133,7 @@ struct Attached {
     id: u32,
     /// Ends when the data plane has let it go.
     gone: mpsc::Receiver<()>,
-    /// It is served, but the kernel has not been told yet to issue requests again.
+    /// The device is served, but the kernel has not been told yet to issue requests again.
     is_held: bool,
 }
 

@@ -358,7 +358,7 @@ pub enum Refusal {
     /// A store cannot be opened.
     #[error("store \"{store}\": {error}")]
     Store {
-        /// Its name.
+        /// Name of the store.
         store: String,
         /// Why.
         error: OpenError,
@@ -433,7 +433,7 @@ pub enum Refusal {
 pub enum Room {
     /// So many bytes are free.
     Free(u64),
-    /// It was tried, and this came of removing the file.
+    /// The daemon tried to allocate the file's space; this came of removing the file.
     Tried(io::Result<()>),
 }
 

@@ -1,4 +1,4 @@
-//! Who may use which export.
+//! Access to exports: which client may use which export.
 //!
 //! Job: the exports as one connection sees them: by the client's address, whether it came over TLS, and the names in
 //! its certificate.

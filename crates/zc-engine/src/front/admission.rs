@@ -1,4 +1,4 @@
-//! Who gets a place: connections are counted by source, and a full house is divided between sources.
+//! Places for connections: connections are counted by source, and a full house is divided between sources.
 //!
 //! Job: the decisions. Clients that choose an export ("handshakes") have [`HANDSHAKE_PLACES`] of their own beside those
 //! of `nbd.connections_max`, so that neither kind keeps the other out. A newcomer that finds no place takes that of a
@@ -39,7 +39,7 @@ impl Bounds {
 pub(crate) enum Arrival {
     /// There is a place.
     Admitted,
-    /// It gets the place of this connection, which is to be closed.
+    /// The newcomer gets the place of this connection, which is to be closed.
     Displaces(u64),
     /// There is none, for this reason.
     Refused(&'static str),
@@ -178,7 +178,7 @@ impl Admission {
         self.handshakes += 1;
     }
 
-    /// It has chosen its export.
+    /// The connection has chosen its export.
     pub(crate) fn attach(&mut self, conn: u64, source: Source) {
         let count = self.sources.entry(source).or_default();
         let before = count.handshakes.len();
@@ -189,7 +189,7 @@ impl Admission {
         self.attached += 1;
     }
 
-    /// It is gone.
+    /// The connection is gone.
     pub(crate) fn leave(&mut self, conn: u64, source: Source, was_attached: bool) {
         let Some(count) = self.sources.get_mut(&source) else { panic!("connection {conn} was not counted") };
         if was_attached {

@@ -130,7 +130,7 @@ pub(crate) fn group_id(group: &str) -> Result<u32, EngineError> {
     found.ok_or_else(|| EngineError::refused(Refusal::NoGroup(group.to_owned())))
 }
 
-/// Who may connect to a Unix socket.
+/// Rights to connect to a Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Access {
     /// The permission bits.

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection.
+//! The client at the other end of a connection.
 //!
 //! Job: the client's IP address, or the user behind a Unix socket, as the kernel tells it; and the [`Source`] that it
 //! counts for.

@@ -25,7 +25,7 @@ use crate::limits::{
     SERVE_SMALL_BYTES, STATUS_BYTES_MAX, STATUS_BYTES_PER_UNIT, TURN_UNITS,
 };
 
-/// Who holds memory.
+/// A connection that holds memory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Holder {
     pub(crate) conn: u64,

@@ -103,7 +103,7 @@ struct Waiter<T> {
 struct Outlook {
     line: Line,
     wait_ns: u64,
-    /// It waits longest for what the other line takes from as well.
+    /// The waiter waits longest for a limit that the other line takes from as well.
     holds_up: bool,
 }
 
@@ -275,7 +275,7 @@ mod tests {
         Cost::of(command, len_bytes).unwrap()
     }
 
-    /// Those that begin until then, with the time, by no other clock than that of the throttle.
+    /// Requests that begin until then, with the time, by no other clock than that of the throttle.
     fn begin_until(throttle: &mut Throttle<u64>, mut now_ns: u64, end_ns: u64) -> Vec<(u64, u64)> {
         let mut begun = Vec::new();
         loop {

@@ -37,7 +37,7 @@ pub(crate) struct Tls {
     pub(crate) mode: TlsMode,
     /// `None` if TLS is off.
     config: Option<Arc<ServerConfig>>,
-    /// Who clients must be; `None` if they show no certificate.
+    /// The check of client certificates; `None` if clients show none.
     clients: Option<Arc<dyn ClientCertVerifier>>,
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Handover {
     pub(crate) plain: AlignedBuf,
 }
 
-/// The same when a thread has taken the bytes in.
+/// Bytes of a handshake that a thread has taken in, and all that goes with them.
 #[derive(Debug)]
 pub(crate) struct HandedBack {
     pub(crate) conn: u64,

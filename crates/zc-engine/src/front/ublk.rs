@@ -66,7 +66,7 @@ impl Plan {
         &self.name
     }
 
-    /// The same, attached only when somebody asks for it.
+    /// This plan, with the device attached only when an operator asks for it.
     pub(crate) fn on_demand(self) -> Self {
         Self { attach: false, ..self }
     }

@@ -112,7 +112,7 @@ impl Events {
         self.kept.iter().rev().take(most).cloned().collect()
     }
 
-    /// Those that are kept with a higher number, the oldest first.
+    /// Events that are kept with a higher number, the oldest first.
     pub(crate) fn after(&self, number: u64) -> Vec<Event> {
         self.kept.iter().filter(|event| event.number > number).cloned().collect()
     }

@@ -99,7 +99,7 @@ impl Origin {
         }
     }
 
-    /// It was opened for writing.
+    /// Whether the origin was opened for writing.
     pub(crate) const fn is_writable(&self) -> bool {
         match self {
             Self::Raw(raw) => raw.caps().writable,

@@ -29,7 +29,7 @@ pub(crate) struct StoreLook {
     pub(crate) snapshots: u64,
     /// Requests that found no space since the store was opened.
     pub(crate) no_space: u64,
-    /// The same when the store was last seen with space.
+    /// Requests that had found no space when the store was last seen with space.
     #[serde(skip)]
     pub(crate) no_space_before: u64,
 }

@@ -208,7 +208,7 @@ impl StoreVolume {
         self.len_bytes
     }
 
-    /// It may be written.
+    /// Whether clients may write to the volume.
     pub(crate) const fn is_writable(&self) -> bool {
         self.is_writable
     }

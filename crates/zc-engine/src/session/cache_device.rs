@@ -213,8 +213,8 @@ impl CacheDevice {
         Ok(Some(Self { file, journal, superblock, journal_lost: !own, new_files: NewFiles::default() }))
     }
 
-    /// The same cache again, after it was out of reach: a file or device that is still the one that is open is used as
-    /// it is, so that its lock stays. Nothing is created, formatted or written.
+    /// Opens the cache again after it was out of reach. A file or device that is still the open one is used as it is, so
+    /// that its lock stays. Nothing is created, formatted or written.
     pub(crate) fn again(
         config: &Config,
         uuid: &[u8; 16],

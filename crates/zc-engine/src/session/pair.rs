@@ -263,7 +263,7 @@ fn doubt(
     sign(known, candidate, entry, likeness)
 }
 
-/// The same, but for who is known to have served it.
+/// What speaks against believing what the cache holds, beside a record that the origin was served elsewhere.
 fn sign(
     known: &Known<'_>,
     candidate: &Candidate<'_>,

@@ -52,7 +52,7 @@ pub(crate) enum Command {
     Look {
         /// Hold requests back until `Swap` or `Resume`.
         pause: bool,
-        /// Who asks.
+        /// The command's answer.
         reply: oneshot::Sender<Result<Looked, EngineError>>,
     },
     /// In a pause: go on with another manager.
@@ -79,7 +79,7 @@ pub(crate) enum Command {
         volume: VolumeId,
         /// Where to.
         tap: Option<Box<Tap>>,
-        /// Who asks.
+        /// The command's answer.
         reply: oneshot::Sender<()>,
     },
     /// Close connections; says which.

@@ -62,10 +62,10 @@ impl Path {
 /// How many requests of one path took how long.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Steps {
-    /// Those that took no longer than the bound of the same number, and longer than the one before; at the end those that
-    /// took longer than all.
+    /// Requests that took no longer than the bound of the same number, and longer than the bound before. The last number
+    /// counts those that took longer than all bounds.
     pub(crate) counts: [u64; BOUNDS_NS.len() + 1],
-    /// All of them together.
+    /// Nanoseconds that all of them took together.
     pub(crate) sum_ns: u64,
     /// Bytes that they carried.
     pub(crate) bytes: u64,
@@ -84,7 +84,7 @@ impl Durations {
         steps.sum_ns = steps.sum_ns.saturating_add(nanoseconds);
     }
 
-    /// Those of one path.
+    /// Counts and times of one path.
     pub(crate) const fn of(&self, path: Path) -> &Steps {
         &self.0[path as usize]
     }

@@ -194,7 +194,7 @@ pub(crate) struct Shard {
     pub(crate) tokens: Tokens,
     /// Operations that the ring had no room for.
     pub(crate) backlog: VecDeque<(Operation, u64)>,
-    /// Those of origins.
+    /// Operations of origins.
     pub(crate) origin_queue: OriginQueue<(Operation, Pending)>,
     pub(crate) state_thread: StateThread,
     pub(crate) settled: Settled,
@@ -242,11 +242,11 @@ pub(crate) struct Shard {
     pub(crate) cache_fault: Option<String>,
     /// Volumes that are recorded.
     pub(crate) taps: usize,
-    /// Who waits until dirty data is given up.
+    /// Commands that wait until dirty data is given up.
     pub(crate) drops: Vec<(VolumeId, oneshot::Sender<bool>)>,
     /// Volumes that are going.
     pub(crate) leaving: Map<VolumeId, Leaving>,
-    /// Who waits until what cannot be read is given up.
+    /// Commands that wait until what cannot be read is given up.
     pub(crate) given_up: Vec<(VolumeId, oneshot::Sender<bool>)>,
     /// Requests are held back.
     pub(crate) pause: Option<Pause>,

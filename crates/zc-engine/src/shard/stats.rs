@@ -57,9 +57,9 @@ pub struct ShardStats {
 pub struct Extents {
     /// All of them.
     pub read: u64,
-    /// Those that came without the origin. Their share is the hit ratio.
+    /// Extents that came without the origin. Their share is the hit ratio.
     pub hits: u64,
-    /// Those that had been read ahead: the origin was read, before they were asked for.
+    /// Extents that had been read ahead: the origin was read, before they were asked for.
     pub read_ahead: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Dirty {
     pub oldest_age_ms: u64,
     /// The newest epoch.
     pub newest_epoch: u64,
-    /// It is being brought to the origin without a pause.
+    /// The dirty data is being brought to the origin without a pause.
     pub draining: bool,
     /// Requests fail because some of it is out of reach.
     pub fenced: bool,

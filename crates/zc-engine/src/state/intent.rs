@@ -55,7 +55,7 @@ pub(crate) struct IntentLog {
     valid: bool,
     /// The header is to be written.
     mark: bool,
-    /// It failed and could not be withdrawn: a start would believe it.
+    /// The log failed and could not be withdrawn: a start would believe it.
     stuck: bool,
     /// Why there is none.
     fault: Option<String>,

@@ -1,4 +1,4 @@
-//! Who writes a file that outlives the process: the data plane itself or, where that may hang, a thread.
+//! The writer of a file that outlives the process: the data plane itself or, where that may hang, a thread.
 //!
 //! Job: carry out changes of what it keeps, one after the other, and say in bounded time how each ended.
 //!
@@ -24,7 +24,7 @@ pub(crate) struct Keeper<T>(Hands<T>);
 
 #[derive(Debug)]
 enum Hands<T> {
-    /// Those of who asks.
+    /// The asker changes what is kept.
     Own(T),
     Thread {
         changes: Sender<Change<T>>,
@@ -80,9 +80,9 @@ impl<T: Send + 'static> Keeper<T> {
 pub(crate) enum Written {
     /// Well.
     Whole,
-    /// It failed, and no start will believe the file.
+    /// The write failed, and no start will believe the file.
     Withdrawn(std::io::Error),
-    /// It failed, and a start would believe the file.
+    /// The write failed, and a start would believe the file.
     Stuck(std::io::Error),
 }
 

@@ -29,7 +29,7 @@ pub struct RememberedCache {
 /// A volume of a cache as the state directory remembers it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RememberedVolume {
-    /// Its name on the cache.
+    /// Name of the volume on the cache.
     pub name: String,
     /// Its origin.
     pub origin: PathBuf,

@@ -39,7 +39,7 @@ pub(crate) struct RiskFile {
     file: Option<Keeper<Bytes>>,
     /// Volumes whose byte is 1.
     at_risk: Map<VolumeId, ()>,
-    /// It failed and could not be withdrawn: a start would believe it.
+    /// The file failed and could not be withdrawn: a start would believe it.
     stuck: bool,
 }
 

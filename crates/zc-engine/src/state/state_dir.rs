@@ -50,7 +50,7 @@ impl OriginMark {
         }
     }
 
-    /// The same as the volume table keeps it.
+    /// The identity as the volume table keeps it.
     pub(crate) const fn for_media(self) -> OriginIdentity {
         let Self { is_block, dev, inode, len_bytes, mtime_ns } = self;
         let kind = if is_block { OriginKind::Block } else { OriginKind::File };
@@ -90,7 +90,8 @@ pub(crate) struct VolumeState {
     /// Acknowledged writes were lost, and no flush has failed for that yet.
     #[serde(default)]
     pub(crate) owes_loss: bool,
-    /// Who served the origin since, as it follows "was served": what this cache holds of it is not to be trusted.
+    /// What served the origin since, as it follows "was served". What this cache holds of the origin is not to be
+    /// trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) served_since: Option<String>,
 }

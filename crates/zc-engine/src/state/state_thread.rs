@@ -20,7 +20,7 @@ use crate::limits::{STATE_CHANGE_MS, STATE_CHANGES_MAX};
 type Work = Box<dyn FnOnce() -> Result<(), ErrorKind> + Send>;
 type Ended = (Requester, Result<(), ErrorKind>);
 
-/// Who asked for a change.
+/// The asker of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Requester {
     /// The manager.

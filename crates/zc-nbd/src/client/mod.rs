@@ -41,13 +41,13 @@ use replies::Chunk;
 /// Whether a client asks for TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum ClientTls {
-    /// It does not.
+    /// The client asks for no TLS.
     #[default]
     Never,
-    /// It does and goes on in plain if the server refuses. Whoever sits between can make it so: no protection against
-    /// an active attacker.
+    /// The client asks for TLS and goes on in plain if the server refuses. An attacker between the two can force this: no
+    /// protection against active attackers.
     Preferred,
-    /// It does and ends the session if the server refuses.
+    /// The client asks for TLS and ends the session if the server refuses.
     Required,
 }
 

@@ -53,9 +53,9 @@ pub struct PoolAccount {
     pub nominal_bytes: u64,
     /// Used bytes of all volumes and snapshots.
     pub used_bytes: u64,
-    /// The same with each chunk counted once, before compression.
+    /// Used bytes with each chunk counted once, before compression.
     pub raw_bytes: u64,
-    /// And after it.
+    /// Used bytes with each chunk counted once, after compression.
     pub stored_bytes: u64,
     /// Pages of all maps, each counted once.
     pub map_bytes: u64,

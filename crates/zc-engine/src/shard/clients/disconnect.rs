@@ -18,11 +18,11 @@ use crate::shard::clients::conn::Conn;
 pub(crate) enum Which {
     /// The one with this number.
     Id(u64),
-    /// Those from here.
+    /// Connections from these addresses.
     Range(AddressRange),
-    /// Those of this user on Unix sockets.
+    /// Connections of this user on Unix sockets.
     User(u32),
-    /// Those that chose this volume.
+    /// Connections that chose this volume.
     Volume(VolumeId),
 }
 

@@ -48,7 +48,7 @@ pub(crate) struct ClientRequest {
     path: Option<Path>,
     /// What of the volume follows when the piece under way is done.
     rest: Range<u64>,
-    /// It is counted as one that waits for its range.
+    /// The request is counted as one that waits for its range.
     is_barred: bool,
     /// The answer waits for reduced data to be durable.
     hurries: bool,
@@ -64,7 +64,7 @@ impl ClientRequest {
     }
 }
 
-/// Who asked, and what the answer goes to.
+/// The sender of a request, and what the answer goes to.
 #[derive(Debug)]
 pub(crate) enum Asker {
     /// A connection; the request is taken by the reply.
@@ -139,7 +139,7 @@ pub(crate) struct Change {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// It has no range and waits for none.
+    /// The change has no range and waits for none.
     Between,
     Waiting,
     Edges,

@@ -47,7 +47,7 @@ impl Shard {
         }
     }
 
-    /// The same for a block device.
+    /// A request of a block device: it goes on now, or waits for the limits of its volume.
     pub(crate) fn ask_limits_of_device(
         &mut self,
         (tag, volume): (Tag, VolumeId),
