@@ -70,9 +70,11 @@ impl Deadlines {
 impl CacheManager {
     /// Abandons operations that the device has had for too long.
     pub(crate) fn age_device_ops(&mut self) {
-        let (slow_ms, deadline_ms) = (self.cfg.slow_read_ms, self.cfg.device_deadline_ms);
-        let next_number = self.port.next_number();
-        if !self.deadlines.tick(self.now_ms, next_number, slow_ms.max(deadline_ms)) || self.port.is_idle() {
+        let (slow_ms, deadline_ms) = (self.core.base.cfg.slow_read_ms, self.core.base.cfg.device_deadline_ms);
+        let next_number = self.core.base.port.next_number();
+        if !self.deadlines.tick(self.core.base.now_ms, next_number, slow_ms.max(deadline_ms))
+            || self.core.base.port.is_idle()
+        {
             return;
         }
         if deadline_ms > 0 {
@@ -85,13 +87,13 @@ impl CacheManager {
 
     fn expire_device_ops(&mut self, deadline_ms: u64) {
         let limit = OpId(self.deadlines.overdue_below(deadline_ms));
-        let oldest = self.port.ops().filter(|(op, _)| *op < limit);
+        let oldest = self.core.base.port.ops().filter(|(op, _)| *op < limit);
         let late = oldest
             .filter_map(|(op, kind)| kind.purpose().map(|purpose| (op, purpose)))
             .min_by_key(|late| late.0);
         let Some((_, during)) = late else { return };
         self.fail_cache(during, ErrorKind::TimedOut);
-        let ops = self.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
+        let ops = self.core.base.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
         let ops: Vec<OpId> = ops.collect();
         self.abandon(ops);
     }
@@ -103,15 +105,15 @@ impl CacheManager {
             _ => false,
         };
         let ops: Vec<OpId> =
-            self.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
-        self.stats.slow_hits += zc_core::u64_from_usize(ops.len());
+            self.core.base.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
+        self.core.base.stats.slow_hits += zc_core::u64_from_usize(ops.len());
         self.abandon(ops);
     }
 
     fn abandon(&mut self, mut ops: Vec<OpId>) {
         // The table has no order of its own that a simulation could repeat.
         ops.sort_unstable();
-        ops.into_iter().for_each(|op| self.port.emit(Action::Abandon { op }));
+        ops.into_iter().for_each(|op| self.core.base.port.emit(Action::Abandon { op }));
     }
 }
 

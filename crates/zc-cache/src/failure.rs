@@ -22,18 +22,18 @@ use crate::seam::{Action, Note, Purpose};
 impl CacheManager {
     /// Puts the cache out of order.
     pub(crate) fn fail_cache(&mut self, during: Purpose, error: ErrorKind) {
-        if self.health != Health::Good {
+        if self.core.base.health != Health::Good {
             return;
         }
-        self.health = Health::Failing;
-        self.port.emit(Action::Note(Note::CacheFailed { during, error }));
-        self.meta.device_failed();
-        self.load = None;
-        if let Some(open) = self.open.take() {
-            self.port.release(open.buf);
+        self.core.base.health = Health::Failing;
+        self.core.base.port.emit(Action::Note(Note::CacheFailed { during, error }));
+        self.core.device.meta.device_failed();
+        self.recovery.load = None;
+        if let Some(open) = self.core.device.units.open.take() {
+            self.core.base.port.release(open.buf);
         }
         self.fail_write_back(error);
-        self.distrusts.device_failed(self.now_ms);
+        self.distrusts.device_failed(self.core.base.now_ms);
         self.distrust(None);
         self.admit_waiting();
         self.start_marked_pieces();
@@ -42,38 +42,39 @@ impl CacheManager {
     /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
     #[must_use]
     pub fn is_distrust_owed(&self) -> bool {
-        self.health == Health::Failing
+        self.core.base.health == Health::Failing
     }
 
     /// Has the distrust of a volume, or of all, recorded.
     pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
-        let op = self.port.op(OpKind::Distrust(volume));
-        self.port.emit(Action::Distrust { op, volume });
+        let op = self.core.base.port.op(OpKind::Distrust(volume));
+        self.core.base.port.emit(Action::Distrust { op, volume });
     }
 
     /// An attempt to record a distrust ended.
     pub(crate) fn distrust_done(&mut self, volume: Option<VolumeId>, result: Result<(), ErrorKind>) {
         if result.is_err() {
-            self.stats.distrust_failures += 1;
-            self.distrusts.record_failed(volume, self.now_ms);
+            self.core.base.stats.distrust_failures += 1;
+            self.distrusts.record_failed(volume, self.core.base.now_ms);
             return;
         }
         if volume.is_some() {
             return;
         }
         self.distrusts.all_recorded();
-        self.health = Health::Failed;
+        self.core.base.health = Health::Failed;
         self.start_marked_pieces();
         self.admit_waiting();
     }
 
     /// Tries again what could not be recorded, and ends waits that have lasted too long.
     pub(crate) fn pump_distrusts(&mut self) {
-        for volume in self.distrusts.take_due(self.now_ms, self.stop.wanted) {
+        for volume in self.distrusts.take_due(self.core.base.now_ms, self.core.base.stopping) {
             self.distrust(volume);
         }
-        if self.health == Health::Failing && self.distrusts.is_patience_over(self.now_ms) {
-            for id in core::mem::take(&mut self.waiting.for_mark) {
+        if self.core.base.health == Health::Failing && self.distrusts.is_patience_over(self.core.base.now_ms)
+        {
+            for id in core::mem::take(&mut self.clean.waiting.for_mark) {
                 self.end_write(id, Err(ErrorKind::Io));
             }
         }
@@ -82,7 +83,7 @@ impl CacheManager {
     /// A stop ends: says what could not be recorded.
     pub(crate) fn tell_owed_distrusts(&mut self) {
         for volume in self.distrusts.take_owed() {
-            self.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
+            self.core.base.port.emit(Action::Note(Note::DistrustUnrecorded { volume }));
         }
     }
 }

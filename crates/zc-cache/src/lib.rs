@@ -26,7 +26,10 @@ pub mod loss;
 pub mod seam;
 pub mod startup;
 
+mod base;
+mod clean;
 mod deadlines;
+mod device;
 mod expect_held;
 mod failure;
 mod health;

@@ -68,7 +68,7 @@ impl CacheManager {
     }
 
     pub(crate) fn remove_volume(&mut self, volume: VolumeId) {
-        if self.volumes.contains_key(&volume) {
+        if self.core.base.volumes.contains_key(&volume) {
             self.removals.0.entry(volume).or_insert(Step::Ending { looked_ms: None });
         }
     }
@@ -78,7 +78,7 @@ impl CacheManager {
         if self.removals.0.is_empty() {
             return;
         }
-        let is_over = self.health != Health::Good || self.stop.wanted;
+        let is_over = self.core.base.health != Health::Good || self.core.base.stopping;
         for volume in self.removals.0.keys().copied().collect::<Vec<_>>() {
             if is_over {
                 self.removal_ends(volume, Err(ErrorKind::Io));
@@ -100,28 +100,30 @@ impl CacheManager {
 
     /// The next step, and whether it can be taken now; none: it is gone.
     fn step_removal(&mut self, volume: VolumeId, step: Step) -> (Option<Step>, bool) {
-        let is_new = |looked_ms: Option<u64>| looked_ms != Some(self.now_ms);
+        let is_new = |looked_ms: Option<u64>| looked_ms != Some(self.core.base.now_ms);
         match step {
             Step::Ending { looked_ms } if is_new(looked_ms) => {
                 self.let_go_of(volume);
                 if !self.is_quiet(volume) {
-                    return (Some(Step::Ending { looked_ms: Some(self.now_ms) }), false);
+                    return (Some(Step::Ending { looked_ms: Some(self.core.base.now_ms) }), false);
                 }
                 self.flush_origin(volume, FlushWaiter::Remove);
                 (Some(Step::Flushing), false)
             }
             Step::Voiding(mut cursor) => {
                 let is_done = self.void_some(volume, &mut cursor);
-                let position = if is_done { self.meta.journal.want_all() } else { 0 };
+                let position = if is_done { self.core.device.meta.journal.want_all() } else { 0 };
                 (Some(if is_done { Step::Recording { position } } else { Step::Voiding(cursor) }), is_done)
             }
-            Step::Recording { position } if self.meta.journal.is_durable(position) => {
-                self.meta.regions.remove(volume);
-                self.meta.want_map();
-                (Some(Step::Mapping { above: self.meta.newest_map() }), false)
+            Step::Recording { position } if self.core.device.meta.journal.is_durable(position) => {
+                self.core.device.meta.regions.remove(volume);
+                self.core.device.meta.want_map();
+                (Some(Step::Mapping { above: self.core.device.meta.newest_map() }), false)
             }
             // Regions of all volumes may be retired meanwhile, with a flush of this origin too.
-            Step::Mapping { above } if self.meta.durable_map() > above && !self.is_flushing(volume) => {
+            Step::Mapping { above }
+                if self.core.device.meta.durable_map() > above && !self.is_flushing(volume) =>
+            {
                 (None, false)
             }
             step => (Some(step), false),
@@ -142,25 +144,25 @@ impl CacheManager {
     fn removal_ends(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         self.removals.0.remove(&volume);
         if result.is_ok() {
-            self.recipes.remove_all(|key| key.volume == volume);
-            self.volumes.remove(&volume);
-            self.probes.remove(volume);
+            self.clean.recipes.remove_all(|key| key.volume == volume);
+            self.core.base.volumes.remove(&volume);
+            self.recovery.probes.remove(volume);
             self.tell_contents(volume, false);
-            self.stats.volumes_removed += 1;
+            self.core.base.stats.volumes_removed += 1;
         }
-        self.port.emit(Action::Note(Note::Removed { volume, result }));
+        self.core.base.port.emit(Action::Note(Note::Removed { volume, result }));
     }
 
     /// Lets go of copies in memory, and of the results of what is under way.
     fn let_go_of(&mut self, volume: VolumeId) {
-        self.tracks.change_all(|key| key.volume == volume);
-        self.recipes.remove_all(|key| key.volume == volume);
-        let copies: Vec<_> = self.read_buffer.keys().filter(|key| key.volume == volume).collect();
-        let ahead: Vec<_> = self.ahead.keys().filter(|key| key.volume == volume).collect();
-        let staged: Vec<_> = self.staging.keys().filter(|key| key.volume == volume).collect();
+        self.clean.tracks.change_all(|key| key.volume == volume);
+        self.clean.recipes.remove_all(|key| key.volume == volume);
+        let copies: Vec<_> = self.clean.read_buffer.keys().filter(|key| key.volume == volume).collect();
+        let ahead: Vec<_> = self.clean.ahead.keys().filter(|key| key.volume == volume).collect();
+        let staged: Vec<_> = self.clean.staging.keys().filter(|key| key.volume == volume).collect();
         for key in copies {
-            if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.port.release(buf);
+            if let Some(buf) = self.clean.read_buffer.invalidate(&key) {
+                self.core.base.port.release(buf);
             }
         }
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));
@@ -169,22 +171,22 @@ impl CacheManager {
 
     /// Whether nothing is under way for the volume, and nothing of it is left to be loaded.
     fn is_quiet(&self, volume: VolumeId) -> bool {
-        let has_work = self.wb.jobs.values().any(|job| job.key.volume == volume)
-            || self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy());
-        self.load.is_none()
+        let has_work = self.dirty.jobs.values().any(|job| job.key.volume == volume)
+            || self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy());
+        self.recovery.load.is_none()
             && !has_work
             && !self.is_flushing(volume)
-            && !self.tracks.has(|key| key.volume == volume)
-            && !self.staging.keys().any(|key| key.volume == volume)
-            && !self.writes.values().any(|write| write.volume == volume)
-            && !self.reads.values().any(|read| read.volume() == volume)
-            && !self.fills.values().any(|fill| fill.volume() == volume)
-            && !self.recipes.is_asking(volume)
-            && !self.probes.has_outstanding(volume)
+            && !self.clean.tracks.has(|key| key.volume == volume)
+            && !self.clean.staging.keys().any(|key| key.volume == volume)
+            && !self.clean.writes.values().any(|write| write.volume == volume)
+            && !self.clean.reads.values().any(|read| read.volume() == volume)
+            && !self.clean.fills.values().any(|fill| fill.volume() == volume)
+            && !self.clean.recipes.is_asking(volume)
+            && !self.recovery.probes.has_outstanding(volume)
     }
 
     fn is_flushing(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|entry| entry.origin.is_flushing())
+        self.core.base.volumes.get(&volume).is_some_and(|entry| entry.origin.is_flushing())
     }
 
     /// Voids the next mappings of the volume. Whether these were the last.
@@ -195,7 +197,7 @@ impl CacheManager {
                 return false;
             }
             let mut found = Vec::new();
-            let is_last = self.files.sweep(cursor, BUCKETS, |key, _| {
+            let is_last = self.core.device.index.files.sweep(cursor, BUCKETS, |key, _| {
                 if key.volume == volume {
                     found.push(key);
                 }

@@ -60,7 +60,7 @@ impl CacheManager {
     /// What the origin may lack at this moment.
     #[must_use]
     pub fn owed(&self, volume: VolumeId) -> Owed {
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return Owed::Nothing };
+        let Some(dirty) = self.dirty.volumes.get(&volume) else { return Owed::Nothing };
         let is_undecided = dirty.dropping.is_some() || dirty.unsettled.is_some();
         if !dirty.is_dirty() && !is_undecided {
             Owed::Nothing
@@ -73,8 +73,8 @@ impl CacheManager {
 
     /// Whether the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
     fn is_used_by(&self, volume: VolumeId) -> bool {
-        self.health == Health::Good
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough)
+        self.core.base.health == Health::Good
+            && self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough)
     }
 
     /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
@@ -92,14 +92,14 @@ impl CacheManager {
             push(runs, len_bytes, Residency::OriginOnly);
             return 0;
         }
-        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.extent_bytes);
+        let bound_bytes = RESIDENCY_EXTENTS_MAX * u64::from(self.core.base.extent_bytes);
         let Ok(len_bytes) = u32::try_from(len_bytes.min(bound_bytes)) else {
             unreachable!("the bound is at most 2 GiB")
         };
         // Positions only; there is no buffer behind it.
         let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
         let mut extents = 0;
-        for portion in portions(volume, offset_bytes, range, self.extent_bytes) {
+        for portion in portions(volume, offset_bytes, range, self.core.base.extent_bytes) {
             if runs.len() >= RESIDENCY_RUNS_MAX {
                 break;
             }
@@ -141,7 +141,7 @@ impl CacheManager {
 
     /// The same order of places as a read looks through.
     fn residency_of(&self, key: ExtentKey, skip_bytes: u32, len_bytes: u32) -> Residency {
-        if let Some(staged) = self.staging.get(&key) {
+        if let Some(staged) = self.clean.staging.get(&key) {
             let sectors = sector_range(skip_bytes, len_bytes);
             if staged.valid.contains(sectors.clone()) {
                 return Residency::Cached;
@@ -152,10 +152,11 @@ impl CacheManager {
                 _ => Residency::OriginOnly,
             };
         }
-        if self.ahead.get(&key).is_some_and(|ahead| self.tracks.holds(&ahead.guard)) {
+        if self.clean.ahead.get(&key).is_some_and(|ahead| self.clean.tracks.holds(&ahead.guard)) {
             return Residency::Cached;
         }
-        let mapping = self.files.get(key).filter(|mapping| self.is_past_gate(key.volume, *mapping));
+        let mapping =
+            self.core.device.index.files.get(key).filter(|mapping| self.is_past_gate(key.volume, *mapping));
         match mapping.map(|mapping| self.residency_of_mapping(mapping)) {
             Some(Residency::OriginOnly) | None => {}
             Some(known) => return known,
@@ -166,7 +167,9 @@ impl CacheManager {
     fn residency_of_mapping(&self, mapping: Mapping) -> Residency {
         match mapping {
             Mapping::Zero => Residency::Zero,
-            Mapping::Base(place) | Mapping::Duplicate(place) if self.slots.is_live(&place) => {
+            Mapping::Base(place) | Mapping::Duplicate(place)
+                if self.core.device.units.slots.is_live(&place) =>
+            {
                 Residency::Cached
             }
             Mapping::Base(_) | Mapping::Duplicate(_) => Residency::OriginOnly,

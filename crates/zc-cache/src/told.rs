@@ -14,19 +14,19 @@ use crate::seam::{Action, Digest, Note};
 impl CacheManager {
     /// From now on tells what it learns of the volume's contents, or no longer.
     pub fn tell_contents(&mut self, volume: VolumeId, tell: bool) {
-        self.told.retain(|other| *other != volume);
+        self.core.base.told.retain(|other| *other != volume);
         if tell {
-            self.told.push(volume);
+            self.core.base.told.push(volume);
         }
     }
 
     /// Whether somebody wants to know what the extent holds.
     pub(crate) fn tells(&self, key: ExtentKey) -> bool {
-        !self.told.is_empty() && self.told.contains(&key.volume)
+        !self.core.base.told.is_empty() && self.core.base.told.contains(&key.volume)
     }
 
     /// Tells it.
     pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
-        self.port.emit(Action::Note(Note::Content { key, digest, stored }));
+        self.core.base.port.emit(Action::Note(Note::Content { key, digest, stored }));
     }
 }

@@ -101,22 +101,27 @@ impl Inserts {
 impl CacheManager {
     /// The run that extents of a request go into. Ended with [`Runs::end_requests`].
     pub(crate) fn begin_run(&mut self, stream: Option<StreamId>) -> u64 {
-        self.inserts.runs.begin(stream, self.now_ms, &mut self.port)
+        self.clean.inserts.runs.begin(stream, self.core.base.now_ms, &mut self.core.base.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
     pub(crate) fn insert(&mut self, run: u64, guard: Guard, src: BufSlice, options: InsertOptions) {
-        self.stats.insert_offered += 1;
-        let full = self.inserts.bytes + u64::from(self.extent_bytes) > u64::from(self.cfg.insert_bytes_max);
-        if full || self.health != Health::Good || self.stop.wanted || self.journal_is_pressed() {
-            self.stats.insert_skipped += 1;
-            self.tracks.release(&guard);
-            self.port.release(src.buf);
+        self.core.base.stats.insert_offered += 1;
+        let full = self.clean.inserts.bytes + u64::from(self.core.base.extent_bytes)
+            > u64::from(self.core.base.cfg.insert_bytes_max);
+        if full
+            || self.core.base.health != Health::Good
+            || self.core.base.stopping
+            || self.journal_is_pressed()
+        {
+            self.core.base.stats.insert_skipped += 1;
+            self.clean.tracks.release(&guard);
+            self.core.base.port.release(src.buf);
             return;
         }
-        self.inserts.bytes += u64::from(self.extent_bytes);
-        let id = self.port.number();
-        self.inserts.runs.add(run, guard.key, id, self.extent_bytes);
+        self.clean.inserts.bytes += u64::from(self.core.base.extent_bytes);
+        let id = self.core.base.port.number();
+        self.clean.inserts.runs.add(run, guard.key, id, self.core.base.extent_bytes);
         let job = Job {
             guard,
             src,
@@ -130,19 +135,19 @@ impl CacheManager {
             settled: 0,
             comparing: None,
         };
-        self.inserts.jobs.insert(id, job);
-        self.inserts.by_key.insert(guard.key, id);
+        self.clean.inserts.jobs.insert(id, job);
+        self.clean.inserts.by_key.insert(guard.key, id);
         self.hash(Op::Hash(id), guard.key.volume, src);
     }
 
     pub(crate) fn hashed(&mut self, id: u64, digest: Digest) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
         match digest {
             Digest::Zero => self.finish_job(id, Outcome::Zero),
             Digest::Print(print) => {
                 job.print = Some(print);
                 let volume = job.guard.key.volume;
-                if self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup) {
+                if self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup) {
                     self.look_up(id);
                 } else {
                     self.not_found(id);
@@ -153,9 +158,9 @@ impl CacheManager {
 
     /// Step 2. Goes on at once, or when the headers of candidate slots have been read.
     pub(crate) fn look_up(&mut self, id: u64) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
-        job.settled = self.headers.settled_units();
+        job.settled = self.core.device.units.headers.settled_units();
         let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
         let waiter = HeaderWaiter::Insert(id);
         let candidates = self.candidates(&print);
@@ -170,14 +175,15 @@ impl CacheManager {
                 self.wait_for_header(waiter, slot, &print);
             }
         }
-        if !self.header_reads.is_waiting(waiter) {
+        if !self.core.device.units.header_reads.is_waiting(waiter) {
             self.not_found(id);
         }
     }
 
     pub(crate) fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
-        let mut slots: SmallVec<[WeuSlot; 4]> = self.prints.candidates(print).into_iter().collect();
-        slots.retain(|slot| self.slots.contains(*slot));
+        let mut slots: SmallVec<[WeuSlot; 4]> =
+            self.core.device.index.prints.candidates(print).into_iter().collect();
+        slots.retain(|slot| self.core.device.units.slots.contains(*slot));
         slots.truncate(CANDIDATES_MAX);
         slots
     }
@@ -185,17 +191,22 @@ impl CacheManager {
     /// The content's place in a slot whose header is at hand.
     pub(crate) fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
         #[cfg(zc_canary)]
-        if self.canary == Some(crate::config::Canary::ShortFingerprint) {
-            return self.headers.find_short(slot, print);
+        if self.core.base.canary == Some(crate::config::Canary::ShortFingerprint) {
+            return self.core.device.units.headers.find_short(slot, print);
         }
-        let (generation, stored) = self.headers.find(slot, print)??;
-        self.slots.may_share(&self.place(slot, generation, stored)).then_some((generation, stored))
+        let (generation, stored) = self.core.device.units.headers.find(slot, print)??;
+        self.core
+            .device
+            .units
+            .slots
+            .may_share(&self.place(slot, generation, stored))
+            .then_some((generation, stored))
     }
 
     pub(crate) fn place(&self, slot: WeuSlot, generation: Generation, stored: Stored) -> Place {
         Place {
             slot,
-            generation: self.slots.short(generation),
+            generation: self.core.device.units.slots.short(generation),
             offset_units: stored.offset_units,
             pages: stored.pages,
         }
@@ -207,23 +218,24 @@ impl CacheManager {
             .entries
             .iter()
             .map(|entry| (entry.fingerprint, stored_of(entry.offset_bytes, entry.stored_bytes)));
-        self.headers.load(header.slot, header.generation, prints);
+        self.core.device.units.headers.load(header.slot, header.generation, prints);
     }
 
     fn found(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
-        if self.cfg.fingerprint.is_collision_resistant() {
+        if self.core.base.cfg.fingerprint.is_collision_resistant() {
             self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
             return;
         }
-        self.stats.compares += 1;
-        self.slots.pin(slot);
-        let buf = self.port.alloc(self.extent_bytes);
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        self.core.base.stats.compares += 1;
+        self.core.device.units.slots.pin(slot);
+        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
+        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
         job.scratch = Some(buf);
         job.comparing = Some((slot, generation, stored));
         let place = self.place(slot, generation, stored);
-        let expected = self.expected(&Mapping::Duplicate(place), &place, self.inserts.jobs[&id].guard.key);
-        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
+        let expected =
+            self.expected(&Mapping::Duplicate(place), &place, self.clean.inserts.jobs[&id].guard.key);
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
         self.read_stored_extent(Op::CompareRead(id), &place, expected, 0, dest, None);
     }
 
@@ -233,63 +245,67 @@ impl CacheManager {
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let job = self.inserts.jobs.get(&id).expect_held();
+        let job = self.clean.inserts.jobs.get(&id).expect_held();
         if !ok {
             self.compared(id, false);
             return;
         }
         let left = job.src;
-        let right = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: self.extent_bytes };
-        let op = self.port.op(Op::Compare(id));
-        self.port.emit(Action::Compare { op, left, right });
+        let right = BufSlice {
+            buf: job.scratch.expect_held(),
+            start_bytes: 0,
+            len_bytes: self.core.base.extent_bytes,
+        };
+        let op = self.core.base.port.op(Op::Compare(id));
+        self.core.base.port.emit(Action::Compare { op, left, right });
     }
 
     pub(crate) fn compared(&mut self, id: u64, equal: bool) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
         let (slot, generation, stored) = job.comparing.take().expect_held();
         let scratch = job.scratch.take().expect_held();
-        self.slots.unpin(slot);
-        self.port.release(scratch);
+        self.core.device.units.slots.unpin(slot);
+        self.core.base.port.release(scratch);
         if equal {
             self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
         } else {
-            self.stats.compares_differed += 1;
+            self.core.base.stats.compares_differed += 1;
             self.not_found(id);
         }
     }
 
     /// Step 3: the content is new.
     fn not_found(&mut self, id: u64) {
-        let job = self.inserts.jobs.get(&id).expect_held();
+        let job = self.clean.inserts.jobs.get(&id).expect_held();
         if job.options.only_if_duplicate {
             self.finish_job(id, Outcome::OnceOnly);
             return;
         }
         let (key, src) = (job.guard.key, job.src);
-        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let codec = self.core.base.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
         let raw = Outcome::Store { codec: Codec::Raw, payload: src };
         if codec == Codec::Raw {
             self.finish_job(id, raw);
-        } else if self.filter.should_try(key.volume, key.extent, self.extent_bytes) {
-            self.stats.compress_tried += 1;
-            let max_bytes = self.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
-            let out = self.port.alloc(max_bytes);
-            let job = self.inserts.jobs.get_mut(&id).expect_held();
+        } else if self.clean.filter.should_try(key.volume, key.extent, self.core.base.extent_bytes) {
+            self.core.base.stats.compress_tried += 1;
+            let max_bytes = self.core.base.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
+            let out = self.core.base.port.alloc(max_bytes);
+            let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
             job.scratch = Some(out);
             job.codec = codec;
-            let op = self.port.op(Op::Compress(id));
-            self.port.emit(Action::Compress { op, src, codec, max_bytes, out });
+            let op = self.core.base.port.op(Op::Compress(id));
+            self.core.base.port.emit(Action::Compress { op, src, codec, max_bytes, out });
         } else {
-            self.stats.compress_avoided += 1;
+            self.core.base.stats.compress_avoided += 1;
             self.finish_job(id, raw);
         }
     }
 
     pub(crate) fn compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
         let (key, src, codec) = (job.guard.key, job.src, job.codec);
-        let stored = stored_bytes.unwrap_or(self.extent_bytes);
-        self.filter.report(key.volume, key.extent, self.extent_bytes, stored);
+        let stored = stored_bytes.unwrap_or(self.core.base.extent_bytes);
+        self.clean.filter.report(key.volume, key.extent, self.core.base.extent_bytes, stored);
         match stored_bytes {
             Some(len_bytes) => {
                 let payload = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes };
@@ -300,56 +316,61 @@ impl CacheManager {
     }
 
     fn finish_job(&mut self, id: u64, outcome: Outcome) {
-        let job = self.inserts.jobs.get_mut(&id).expect_held();
+        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
         job.outcome = Some(outcome);
         let (run, guard, print, tried) = (job.run, job.guard, job.print, job.scratch.is_some());
-        if self.tells(guard.key) && self.tracks.holds(&guard) {
+        if self.tells(guard.key) && self.clean.tracks.holds(&guard) {
             let stored = match outcome {
                 Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
                 _ => None,
             };
             self.tell(guard.key, print.map_or(Digest::Zero, Digest::Print), stored);
         }
-        self.inserts.runs.job_reduced(run);
+        self.clean.inserts.runs.job_reduced(run);
     }
 
     /// Ends a job after placement, for better or worse.
     pub(crate) fn end_job(&mut self, id: u64) {
-        let job = self.inserts.jobs.remove(&id).expect_held();
-        self.inserts.bytes -= u64::from(self.extent_bytes);
-        if self.inserts.by_key.get(&job.guard.key) == Some(&id) {
-            self.inserts.by_key.remove(&job.guard.key);
+        let job = self.clean.inserts.jobs.remove(&id).expect_held();
+        self.clean.inserts.bytes -= u64::from(self.core.base.extent_bytes);
+        if self.clean.inserts.by_key.get(&job.guard.key) == Some(&id) {
+            self.clean.inserts.by_key.remove(&job.guard.key);
         }
-        self.tracks.release(&job.guard);
-        self.port.release(job.src.buf);
+        self.clean.tracks.release(&job.guard);
+        self.core.base.port.release(job.src.buf);
         if let Some(scratch) = job.scratch {
-            self.port.release(scratch);
+            self.core.base.port.release(scratch);
         }
     }
 
     /// The bytes of an extent that is on its way into the cache, if they are current.
     pub(crate) fn inserting(&self, key: ExtentKey) -> Option<BufSlice> {
-        let job = self.inserts.by_key.get(&key).and_then(|id| self.inserts.jobs.get(id))?;
-        self.tracks.holds(&job.guard).then_some(job.src)
+        let job = self.clean.inserts.by_key.get(&key).and_then(|id| self.clean.inserts.jobs.get(id))?;
+        self.clean.tracks.holds(&job.guard).then_some(job.src)
     }
 
     /// For placement: the same content may have been stored since the job's lookup, by its very run.
     pub(crate) fn found_since(&mut self, job: u64) -> Option<(WeuSlot, Generation, Stored)> {
-        let job = self.inserts.jobs.get(&job).expect_held();
+        let job = self.clean.inserts.jobs.get(&job).expect_held();
         let (print, settled) = (job.print?, job.settled);
-        if settled != self.headers.settled_units() {
+        if settled != self.core.device.units.headers.settled_units() {
             return self.find_content(&print);
         }
-        if !self.cfg.fingerprint.is_collision_resistant() {
+        if !self.core.base.cfg.fingerprint.is_collision_resistant() {
             return None;
         }
-        let (slot, generation, stored) = self.headers.find_in_memory(&print)?;
-        self.slots.may_share(&self.place(slot, generation, stored)).then_some((slot, generation, stored))
+        let (slot, generation, stored) = self.core.device.units.headers.find_in_memory(&print)?;
+        self.core
+            .device
+            .units
+            .slots
+            .may_share(&self.place(slot, generation, stored))
+            .then_some((slot, generation, stored))
     }
 
     /// Where content is stored, as far as headers at hand tell and fingerprints are proof.
     pub(crate) fn find_content(&mut self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
-        if !self.cfg.fingerprint.is_collision_resistant() {
+        if !self.core.base.cfg.fingerprint.is_collision_resistant() {
             return None;
         }
         let candidates = self.candidates(print);
@@ -361,9 +382,11 @@ impl CacheManager {
 
     /// Whether a key has a mapping that can be served.
     pub(crate) fn is_mapped(&self, key: ExtentKey) -> bool {
-        match self.files.get(key) {
+        match self.core.device.index.files.get(key) {
             Some(Mapping::Zero) => true,
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.slots.is_live(&place),
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => {
+                self.core.device.units.slots.is_live(&place)
+            }
             None => false,
         }
     }

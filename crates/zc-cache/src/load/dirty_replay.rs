@@ -38,12 +38,12 @@ impl CacheManager {
     pub(crate) fn replay_dirty(&mut self, record: &Record) {
         match *record {
             // A slot that the layout does not have is damage: the extent must not look clean.
-            Record::Dirty { key, slot, generation, .. } if self.slots.contains(slot) => {
+            Record::Dirty { key, slot, generation, .. } if self.core.device.units.slots.contains(slot) => {
                 self.adopt_generation(slot, generation);
                 self.replay_of(key.volume).dangling.push(*record);
             }
             Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
-            Record::Dirty { .. } => self.restart.dirty_complete = false,
+            Record::Dirty { .. } => self.recovery.restart.dirty_complete = false,
             Record::Committed { volume, epoch } => {
                 let replay = self.replay_of(volume);
                 let records = core::mem::take(&mut replay.dangling);
@@ -93,15 +93,15 @@ impl CacheManager {
     }
 
     fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
-        self.restart.dirty_replays.entry(volume).or_default()
+        self.recovery.restart.dirty_replays.entry(volume).or_default()
     }
 
     /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
     pub(crate) fn install_dirty(&mut self) {
         let mut decided = false;
-        for (volume, mut replay) in core::mem::take(&mut self.restart.dirty_replays) {
+        for (volume, mut replay) in core::mem::take(&mut self.recovery.restart.dirty_replays) {
             let mut unsettled = replay.unjournaled;
-            if self.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
+            if self.core.base.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
@@ -110,8 +110,8 @@ impl CacheManager {
                 }
             }
             let mut dirty = VolumeDirty::new(replay.clean);
-            dirty.last_request_ms = self.now_ms;
-            self.wb.volumes.insert(volume, dirty);
+            dirty.last_request_ms = self.core.base.now_ms;
+            self.dirty.volumes.insert(volume, dirty);
             for (number, records) in &replay.epochs {
                 self.install_epoch(volume, *number, records);
             }
@@ -119,7 +119,7 @@ impl CacheManager {
             if outdated {
                 self.fence_incomplete(volume);
             }
-            let dropped = self.restart.dropped_commits.contains(&volume);
+            let dropped = self.recovery.restart.dropped_commits.contains(&volume);
             if !replay.dangling.is_empty() || dropped {
                 unsettled = true;
                 self.record(Record::DirtyReset { volume, epoch: replay.committed });
@@ -130,15 +130,18 @@ impl CacheManager {
                 self.unsettle(volume, bodies);
             }
             if dropped {
-                self.port.emit(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
+                self.core
+                    .base
+                    .port
+                    .emit(Action::Note(Note::CommitsDropped { volume, epoch: replay.committed }));
             }
-            self.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
+            self.core.base.stats.dirty_replayed += zc_core::u64_from_usize(replay.epochs.len());
         }
         self.settle_modes();
         if decided {
-            self.wb.resets_until = self.meta.journal.want_all();
+            self.dirty.resets_until = self.core.device.meta.journal.want_all();
         }
-        let doubtful = self.volumes.values().filter(|volume| self.is_doubtful(&volume.cfg));
+        let doubtful = self.core.base.volumes.values().filter(|volume| self.is_doubtful(&volume.cfg));
         let volumes: SmallVec<[VolumeId; 8]> = doubtful.map(|volume| volume.cfg.id).collect();
         volumes.into_iter().for_each(|volume| self.fence_incomplete(volume));
     }
@@ -146,14 +149,14 @@ impl CacheManager {
     /// Dirty data decides what a volume may do at first, whatever its settings say: it is brought to the origin before
     /// writes go past it.
     fn settle_modes(&mut self) {
-        for volume in self.wb.ids() {
-            let Some(entry) = self.volumes.get_mut(&volume) else { continue };
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        for volume in self.dirty.ids() {
+            let Some(entry) = self.core.base.volumes.get_mut(&volume) else { continue };
+            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
             if dirty.data.is_empty() {
                 continue;
             }
             if !matches!(entry.cfg.mode, Mode::WriteBack | Mode::ReadOnly) {
-                dirty.leave(entry.cfg.clone(), self.now_ms);
+                dirty.leave(entry.cfg.clone(), self.core.base.now_ms);
                 entry.cfg.mode = Mode::WriteBack;
             }
         }
@@ -163,7 +166,9 @@ impl CacheManager {
     /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
     fn is_outdated(&self, record: &Record) -> bool {
         match *record {
-            Record::Dirty { slot, generation, .. } => self.slots.get(slot).generation != generation,
+            Record::Dirty { slot, generation, .. } => {
+                self.core.device.units.slots.get(slot).generation != generation
+            }
             _ => false,
         }
     }
@@ -173,10 +178,10 @@ impl CacheManager {
         let mut bodies = Vec::new();
         for record in records {
             let Record::Dirty { slot, generation, offset_units, pages, .. } = *record else { continue };
-            let entry = self.slots.get(slot);
+            let entry = self.core.device.units.slots.get(slot);
             if entry.generation == generation && !entry.retired {
                 self.owe(slot, false);
-                let generation = self.slots.short(generation);
+                let generation = self.core.device.units.slots.short(generation);
                 let place = Place { slot, generation, offset_units, pages };
                 bodies.push(Body::Stored { place, own: false });
             }
@@ -185,12 +190,12 @@ impl CacheManager {
     }
 
     fn install_epoch(&mut self, volume: VolumeId, number: u64, records: &[Record]) {
-        let now_ms = self.now_ms;
+        let now_ms = self.core.base.now_ms;
         for record in records {
             let (key, span, body) = match *record {
                 Record::DirtyZero { key, span, no_hole } => (key, span, Body::Zero { no_hole }),
                 Record::Dirty { key, span, slot, generation, offset_units, pages } => {
-                    let generation = self.slots.short(generation);
+                    let generation = self.core.device.units.slots.short(generation);
                     let place = Place { slot, generation, offset_units, pages };
                     self.owe(slot, false);
                     // Whose entry it is was known to the session that stored it; here the place alone is.
@@ -198,12 +203,12 @@ impl CacheManager {
                 }
                 _ => continue,
             };
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
             dirty.data.restore(number);
             let gone = dirty.data.write(key.extent, span.range(), body, now_ms);
             self.let_go(&gone);
         }
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         dirty.data.restore(number);
         dirty.data.close(Ended::ByFlush);
         if let Some(epoch) = dirty.data.epoch_mut(number) {

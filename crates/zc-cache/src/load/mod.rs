@@ -25,8 +25,10 @@ use crate::index::CALLED_UP;
 use crate::index::file_index::{Mapping, Place};
 use crate::insert::stored_of;
 use crate::load::dirty_replay::DirtyReplay;
+use crate::load::probe::Probes;
 use crate::manager::CacheManager;
 use crate::seam::Action;
+use crate::startup::StartState;
 use crate::weu::slots::SlotState;
 
 /// Headers being read at once.
@@ -59,6 +61,34 @@ pub(crate) struct Restart {
     pub(crate) dirty_complete: bool,
     /// Volumes of which an earlier start could not say that.
     pub(crate) fenced_before: Vec<VolumeId>,
+}
+
+/// What a start still has to do, and what it goes by.
+#[derive(Debug)]
+pub(crate) struct Recovery {
+    pub(crate) load: Option<Load>,
+    pub(crate) probes: Probes,
+    pub(crate) restart: Restart,
+}
+
+impl Recovery {
+    /// After a start that found this on the device.
+    pub(crate) fn new(key: &HashKey, start: StartState) -> Self {
+        Self {
+            load: Some(Load::new(key)),
+            probes: Probes::default(),
+            restart: Restart {
+                unjournaled: start.unjournaled,
+                mapping_trusted: start.mapping_trusted,
+                intact: start.intact,
+                fresh: start.fresh,
+                dirty_replays: BTreeMap::new(),
+                dropped_commits: start.dropped_commits,
+                dirty_complete: start.dirty_complete,
+                fenced_before: start.fenced,
+            },
+        }
+    }
 }
 
 /// State of a load.
@@ -96,7 +126,7 @@ impl CacheManager {
     pub fn replay_intent(&mut self, record: &Record) {
         self.keep_bodies(record);
         self.replay(record);
-        self.restart.unjournaled.push(*record);
+        self.recovery.restart.unjournaled.push(*record);
     }
 
     /// Replays one record of checkpoint, then journal, before [`CacheManager::begin`].
@@ -106,7 +136,7 @@ impl CacheManager {
                 if !self.adopt_generation(slot, generation) {
                     return;
                 }
-                let entry = self.slots.get_mut(slot);
+                let entry = self.core.device.units.slots.get_mut(slot);
                 if !entry.retired {
                     entry.state = SlotState::Unread { known: true };
                     entry.weu_seq = weu_seq;
@@ -116,7 +146,7 @@ impl CacheManager {
             }
             Record::SlotRetired { slot, generation } => {
                 if self.adopt_generation(slot, generation) {
-                    let entry = self.slots.get_mut(slot);
+                    let entry = self.core.device.units.slots.get_mut(slot);
                     entry.retired = true;
                     entry.filling = false;
                     entry.state = SlotState::Unread { known: false };
@@ -125,14 +155,14 @@ impl CacheManager {
             }
             Record::BaseInvalid { slot, generation, offset_units, .. } => {
                 if self.adopt_generation(slot, generation) {
-                    let entry = self.slots.get_mut(slot);
+                    let entry = self.core.device.units.slots.get_mut(slot);
                     if !entry.retired && !entry.void_bases.contains(&offset_units) {
                         entry.void_bases.push(offset_units);
                     }
                 }
             }
             Record::Duplicate { key, slot, generation, offset_units, pages } => {
-                if self.slots.contains(slot) {
+                if self.core.device.units.slots.contains(slot) {
                     // The WEU may be lost with the session that had it open. Its generation must not be given again:
                     // this record would then name other content.
                     self.adopt_generation(slot, generation);
@@ -144,7 +174,7 @@ impl CacheManager {
             Record::Unmap { key } => self.replayed(key, None),
             Record::SlotDirty { slot, generation, weu_seq } => {
                 if self.adopt_generation(slot, generation) {
-                    let entry = self.slots.get_mut(slot);
+                    let entry = self.core.device.units.slots.get_mut(slot);
                     if !entry.retired {
                         entry.state = SlotState::Unread { known: true };
                         entry.weu_seq = weu_seq;
@@ -162,7 +192,7 @@ impl CacheManager {
     }
 
     fn replayed(&mut self, key: ExtentKey, mapping: Option<Replayed>) {
-        let Some(load) = &mut self.load else { return };
+        let Some(load) = &mut self.recovery.load else { return };
         match mapping {
             Some(mapping) => {
                 load.mappings.insert(key, mapping);
@@ -175,10 +205,10 @@ impl CacheManager {
 
     /// Moves a slot to the generation a record speaks of. False if the record is of an older one (or of no slot).
     pub(crate) fn adopt_generation(&mut self, slot: WeuSlot, generation: Generation) -> bool {
-        if !self.slots.contains(slot) {
+        if !self.core.device.units.slots.contains(slot) {
             return false;
         }
-        let entry = self.slots.get_mut(slot);
+        let entry = self.core.device.units.slots.get_mut(slot);
         if generation > entry.generation {
             entry.generation = generation;
             entry.retired = false;
@@ -191,49 +221,49 @@ impl CacheManager {
 
     /// Ends the replay; requests may come now.
     pub fn begin(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
-        self.port.swap_out(actions);
-        self.now_ms = now_ms;
-        self.last_write_ms = now_ms;
-        for record in core::mem::take(&mut self.restart.unjournaled) {
+        self.core.base.port.swap_out(actions);
+        self.core.base.now_ms = now_ms;
+        self.clean.last_write_ms = now_ms;
+        for record in core::mem::take(&mut self.recovery.restart.unjournaled) {
             self.replayed_unjournaled(&record);
             self.record(record);
         }
         self.install_dirty();
         self.install_replayed();
-        if self.restart.fresh {
-            for slot in 0..self.slots.len() {
-                self.slots.release(WeuSlot(slot));
+        if self.recovery.restart.fresh {
+            for slot in 0..self.core.device.units.slots.len() {
+                self.core.device.units.slots.release(WeuSlot(slot));
             }
-            self.load = None;
+            self.recovery.load = None;
             self.load_ended();
         }
         self.repeat_summaries();
         self.pump_load();
         self.pump_probes();
         self.pump_persist();
-        self.port.swap_out(actions);
+        self.core.base.port.swap_out(actions);
     }
 
     fn install_replayed(&mut self) {
-        let Some(load) = &mut self.load else { return };
+        let Some(load) = &mut self.recovery.load else { return };
         let mut mappings: Vec<_> = load.mappings.drain().collect();
         mappings.sort_unstable_by_key(|(key, _)| *key);
         for (key, mapping) in mappings {
             if !self.trusts(key) {
-                self.stats.load_distrusted += 1;
+                self.core.base.stats.load_distrusted += 1;
                 self.record(Record::Unmap { key });
                 continue;
             }
             match mapping {
                 Replayed::Zero => self.install(key, Mapping::Zero),
                 Replayed::Duplicate(place) => {
-                    let slot = self.slots.get(place.slot);
+                    let slot = self.core.device.units.slots.get(place.slot);
                     let known = slot.state == SlotState::Unread { known: true } && !slot.retired;
                     if slot.generation == place.generation && known {
                         self.install_duplicate(key, place);
                     } else if place.generation >= slot.generation
                         && !(slot.retired && place.generation == slot.generation)
-                        && let Some(load) = &mut self.load
+                        && let Some(load) = &mut self.recovery.load
                     {
                         load.late.entry(place.slot).or_default().push((key, place));
                     }
@@ -243,46 +273,47 @@ impl CacheManager {
     }
 
     fn install_duplicate(&mut self, key: ExtentKey, place: Place) {
-        let generation = self.slots.short(place.generation);
+        let generation = self.core.device.units.slots.short(place.generation);
         self.install(key, Mapping::Duplicate(Place { generation, ..place }));
     }
 
     fn install(&mut self, key: ExtentKey, mapping: Mapping) {
-        self.stats.load_mappings += 1;
-        self.probes.loaded(key, mapping);
-        if let Some((other, evicted)) = self.files.insert(key, mapping) {
-            self.stats.file_index_evictions += 1;
+        self.core.base.stats.load_mappings += 1;
+        self.recovery.probes.loaded(key, mapping);
+        if let Some((other, evicted)) = self.core.device.index.files.insert(key, mapping) {
+            self.core.base.stats.file_index_evictions += 1;
             self.void(other, evicted);
         }
     }
 
     /// Whether a mapping from media may be believed.
     fn trusts(&self, key: ExtentKey) -> bool {
-        let Some(volume) = self.volumes.get(&key.volume) else { return false };
+        let Some(volume) = self.core.base.volumes.get(&key.volume) else { return false };
         let region = RegionKey {
             volume: key.volume,
-            region: key.extent.0 * u64::from(self.extent_bytes) / volume.cfg.region_bytes,
+            region: key.extent.0 * u64::from(self.core.base.extent_bytes) / volume.cfg.region_bytes,
         };
-        self.restart.mapping_trusted
+        self.recovery.restart.mapping_trusted
             && volume.cfg.trusted
             && key.extent.0 < volume.whole_extents
-            && !(self.meta.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
+            && !(self.core.device.meta.regions.is_inherited(&region) && self.doubts_inherited(key.volume))
     }
 
     fn doubts_inherited(&self, volume: VolumeId) -> bool {
-        !self.restart.intact || self.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
+        !self.recovery.restart.intact
+            || self.recovery.load.as_ref().is_some_and(|load| load.lost.contains(&volume))
     }
 
     /// An origin failed to flush: what is not loaded yet of the regions that earlier sessions wrote is distrusted.
     pub(crate) fn doubt_inherited(&mut self, volume: VolumeId) {
-        if let Some(load) = &mut self.load {
+        if let Some(load) = &mut self.recovery.load {
             load.lost.insert(volume);
         }
     }
 
     /// An extent is being written: what a header still to be read says of it is void.
     pub(crate) fn remember_written(&mut self, key: ExtentKey) {
-        let Some(load) = &mut self.load else { return };
+        let Some(load) = &mut self.recovery.load else { return };
         if load.written.len() < WRITTEN_MAX {
             load.written.insert(key);
         } else {
@@ -298,13 +329,13 @@ impl CacheManager {
 
     /// Reads headers, a bounded number at once, as fast as the journal can take what has to be voided.
     pub(crate) fn pump_load(&mut self) {
-        if self.health != Health::Good || self.journal_is_pressed() {
+        if self.core.base.health != Health::Good || self.journal_is_pressed() {
             return;
         }
-        while let Some(load) = &mut self.load {
-            if load.next == self.slots.len() {
+        while let Some(load) = &mut self.recovery.load {
+            if load.next == self.core.device.units.slots.len() {
                 if load.in_flight == 0 {
-                    self.load = None;
+                    self.recovery.load = None;
                     self.load_ended();
                 }
                 return;
@@ -315,37 +346,40 @@ impl CacheManager {
             let slot = WeuSlot(load.next);
             load.next += 1;
             load.in_flight += 1;
-            let hint_bytes = self.slots.get(slot).header_bytes;
-            let op = self.port.op(Op::Header(slot));
-            self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+            let hint_bytes = self.core.device.units.slots.get(slot).header_bytes;
+            let op = self.core.base.port.op(Op::Header(slot));
+            self.core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         }
     }
 
     fn load_ended(&mut self) {
         // Recency of earlier sessions is not on media; age is the best guess.
         let mut by_age: Vec<_> = self
+            .core
+            .device
+            .units
             .slots
             .iter()
             .filter(|(_, slot)| slot.state == SlotState::Sealed)
             .map(|(id, slot)| (slot.weu_seq, id))
             .collect();
         by_age.sort_unstable();
-        by_age.into_iter().for_each(|(_, slot)| self.policy.inserted(slot));
-        let untrusted = self.volumes.values().any(|volume| !volume.cfg.trusted);
-        if untrusted || !self.restart.mapping_trusted {
-            self.meta.owe_voids();
+        by_age.into_iter().for_each(|(_, slot)| self.core.device.units.policy.inserted(slot));
+        let untrusted = self.core.base.volumes.values().any(|volume| !volume.cfg.trusted);
+        if untrusted || !self.recovery.restart.mapping_trusted {
+            self.core.device.meta.owe_voids();
         }
-        self.port.emit(Action::IntentReady);
+        self.core.base.port.emit(Action::IntentReady);
     }
 
     pub(crate) fn header_loaded(&mut self, slot: WeuSlot, result: Result<Option<Box<WeuHeader>>, ErrorKind>) {
-        let Some(load) = &mut self.load else { return };
+        let Some(load) = &mut self.recovery.load else { return };
         load.in_flight -= 1;
         let late = load.late.remove(&slot).unwrap_or_default();
-        self.stats.load_headers += 1;
+        self.core.base.stats.load_headers += 1;
         if let Err(error) = result {
-            self.stats.device_read_errors += 1;
-            if self.errors.read_ended(true) {
+            self.core.base.stats.device_read_errors += 1;
+            if self.core.base.errors.read_ended(true) {
                 self.fail_cache(crate::seam::Purpose::HeaderRead, error);
                 return;
             }
@@ -361,15 +395,15 @@ impl CacheManager {
     /// start that journal and checkpoint do not tell everything about, that includes slots in which there seems to be
     /// nothing: a device that misread the header once may find it the next time.
     fn drop_unbelieved(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
-        if self.wb.owed.contains(slot) || self.slots.get(slot).filling {
+        if self.dirty.owed.contains(slot) || self.core.device.units.slots.get(slot).filling {
             self.adopt_headerless(slot);
             return;
         }
         let found = result.as_ref().ok().and_then(Option::as_ref).map(|header| header.generation);
-        let weu_seq = WeuSeq(self.session.weu_seq_next);
-        let entry = self.slots.get_mut(slot);
+        let weu_seq = WeuSeq(self.core.base.session.weu_seq_next);
+        let entry = self.core.device.units.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
-        let unsure = !(self.restart.intact && self.restart.mapping_trusted);
+        let unsure = !(self.recovery.restart.intact && self.recovery.restart.mapping_trusted);
         if known && entry.header_bytes == 0 {
             entry.tombstone = true;
         } else if result.is_err() || known || unsure || found.is_some_and(|found| found > entry.generation) {
@@ -379,35 +413,35 @@ impl CacheManager {
             entry.tombstone = true;
             if known {
                 // Mappings of what was known to be here have been installed.
-                self.slots.skip_to(slot, generation);
+                self.core.device.units.slots.skip_to(slot, generation);
             } else {
                 entry.generation = generation;
             }
-            self.session.weu_seq_next += 1;
+            self.core.base.session.weu_seq_next += 1;
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: 0 });
         } else if entry.generation.0 > 0 && !entry.retired {
             let generation = entry.generation;
             self.record(Record::SlotRetired { slot, generation });
         }
-        self.slots.release(slot);
+        self.core.device.units.slots.release(slot);
     }
 
     /// A dirty unit that has no header (yet), or a unit with dirty data whose header cannot be read now: records say
     /// what is in it, and each extent is verified when it is read. If the header can be read again one day, its base
     /// entries are not believed: what becomes of these extents meanwhile is not recorded.
     fn adopt_headerless(&mut self, slot: WeuSlot) {
-        let entry = self.slots.get_mut(slot);
+        let entry = self.core.device.units.slots.get_mut(slot);
         entry.state = SlotState::Sealed;
         entry.retired = false;
         entry.filling = true;
         let (generation, weu_seq) = (entry.generation, entry.weu_seq);
-        self.policy.inserted(slot);
+        self.core.device.units.policy.inserted(slot);
         self.record(Record::SlotDirty { slot, generation, weu_seq });
     }
 
     fn believes(&self, header: &WeuHeader) -> bool {
-        let slot = self.slots.get(header.slot);
-        if header.session < self.session.first {
+        let slot = self.core.device.units.slots.get(header.slot);
+        if header.session < self.core.base.session.first {
             return false;
         }
         match slot.state {
@@ -416,7 +450,8 @@ impl CacheManager {
             }
             // Units of sessions before the last that no record names were misread or given up by a session in between.
             SlotState::Unread { known: false }
-                if self.restart.mapping_trusted && header.session + 1 < self.session.number =>
+                if self.recovery.restart.mapping_trusted
+                    && header.session + 1 < self.core.base.session.number =>
             {
                 false
             }
@@ -429,9 +464,9 @@ impl CacheManager {
 
     fn adopt_header(&mut self, slot: WeuSlot, header: &WeuHeader, late: &[(ExtentKey, Place)]) {
         let bytes = WeuHeader::encoded_bytes(u32::try_from(header.entries.len()).unwrap_or(u32::MAX));
-        self.stats.load_header_bytes += u64::from(bytes);
-        self.errors.read_ended(false);
-        let entry = self.slots.get_mut(slot);
+        self.core.base.stats.load_header_bytes += u64::from(bytes);
+        self.core.base.errors.read_ended(false);
+        let entry = self.core.device.units.slots.get_mut(slot);
         let known = entry.state == SlotState::Unread { known: true };
         if header.generation > entry.generation {
             entry.void_bases = Vec::new();
@@ -441,7 +476,7 @@ impl CacheManager {
         entry.generation = header.generation;
         entry.weu_seq = header.weu_seq;
         entry.header_bytes = bytes;
-        self.policy.inserted(slot);
+        self.core.device.units.policy.inserted(slot);
         if !known {
             let (generation, weu_seq) = (header.generation, header.weu_seq);
             self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes: bytes });
@@ -450,7 +485,7 @@ impl CacheManager {
             if !self.trusts(*key) {
                 self.record(Record::Unmap { key: *key });
             } else if place.generation == header.generation
-                && self.files.get(*key).is_none()
+                && self.core.device.index.files.get(*key).is_none()
                 && !self.was_written(*key)
             {
                 self.install_duplicate(*key, *place);
@@ -458,8 +493,8 @@ impl CacheManager {
         }
         for entries in header.entries.chunks(CALLED_UP) {
             for entry in entries {
-                self.files.call_up(entry.key);
-                self.prints.call_up(&entry.fingerprint);
+                self.core.device.index.files.call_up(entry.key);
+                self.core.device.index.prints.call_up(&entry.fingerprint);
             }
             for entry in entries {
                 self.adopt_entry(slot, header.generation, entry);
@@ -470,24 +505,27 @@ impl CacheManager {
     fn adopt_entry(&mut self, slot: WeuSlot, generation: Generation, entry: &WeuEntry) {
         let stored = stored_of(entry.offset_bytes, entry.stored_bytes);
         let key = entry.key;
-        let whole = entry.dirty.is_none_or(|span| span.len_bytes() == self.extent_bytes);
-        if whole && self.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
-            self.prints.insert(&entry.fingerprint, slot);
+        let whole = entry.dirty.is_none_or(|span| span.len_bytes() == self.core.base.extent_bytes);
+        if whole && self.core.base.volumes.get(&key.volume).is_none_or(|volume| volume.cfg.dedup) {
+            self.core.device.index.prints.insert(&entry.fingerprint, slot);
         }
-        let slot_entry = self.slots.get(slot);
+        let slot_entry = self.core.device.units.slots.get(slot);
         let void = slot_entry.filling || slot_entry.void_bases.contains(&stored.offset_units);
         if entry.dirty.is_some() || void {
             return;
         }
         let mapping = Mapping::Base(self.place(slot, generation, stored));
         if self.trusts(key) && !self.was_written(key) {
-            match self.files.get(key) {
+            match self.core.device.index.files.get(key) {
                 None => return self.install(key, mapping),
-                Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !self.slots.is_live(&place) => {
+                Some(Mapping::Base(place) | Mapping::Duplicate(place))
+                    if !self.core.device.units.slots.is_live(&place) =>
+                {
                     return self.install(key, mapping);
                 }
                 Some(Mapping::Base(place))
-                    if self.slots.get(place.slot).weu_seq < self.slots.get(slot).weu_seq =>
+                    if self.core.device.units.slots.get(place.slot).weu_seq
+                        < self.core.device.units.slots.get(slot).weu_seq =>
                 {
                     self.forget(key);
                     return self.install(key, mapping);
@@ -495,11 +533,11 @@ impl CacheManager {
                 Some(_) => {}
             }
         }
-        self.stats.load_distrusted += 1;
+        self.core.base.stats.load_distrusted += 1;
         self.void(key, mapping);
     }
 
     fn was_written(&self, key: ExtentKey) -> bool {
-        self.load.as_ref().is_some_and(|load| load.overflow || load.written.contains(&key))
+        self.recovery.load.as_ref().is_some_and(|load| load.overflow || load.written.contains(&key))
     }
 }

@@ -109,76 +109,89 @@ impl Probes {
 impl CacheManager {
     /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
     pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping) -> bool {
-        self.probes.is_open(volume)
+        self.recovery.probes.is_open(volume)
             || match mapping {
                 Mapping::Zero => false,
                 Mapping::Base(place) | Mapping::Duplicate(place) => {
-                    self.slots.get(place.slot).weu_seq.0 >= self.session.weu_seq_first
+                    self.core.device.units.slots.get(place.slot).weu_seq.0
+                        >= self.core.base.session.weu_seq_first
                 }
             }
     }
 
     /// Starts comparisons, opens gates.
     pub(crate) fn pump_probes(&mut self) {
-        if self.probes.announced {
+        if self.recovery.probes.announced {
             // Every gate is open, nothing is picked any more.
             return;
         }
-        if self.stop.wanted || self.health != Health::Good {
-            for (key, _) in core::mem::take(&mut self.probes.picked) {
-                self.probes.ended(key.volume);
+        if self.core.base.stopping || self.core.base.health != Health::Good {
+            for (key, _) in core::mem::take(&mut self.recovery.probes.picked) {
+                self.recovery.probes.ended(key.volume);
             }
         }
-        while self.probes.under_way.len() < IN_FLIGHT_MAX
-            && let Some((key, mapping)) = self.probes.picked.pop_front()
+        while self.recovery.probes.under_way.len() < IN_FLIGHT_MAX
+            && let Some((key, mapping)) = self.recovery.probes.picked.pop_front()
         {
             self.begin_probe(key, mapping);
         }
-        let loaded = self.load.is_none();
-        for sample in self.probes.samples.values_mut() {
+        let loaded = self.recovery.load.is_none();
+        for sample in self.recovery.probes.samples.values_mut() {
             sample.open |= sample.outstanding == 0 && (loaded || sample.picked == SAMPLE);
         }
-        if loaded && !self.probes.announced && self.health == Health::Good {
-            self.probes.announced = self.probes.samples.values().all(|sample| sample.open);
-            if self.probes.announced {
-                self.port.emit(Action::Note(Note::IndexLoaded { extents: self.files.len() }));
+        if loaded && !self.recovery.probes.announced && self.core.base.health == Health::Good {
+            self.recovery.probes.announced = self.recovery.probes.samples.values().all(|sample| sample.open);
+            if self.recovery.probes.announced {
+                self.core
+                    .base
+                    .port
+                    .emit(Action::Note(Note::IndexLoaded { extents: self.core.device.index.files.len() }));
             }
         }
     }
 
     fn begin_probe(&mut self, key: ExtentKey, mapping: Mapping) {
-        let guard = if self.files.get(key) == Some(mapping) { self.tracks.guard(key) } else { None };
-        let Some(guard) = guard else { return self.probes.ended(key.volume) };
+        let guard = if self.core.device.index.files.get(key) == Some(mapping) {
+            self.clean.tracks.guard(key)
+        } else {
+            None
+        };
+        let Some(guard) = guard else { return self.recovery.probes.ended(key.volume) };
         let place = match mapping {
             Mapping::Zero => None,
-            Mapping::Base(place) | Mapping::Duplicate(place) if self.slots.is_live(&place) => Some(place),
+            Mapping::Base(place) | Mapping::Duplicate(place)
+                if self.core.device.units.slots.is_live(&place) =>
+            {
+                Some(place)
+            }
             Mapping::Base(_) | Mapping::Duplicate(_) => {
-                self.tracks.release(&guard);
-                return self.probes.ended(key.volume);
+                self.clean.tracks.release(&guard);
+                return self.recovery.probes.ended(key.volume);
             }
         };
-        self.stats.probes += 1;
-        let id = self.port.number();
-        let theirs = self.port.alloc(self.extent_bytes);
-        let op = self.port.op(Op::ProbeOrigin(id));
-        let offset_bytes = key.extent.0 * u64::from(self.extent_bytes);
+        self.core.base.stats.probes += 1;
+        let id = self.core.base.port.number();
+        let theirs = self.core.base.port.alloc(self.core.base.extent_bytes);
+        let op = self.core.base.port.op(Op::ProbeOrigin(id));
+        let offset_bytes = key.extent.0 * u64::from(self.core.base.extent_bytes);
         let dest = self.whole(theirs);
-        self.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
+        self.core.base.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
         let ours = place.map(|place| self.read_ours(id, key, mapping, place));
         let slot = place.map(|place| place.slot);
         let reads_left = 1 + u32::from(ours.is_some());
-        self.probes
+        self.recovery
+            .probes
             .under_way
             .insert(id, Probe { mapping, guard, theirs, ours, slot, reads_left, failed: false });
     }
 
     fn whole(&self, buf: BufId) -> BufSlice {
-        BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes }
+        BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes }
     }
 
     fn read_ours(&mut self, id: u64, key: ExtentKey, mapping: Mapping, place: Place) -> BufId {
-        let ours = self.port.alloc(self.extent_bytes);
-        self.slots.pin(place.slot);
+        let ours = self.core.base.port.alloc(self.core.base.extent_bytes);
+        self.core.device.units.slots.pin(place.slot);
         let expected = self.expected(&mapping, &place, key);
         let dest = self.whole(ours);
         self.read_stored_extent(Op::ProbeRead(id), &place, expected, 0, dest, None);
@@ -191,14 +204,14 @@ impl CacheManager {
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let slot = self.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
-        self.slots.unpin(slot);
+        let slot = self.recovery.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
+        self.core.device.units.slots.unpin(slot);
         self.probe_read(id, ok);
     }
 
     /// One of a probe's reads ended.
     pub(crate) fn probe_read(&mut self, id: u64, ok: bool) {
-        let probe = self.probes.under_way.get_mut(&id).expect_held();
+        let probe = self.recovery.probes.under_way.get_mut(&id).expect_held();
         probe.reads_left -= 1;
         probe.failed |= !ok;
         if probe.reads_left > 0 {
@@ -211,8 +224,8 @@ impl CacheManager {
         let src = self.whole(theirs);
         match ours {
             Some(ours) => {
-                let (op, left) = (self.port.op(Op::ProbeCompare(id)), self.whole(ours));
-                self.port.emit(Action::Compare { op, left, right: src });
+                let (op, left) = (self.core.base.port.op(Op::ProbeCompare(id)), self.whole(ours));
+                self.core.base.port.emit(Action::Compare { op, left, right: src });
             }
             None => self.hash(Op::ProbeHash(id), volume, src),
         }
@@ -224,35 +237,39 @@ impl CacheManager {
 
     /// The comparison ended; `None`: without an answer.
     pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>) {
-        let probe = self.probes.under_way.remove(&id).expect_held();
+        let probe = self.recovery.probes.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
-        let counts = self.tracks.holds(&probe.guard) && self.files.get(key) == Some(probe.mapping);
-        self.tracks.release(&probe.guard);
-        self.port.release(probe.theirs);
+        let counts = self.clean.tracks.holds(&probe.guard)
+            && self.core.device.index.files.get(key) == Some(probe.mapping);
+        self.clean.tracks.release(&probe.guard);
+        self.core.base.port.release(probe.theirs);
         if let Some(ours) = probe.ours {
-            self.port.release(ours);
+            self.core.base.port.release(ours);
         }
-        self.probes.ended(key.volume);
+        self.recovery.probes.ended(key.volume);
         if counts && equal == Some(false) {
-            self.stats.probes_differed += 1;
+            self.core.base.stats.probes_differed += 1;
             self.forget_volume(key);
         }
     }
 
     /// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
     fn forget_volume(&mut self, key: ExtentKey) {
-        let Some(volume) = self.volumes.get_mut(&key.volume) else { return };
+        let Some(volume) = self.core.base.volumes.get_mut(&key.volume) else { return };
         if !core::mem::replace(&mut volume.cfg.trusted, false) {
             return;
         }
-        self.port.emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
+        self.core
+            .base
+            .port
+            .emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
         if self.has_dirty(key.volume) {
             // What only the cache has was written over another content than this.
             self.fence_incomplete(key.volume);
         }
         self.distrust(Some(key.volume));
         let mut stored = Vec::new();
-        self.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
+        self.core.device.index.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
             if other.volume == key.volume {
                 stored.push(other);
             }
@@ -261,6 +278,6 @@ impl CacheManager {
         for other in stored {
             self.forget(other);
         }
-        self.meta.owe_voids();
+        self.core.device.meta.owe_voids();
     }
 }

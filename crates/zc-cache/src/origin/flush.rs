@@ -14,13 +14,13 @@ use crate::seam::Action;
 impl CacheManager {
     /// Has an origin flushed as soon as the flush under way has ended.
     pub(crate) fn flush_origin(&mut self, volume: VolumeId, waiter: FlushWaiter) {
-        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
+        let origin = &mut self.core.base.volumes.get_mut(&volume).expect_held().origin;
         origin.want_flush(waiter);
-        origin.pump_flush(volume, &mut self.port);
+        origin.pump_flush(volume, &mut self.core.base.port);
     }
 
     pub(crate) fn origin_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        let flush = self.volumes.get_mut(&volume).expect_held().origin.flush_ended(result);
+        let flush = self.core.base.volumes.get_mut(&volume).expect_held().origin.flush_ended(result);
         let for_clients =
             if flush.has_client() { self.result_for_clients(volume, &flush, result) } else { result };
         if let Err(error) = result {
@@ -31,13 +31,21 @@ impl CacheManager {
                 FlushWaiter::Client(req) if for_clients.is_ok() && self.has_dirty(volume) => {
                     self.request_commit(volume, Some(req));
                 }
-                FlushWaiter::Client(req) => self.port.emit(Action::Reply { req, result: for_clients }),
+                FlushWaiter::Client(req) => {
+                    self.core.base.port.emit(Action::Reply { req, result: for_clients })
+                }
                 FlushWaiter::Retire => self.retire_flush_done(volume, result),
                 FlushWaiter::Destage => self.destage_flushed(volume, result),
                 FlushWaiter::Remove => self.removal_flushed(volume, result),
             }
         }
-        self.volumes.get_mut(&volume).expect_held().origin.pump_flush(volume, &mut self.port);
+        self.core
+            .base
+            .volumes
+            .get_mut(&volume)
+            .expect_held()
+            .origin
+            .pump_flush(volume, &mut self.core.base.port);
     }
 
     /// What clients hear whose flush ended: a loss that they have yet to hear of comes first.
@@ -48,7 +56,7 @@ impl CacheManager {
         result: Result<(), ErrorKind>,
     ) -> Result<(), ErrorKind> {
         let fenced = self.fence(volume).map(|_| ErrorKind::Io);
-        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
+        let origin = &mut self.core.base.volumes.get_mut(&volume).expect_held().origin;
         let told = origin.take_loss().or(fenced).map_or(result, Err);
         if told.is_err() {
             origin.loss_is_told_to(flush.covers);
@@ -58,7 +66,7 @@ impl CacheManager {
 
     /// The origin may have lost what was written since its last flush.
     pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind) {
-        if let Some(entry) = self.volumes.get_mut(&volume) {
+        if let Some(entry) = self.core.base.volumes.get_mut(&volume) {
             entry.origin.unflushed_lost(error);
         }
         self.spoil_run(volume);
@@ -70,36 +78,41 @@ impl CacheManager {
     /// goes: mappings, learned contents, copies in memory, and what is under way. Regions that were marked when an
     /// earlier session was cut off count, too: nobody has flushed their last writes yet.
     fn forget_unflushed(&mut self, volume: VolumeId) {
-        let Some(region_bytes) = self.volumes.get(&volume).map(|volume| volume.cfg.region_bytes) else {
+        let Some(region_bytes) = self.core.base.volumes.get(&volume).map(|volume| volume.cfg.region_bytes)
+        else {
             return;
         };
-        let (extent, regions) = (u64::from(self.extent_bytes), &self.meta.regions);
+        let (extent, regions) = (u64::from(self.core.base.extent_bytes), &self.core.device.meta.regions);
         let is_lost = |key: &ExtentKey| {
             let region = key.extent.0 * extent / region_bytes;
             let region = RegionKey { volume, region };
             key.volume == volume && (regions.is_active(&region) || regions.is_inherited(&region))
         };
-        self.tracks.change_all(is_lost);
-        self.recipes.remove_all(is_lost);
-        let copies: Vec<_> = self.read_buffer.keys().filter(is_lost).collect();
-        let ahead: Vec<_> = self.ahead.keys().filter(is_lost).collect();
-        let staged: Vec<_> = self.staging.keys().filter(is_lost).collect();
+        self.clean.tracks.change_all(is_lost);
+        self.clean.recipes.remove_all(is_lost);
+        let copies: Vec<_> = self.clean.read_buffer.keys().filter(is_lost).collect();
+        let ahead: Vec<_> = self.clean.ahead.keys().filter(is_lost).collect();
+        let staged: Vec<_> = self.clean.staging.keys().filter(is_lost).collect();
         let mut mapped = Vec::new();
         let mut cursor = SweepCursor::default();
-        self.files.sweep(&mut cursor, usize::MAX, |key, _| {
+        self.core.device.index.files.sweep(&mut cursor, usize::MAX, |key, _| {
             if is_lost(&key) {
                 mapped.push(key);
             }
             Keep::Yes
         });
         for key in copies {
-            if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.port.release(buf);
+            if let Some(buf) = self.clean.read_buffer.invalidate(&key) {
+                self.core.base.port.release(buf);
             }
         }
         ahead.into_iter().for_each(|key| self.drop_prefetched(key));
         for key in staged {
-            self.staging.get_mut(&key).expect_held().forget(self.extent_bytes / zc_core::SECTOR_BYTES);
+            self.clean
+                .staging
+                .get_mut(&key)
+                .expect_held()
+                .forget(self.core.base.extent_bytes / zc_core::SECTOR_BYTES);
             self.drop_idle_staged(key);
         }
         for key in mapped {

@@ -189,10 +189,10 @@ impl OriginOrder {
 impl CacheManager {
     /// Lets go off what waited for accesses that ended.
     pub(crate) fn pump_origin_order(&mut self) {
-        if self.origin_order.ended.is_empty() {
+        if self.clean.origin_order.ended.is_empty() {
             return;
         }
-        for (volume, Waiting { id, bytes, turn }) in self.origin_order.grant() {
+        for (volume, Waiting { id, bytes, turn }) in self.clean.origin_order.grant() {
             match turn {
                 Turn::Read { read, dest } => self.start_direct_read(id, read, volume, bytes.start, dest),
                 Turn::Piece(write) => self.issue_piece(write),

@@ -70,13 +70,14 @@ enum CheckpointStep {
 
 impl CacheManager {
     pub(super) fn pump_checkpoint(&mut self) {
-        let full = self.meta.journal.used_blocks() * 2 > self.meta.journal.ring_blocks();
-        let due = full || (self.meta.checkpoints.missing && self.load.is_none());
-        if self.meta.checkpoints.running.is_none() && due && self.wb.summary.is_none() {
+        let full =
+            self.core.device.meta.journal.used_blocks() * 2 > self.core.device.meta.journal.ring_blocks();
+        let due = full || (self.core.device.meta.checkpoints.missing && self.recovery.load.is_none());
+        if self.core.device.meta.checkpoints.running.is_none() && due && self.dirty.summary.is_none() {
             self.end_chain();
-            self.meta.checkpoints.running = Some(CheckpointRun {
-                sequence: self.meta.checkpoints.sequence + 1,
-                area: 1 - self.meta.checkpoints.area,
+            self.core.device.meta.checkpoints.running = Some(CheckpointRun {
+                sequence: self.core.device.meta.checkpoints.sequence + 1,
+                area: 1 - self.core.device.meta.checkpoints.area,
                 journal_start: self.commits_keep_from(),
                 step: CheckpointStep::Slots(0),
                 carry: self.dirty_records(),
@@ -85,9 +86,9 @@ impl CacheManager {
                 in_flight: false,
             });
         }
-        while let Some(mut run) = self.meta.checkpoints.running.take() {
+        while let Some(mut run) = self.core.device.meta.checkpoints.running.take() {
             let busy = run.in_flight || !self.step_checkpoint(&mut run);
-            self.meta.checkpoints.running = Some(run);
+            self.core.device.meta.checkpoints.running = Some(run);
             if busy {
                 return;
             }
@@ -98,14 +99,15 @@ impl CacheManager {
     fn step_checkpoint(&mut self, run: &mut CheckpointRun) -> bool {
         match &mut run.step {
             CheckpointStep::Slots(next) => {
-                let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.slots.len());
+                let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.core.device.units.slots.len());
                 for slot in *next..end {
                     let used = run.records + zc_core::u64_from_usize(run.carry.len());
-                    let rest = 2 * u64::from(self.slots.len() - slot);
-                    let room = self.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
+                    let rest = 2 * u64::from(self.core.device.units.slots.len() - slot);
+                    let room =
+                        self.core.base.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
                     self.slot_records(WeuSlot(slot), room, &mut run.carry);
                 }
-                run.step = if end == self.slots.len() {
+                run.step = if end == self.core.device.units.slots.len() {
                     CheckpointStep::Index(SweepCursor::default())
                 } else {
                     CheckpointStep::Slots(end)
@@ -113,22 +115,25 @@ impl CacheManager {
                 self.write_chunk(run, false)
             }
             CheckpointStep::Index(cursor) => {
-                let slots = &self.slots;
+                let slots = &self.core.device.units.slots;
                 let carry = &mut run.carry;
-                let wrapped = self.files.sweep(cursor, CHECKPOINT_BUCKETS, |key, mapping| {
-                    match mapping {
-                        Mapping::Zero => carry.push(Record::Zero { key }),
-                        Mapping::Duplicate(place) if slots.is_live(&place) => carry.push(Record::Duplicate {
-                            key,
-                            slot: place.slot,
-                            generation: slots.get(place.slot).generation,
-                            offset_units: place.offset_units,
-                            pages: place.pages,
-                        }),
-                        _ => {}
-                    }
-                    Keep::Yes
-                });
+                let wrapped =
+                    self.core.device.index.files.sweep(cursor, CHECKPOINT_BUCKETS, |key, mapping| {
+                        match mapping {
+                            Mapping::Zero => carry.push(Record::Zero { key }),
+                            Mapping::Duplicate(place) if slots.is_live(&place) => {
+                                carry.push(Record::Duplicate {
+                                    key,
+                                    slot: place.slot,
+                                    generation: slots.get(place.slot).generation,
+                                    offset_units: place.offset_units,
+                                    pages: place.pages,
+                                })
+                            }
+                            _ => {}
+                        }
+                        Keep::Yes
+                    });
                 if wrapped {
                     run.step = CheckpointStep::Flush;
                 }
@@ -143,15 +148,19 @@ impl CacheManager {
                 run.in_flight = true;
                 let header = CheckpointHeader {
                     sequence: run.sequence,
-                    session: self.session.number,
+                    session: self.core.base.session.number,
                     journal_start: run.journal_start,
                     blocks: run.blocks,
                     records: run.records,
-                    weu_seq_next: zc_core::WeuSeq(self.session.weu_seq_next),
-                    region_map_sequence: self.meta.durable_map(),
+                    weu_seq_next: zc_core::WeuSeq(self.core.base.session.weu_seq_next),
+                    region_map_sequence: self.core.device.meta.durable_map(),
                 };
-                let op = self.port.op(Op::CheckpointCommit);
-                self.port.emit(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
+                let op = self.core.base.port.op(Op::CheckpointCommit);
+                self.core.base.port.emit(Action::CommitCheckpoint {
+                    op,
+                    area: run.area,
+                    header: Box::new(header),
+                });
                 false
             }
             CheckpointStep::CommitFlush => {
@@ -165,7 +174,7 @@ impl CacheManager {
     /// The epochs that are complete and not clean.
     fn dirty_records(&self) -> Vec<Record> {
         let mut records = Vec::new();
-        for (volume, dirty) in self.wb.volumes.iter() {
+        for (volume, dirty) in self.dirty.volumes.iter() {
             let volume = *volume;
             // What the journal calls clean already may lie before the part of it that is replayed.
             let clean =
@@ -187,7 +196,7 @@ impl CacheManager {
     /// What a restart has to know about a slot. If there is no `room` for its void bases (besides two records for each
     /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
     fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
-        let slot = self.slots.get(id);
+        let slot = self.core.device.units.slots.get(id);
         let generation = slot.generation;
         if zc_core::u64_from_usize(slot.void_bases.len()) > room {
             // Dirty data may come to lie here yet, as another write of content that the unit has.
@@ -221,7 +230,7 @@ impl CacheManager {
             }
             SlotState::Unread { known: false } if !slot.retired => {}
             _ if generation.0 == 0 => {}
-            _ if self.wb.owed.contains(id) => self.retired_records(id, into),
+            _ if self.dirty.owed.contains(id) => self.retired_records(id, into),
             _ => into.push(Record::SlotRetired { slot: id, generation }),
         }
         if !slot.retired {
@@ -237,7 +246,7 @@ impl CacheManager {
 
     /// A slot whose bases are void. What dirty records name there is verified by the unit's number.
     fn retired_records(&self, id: WeuSlot, into: &mut Vec<Record>) {
-        let slot = self.slots.get(id);
+        let slot = self.core.device.units.slots.get(id);
         let (generation, weu_seq, header_bytes) = (slot.generation, slot.weu_seq, slot.header_bytes);
         into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
         into.push(Record::SlotRetired { slot: id, generation });
@@ -252,10 +261,11 @@ impl CacheManager {
         let rest = if last { Vec::new() } else { run.carry.split_off(full) };
         let records = core::mem::replace(&mut run.carry, rest);
         let first_block = run.blocks;
-        let room = self.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
+        let room = self.core.base.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
         let fitting = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(RECORDS_PER_BLOCK);
         let mut records = records;
-        self.stats.checkpoint_left_out += zc_core::u64_from_usize(records.len().saturating_sub(fitting));
+        self.core.base.stats.checkpoint_left_out +=
+            zc_core::u64_from_usize(records.len().saturating_sub(fitting));
         records.truncate(fitting);
         if records.is_empty() {
             return true;
@@ -264,15 +274,15 @@ impl CacheManager {
         run.blocks += blocks;
         run.records += zc_core::u64_from_usize(records.len());
         run.in_flight = true;
-        self.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
+        self.core.base.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
         let (area, sequence) = (run.area, run.sequence);
-        let op = self.port.op(Op::CheckpointChunk);
-        self.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
+        let op = self.core.base.port.op(Op::CheckpointChunk);
+        self.core.base.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
         false
     }
 
     pub(super) fn checkpoint_step_done(&mut self, kind: Op) {
-        let Some(run) = &mut self.meta.checkpoints.running else { return };
+        let Some(run) = &mut self.core.device.meta.checkpoints.running else { return };
         run.in_flight = false;
         match kind {
             Op::CheckpointFlush => run.step = CheckpointStep::Commit,
@@ -280,13 +290,13 @@ impl CacheManager {
             Op::CheckpointCommitFlush => {
                 let start = run.journal_start;
                 debug_assert!(start <= self.commits_keep_from(), "records of a commit are let go");
-                let Some(run) = &self.meta.checkpoints.running else { return };
-                self.meta.journal.truncate(start);
-                self.meta.checkpoints.sequence = run.sequence;
-                self.meta.checkpoints.area = run.area;
-                self.meta.checkpoints.missing = false;
-                self.meta.checkpoints.running = None;
-                self.stats.checkpoints += 1;
+                let Some(run) = &self.core.device.meta.checkpoints.running else { return };
+                self.core.device.meta.journal.truncate(start);
+                self.core.device.meta.checkpoints.sequence = run.sequence;
+                self.core.device.meta.checkpoints.area = run.area;
+                self.core.device.meta.checkpoints.missing = false;
+                self.core.device.meta.checkpoints.running = None;
+                self.core.base.stats.checkpoints += 1;
             }
             _ => {}
         }

@@ -36,11 +36,11 @@ impl CacheManager {
     /// The first journal block that is not durable; after a clean stop the journal's end.
     #[must_use]
     pub fn journal_next(&self) -> JournalSeq {
-        self.meta.journal.durable_next()
+        self.core.device.meta.journal.durable_next()
     }
 
     pub(crate) fn pump_persist(&mut self) {
-        if self.health != Health::Good {
+        if self.core.base.health != Health::Good {
             return;
         }
         self.pump_journal();
@@ -51,45 +51,49 @@ impl CacheManager {
 
     /// Whether the journal is so far behind that cache work must wait.
     pub(crate) fn journal_is_pressed(&self) -> bool {
-        let nearly_full = self.meta.journal.used_blocks() + 2 >= self.meta.journal.ring_blocks();
-        self.meta.journal.pending_len() > PENDING_RECORDS_PRESSED
-            || (nearly_full && self.meta.checkpoints.is_running())
+        let nearly_full =
+            self.core.device.meta.journal.used_blocks() + 2 >= self.core.device.meta.journal.ring_blocks();
+        self.core.device.meta.journal.pending_len() > PENDING_RECORDS_PRESSED
+            || (nearly_full && self.core.device.meta.checkpoints.is_running())
     }
 
     fn pump_journal(&mut self) {
-        if self.wb.summary.is_none()
-            && let Some((sequence, records, durable)) =
-                self.meta.journal.take_block(self.now_ms, self.cfg.journal_delay_ms, self.is_told())
+        if self.dirty.summary.is_none()
+            && let Some((sequence, records, durable)) = self.core.device.meta.journal.take_block(
+                self.core.base.now_ms,
+                self.core.base.cfg.journal_delay_ms,
+                self.is_told(),
+            )
         {
             self.commits_in_block(sequence);
             let growing = self.begin_chain();
-            self.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
+            self.core.base.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
             let block = JournalBlock {
                 sequence,
-                session: self.session.number,
-                region_map_sequence: self.meta.durable_map(),
+                session: self.core.base.session.number,
+                region_map_sequence: self.core.device.meta.durable_map(),
                 proved: self.commits_proved(),
                 growing,
                 records,
             };
             debug_assert!(
-                block.proved <= self.meta.journal.durable_next(),
+                block.proved <= self.core.device.meta.journal.durable_next(),
                 "a block proves what may be lost"
             );
-            let op = self.port.op(Op::JournalWrite);
-            self.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
+            let op = self.core.base.port.op(Op::JournalWrite);
+            self.core.base.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
         }
         let asked = self.commits_want_flush();
-        if self.meta.journal.take_flush(asked) {
+        if self.core.device.meta.journal.take_flush(asked) {
             self.commits_flushing();
             self.flush_cache(Op::JournalFlush);
         }
     }
 
     pub(crate) fn flush_cache(&mut self, kind: Op) {
-        self.stats.device_flushes += 1;
-        let op = self.port.op(kind);
-        self.port.emit(Action::FlushCache { op });
+        self.core.base.stats.device_flushes += 1;
+        let op = self.core.base.port.op(kind);
+        self.core.base.port.emit(Action::FlushCache { op });
     }
 
     /// A metadata operation ended.
@@ -97,22 +101,22 @@ impl CacheManager {
         if let Err(error) = result {
             self.fail_cache(kind.purpose(), error);
         }
-        if self.health != Health::Good {
+        if self.core.base.health != Health::Good {
             self.stop.flush = self.stop.flush.map(|_| true);
             return;
         }
         match kind {
             Op::JournalWrite => {
-                self.meta.journal.block_written();
+                self.core.device.meta.journal.block_written();
                 self.let_chains_go();
-                let written = self.meta.journal.written();
-                if written > self.meta.intent_trimmed {
-                    self.meta.intent_trimmed = written;
-                    self.port.emit(Action::IntentTrim { records: written });
+                let written = self.core.device.meta.journal.written();
+                if written > self.core.device.meta.intent_trimmed {
+                    self.core.device.meta.intent_trimmed = written;
+                    self.core.base.port.emit(Action::IntentTrim { records: written });
                 }
             }
             Op::JournalFlush => {
-                self.meta.journal.flushed();
+                self.core.device.meta.journal.flushed();
                 self.let_chains_go();
                 self.commits_flushed();
             }

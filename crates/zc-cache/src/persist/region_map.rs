@@ -80,35 +80,35 @@ impl RegionMaps {
 
 impl CacheManager {
     pub(super) fn pump_map(&mut self) {
-        let idle = self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
-        let is_awaited = self.stop.wanted || self.removals.want_map();
-        let meta = &mut self.meta;
+        let idle = self.core.base.now_ms.saturating_sub(self.clean.last_write_ms) >= IDLE_RETIRE_MS;
+        let is_awaited = self.core.base.stopping || self.removals.want_map();
+        let meta = &mut self.core.device.meta;
         let wanted = meta.regions.has_new_marks() || (meta.maps.is_stale() && (idle || is_awaited));
-        if self.health != Health::Good || meta.maps.is_writing() || !wanted {
+        if self.core.base.health != Health::Good || meta.maps.is_writing() || !wanted {
             return;
         }
         let regions = meta.regions.snapshot();
         let (sequence, copy) = meta.maps.begin(&regions);
         let journal_required = meta.journal.durable_last();
-        self.stats.region_map_bytes_written += zc_format::REGION_MAP_BYTES;
-        let map = RegionMap { sequence, session: self.session.number, journal_required, regions };
-        let op = self.port.op(Op::MapWrite);
-        self.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
+        self.core.base.stats.region_map_bytes_written += zc_format::REGION_MAP_BYTES;
+        let map = RegionMap { sequence, session: self.core.base.session.number, journal_required, regions };
+        let op = self.core.base.port.op(Op::MapWrite);
+        self.core.base.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
     }
 
     pub(super) fn map_durable(&mut self) {
-        if let Some(written) = self.meta.maps.end() {
-            self.meta.regions.map_is_durable(&written);
+        if let Some(written) = self.core.device.meta.maps.end() {
+            self.core.device.meta.regions.map_is_durable(&written);
         }
         self.start_marked_pieces();
     }
 
     pub(crate) fn start_marked_pieces(&mut self) {
-        for id in core::mem::take(&mut self.waiting.for_mark) {
-            if self.health == Health::Failed || self.piece_is_marked(id) {
+        for id in core::mem::take(&mut self.clean.waiting.for_mark) {
+            if self.core.base.health == Health::Failed || self.piece_is_marked(id) {
                 self.start_piece(id);
             } else {
-                self.waiting.for_mark.push(id);
+                self.clean.waiting.for_mark.push(id);
             }
         }
     }

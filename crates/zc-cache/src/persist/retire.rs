@@ -63,95 +63,107 @@ struct Retiring {
 
 impl CacheManager {
     pub(super) fn pump_retiring(&mut self) {
-        if self.meta.retirements.running.is_none() {
+        if self.core.device.meta.retirements.running.is_none() {
             self.begin_retiring();
         }
-        let Some(retiring) = &self.meta.retirements.running else { return };
-        if retiring.flushes > 0 || !self.meta.journal.is_durable(retiring.journal) {
+        let Some(retiring) = &self.core.device.meta.retirements.running else { return };
+        if retiring.flushes > 0 || !self.core.device.meta.journal.is_durable(retiring.journal) {
             return;
         }
-        let Some(Retiring { candidates, asked, failed, .. }) = self.meta.retirements.running.take() else {
+        let Some(Retiring { candidates, asked, failed, .. }) =
+            self.core.device.meta.retirements.running.take()
+        else {
             return;
         };
         let mut gone = 0;
         match candidates {
             Some(candidates) => {
-                let volumes = &self.volumes;
+                let volumes = &self.core.base.volumes;
                 gone = self
+                    .core
+                    .device
                     .meta
                     .regions
                     .retire(&candidates, |id| volumes.get(&id).map_or(0, |v| v.origin.writes_flushed()));
-                self.stats.regions_retired += zc_core::u64_from_usize(gone);
+                self.core.base.stats.regions_retired += zc_core::u64_from_usize(gone);
                 if gone > 0 {
-                    self.meta.maps.mark_stale();
+                    self.core.device.meta.maps.mark_stale();
                 }
             }
             None => {
                 let has_failed = |id| failed.iter().any(|(volume, _)| *volume == id);
                 let keeps = !self.is_map_crowded();
-                self.meta.regions.drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
-                self.meta.retirements.inherited_failed = !failed.is_empty();
-                self.meta.retirements.voids_owed |= self.meta.retirements.inherited_failed;
-                self.meta.maps.mark_stale();
+                self.core
+                    .device
+                    .meta
+                    .regions
+                    .drop_inherited(|id| has_failed(id) || (keeps && !asked.contains(&id)));
+                self.core.device.meta.retirements.inherited_failed = !failed.is_empty();
+                self.core.device.meta.retirements.voids_owed |=
+                    self.core.device.meta.retirements.inherited_failed;
+                self.core.device.meta.maps.mark_stale();
             }
         }
         if !failed.is_empty() {
-            self.meta.retirements.not_before_ms = self.now_ms + RETIRE_BACKOFF_MS;
+            self.core.device.meta.retirements.not_before_ms = self.core.base.now_ms + RETIRE_BACKOFF_MS;
             // An origin that does not flush must not keep the daemon from stopping: the marks stay.
-            self.stop.unsettled |= self.stop.wanted;
+            self.stop.unsettled |= self.core.base.stopping;
             self.fail_waiting_writes(&failed, gone > 0);
         }
         self.admit_waiting();
     }
 
     fn begin_retiring(&mut self) {
-        if self.load.is_some()
+        if self.recovery.load.is_some()
             || self.stop.flush.is_some()
-            || (self.stop.unsettled && self.waiting.for_room.is_empty())
-            || self.now_ms < self.meta.retirements.not_before_ms
+            || (self.stop.unsettled && self.clean.waiting.for_room.is_empty())
+            || self.core.base.now_ms < self.core.device.meta.retirements.not_before_ms
         {
             return;
         }
         // Where an origin does not flush, other marks have their turn, too.
-        let others_first =
-            core::mem::take(&mut self.meta.retirements.inherited_failed) && self.meta.regions.len() > 0;
-        if !others_first && (self.has_inherited() || core::mem::take(&mut self.meta.retirements.voids_owed)) {
-            self.meta.retirements.voids_owed = false;
-            let volumes: Vec<_> = self.volumes.keys().copied().collect();
+        let others_first = core::mem::take(&mut self.core.device.meta.retirements.inherited_failed)
+            && self.core.device.meta.regions.len() > 0;
+        if !others_first
+            && (self.has_inherited() || core::mem::take(&mut self.core.device.meta.retirements.voids_owed))
+        {
+            self.core.device.meta.retirements.voids_owed = false;
+            let volumes: Vec<_> = self.core.base.volumes.keys().copied().collect();
             self.start_retiring(None, volumes);
             return;
         }
-        let idle = self.stop.wanted || self.now_ms.saturating_sub(self.last_write_ms) >= IDLE_RETIRE_MS;
-        let crowded =
-            self.meta.regions.len() * 4 >= self.meta.regions.max() * 3 || !self.waiting.for_room.is_empty();
-        let aged = self.now_ms >= self.meta.retirements.aged_at_ms;
-        if self.meta.regions.len() == 0 || !(idle || crowded || aged) {
+        let idle = self.core.base.stopping
+            || self.core.base.now_ms.saturating_sub(self.clean.last_write_ms) >= IDLE_RETIRE_MS;
+        let crowded = self.core.device.meta.regions.len() * 4 >= self.core.device.meta.regions.max() * 3
+            || !self.clean.waiting.for_room.is_empty();
+        let aged = self.core.base.now_ms >= self.core.device.meta.retirements.aged_at_ms;
+        if self.core.device.meta.regions.len() == 0 || !(idle || crowded || aged) {
             return;
         }
         let (count, until_ms) = if idle {
-            (self.meta.regions.len(), u64::MAX)
+            (self.core.device.meta.regions.len(), u64::MAX)
         } else if crowded {
-            (self.meta.regions.max() / 2, u64::MAX)
+            (self.core.device.meta.regions.max() / 2, u64::MAX)
         } else {
-            self.meta.retirements.aged_at_ms = self.now_ms + RETIRE_AGED_EVERY_MS;
-            (self.meta.regions.len(), self.now_ms.saturating_sub(RETIRE_AGE_MS))
+            self.core.device.meta.retirements.aged_at_ms = self.core.base.now_ms + RETIRE_AGED_EVERY_MS;
+            (self.core.device.meta.regions.len(), self.core.base.now_ms.saturating_sub(RETIRE_AGE_MS))
         };
-        let volumes = &self.volumes;
+        let volumes = &self.core.base.volumes;
         let fails = |id| volumes.get(&id).is_some_and(|volume| volume.origin.has_flush_failed());
-        if let Some(candidates) = self.meta.regions.retirement(count.max(1), until_ms, fails) {
-            debug_assert!(candidates.len() <= self.meta.regions.len());
-            let volumes = self.meta.regions.volumes(&candidates);
+        if let Some(candidates) = self.core.device.meta.regions.retirement(count.max(1), until_ms, fails) {
+            debug_assert!(candidates.len() <= self.core.device.meta.regions.len());
+            let volumes = self.core.device.meta.regions.volumes(&candidates);
             self.start_retiring(Some(candidates), volumes);
         }
     }
 
     fn start_retiring(&mut self, candidates: Option<Retirement>, mut volumes: Vec<VolumeId>) {
-        volumes.retain(|id| self.volumes.contains_key(id));
+        volumes.retain(|id| self.core.base.volumes.contains_key(id));
         volumes.sort_unstable();
-        let journal = self.meta.journal.want_all();
+        let journal = self.core.device.meta.journal.want_all();
         let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
         let asked = volumes.clone();
-        self.meta.retirements.running =
+        self.core.device.meta.retirements.running =
             Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
         for volume in volumes {
             self.flush_origin(volume, FlushWaiter::Retire);
@@ -160,7 +172,7 @@ impl CacheManager {
     }
 
     pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        if let Some(retiring) = &mut self.meta.retirements.running {
+        if let Some(retiring) = &mut self.core.device.meta.retirements.running {
             retiring.flushes -= 1;
             retiring.failed.extend(result.err().map(|error| (volume, error)));
         }
@@ -169,42 +181,49 @@ impl CacheManager {
     /// Origins do not flush: writes that need room for their marks fail rather than hang. Those of other volumes wait if
     /// some room was made.
     fn fail_waiting_writes(&mut self, failed: &[(VolumeId, ErrorKind)], others_wait: bool) {
-        for id in core::mem::take(&mut self.waiting.for_room) {
-            let volume = self.writes.get(&id).expect_held().volume;
+        for id in core::mem::take(&mut self.clean.waiting.for_room) {
+            let volume = self.clean.writes.get(&id).expect_held().volume;
             let own = failed.iter().find(|(failed, _)| *failed == volume);
             match own.or_else(|| failed.first().filter(|_| !others_wait)) {
                 Some((_, error)) => self.end_write(id, Err(*error)),
-                None => self.waiting.for_room.push_back(id),
+                None => self.clean.waiting.for_room.push_back(id),
             }
         }
     }
 
     pub(crate) fn admit_waiting(&mut self) {
-        while let Some(id) = self.waiting.for_room.front().copied() {
+        while let Some(id) = self.clean.waiting.for_room.front().copied() {
             if !self.mark_piece(id) {
                 return;
             }
-            self.waiting.for_room.pop_front();
+            self.clean.waiting.for_room.pop_front();
         }
         self.pump_map();
     }
 
     /// Whether inherited marks would starve the writes of volumes that are served.
     fn is_map_crowded(&self) -> bool {
-        self.meta.regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
+        self.core.device.meta.regions.inherited_len()
+            > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
     }
 
     /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
     fn has_inherited(&self) -> bool {
         self.is_map_crowded()
-            || self.meta.regions.inherited_volumes().any(|id| self.volumes.contains_key(&id))
+            || self
+                .core
+                .device
+                .meta
+                .regions
+                .inherited_volumes()
+                .any(|id| self.core.base.volumes.contains_key(&id))
     }
 
     /// Whether a clean stop may say that no region of a served volume is marked.
     pub(crate) fn is_unmarked(&self) -> bool {
-        self.meta.regions.len() == 0
+        self.core.device.meta.regions.len() == 0
             && !self.has_inherited()
-            && !self.meta.maps.is_stale()
-            && !self.meta.retirements.voids_owed
+            && !self.core.device.meta.maps.is_stale()
+            && !self.core.device.meta.retirements.voids_owed
     }
 }

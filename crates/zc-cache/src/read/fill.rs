@@ -50,7 +50,8 @@ impl CacheManager {
     pub(crate) fn read_missing(&mut self, read: u64, missing: &[Portion], stream: Option<StreamId>) {
         let mut rest = missing;
         while let Some(first) = rest.first() {
-            let most = usize::try_from(FILL_BYTES_MAX / u64::from(self.extent_bytes)).unwrap_or(1).max(1);
+            let most =
+                usize::try_from(FILL_BYTES_MAX / u64::from(self.core.base.extent_bytes)).unwrap_or(1).max(1);
             let run = rest
                 .iter()
                 .zip(first.key.extent.0..)
@@ -65,19 +66,20 @@ impl CacheManager {
 
     fn read_run(&mut self, read: u64, run: &[Portion], stream: Option<StreamId>) {
         let (Some(first), Some(last)) = (run.first(), run.last()) else { return };
-        let bytes = first.bytes(self.extent_bytes).start..last.bytes(self.extent_bytes).end;
-        if self.origin_order.read_waits(first.key.volume, &bytes) {
+        let bytes =
+            first.bytes(self.core.base.extent_bytes).start..last.bytes(self.core.base.extent_bytes).end;
+        if self.clean.origin_order.read_waits(first.key.volume, &bytes) {
             return self.read_apart(read, run);
         }
-        self.stats.extent_misses += zc_core::u64_from_usize(run.len());
+        self.core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         let admitted: Vec<bool> = run.iter().map(|portion| self.admits_read(portion.key)).collect();
         let volume = first.key.volume;
-        let extent = self.extent_bytes;
+        let extent = self.core.base.extent_bytes;
         if !admitted.contains(&true) {
             let len: u32 = run.iter().map(|portion| portion.len_bytes).sum();
             let dest = BufSlice { len_bytes: len, ..first.dest };
             let offset = first.key.extent.0 * u64::from(extent) + u64::from(first.skip_bytes);
-            self.reads.get_mut(&read).expect_held().pending += 1;
+            self.clean.reads.get_mut(&read).expect_held().pending += 1;
             self.direct_read(read, volume, offset, dest);
             self.read_part_done(read, Ok(()));
             return;
@@ -86,15 +88,15 @@ impl CacheManager {
         let aligned = first.skip_bytes == 0 && last.len_bytes == extent - last.skip_bytes;
         let total = u32::try_from(run.len()).unwrap_or(u32::MAX).saturating_mul(extent);
         let (buf, start_bytes) = if aligned {
-            self.port.retain(first.dest.buf);
+            self.core.base.port.retain(first.dest.buf);
             (first.dest.buf, first.dest.start_bytes)
         } else {
-            (self.port.alloc(total), 0)
+            (self.core.base.port.alloc(total), 0)
         };
         let waiters = run.iter().map(|portion| (Waiter { read, portion: *portion }, aligned)).collect();
-        self.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
-        let turn = self.port.number();
-        self.origin_order.join(turn, volume, &bytes);
+        self.clean.reads.get_mut(&read).expect_held().pending += u32::try_from(run.len()).unwrap_or(u32::MAX);
+        let turn = self.core.base.port.number();
+        self.clean.origin_order.join(turn, volume, &bytes);
         let first_extent = first.key.extent;
         self.issue_fill(Fill {
             volume,
@@ -113,18 +115,22 @@ impl CacheManager {
 
     /// The read under way that brings an extent as it still is.
     pub(crate) fn filling(&self, key: ExtentKey) -> Option<u64> {
-        let id = *self.fill_of.get(&key)?;
-        let fill = self.fills.get(&id).expect_held();
+        let id = *self.clean.fill_of.get(&key)?;
+        let fill = self.clean.fills.get(&id).expect_held();
         let index = usize::try_from(key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
         let guard = fill.guards.get(index).copied().flatten();
-        guard.is_some_and(|guard| self.tracks.holds(&guard)).then_some(id)
+        guard.is_some_and(|guard| self.clean.tracks.holds(&guard)).then_some(id)
     }
 
     /// Gives what a read under way brings to somebody else, too. Whether it reads ahead.
     pub(crate) fn join_fill(&mut self, id: u64, waiter: Waiter) -> bool {
-        let turn = self.port.number();
-        self.origin_order.join(turn, waiter.portion.key.volume, &waiter.portion.bytes(self.extent_bytes));
-        let fill = self.fills.get_mut(&id).expect_held();
+        let turn = self.core.base.port.number();
+        self.clean.origin_order.join(
+            turn,
+            waiter.portion.key.volume,
+            &waiter.portion.bytes(self.core.base.extent_bytes),
+        );
+        let fill = self.clean.fills.get_mut(&id).expect_held();
         fill.waiters.push((waiter, false));
         fill.turns.push(turn);
         fill.prefetch
@@ -132,9 +138,9 @@ impl CacheManager {
 
     /// Some of it is being written, or will be before: each extent is read for itself, and does not fill the cache.
     fn read_apart(&mut self, read: u64, run: &[Portion]) {
-        self.stats.extent_misses += zc_core::u64_from_usize(run.len());
+        self.core.base.stats.extent_misses += zc_core::u64_from_usize(run.len());
         for portion in run {
-            let bytes = portion.bytes(self.extent_bytes);
+            let bytes = portion.bytes(self.core.base.extent_bytes);
             self.direct_read(read, portion.key.volume, bytes.start, portion.dest);
         }
     }
@@ -149,8 +155,8 @@ impl CacheManager {
         stream: Option<StreamId>,
     ) {
         let extents = u32::try_from(count).unwrap_or(u32::MAX);
-        let len_bytes = extents.saturating_mul(self.extent_bytes);
-        let buf = self.port.alloc(len_bytes);
+        let len_bytes = extents.saturating_mul(self.core.base.extent_bytes);
+        let buf = self.core.base.port.alloc(len_bytes);
         self.issue_fill(Fill {
             volume,
             first,
@@ -167,29 +173,30 @@ impl CacheManager {
     }
 
     fn issue_fill(&mut self, mut fill: Fill) {
-        let id = self.port.number();
+        let id = self.core.base.port.number();
         for index in 0..fill.admitted.len() {
             let key = fill_key(&fill, index);
-            let guard = self.tracks.guard(key);
+            let guard = self.clean.tracks.guard(key);
             if guard.is_some() {
-                self.fill_of.insert(key, id);
+                self.clean.fill_of.insert(key, id);
             }
             fill.guards.push(guard);
         }
-        let len_bytes =
-            u32::try_from(fill.admitted.len()).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
+        let len_bytes = u32::try_from(fill.admitted.len())
+            .unwrap_or(u32::MAX)
+            .saturating_mul(self.core.base.extent_bytes);
         let dest = BufSlice { buf: fill.buf, start_bytes: fill.start_bytes, len_bytes };
-        let offset_bytes = fill.first.0 * u64::from(self.extent_bytes);
+        let offset_bytes = fill.first.0 * u64::from(self.core.base.extent_bytes);
         let volume = fill.volume;
-        self.fills.insert(id, fill);
-        let op = self.port.op(Op::Fill(id));
-        self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
+        self.clean.fills.insert(id, fill);
+        let op = self.core.base.port.op(Op::Fill(id));
+        self.core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
     pub(crate) fn fill_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
-        let fill = self.fills.remove(&id).expect_held();
-        self.ahead.hint_ended(fill.hinted_bytes);
-        fill.turns.iter().for_each(|turn| self.origin_order.end(*turn));
+        let fill = self.clean.fills.remove(&id).expect_held();
+        self.clean.ahead.hint_ended(fill.hinted_bytes);
+        fill.turns.iter().for_each(|turn| self.clean.origin_order.end(*turn));
         let mut used = vec![false; fill.admitted.len()];
         for (waiter, in_place) in &fill.waiters {
             let index = usize::try_from(waiter.portion.key.extent.0 - fill.first.0).unwrap_or(usize::MAX);
@@ -201,13 +208,14 @@ impl CacheManager {
                     if !in_place {
                         let from = self.fill_slice(&fill, index);
                         let from = from.part(waiter.portion.skip_bytes, waiter.portion.len_bytes);
-                        self.port.emit(Action::Copy { from, to: waiter.portion.dest });
+                        self.core.base.port.emit(Action::Copy { from, to: waiter.portion.dest });
                     }
                     self.read_part_done(waiter.read, Ok(()));
                 }
                 Err(_) if fill.prefetch => {
                     let Portion { key, skip_bytes, dest, .. } = waiter.portion;
-                    let offset = key.extent.0 * u64::from(self.extent_bytes) + u64::from(skip_bytes);
+                    let offset =
+                        key.extent.0 * u64::from(self.core.base.extent_bytes) + u64::from(skip_bytes);
                     self.direct_read(waiter.read, key.volume, offset, dest);
                     self.read_part_done(waiter.read, Ok(()));
                 }
@@ -218,8 +226,8 @@ impl CacheManager {
         for (index, used) in used.iter().enumerate() {
             self.fill_extent_done(id, &fill, index, *used, result.is_ok(), run);
         }
-        self.inserts.runs.end_requests(run);
-        self.port.release(fill.buf);
+        self.clean.inserts.runs.end_requests(run);
+        self.core.base.port.release(fill.buf);
     }
 
     /// An extent of a fill that ended goes into the cache, among what was read ahead, or nowhere.
@@ -229,59 +237,66 @@ impl CacheManager {
             self.uncount_prefetched(fill);
             return;
         };
-        if self.fill_of.get(&key) == Some(&id) {
-            self.fill_of.remove(&key);
+        if self.clean.fill_of.get(&key) == Some(&id) {
+            self.clean.fill_of.remove(&key);
         }
         let admitted = fill.prefetch || fill.admitted.get(index).copied().unwrap_or(false);
         if !ok || !self.still_holds(&guard) || !admitted {
-            self.tracks.release(&guard);
+            self.clean.tracks.release(&guard);
             self.uncount_prefetched(fill);
             return;
         }
         let src = self.fill_slice(fill, index);
         if fill.prefetch && !used {
-            self.port.retain(fill.buf);
+            self.core.base.port.retain(fill.buf);
             self.keep_prefetched(key, Prefetched { src, guard });
             return;
         }
-        self.stats.prefetched_used += u64::from(fill.prefetch);
+        self.core.base.stats.prefetched_used += u64::from(fill.prefetch);
         self.uncount_prefetched(fill);
         self.drop_idle_staged(key);
-        self.port.retain(fill.buf);
-        let only_if_duplicate = fill.prefetch && !self.seen.seen_or_record(key);
+        self.core.base.port.retain(fill.buf);
+        let only_if_duplicate = fill.prefetch && !self.clean.seen.seen_or_record(key);
         self.insert(run, guard, src, InsertOptions { only_if_duplicate });
     }
 
     /// Whether nothing was written to the extent since it was asked for; counts it if something was.
     fn still_holds(&mut self, guard: &Guard) -> bool {
-        let holds = self.tracks.holds(guard);
+        let holds = self.clean.tracks.holds(guard);
         #[cfg(zc_canary)]
-        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
-        self.stats.insert_stale += u64::from(!holds);
+        let holds = holds || self.core.base.canary == Some(crate::config::Canary::StaleFill);
+        self.core.base.stats.insert_stale += u64::from(!holds);
         holds
     }
 
     /// An extent that was read ahead, if it was, waits for its reader no more.
     fn uncount_prefetched(&mut self, fill: &Fill) {
         if fill.prefetch {
-            self.ahead.prefetch_ended(self.extent_bytes);
+            self.clean.ahead.prefetch_ended(self.core.base.extent_bytes);
         }
     }
 
     fn fill_slice(&self, fill: &Fill, index: usize) -> BufSlice {
-        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(self.extent_bytes);
-        BufSlice { buf: fill.buf, start_bytes: fill.start_bytes + skip, len_bytes: self.extent_bytes }
+        let skip = u32::try_from(index).unwrap_or(u32::MAX).saturating_mul(self.core.base.extent_bytes);
+        BufSlice {
+            buf: fill.buf,
+            start_bytes: fill.start_bytes + skip,
+            len_bytes: self.core.base.extent_bytes,
+        }
     }
 
     pub(crate) fn admits_read(&mut self, key: ExtentKey) -> bool {
-        let Some(volume) = self.volumes.get(&key.volume) else { return false };
-        if key.extent.0 >= volume.whole_extents || self.stop.wanted || self.health != Health::Good {
+        let Some(volume) = self.core.base.volumes.get(&key.volume) else { return false };
+        if key.extent.0 >= volume.whole_extents
+            || self.core.base.stopping
+            || self.core.base.health != Health::Good
+        {
             return false;
         }
         match (volume.cfg.mode, volume.cfg.admission) {
             (Mode::PassThrough, _) | (_, Admission::Never) => false,
             (_, Admission::Always) => true,
-            (_, Admission::SecondTouch) => self.touched.before(key),
+            (_, Admission::SecondTouch) => self.clean.touched.before(key),
         }
     }
 }

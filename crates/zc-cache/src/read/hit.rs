@@ -68,11 +68,11 @@ impl CacheManager {
     fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>) {
         let Some(first) = group.first() else { return };
         let slot = first.place.slot;
-        let id = self.port.number();
+        let id = self.core.base.port.number();
         let mut parts = Vec::with_capacity(group.len());
         let mut reads = Vec::with_capacity(group.len());
         for Wanted { place, mapping, portion, dirty } in group {
-            self.reads.get_mut(&read).expect_held().pending += 1;
+            self.clean.reads.get_mut(&read).expect_held().pending += 1;
             let waiter = Waiter { read, portion };
             let waiters = SmallVec::from_elem(waiter, 1);
             if let Some(stored) = dirty {
@@ -91,7 +91,9 @@ impl CacheManager {
             }
             let whole = self.fetch_whole(&portion, id);
             let (skip_bytes, dest) = match &whole {
-                Some((buf, _)) => (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: self.extent_bytes }),
+                Some((buf, _)) => {
+                    (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes })
+                }
                 None => (portion.skip_bytes, portion.dest),
             };
             reads.push(ExtentRead {
@@ -105,20 +107,20 @@ impl CacheManager {
         if parts.is_empty() {
             return;
         }
-        self.slots.pin(slot);
-        self.policy.touched(slot);
-        self.hits.insert(id, Hit { slot, parts });
-        let op = self.port.op(Op::Hit(id));
+        self.core.device.units.slots.pin(slot);
+        self.core.device.units.policy.touched(slot);
+        self.clean.hits.insert(id, Hit { slot, parts });
+        let op = self.core.base.port.op(Op::Hit(id));
         let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
         let source = self.source(slot);
-        self.port.hold_source(op, source);
+        self.core.base.port.hold_source(op, source);
         if source == Source::Device {
-            self.stats.device_reads += 1;
-            self.stats.device_read_bytes += u64::from(len_bytes);
-            self.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
+            self.core.base.stats.device_reads += 1;
+            self.core.base.stats.device_read_bytes += u64::from(len_bytes);
+            self.core.base.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
         }
         let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
-        self.port.emit(Action::ReadExtents {
+        self.core.base.port.emit(Action::ReadExtents {
             op,
             source,
             slot,
@@ -131,13 +133,13 @@ impl CacheManager {
 
     /// Joins a read of the whole extent that is in flight and still good.
     fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter) -> bool {
-        let Some(hit) = self.fetching.get(&key) else { return false };
+        let Some(hit) = self.clean.fetching.get(&key) else { return false };
         let Some(part) =
-            self.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
+            self.clean.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
         else {
             return false;
         };
-        let good = matches!(&part.whole, Some((_, Some(guard))) if self.tracks.holds(guard));
+        let good = matches!(&part.whole, Some((_, Some(guard))) if self.clean.tracks.holds(guard));
         if good {
             part.waiters.push(waiter);
         }
@@ -146,30 +148,30 @@ impl CacheManager {
 
     /// For a small read: a buffer for the whole extent, to be kept in the read buffer.
     fn fetch_whole(&mut self, portion: &Portion, hit: u64) -> Option<(BufId, Option<Guard>)> {
-        if portion.len_bytes >= self.extent_bytes
-            || self.cfg.read_buffer_bytes == 0
-            || self.staging.get(&portion.key).is_some()
+        if portion.len_bytes >= self.core.base.extent_bytes
+            || self.core.base.cfg.read_buffer_bytes == 0
+            || self.clean.staging.get(&portion.key).is_some()
         {
             return None;
         }
-        let guard = self.tracks.guard(portion.key);
-        let buf = self.port.alloc(self.extent_bytes);
+        let guard = self.clean.tracks.guard(portion.key);
+        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
         if guard.is_some() {
-            self.fetching.insert(portion.key, hit);
+            self.clean.fetching.insert(portion.key, hit);
         }
         Some((buf, guard))
     }
 
     /// What the pages of a location must hold.
     pub(crate) fn expected(&self, mapping: &Mapping, place: &Place, key: ExtentKey) -> ExpectedExtent {
-        let slot = self.slots.get(place.slot);
+        let slot = self.core.device.units.slots.get(place.slot);
         ExpectedExtent {
-            salt: self.cfg.geometry.salt,
+            salt: self.core.base.cfg.geometry.salt,
             slot: place.slot,
             generation: slot.generation,
             weu_seq: slot.weu_seq,
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
-            raw_bytes: self.extent_bytes,
+            raw_bytes: self.core.base.extent_bytes,
             first_sector: 0,
             key: matches!(mapping, Mapping::Base(_)).then_some(key),
             print: None,
@@ -178,19 +180,19 @@ impl CacheManager {
 
     /// The sectors of a whole extent.
     pub(crate) const fn whole_sectors(&self) -> Range<u32> {
-        0..self.extent_bytes / SECTOR_BYTES
+        0..self.core.base.extent_bytes / SECTOR_BYTES
     }
 
     /// How the content of a volume's stored sectors is proved. There is a fingerprint of whole extents alone, and what
     /// is in memory is decoded where nothing is hashed.
     pub(crate) fn proof(&self, volume: VolumeId, place: &Place, stored: &Range<u32>) -> Option<Proof> {
         #[cfg(zc_canary)]
-        if self.canary == Some(crate::config::Canary::TrustContent) {
+        if self.core.base.canary == Some(crate::config::Canary::TrustContent) {
             return None;
         }
         let provable = *stored == self.whole_sectors() && self.source(place.slot) == Source::Device;
-        let domain = self.volumes.get(&volume)?.cfg.domain;
-        provable.then_some(Proof { kind: self.cfg.fingerprint, domain })
+        let domain = self.core.base.volumes.get(&volume)?.cfg.domain;
+        provable.then_some(Proof { kind: self.core.base.cfg.fingerprint, domain })
     }
 
     /// The same for a read of a client: one of many has to prove its content.
@@ -200,13 +202,13 @@ impl CacheManager {
         place: &Place,
         stored: &Range<u32>,
     ) -> Option<Proof> {
-        self.unproved_hits = self.unproved_hits.saturating_add(1);
-        if self.cfg.prove_hits == 0 || self.unproved_hits < self.cfg.prove_hits {
+        self.clean.unproved_hits = self.clean.unproved_hits.saturating_add(1);
+        if self.core.base.cfg.prove_hits == 0 || self.clean.unproved_hits < self.core.base.cfg.prove_hits {
             return None;
         }
         let proof = self.proof(volume, place, stored)?;
-        self.unproved_hits = 0;
-        self.stats.proved_hits += 1;
+        self.clean.unproved_hits = 0;
+        self.core.base.stats.proved_hits += 1;
         Some(proof)
     }
 
@@ -222,9 +224,9 @@ impl CacheManager {
     ) {
         let page = zc_core::limits::BLOCK_BYTES;
         let source = self.source(place.slot);
-        let op = self.port.op(kind);
-        self.port.hold_source(op, source);
-        self.port.emit(Action::ReadExtents {
+        let op = self.core.base.port.op(kind);
+        self.core.base.port.hold_source(op, source);
+        self.core.base.port.emit(Action::ReadExtents {
             op,
             source,
             slot: place.slot,
@@ -237,18 +239,18 @@ impl CacheManager {
 
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
-        if let Some(open) = self.open.as_ref().filter(|open| open.slot == slot) {
+        if let Some(open) = self.core.device.units.open.as_ref().filter(|open| open.slot == slot) {
             return Source::Memory(open.buf);
         }
-        if let Some(unit) = self.wb.unit.as_ref().filter(|unit| unit.slot == slot) {
+        if let Some(unit) = self.dirty.unit.as_ref().filter(|unit| unit.slot == slot) {
             return Source::Memory(unit.buf);
         }
-        self.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
+        self.core.device.units.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
     }
 
     pub(crate) fn hit_done(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
-        let hit = self.hits.remove(&id).expect_held();
-        self.slots.unpin(hit.slot);
+        let hit = self.clean.hits.remove(&id).expect_held();
+        self.core.device.units.slots.unpin(hit.slot);
         match result {
             Ok(results) => {
                 assert_eq!(results.len(), hit.parts.len(), "one result per part");
@@ -265,7 +267,7 @@ impl CacheManager {
                         continue;
                     }
                     #[cfg(zc_canary)]
-                    if self.canary == Some(crate::config::Canary::SurfaceCacheError) {
+                    if self.core.base.canary == Some(crate::config::Canary::SurfaceCacheError) {
                         part.waiters.iter().for_each(|waiter| self.read_part_done(waiter.read, Err(error)));
                         continue;
                     }
@@ -282,27 +284,27 @@ impl CacheManager {
             return;
         }
         if let Err(fault) = result {
-            self.stats.failed_hits += 1;
+            self.core.base.stats.failed_hits += 1;
             self.drop_fetch(part);
             self.note_damaged(&part.mapping);
-            if self.files.get(part.key) == Some(part.mapping) {
+            if self.core.device.index.files.get(part.key) == Some(part.mapping) {
                 self.forget(part.key);
             }
-            self.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
+            self.core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
             self.refetch(&part.waiters);
             return;
         }
-        self.stats.verified_hits += 1;
-        self.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
+        self.core.base.stats.verified_hits += 1;
+        self.core.base.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
         if !part.dirty {
             self.count_outlived(part);
-            self.files.touch(part.key);
+            self.core.device.index.files.touch(part.key);
         }
         if let Some((buf, _)) = &part.whole {
             let buf = *buf;
             for waiter in &part.waiters {
                 let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
-                self.port.emit(Action::Copy {
+                self.core.base.port.emit(Action::Copy {
                     from: BufSlice { buf, start_bytes: skip_bytes, len_bytes },
                     to: dest,
                 });
@@ -316,33 +318,33 @@ impl CacheManager {
 
     pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
         if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
-            && self.slots.is_live(place)
-            && !self.slots.get(place.slot).damaged.contains(&place.offset_units)
+            && self.core.device.units.slots.is_live(place)
+            && !self.core.device.units.slots.get(place.slot).damaged.contains(&place.offset_units)
         {
-            self.slots.get_mut(place.slot).damaged.push(place.offset_units);
+            self.core.device.units.slots.get_mut(place.slot).damaged.push(place.offset_units);
         }
     }
 
     fn count_outlived(&mut self, part: &HitPart) {
         if let Mapping::Duplicate(place) = part.mapping
-            && self.slots.get(place.slot).void_bases.contains(&place.offset_units)
+            && self.core.device.units.slots.get(place.slot).void_bases.contains(&place.offset_units)
         {
-            self.stats.duplicate_outlived_base += 1;
+            self.core.base.stats.duplicate_outlived_base += 1;
         }
     }
 
     fn end_fetch(&mut self, part: &HitPart) -> bool {
         let Some((_, Some(guard))) = &part.whole else { return false };
-        let good = self.tracks.holds(guard);
-        self.tracks.release(guard);
-        self.fetching.remove(&part.key);
+        let good = self.clean.tracks.holds(guard);
+        self.clean.tracks.release(guard);
+        self.clean.fetching.remove(&part.key);
         good
     }
 
     fn drop_fetch(&mut self, part: &HitPart) {
         self.end_fetch(part);
         if let Some((buf, _)) = part.whole {
-            self.port.release(buf);
+            self.core.base.port.release(buf);
         }
     }
 
@@ -350,18 +352,18 @@ impl CacheManager {
         let good = self.end_fetch(part);
         let Some((buf, _)) = part.whole else { return };
         if !good {
-            self.port.release(buf);
+            self.core.base.port.release(buf);
             return;
         }
-        for evicted in self.read_buffer.insert(part.key, buf) {
-            self.port.release(evicted);
+        for evicted in self.clean.read_buffer.insert(part.key, buf) {
+            self.core.base.port.release(evicted);
         }
     }
 
     /// Serves waiters of a failed hit from the origin instead.
     fn refetch(&mut self, waiters: &[Waiter]) {
         for waiter in waiters {
-            if let Some(op) = self.reads.get_mut(&waiter.read) {
+            if let Some(op) = self.clean.reads.get_mut(&waiter.read) {
                 op.from_origin = true;
             }
             self.read_missing(waiter.read, &[waiter.portion], None);
@@ -371,16 +373,16 @@ impl CacheManager {
 
     /// Whether the origin can be read instead of this.
     pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
-        self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
+        self.clean.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
     }
 
     pub(crate) fn device_read_worked(&mut self) {
-        self.errors.read_ended(false);
+        self.core.base.errors.read_ended(false);
     }
 
     pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
-        self.stats.device_read_errors += 1;
-        if self.errors.read_ended(true) {
+        self.core.base.stats.device_read_errors += 1;
+        if self.core.base.errors.read_ended(true) {
             self.fail_cache(purpose, error);
         }
     }

@@ -118,21 +118,21 @@ pub(crate) enum Found {
 impl CacheManager {
     pub(crate) fn submit_read(&mut self, request: &Request, buf: BufId) {
         let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
-        self.port.adopt(buf);
-        let Some(mode) = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
-            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
-            self.port.release(buf);
+        self.core.base.port.adopt(buf);
+        let Some(mode) = self.core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
+            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            self.core.base.port.release(buf);
             return;
         };
-        self.stats.reads += 1;
-        self.stats.read_bytes += request.len_bytes;
-        self.wb.volumes.asked(request.volume, self.now_ms);
+        self.core.base.stats.reads += 1;
+        self.core.base.stats.read_bytes += request.len_bytes;
+        self.dirty.volumes.asked(request.volume, self.core.base.now_ms);
         if self.refuses_read(request) {
-            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
-            self.port.release(buf);
+            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            self.core.base.port.release(buf);
             return;
         }
-        let read = self.port.number();
+        let read = self.core.base.port.number();
         let mut op = ReadOp {
             req: request.req,
             buf,
@@ -145,15 +145,16 @@ impl CacheManager {
             from_origin: false,
             stream: None,
         };
-        if mode == Mode::PassThrough || self.health != Health::Good {
-            self.stats.read_bypassed += 1;
-            self.reads.insert(read, op);
+        if mode == Mode::PassThrough || self.core.base.health != Health::Good {
+            self.core.base.stats.read_bypassed += 1;
+            self.clean.reads.insert(read, op);
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };
             self.direct_read(read, request.volume, request.offset_bytes, dest);
         } else {
-            let verdict = self.read_streams.on_read(request.volume, request.offset_bytes, request.len_bytes);
+            let verdict =
+                self.clean.read_streams.on_read(request.volume, request.offset_bytes, request.len_bytes);
             op.stream = verdict.stream;
-            self.reads.insert(read, op);
+            self.clean.reads.insert(read, op);
             self.cached_read(read);
             if let Some(range) = verdict.prefetch {
                 self.read_ahead(request.volume, range, verdict.stream);
@@ -163,11 +164,11 @@ impl CacheManager {
     }
 
     fn cached_read(&mut self, read: u64) {
-        let op = self.reads.get(&read).expect_held();
+        let op = self.clean.reads.get(&read).expect_held();
         let (volume, offset, stream) = (op.volume, op.offset_bytes, op.stream);
         let dest = BufSlice { buf: op.buf, start_bytes: 0, len_bytes: op.len_bytes };
         let (mut sorted, mut unknown) = (Sorted::default(), None);
-        for portion in portions(volume, offset, dest, self.extent_bytes) {
+        for portion in portions(volume, offset, dest, self.core.base.extent_bytes) {
             if self.sort(read, portion, &mut sorted) {
                 continue;
             }
@@ -195,7 +196,7 @@ impl CacheManager {
     }
 
     fn read_sorted(&mut self, read: u64, sorted: Sorted, stream: Option<StreamId>) {
-        let op = self.reads.get_mut(&read).expect_held();
+        let op = self.clean.reads.get_mut(&read).expect_held();
         op.from_cache |= sorted.cache;
         op.from_origin |= sorted.origin;
         self.read_stored(read, sorted.stored);
@@ -220,20 +221,20 @@ impl CacheManager {
     fn sort_clean(&mut self, read: u64, portion: Portion, sorted: &mut Sorted) -> bool {
         match self.find(&portion) {
             Found::Copy(from) => {
-                self.stats.extent_hits_memory += 1;
-                self.port.emit(Action::Copy { from, to: portion.dest });
+                self.core.base.stats.extent_hits_memory += 1;
+                self.core.base.port.emit(Action::Copy { from, to: portion.dest });
                 self.used_prefetched(portion.key);
                 sorted.cache = true;
             }
             Found::Zero => {
-                self.stats.extent_hits_zero += 1;
-                self.port.emit(Action::Zero { dest: portion.dest });
+                self.core.base.stats.extent_hits_zero += 1;
+                self.core.base.port.emit(Action::Zero { dest: portion.dest });
                 sorted.cache = true;
             }
             Found::Stored(mapping, place) => sorted.hit(Wanted { place, mapping, portion, dirty: None }),
             Found::Filling(fill) => {
-                self.stats.extent_joins += 1;
-                self.reads.get_mut(&read).expect_held().pending += 1;
+                self.core.base.stats.extent_joins += 1;
+                self.clean.reads.get_mut(&read).expect_held().pending += 1;
                 let ahead = self.join_fill(fill, Waiter { read, portion });
                 if ahead { sorted.cache = true } else { sorted.origin = true }
             }
@@ -249,7 +250,7 @@ impl CacheManager {
     pub(crate) fn find(&mut self, portion: &Portion) -> Found {
         let key = portion.key;
         let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-        if let Some(staged) = self.staging.get(&key) {
+        if let Some(staged) = self.clean.staging.get(&key) {
             if staged.valid.contains(sectors.clone()) {
                 return Found::Copy(BufSlice {
                     buf: staged.buf,
@@ -266,13 +267,13 @@ impl CacheManager {
                 _ => Found::Nothing,
             };
         }
-        if let Some(ahead) = self.ahead.get(&key)
-            && self.tracks.holds(&ahead.guard)
+        if let Some(ahead) = self.clean.ahead.get(&key)
+            && self.clean.tracks.holds(&ahead.guard)
         {
             return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
         }
-        if portion.len_bytes < self.extent_bytes
-            && let Some(buf) = self.read_buffer.get(&key)
+        if portion.len_bytes < self.core.base.extent_bytes
+            && let Some(buf) = self.clean.read_buffer.get(&key)
         {
             return Found::Copy(BufSlice {
                 buf,
@@ -280,10 +281,12 @@ impl CacheManager {
                 len_bytes: portion.len_bytes,
             });
         }
-        match self.files.get(key) {
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) if !self.slots.is_live(&place) => {
-                self.files.remove(key);
-                self.stats.swept_entries += 1;
+        match self.core.device.index.files.get(key) {
+            Some(Mapping::Base(place) | Mapping::Duplicate(place))
+                if !self.core.device.units.slots.is_live(&place) =>
+            {
+                self.core.device.index.files.remove(key);
+                self.core.base.stats.swept_entries += 1;
             }
             Some(mapping) if self.is_past_gate(key.volume, mapping) => {
                 return match mapping {
@@ -300,12 +303,12 @@ impl CacheManager {
     }
 
     pub(crate) fn direct_read(&mut self, read: u64, volume: VolumeId, offset_bytes: u64, dest: BufSlice) {
-        let op = self.reads.get_mut(&read).expect_held();
+        let op = self.clean.reads.get_mut(&read).expect_held();
         op.pending += 1;
         op.from_origin = true;
-        let turn = self.port.number();
+        let turn = self.core.base.port.number();
         let bytes = offset_bytes..offset_bytes + u64::from(dest.len_bytes);
-        if self.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
+        if self.clean.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
             self.start_direct_read(turn, read, volume, offset_bytes, dest);
         }
     }
@@ -319,30 +322,30 @@ impl CacheManager {
         offset_bytes: u64,
         dest: BufSlice,
     ) {
-        let op = self.port.op(Op::Direct { read, turn });
-        self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
+        let op = self.core.base.port.op(Op::Direct { read, turn });
+        self.core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
     }
 
     pub(crate) fn direct_read_done(&mut self, read: u64, turn: u64, result: Result<(), ErrorKind>) {
-        self.origin_order.end(turn);
+        self.clean.origin_order.end(turn);
         self.read_part_done(read, result);
     }
 
     pub(crate) fn read_part_done(&mut self, read: u64, result: Result<(), ErrorKind>) {
-        let op = self.reads.get_mut(&read).expect_held();
+        let op = self.clean.reads.get_mut(&read).expect_held();
         op.error = op.error.or_else(|| result.err());
         op.pending -= 1;
         if op.pending > 0 {
             return;
         }
-        let op = self.reads.remove(&read).expect_held();
+        let op = self.clean.reads.remove(&read).expect_held();
         match (op.from_cache, op.from_origin) {
-            (true, true) => self.stats.read_partial += 1,
-            (true, false) => self.stats.read_hits += 1,
-            _ => self.stats.read_misses += 1,
+            (true, true) => self.core.base.stats.read_partial += 1,
+            (true, false) => self.core.base.stats.read_hits += 1,
+            _ => self.core.base.stats.read_misses += 1,
         }
-        self.port.emit(Action::Reply { req: op.req, result: op.error.map_or(Ok(()), Err) });
-        self.port.release(op.buf);
+        self.core.base.port.emit(Action::Reply { req: op.req, result: op.error.map_or(Ok(()), Err) });
+        self.core.base.port.release(op.buf);
     }
 }
 

@@ -104,21 +104,21 @@ pub(crate) struct Prefetched {
 impl CacheManager {
     /// Reads ahead what is not at hand, one run after the other.
     pub(crate) fn read_ahead(&mut self, volume: VolumeId, range: Range<u64>, stream: Option<StreamId>) {
-        let Some(entry) = self.volumes.get(&volume) else { return };
-        let extent = u64::from(self.extent_bytes);
+        let Some(entry) = self.core.base.volumes.get(&volume) else { return };
+        let extent = u64::from(self.core.base.extent_bytes);
         let end = range.end.div_ceil(extent).min(entry.whole_extents);
         self.fetch_extents(volume, range.start / extent..end, true, stream);
     }
 
     /// The client asked for a range to be brought into the cache. What there is no room for is left out.
     pub(crate) fn submit_prefetch(&mut self, request: &Request) {
-        let extent = u64::from(self.extent_bytes);
-        if let Some(volume) = self.volumes.get(&request.volume) {
+        let extent = u64::from(self.core.base.extent_bytes);
+        if let Some(volume) = self.core.base.volumes.get(&request.volume) {
             let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
             let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
             self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None);
         }
-        self.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+        self.core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
     }
 
     fn fetch_extents(
@@ -135,7 +135,7 @@ impl CacheManager {
                 && self.is_absent(key)
                 && self.admits_read_ahead(key)
                 && !self.is_hit_by_recipe(key);
-            let run = (extent - start) * u64::from(self.extent_bytes);
+            let run = (extent - start) * u64::from(self.core.base.extent_bytes);
             if wanted && run < FILL_BYTES_MAX {
                 continue;
             }
@@ -146,43 +146,45 @@ impl CacheManager {
 
     fn issue_fetch(&mut self, volume: VolumeId, run: Range<u64>, prefetch: bool, stream: Option<StreamId>) {
         let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
-        let bytes = zc_core::u64_from_usize(count) * u64::from(self.extent_bytes);
+        let bytes = zc_core::u64_from_usize(count) * u64::from(self.core.base.extent_bytes);
         if prefetch {
             self.make_prefetch_room(bytes);
         }
-        if count == 0 || !self.ahead.begin(bytes, prefetch) {
+        if count == 0 || !self.clean.ahead.begin(bytes, prefetch) {
             return;
         }
         if prefetch {
-            self.stats.prefetched_extents += zc_core::u64_from_usize(count);
+            self.core.base.stats.prefetched_extents += zc_core::u64_from_usize(count);
         }
         self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream);
     }
 
     fn make_prefetch_room(&mut self, bytes: u64) {
-        while let Some(key) = self.ahead.oldest_in_the_way(bytes) {
+        while let Some(key) = self.clean.ahead.oldest_in_the_way(bytes) {
             self.drop_prefetched(key);
         }
     }
 
     fn is_absent(&self, key: ExtentKey) -> bool {
-        let live = match self.files.get(key) {
+        let live = match self.core.device.index.files.get(key) {
             Some(Mapping::Zero) => true,
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.slots.is_live(&place),
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => {
+                self.core.device.units.slots.is_live(&place)
+            }
             None => false,
         };
         !live
-            && self.ahead.get(&key).is_none()
-            && !self.fill_of.contains_key(&key)
-            && self.staging.get(&key).is_none()
+            && self.clean.ahead.get(&key).is_none()
+            && !self.clean.fill_of.contains_key(&key)
+            && self.clean.staging.get(&key).is_none()
             && self.inserting(key).is_none()
-            && !self.tracks.is_written(&key)
+            && !self.clean.tracks.is_written(&key)
     }
 
     fn admits_read_ahead(&self, key: ExtentKey) -> bool {
-        self.health == Health::Good
-            && !self.stop.wanted
-            && self.volumes.get(&key.volume).is_some_and(|volume| {
+        self.core.base.health == Health::Good
+            && !self.core.base.stopping
+            && self.core.base.volumes.get(&key.volume).is_some_and(|volume| {
                 volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
             })
     }
@@ -190,30 +192,30 @@ impl CacheManager {
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
     /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
     pub(crate) fn used_prefetched(&mut self, key: ExtentKey) {
-        let Some(ahead) = self.ahead.take(&key, self.extent_bytes) else { return };
-        self.stats.prefetched_used += 1;
-        self.stats.prefetched_hits += 1;
-        if self.files.get(key).is_some() || !self.admits_read(key) {
-            self.tracks.release(&ahead.guard);
-            self.port.release(ahead.src.buf);
+        let Some(ahead) = self.clean.ahead.take(&key, self.core.base.extent_bytes) else { return };
+        self.core.base.stats.prefetched_used += 1;
+        self.core.base.stats.prefetched_hits += 1;
+        if self.core.device.index.files.get(key).is_some() || !self.admits_read(key) {
+            self.clean.tracks.release(&ahead.guard);
+            self.core.base.port.release(ahead.src.buf);
             return;
         }
-        let only_if_duplicate = !self.seen.seen_or_record(key);
+        let only_if_duplicate = !self.clean.seen.seen_or_record(key);
         let run = self.begin_run(None);
         self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate });
-        self.inserts.runs.end_requests(run);
+        self.clean.inserts.runs.end_requests(run);
     }
 
     /// An extent was read ahead, and nobody wanted it yet.
     pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
-        self.ahead.keep(key, ahead);
+        self.clean.ahead.keep(key, ahead);
     }
 
     /// Lets go of an extent read ahead.
     pub(crate) fn drop_prefetched(&mut self, key: ExtentKey) {
-        if let Some(ahead) = self.ahead.take(&key, self.extent_bytes) {
-            self.tracks.release(&ahead.guard);
-            self.port.release(ahead.src.buf);
+        if let Some(ahead) = self.clean.ahead.take(&key, self.core.base.extent_bytes) {
+            self.clean.tracks.release(&ahead.guard);
+            self.core.base.port.release(ahead.src.buf);
         }
     }
 }

@@ -208,27 +208,30 @@ impl Recipes {
 impl CacheManager {
     /// Whether recipes of the volume are of use, its origin's or learned ones.
     fn uses_recipes(&self, volume: VolumeId) -> bool {
-        self.health == Health::Good
-            && self.cfg.fingerprint.is_collision_resistant()
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
+        self.core.base.health == Health::Good
+            && self.core.base.cfg.fingerprint.is_collision_resistant()
+            && self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
     }
 
     /// The extent is cached, and this is what it holds.
     pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint) {
-        let told = self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
-        if self.recipes.learned.runs_max > 0 && !told && self.uses_recipes(key.volume) {
-            self.recipes.learned.insert(key, print);
+        let told = self.core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
+        if self.clean.recipes.learned.runs_max > 0 && !told && self.uses_recipes(key.volume) {
+            self.clean.recipes.learned.insert(key, print);
         }
     }
 
     /// A miss: what is read next may be known too.
     pub(crate) fn expect_learned(&mut self, key: ExtentKey) {
-        if self.recipes.learned.runs.is_empty() || !self.uses_recipes(key.volume) || self.stop.wanted {
+        if self.clean.recipes.learned.runs.is_empty()
+            || !self.uses_recipes(key.volume)
+            || self.core.base.stopping
+        {
             return;
         }
         for ahead in 1..=LEARNED_AHEAD {
             let next = ExtentKey { extent: ExtentNo(key.extent.0.saturating_add(ahead)), ..key };
-            if let Some(print) = self.recipes.learned.get(next)
+            if let Some(print) = self.clean.recipes.learned.get(next)
                 && !self.is_mapped(next)
             {
                 self.read_headers_ahead(&print);
@@ -241,8 +244,8 @@ impl CacheManager {
         if !self.uses_recipes(key.volume) {
             return None;
         }
-        let (print, learned) = self.recipes.print(key)?;
-        if self.tracks.is_written(&key) || self.staging.get(&key).is_some() {
+        let (print, learned) = self.clean.recipes.print(key)?;
+        if self.clean.tracks.is_written(&key) || self.clean.staging.get(&key).is_some() {
             return None;
         }
         // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
@@ -251,9 +254,9 @@ impl CacheManager {
         }
         let (slot, generation, stored) = self.find_content(&print)?;
         let place = self.place(slot, generation, stored);
-        self.stats.recipe_hits += 1;
-        self.stats.recipe_hits_learned += u64::from(learned);
-        self.prints.touch(&print, slot);
+        self.core.base.stats.recipe_hits += 1;
+        self.core.base.stats.recipe_hits_learned += u64::from(learned);
+        self.core.device.index.prints.touch(&print, slot);
         let mapping = Mapping::Duplicate(place);
         self.map_extent(key, mapping);
         Some((mapping, place))
@@ -261,10 +264,10 @@ impl CacheManager {
 
     /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
     pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey) -> bool {
-        if !self.uses_recipes(key.volume) || self.is_mapped(key) || self.tracks.is_written(&key) {
+        if !self.uses_recipes(key.volume) || self.is_mapped(key) || self.clean.tracks.is_written(&key) {
             return false;
         }
-        let Some((print, _)) = self.recipes.print(key) else { return false };
+        let Some((print, _)) = self.clean.recipes.print(key) else { return false };
         self.find_content(&print).is_some()
     }
 
@@ -272,83 +275,83 @@ impl CacheManager {
     /// does.
     pub(crate) fn wait_for_headers(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
         let key = portion.key;
-        if self.stop.wanted || !self.uses_recipes(key.volume) || self.tracks.is_written(&key) {
+        if self.core.base.stopping || !self.uses_recipes(key.volume) || self.clean.tracks.is_written(&key) {
             return false;
         }
-        let Some(print) = self.recipes.learned.get(key) else { return false };
-        if self.staging.get(&key).is_some() || self.is_mapped(key) {
+        let Some(print) = self.clean.recipes.learned.get(key) else { return false };
+        if self.clean.staging.get(&key).is_some() || self.is_mapped(key) {
             return false;
         }
-        let id = self.port.number();
+        let id = self.core.base.port.number();
         let waiter = HeaderWaiter::Miss(id);
         for slot in self.candidates(&print) {
             self.wait_for_header(waiter, slot, &print);
         }
-        if !self.header_reads.is_waiting(waiter) {
+        if !self.core.device.units.header_reads.is_waiting(waiter) {
             return false;
         }
-        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
-        self.stats.recipe_waits += 1;
-        self.reads.get_mut(&read).expect_held().pending += 1;
+        self.clean.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
+        self.core.base.stats.recipe_waits += 1;
+        self.clean.reads.get_mut(&read).expect_held().pending += 1;
         true
     }
 
     /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
     pub(crate) fn headers_arrived(&mut self, id: u64) {
-        let RecipeWait { read, portion, stream } = self.recipes.waiting.remove(&id).expect_held();
+        let RecipeWait { read, portion, stream } = self.clean.recipes.waiting.remove(&id).expect_held();
         let hit = self.read_again(read, portion, stream);
-        self.stats.recipe_waits_hit += u64::from(hit);
+        self.core.base.stats.recipe_waits_hit += u64::from(hit);
     }
 
     /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
     /// run, or if the miss before was in the run before.
     pub(crate) fn want_recipe(&mut self, key: ExtentKey) {
-        if !self.uses_recipes(key.volume) || self.stop.wanted {
+        if !self.uses_recipes(key.volume) || self.core.base.stopping {
             return;
         }
-        if !self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
+        if !self.core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
             return;
         }
         let run = Run::of(key);
-        let before = self.recipes.last.insert(key.volume, run.number);
-        if !self.recipes.runs.contains_key(&run) || self.recipes.get(key) == Some(Recipe::Void) {
+        let before = self.clean.recipes.last.insert(key.volume, run.number);
+        if !self.clean.recipes.runs.contains_key(&run) || self.clean.recipes.get(key) == Some(Recipe::Void) {
             self.ask_for(run);
         }
         let next = Run { number: run.number + 1, ..run };
         // Who begins at the start of a run goes on to the next, as who reads a whole volume does.
         let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
-        if (follows || index_in_run(key) == 0) && !self.recipes.runs.contains_key(&next) {
+        if (follows || index_in_run(key) == 0) && !self.clean.recipes.runs.contains_key(&next) {
             self.ask_for(next);
         }
     }
 
     fn ask_for(&mut self, run: Run) {
-        let Some(volume) = self.volumes.get(&run.volume) else { return };
+        let Some(volume) = self.core.base.volumes.get(&run.volume) else { return };
         let (whole, domain) = (volume.whole_extents, volume.cfg.domain);
         let first = run.number * RUN_EXTENTS;
-        let full = self.recipes.asked.len() >= ASKED_MAX;
-        if full || first >= whole || self.recipes.is_asked(run) {
+        let full = self.clean.recipes.asked.len() >= ASKED_MAX;
+        if full || first >= whole || self.clean.recipes.is_asked(run) {
             return;
         }
         let guards: Vec<_> = (first..whole.min(first + RUN_EXTENTS))
-            .map(|extent| self.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) }))
+            .map(|extent| self.clean.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) }))
             .collect();
         let count = u32::try_from(guards.len()).unwrap_or(u32::MAX);
-        let id = self.port.number();
-        self.recipes.asked.insert(id, (run, guards));
-        self.stats.recipes_wanted += 1;
-        let op = self.port.op(Op::Recipe(id));
+        let id = self.core.base.port.number();
+        self.clean.recipes.asked.insert(id, (run, guards));
+        self.core.base.stats.recipes_wanted += 1;
+        let op = self.core.base.port.op(Op::Recipe(id));
         let first = ExtentNo(first);
-        self.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
+        self.core.base.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }
 
     pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>]) {
-        let (run, guards) = self.recipes.asked.remove(&id).expect_held();
+        let (run, guards) = self.clean.recipes.asked.remove(&id).expect_held();
         let prints = prints.iter().copied().chain(core::iter::repeat(None));
         let current = guards.into_iter().zip(prints).map(|(guard, print)| {
             let Some(guard) = guard else { return Recipe::Void };
-            let holds = self.tracks.holds(&guard);
-            self.tracks.release(&guard);
+            let holds = self.clean.tracks.holds(&guard);
+            self.clean.tracks.release(&guard);
             match print {
                 _ if !holds => Recipe::Void,
                 Some(print) => Recipe::Print(print),
@@ -361,6 +364,6 @@ impl CacheManager {
                 self.read_headers_ahead(print);
             }
         }
-        self.recipes.insert(run, recipes);
+        self.clean.recipes.insert(run, recipes);
     }
 }

@@ -34,23 +34,23 @@ pub(crate) struct Sweeps {
 impl CacheManager {
     /// Evicts until enough slots are free or on their way.
     pub(crate) fn keep_free_slots(&mut self) {
-        let needed = self.inserts.runs.has_ready() || !self.wb.ready.is_empty();
-        if self.load.is_some() && !needed {
+        let needed = self.clean.inserts.runs.has_ready() || !self.dirty.ready.is_empty();
+        if self.recovery.load.is_some() && !needed {
             return;
         }
         let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
         // Dirty extents have to be placed, whatever else goes on.
-        while self.health == Health::Good
-            && (!self.stop.wanted || !self.wb.ready.is_empty())
-            && self.slots.free_len() + self.slots.leaving() < wanted
-            && (!self.journal_is_pressed() || !self.wb.ready.is_empty())
+        while self.core.base.health == Health::Good
+            && (!self.core.base.stopping || !self.dirty.ready.is_empty())
+            && self.core.device.units.slots.free_len() + self.core.device.units.slots.leaving() < wanted
+            && (!self.journal_is_pressed() || !self.dirty.ready.is_empty())
         {
-            if self.sweeps.no_victim_ms == Some(self.now_ms) {
+            if self.core.device.units.sweeps.no_victim_ms == Some(self.core.base.now_ms) {
                 return;
             }
             if !self.evict_one() {
                 // A search walks the whole list: not again before something can have changed.
-                self.sweeps.no_victim_ms = Some(self.now_ms);
+                self.core.device.units.sweeps.no_victim_ms = Some(self.core.base.now_ms);
                 return;
             }
         }
@@ -58,35 +58,35 @@ impl CacheManager {
 
     /// Free slots are kept ahead of need only once the cache has filled up.
     fn spare_slots(&self) -> usize {
-        if self.slots.len() > 8 { FREE_SLOTS } else { 1 }
+        if self.core.device.units.slots.len() > 8 { FREE_SLOTS } else { 1 }
     }
 
     fn evict_one(&mut self) -> bool {
-        let slots = &mut self.slots;
+        let slots = &mut self.core.device.units.slots;
         let mut pinned = false;
-        let victim = self.policy.victim(&mut |slot| {
+        let victim = self.core.device.units.policy.victim(&mut |slot| {
             let busy = slots.is_pinned(slot);
             pinned |= busy;
             busy || slots.get(slot).state != SlotState::Sealed || !slots.may_reuse(slot)
         });
-        self.stats.evictions_spared = self.policy.spared();
+        self.core.base.stats.evictions_spared = self.core.device.units.policy.spared();
         let Some(slot) = victim else {
-            if self.inserts.runs.has_ready() || !self.wb.ready.is_empty() {
-                self.sweeps.urgent = true;
+            if self.clean.inserts.runs.has_ready() || !self.dirty.ready.is_empty() {
+                self.core.device.units.sweeps.urgent = true;
                 self.drop_old_copies();
             }
             return false;
         };
-        self.stats.evictions += 1;
-        self.stats.evictions_while_reading += u64::from(pinned || !self.hits.is_empty());
-        self.policy.removed(slot);
-        self.slots.begin_leaving(slot);
+        self.core.base.stats.evictions += 1;
+        self.core.base.stats.evictions_while_reading += u64::from(pinned || !self.clean.hits.is_empty());
+        self.core.device.units.policy.removed(slot);
+        self.core.device.units.slots.begin_leaving(slot);
         // From here on entries of the slot are dropped without a record each.
-        let generation = self.slots.get(slot).generation;
+        let generation = self.core.device.units.slots.get(slot).generation;
         self.record(Record::SlotRetired { slot, generation });
-        let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.port.op(Op::HeaderEvict(slot));
-        self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+        let hint_bytes = self.core.device.units.slots.get(slot).header_bytes;
+        let op = self.core.base.port.op(Op::HeaderEvict(slot));
+        self.core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
 
@@ -98,71 +98,75 @@ impl CacheManager {
     ) {
         match result {
             Ok(Some(header))
-                if header.generation == self.slots.get(slot).generation
-                    && header.weu_seq == self.slots.get(slot).weu_seq =>
+                if header.generation == self.core.device.units.slots.get(slot).generation
+                    && header.weu_seq == self.core.device.units.slots.get(slot).weu_seq =>
             {
-                let short = self.slots.short(header.generation);
+                let short = self.core.device.units.slots.short(header.generation);
                 for entry in &header.entries {
                     let offset = entry.offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES;
-                    self.files.remove_if(entry.key, |mapping| {
+                    self.core.device.index.files.remove_if(entry.key, |mapping| {
                         matches!(mapping, Mapping::Base(place)
                             if place.slot == slot && place.generation == short && u32::from(place.offset_units) == offset)
                     });
-                    self.prints.remove(&entry.fingerprint, slot);
+                    self.core.device.index.prints.remove(&entry.fingerprint, slot);
                 }
             }
-            _ => self.stats.evictions_headerless += 1,
+            _ => self.core.base.stats.evictions_headerless += 1,
         }
-        self.headers.remove(slot);
-        if self.cfg.discard && self.health == Health::Good {
-            let op = self.port.op(Op::Discard(slot));
-            self.port.emit(Action::DiscardSlot { op, slot });
+        self.core.device.units.headers.remove(slot);
+        if self.core.base.cfg.discard && self.core.base.health == Health::Good {
+            let op = self.core.base.port.op(Op::Discard(slot));
+            self.core.base.port.emit(Action::DiscardSlot { op, slot });
         } else {
-            self.slots.release(slot);
+            self.core.device.units.slots.release(slot);
         }
     }
 
     /// The slot may be reused, whether the device took the discard or not.
     pub(crate) fn discarded(&mut self, slot: WeuSlot) {
-        self.slots.release(slot);
+        self.core.device.units.slots.release(slot);
     }
 
     /// The share of the index that is swept when a WEU opens.
     pub(crate) fn sweep_share(&mut self) {
-        let slots = usize::try_from(self.slots.len() / 4).unwrap_or(1).max(1);
-        self.sweep_buckets(self.files.buckets().div_ceil(slots));
-        let slots_all = &self.slots;
+        let slots = usize::try_from(self.core.device.units.slots.len() / 4).unwrap_or(1).max(1);
+        self.sweep_buckets(self.core.device.index.files.buckets().div_ceil(slots));
+        let slots_all = &self.core.device.units.slots;
         let mut swept = 0;
-        let buckets = self.prints.buckets().div_ceil(slots);
-        self.prints.sweep(&mut self.sweeps.prints, buckets, |slot| {
+        let buckets = self.core.device.index.prints.buckets().div_ceil(slots);
+        self.core.device.index.prints.sweep(&mut self.core.device.units.sweeps.prints, buckets, |slot| {
             let live = slots_all.contains(slot) && slots_all.holds_content(slot);
             swept += u64::from(!live);
             if live { Keep::Yes } else { Keep::No }
         });
-        self.stats.swept_entries += swept;
+        self.core.base.stats.swept_entries += swept;
     }
 
     /// Goes on with a sweep that somebody waits for.
     pub(crate) fn pump_sweep(&mut self) {
-        if self.sweeps.urgent && self.sweep_buckets(URGENT_BUCKETS) {
-            self.sweeps.urgent = false;
+        if self.core.device.units.sweeps.urgent && self.sweep_buckets(URGENT_BUCKETS) {
+            self.core.device.units.sweeps.urgent = false;
         }
     }
 
     fn sweep_buckets(&mut self, buckets: usize) -> bool {
-        let slots = &self.slots;
+        let slots = &self.core.device.units.slots;
         let mut swept = 0;
-        let wrapped = self.files.sweep(&mut self.sweeps.files, buckets, |_, mapping| match mapping {
-            Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => {
-                swept += 1;
-                Keep::No
-            }
-            _ => Keep::Yes,
-        });
-        self.stats.swept_entries += swept;
+        let wrapped = self.core.device.index.files.sweep(
+            &mut self.core.device.units.sweeps.files,
+            buckets,
+            |_, mapping| match mapping {
+                Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => {
+                    swept += 1;
+                    Keep::No
+                }
+                _ => Keep::Yes,
+            },
+        );
+        self.core.base.stats.swept_entries += swept;
         if wrapped {
-            self.stats.sweep_passes += 1;
-            self.slots.sweep_ended();
+            self.core.base.stats.sweep_passes += 1;
+            self.core.device.units.slots.sweep_ended();
         }
         wrapped
     }

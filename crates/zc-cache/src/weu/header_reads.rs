@@ -67,8 +67,11 @@ impl CacheManager {
     /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
     pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint) {
         for slot in self.candidates(print) {
-            let has_room = self.header_reads.waiters.len() < HEADER_READS_AHEAD_MAX;
-            if has_room && self.headers.find(slot, print).is_none() && self.slots.is_on_device(slot) {
+            let has_room = self.core.device.units.header_reads.waiters.len() < HEADER_READS_AHEAD_MAX;
+            if has_room
+                && self.core.device.units.headers.find(slot, print).is_none()
+                && self.core.device.units.slots.is_on_device(slot)
+            {
                 self.read_header(slot);
             }
         }
@@ -76,41 +79,44 @@ impl CacheManager {
 
     /// Has the header of a slot read that may hold a content, unless it is here and does not, or too many are read.
     pub(crate) fn wait_for_header(&mut self, waiter: HeaderWaiter, slot: WeuSlot, print: &Fingerprint) {
-        if self.headers.find(slot, print).is_some() {
-            self.stats.hint_misses += 1;
-        } else if self.slots.is_on_device(slot) && self.read_header(slot) {
-            self.header_reads.wait(slot, waiter);
+        if self.core.device.units.headers.find(slot, print).is_some() {
+            self.core.base.stats.hint_misses += 1;
+        } else if self.core.device.units.slots.is_on_device(slot) && self.read_header(slot) {
+            self.core.device.units.header_reads.wait(slot, waiter);
         }
     }
 
     /// Has a header read, unless too many are. Whether it is being read.
     fn read_header(&mut self, slot: WeuSlot) -> bool {
-        if self.header_reads.waiters.contains_key(&slot) {
+        if self.core.device.units.header_reads.waiters.contains_key(&slot) {
             return true;
         }
-        if self.header_reads.waiters.len() >= HEADER_READS_MAX {
+        if self.core.device.units.header_reads.waiters.len() >= HEADER_READS_MAX {
             return false;
         }
-        self.header_reads.waiters.insert(slot, Vec::new());
-        self.stats.hint_header_reads += 1;
-        self.slots.pin(slot);
-        let hint_bytes = self.slots.get(slot).header_bytes;
-        let op = self.port.op(Op::HeaderPrints(slot));
-        self.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+        self.core.device.units.header_reads.waiters.insert(slot, Vec::new());
+        self.core.base.stats.hint_header_reads += 1;
+        self.core.device.units.slots.pin(slot);
+        let hint_bytes = self.core.device.units.slots.get(slot).header_bytes;
+        let op = self.core.base.port.op(Op::HeaderPrints(slot));
+        self.core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
 
     pub(crate) fn header_read(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
-        self.slots.unpin(slot);
-        let (generation, weu_seq) = (self.slots.get(slot).generation, self.slots.get(slot).weu_seq);
+        self.core.device.units.slots.unpin(slot);
+        let (generation, weu_seq) = (
+            self.core.device.units.slots.get(slot).generation,
+            self.core.device.units.slots.get(slot).weu_seq,
+        );
         match result {
             Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
                 self.load_prints(header);
             }
             // What it has cannot be proved, and is not asked for again with each miss.
-            _ => self.headers.load(slot, generation, []),
+            _ => self.core.device.units.headers.load(slot, generation, []),
         }
-        for waiter in self.header_reads.arrived(slot) {
+        for waiter in self.core.device.units.header_reads.arrived(slot) {
             match waiter {
                 HeaderWaiter::Insert(id) => self.look_up(id),
                 HeaderWaiter::Dirty(id) => self.look_up_dirty(id),

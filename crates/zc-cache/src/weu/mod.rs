@@ -58,50 +58,52 @@ enum Placed {
 impl CacheManager {
     /// Places what is ready, in order, as far as there are slots.
     pub(crate) fn pump_placement(&mut self) {
-        while let Some(jobs) = self.inserts.runs.take_first() {
+        while let Some(jobs) = self.clean.inserts.runs.take_first() {
             let together = jobs.len() > 1;
             let mut jobs = jobs.into_iter();
             while let Some(job) = jobs.next() {
                 if self.place_job(job.1, together) == Placed::NeedsSlot {
-                    self.inserts.runs.put_back(core::iter::once(job).chain(jobs).collect());
+                    self.clean.inserts.runs.put_back(core::iter::once(job).chain(jobs).collect());
                     return;
                 }
                 self.end_job(job.1);
             }
-            self.inserts.runs.first_placed();
+            self.clean.inserts.runs.first_placed();
         }
     }
 
     /// Places an extent; `together`: it came with others.
     fn place_job(&mut self, id: u64, together: bool) -> Placed {
-        let job = self.inserts.job(id);
+        let job = self.clean.inserts.job(id);
         let (guard, print, outcome) = (job.guard, job.print, job.outcome.expect_held());
         let key = guard.key;
-        let holds = self.tracks.holds(&guard);
+        let holds = self.clean.tracks.holds(&guard);
         #[cfg(zc_canary)]
-        let holds = holds || self.canary == Some(crate::config::Canary::StaleFill);
-        if self.health != Health::Good {
-            self.stats.insert_dropped += 1;
+        let holds = holds || self.core.base.canary == Some(crate::config::Canary::StaleFill);
+        if self.core.base.health != Health::Good {
+            self.core.base.stats.insert_dropped += 1;
         } else if !holds {
-            self.stats.insert_stale += 1;
+            self.core.base.stats.insert_stale += 1;
         } else if self.is_mapped(key) {
-            self.stats.insert_present += 1;
+            self.core.base.stats.insert_present += 1;
         } else {
             match outcome {
                 Outcome::Zero => {
-                    self.stats.insert_zero += 1;
+                    self.core.base.stats.insert_zero += 1;
                     self.map_extent(key, Mapping::Zero);
                 }
                 Outcome::Duplicate { slot, generation, stored } => {
                     let place = self.place(slot, generation, stored);
-                    if self.slots.get(slot).generation == generation && self.slots.may_share(&place) {
+                    if self.core.device.units.slots.get(slot).generation == generation
+                        && self.core.device.units.slots.may_share(&place)
+                    {
                         self.share(key, print, slot, place);
                     } else {
-                        self.stats.insert_dropped += 1;
+                        self.core.base.stats.insert_dropped += 1;
                     }
                 }
                 Outcome::Store { .. } => return self.store(id, together),
-                Outcome::OnceOnly => self.stats.insert_once_only += 1,
+                Outcome::OnceOnly => self.core.base.stats.insert_once_only += 1,
             }
         }
         Placed::Done
@@ -114,21 +116,25 @@ impl CacheManager {
         slot: WeuSlot,
         place: crate::index::file_index::Place,
     ) {
-        self.stats.insert_duplicates += 1;
+        self.core.base.stats.insert_duplicates += 1;
         if let Some(print) = print {
-            self.prints.touch(&print, slot);
+            self.core.device.index.prints.touch(&print, slot);
             self.learn(key, print);
         }
-        self.policy.shared(slot);
+        self.core.device.units.policy.shared(slot);
         self.map_extent(key, Mapping::Duplicate(place));
     }
 
     fn store(&mut self, id: u64, together: bool) -> Placed {
-        let job = self.inserts.job(id);
+        let job = self.clean.inserts.job(id);
         let (key, print) = (job.guard.key, job.print.expect_held());
         let Some(Outcome::Store { codec, payload }) = job.outcome else { return Placed::Done };
-        let volume =
-            self.volumes.get(&key.volume).map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
+        let volume = self
+            .core
+            .base
+            .volumes
+            .get(&key.volume)
+            .map(|volume| (volume.cfg.dedup, volume.cfg.index_share_percent));
         let (dedup, share) = volume.unwrap_or((false, 0));
         if dedup && let Some((slot, generation, stored)) = self.found_since(id) {
             let place = self.place(slot, generation, stored);
@@ -138,13 +144,13 @@ impl CacheManager {
         let Some(offset_bytes) = self.make_room(payload.len_bytes, together) else {
             return Placed::NeedsSlot;
         };
-        let open = self.open.as_mut().expect_held();
+        let open = self.core.device.units.open.as_mut().expect_held();
         let header = ExtentHeader {
             slot: open.slot,
             generation: open.generation,
             weu_seq: open.weu_seq,
             stored_bytes: payload.len_bytes,
-            raw_bytes: self.extent_bytes,
+            raw_bytes: self.core.base.extent_bytes,
             first_sector: 0,
             key,
             codec,
@@ -160,13 +166,13 @@ impl CacheManager {
         });
         let (slot, generation, buf) = (open.slot, open.generation, open.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
-        self.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
-        self.stats.insert_stored += 1;
-        self.stats.stored_raw_bytes += u64::from(self.extent_bytes);
-        self.stats.stored_bytes += u64::from(payload.len_bytes);
+        self.core.base.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
+        self.core.base.stats.insert_stored += 1;
+        self.core.base.stats.stored_raw_bytes += u64::from(self.core.base.extent_bytes);
+        self.core.base.stats.stored_bytes += u64::from(payload.len_bytes);
         if dedup && in_share(&print, share) {
-            self.headers.add(slot, print, stored);
-            self.prints.insert(&print, slot);
+            self.core.device.units.headers.add(slot, print, stored);
+            self.core.device.index.prints.insert(&print, slot);
         }
         let place = self.place(slot, generation, stored);
         self.learn(key, print);
@@ -176,7 +182,7 @@ impl CacheManager {
 
     /// Finds a place for one more extent in the open WEU: seals a full one, opens the next.
     fn make_room(&mut self, stored_bytes: u32, together: bool) -> Option<u32> {
-        if self.open.is_some() {
+        if self.core.device.units.open.is_some() {
             let offset_bytes = self.place_in_open(stored_bytes, together);
             if offset_bytes.is_some() {
                 return offset_bytes;
@@ -187,9 +193,10 @@ impl CacheManager {
     }
 
     fn place_in_open(&mut self, stored_bytes: u32, together: bool) -> Option<u32> {
-        let open = self.open.as_mut().expect_held();
+        let open = self.core.device.units.open.as_mut().expect_held();
         let entries = u32::try_from(open.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
-        let limit_bytes = self.cfg.geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
+        let limit_bytes =
+            self.core.base.cfg.geometry.weu_bytes.saturating_sub(WeuHeader::encoded_bytes(entries));
         let bytes = placed_bytes(stored_bytes);
         let spot = if together {
             open.layout.append(bytes, limit_bytes)
@@ -201,37 +208,37 @@ impl CacheManager {
             // What the buffer held before does not go to the device.
             let len_bytes = skipped.end - skipped.start;
             let dest = BufSlice { buf: open.buf, start_bytes: skipped.start, len_bytes };
-            self.port.emit(Action::Zero { dest });
+            self.core.base.port.emit(Action::Zero { dest });
         }
         Some(offset_bytes)
     }
 
     /// Opens a WEU, if a slot is free and not too many are on their way to the device.
     fn open_next(&mut self) -> bool {
-        if self.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
+        if self.core.device.units.writing.values().filter(|weu| weu.dirty.is_none()).count() >= WRITING_MAX {
             return false;
         }
-        let weu_seq = WeuSeq(self.session.weu_seq_next);
-        let had_free = self.slots.free_len() > 0;
-        let Some((slot, generation)) = self.slots.open(weu_seq) else {
+        let weu_seq = WeuSeq(self.core.base.session.weu_seq_next);
+        let had_free = self.core.device.units.slots.free_len() > 0;
+        let Some((slot, generation)) = self.core.device.units.slots.open(weu_seq) else {
             if had_free {
-                self.stats.reuse_waits += 1;
-                self.sweeps.urgent = true;
+                self.core.base.stats.reuse_waits += 1;
+                self.core.device.units.sweeps.urgent = true;
             }
             return false;
         };
-        self.session.weu_seq_next += 1;
-        let buf = self.port.alloc(self.cfg.geometry.weu_bytes);
-        self.headers.open(slot, generation);
-        self.policy.inserted(slot);
-        self.open = Some(OpenWeu {
+        self.core.base.session.weu_seq_next += 1;
+        let buf = self.core.base.port.alloc(self.core.base.cfg.geometry.weu_bytes);
+        self.core.device.units.headers.open(slot, generation);
+        self.core.device.units.policy.inserted(slot);
+        self.core.device.units.open = Some(OpenWeu {
             slot,
             buf,
             generation,
             weu_seq,
-            layout: Layout::new(self.cfg.packer),
+            layout: Layout::new(self.core.base.cfg.packer),
             entries: Vec::new(),
-            opened_ms: self.now_ms,
+            opened_ms: self.core.base.now_ms,
         });
         self.sweep_share();
         true
@@ -239,25 +246,33 @@ impl CacheManager {
 
     /// Writes the open WEU.
     pub(crate) fn seal(&mut self) {
-        let Some(open) = self.open.take() else { return };
+        let Some(open) = self.core.device.units.open.take() else { return };
         let OpenWeu { slot, buf, generation, weu_seq, layout, mut entries, .. } = open;
         entries.sort_unstable_by_key(|entry| entry.offset_bytes);
         let (fill_bytes, padding_bytes) = (layout.fill_bytes(), layout.padding_bytes());
         let keys = entries.iter().map(|entry| (entry.key, entry.offset_bytes)).collect();
         let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
-        let entry = self.slots.get_mut(slot);
+        let entry = self.core.device.units.slots.get_mut(slot);
         entry.state = SlotState::Writing;
         entry.header_bytes = header_bytes;
         let written = fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES) + header_bytes;
-        self.stats.weu_writes += 1;
-        self.stats.weu_bytes_written += u64::from(written.min(self.cfg.geometry.weu_bytes));
+        self.core.base.stats.weu_writes += 1;
+        self.core.base.stats.weu_bytes_written +=
+            u64::from(written.min(self.core.base.cfg.geometry.weu_bytes));
         let used_bytes = fill_bytes - padding_bytes + header_bytes;
-        self.stats.weu_bytes_unused += u64::from(self.cfg.geometry.weu_bytes.saturating_sub(used_bytes));
-        self.stats.weu_bytes_padding += u64::from(padding_bytes);
-        self.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
-        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session.number, entries });
-        let op = self.port.op(Op::Write(slot));
-        self.port.emit(Action::WriteWeu {
+        self.core.base.stats.weu_bytes_unused +=
+            u64::from(self.core.base.cfg.geometry.weu_bytes.saturating_sub(used_bytes));
+        self.core.base.stats.weu_bytes_padding += u64::from(padding_bytes);
+        self.core.device.units.writing.insert(slot, WritingWeu { buf, keys, dirty: None });
+        let header = Box::new(WeuHeader {
+            slot,
+            generation,
+            weu_seq,
+            session: self.core.base.session.number,
+            entries,
+        });
+        let op = self.core.base.port.op(Op::Write(slot));
+        self.core.base.port.emit(Action::WriteWeu {
             op,
             slot,
             weu: buf,
@@ -268,37 +283,37 @@ impl CacheManager {
     }
 
     pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
-        if self.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some()) {
+        if self.core.device.units.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some()) {
             self.dirty_unit_written(slot, result);
             return;
         }
-        let weu = self.writing.remove(&slot).expect_held();
-        self.port.release(weu.buf);
-        let entry = self.slots.get_mut(slot);
+        let weu = self.core.device.units.writing.remove(&slot).expect_held();
+        self.core.base.port.release(weu.buf);
+        let entry = self.core.device.units.slots.get_mut(slot);
         match result {
             Ok(()) => {
                 entry.state = SlotState::Sealed;
                 let (generation, weu_seq, header_bytes) =
                     (entry.generation, entry.weu_seq, entry.header_bytes);
-                self.headers.settle(slot);
-                self.errors.write_ended(false);
+                self.core.device.units.headers.settle(slot);
+                self.core.base.errors.write_ended(false);
                 self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
             }
             Err(error) => {
-                self.stats.device_write_errors += 1;
+                self.core.base.stats.device_write_errors += 1;
                 let place =
                     |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
                 for (key, offset) in weu.keys {
                     let ours = |m: &Mapping| matches!(m, Mapping::Base(p) if p.slot == slot && p.offset_units == place(offset));
-                    self.files.remove_if(key, |mapping| ours(&mapping));
+                    self.core.device.index.files.remove_if(key, |mapping| ours(&mapping));
                 }
-                self.headers.remove(slot);
-                self.policy.removed(slot);
-                let generation = self.slots.get(slot).generation;
+                self.core.device.units.headers.remove(slot);
+                self.core.device.units.policy.removed(slot);
+                let generation = self.core.device.units.slots.get(slot).generation;
                 self.record(Record::SlotRetired { slot, generation });
-                self.slots.release(slot);
-                self.port.emit(Action::Note(Note::SlotDropped { slot }));
-                if self.errors.write_ended(true) {
+                self.core.device.units.slots.release(slot);
+                self.core.base.port.emit(Action::Note(Note::SlotDropped { slot }));
+                if self.core.base.errors.write_ended(true) {
                     self.fail_cache(Purpose::WeuWrite, error);
                 }
             }
@@ -307,9 +322,9 @@ impl CacheManager {
 
     /// Seals the open WEU when it has been open for too long.
     pub(crate) fn age_open_weu(&mut self) {
-        let age = self.cfg.weu_max_age_ms;
-        let old = self.open.as_ref().is_some_and(|open| {
-            !open.entries.is_empty() && self.now_ms.saturating_sub(open.opened_ms) >= age
+        let age = self.core.base.cfg.weu_max_age_ms;
+        let old = self.core.device.units.open.as_ref().is_some_and(|open| {
+            !open.entries.is_empty() && self.core.base.now_ms.saturating_sub(open.opened_ms) >= age
         });
         if old {
             self.seal();
@@ -323,7 +338,7 @@ impl CacheManager {
             Mapping::Base(_) => {}
             Mapping::Zero => self.record(Record::Zero { key }),
             Mapping::Duplicate(place) => {
-                let generation = self.slots.get(place.slot).generation;
+                let generation = self.core.device.units.slots.get(place.slot).generation;
                 self.record(Record::Duplicate {
                     key,
                     slot: place.slot,
@@ -333,15 +348,15 @@ impl CacheManager {
                 });
             }
         }
-        if let Some((other, mapping)) = self.files.insert(key, mapping) {
-            self.stats.file_index_evictions += 1;
+        if let Some((other, mapping)) = self.core.device.index.files.insert(key, mapping) {
+            self.core.base.stats.file_index_evictions += 1;
             self.void(other, mapping);
         }
     }
 
     /// Takes an extent's mapping away, for good: also a restart must not find it. Returns it if it could be served.
     pub(crate) fn forget(&mut self, key: ExtentKey) -> Option<Mapping> {
-        let mapping = self.files.remove(key)?;
+        let mapping = self.core.device.index.files.remove(key)?;
         self.void(key, mapping).then_some(mapping)
     }
 
@@ -349,13 +364,17 @@ impl CacheManager {
     pub(crate) fn void(&mut self, key: ExtentKey, mapping: Mapping) -> bool {
         match mapping {
             Mapping::Zero => self.record(Record::Unmap { key }),
-            Mapping::Base(place) | Mapping::Duplicate(place) if !self.slots.is_live(&place) => return false,
+            Mapping::Base(place) | Mapping::Duplicate(place)
+                if !self.core.device.units.slots.is_live(&place) =>
+            {
+                return false;
+            }
             Mapping::Duplicate(_) => self.record(Record::Unmap { key }),
             Mapping::Base(place) => {
-                let slot = self.slots.get_mut(place.slot);
+                let slot = self.core.device.units.slots.get_mut(place.slot);
                 slot.void_bases.push(place.offset_units);
                 let generation = slot.generation;
-                self.stats.bases_voided += 1;
+                self.core.base.stats.bases_voided += 1;
                 self.record(Record::BaseInvalid {
                     key,
                     slot: place.slot,

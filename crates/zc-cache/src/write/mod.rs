@@ -86,17 +86,17 @@ impl WriteOp {
 
 impl CacheManager {
     pub(crate) fn submit_write(&mut self, request: &Request) {
-        self.stats.writes += 1;
-        self.stats.write_bytes += request.len_bytes;
+        self.core.base.stats.writes += 1;
+        self.core.base.stats.write_bytes += request.len_bytes;
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.port.adopt(buf);
+            self.core.base.port.adopt(buf);
         }
         self.submit_adopted(request);
     }
 
     /// What goes past the dirty layer of a volume that acknowledges durable writes alone must be durable on the origin.
     fn as_durable_as_promised(&self, request: &Request) -> RequestKind {
-        let config = self.volumes.get(&request.volume).map(|volume| &volume.cfg);
+        let config = self.core.base.volumes.get(&request.volume).map(|volume| &volume.cfg);
         let promised =
             config.is_some_and(|cfg| cfg.mode == Mode::WriteBack && cfg.write_back.ack == Ack::Durable);
         match request.kind {
@@ -111,7 +111,7 @@ impl CacheManager {
 
     /// A write whose buffer has been adopted.
     pub(crate) fn submit_adopted(&mut self, request: &Request) {
-        let mode = self.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
+        let mode = self.core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
         if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
             let result = match mode {
                 None => Err(ErrorKind::Invalid),
@@ -130,9 +130,11 @@ impl CacheManager {
             return;
         }
         let stream = matches!(request.kind, RequestKind::Write { .. })
-            .then(|| self.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
+            .then(|| {
+                self.clean.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes)
+            })
             .flatten();
-        if let Some(volume) = self.volumes.get_mut(&request.volume) {
+        if let Some(volume) = self.core.base.volumes.get_mut(&request.volume) {
             volume.origin.direct_write_begins();
         }
         self.begin_write(WriteOp {
@@ -150,8 +152,8 @@ impl CacheManager {
     }
 
     fn begin_write(&mut self, op: WriteOp) {
-        let id = self.port.number();
-        self.writes.insert(id, op);
+        let id = self.core.base.port.number();
+        self.clean.writes.insert(id, op);
         self.begin_piece(id);
     }
 
@@ -178,18 +180,21 @@ impl CacheManager {
     }
 
     pub(crate) fn submit_flush(&mut self, request: &Request) {
-        self.stats.flushes += 1;
-        let Some(volume) = self.volumes.get(&request.volume) else {
-            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+        self.core.base.stats.flushes += 1;
+        let Some(volume) = self.core.base.volumes.get(&request.volume) else {
+            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
         let settled = volume.origin.is_settled();
         if self.fence(request.volume).is_some() {
-            self.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
         let behind = self.writes_back(request.volume) || self.has_dirty(request.volume);
-        if settled && behind && self.health == Health::Good && self.wb.volumes.get(&request.volume).is_some()
+        if settled
+            && behind
+            && self.core.base.health == Health::Good
+            && self.dirty.volumes.get(&request.volume).is_some()
         {
             self.request_commit(request.volume, Some(request.req));
             return;
@@ -198,108 +203,117 @@ impl CacheManager {
     }
 
     fn begin_piece(&mut self, id: u64) {
-        if !self.waiting.for_room.is_empty() && self.health == Health::Good {
-            self.stats.region_room_waits += 1;
-            self.waiting.for_room.push_back(id);
+        if !self.clean.waiting.for_room.is_empty() && self.core.base.health == Health::Good {
+            self.core.base.stats.region_room_waits += 1;
+            self.clean.waiting.for_room.push_back(id);
             return;
         }
         if !self.mark_piece(id) {
-            self.stats.region_room_waits += 1;
-            self.waiting.for_room.push_back(id);
+            self.core.base.stats.region_room_waits += 1;
+            self.clean.waiting.for_room.push_back(id);
         }
     }
 
     /// Marks the regions of the next piece and starts it when the marks are durable. False if there is no room.
     pub(crate) fn mark_piece(&mut self, id: u64) -> bool {
-        let op = self.writes.get(&id).expect_held();
-        let volume = self.volumes.get(&op.volume).expect_held();
+        let op = self.clean.writes.get(&id).expect_held();
+        let volume = self.core.base.volumes.get(&op.volume).expect_held();
         let region_bytes = volume.cfg.region_bytes;
         let start = op.piece_start();
         let first = start / region_bytes;
-        let by_regions = (first + self.meta.regions.piece_max()) * region_bytes - start;
-        let by_extents = PIECE_EXTENTS_MAX * u64::from(self.extent_bytes);
+        let by_regions = (first + self.core.device.meta.regions.piece_max()) * region_bytes - start;
+        let by_extents = PIECE_EXTENTS_MAX * u64::from(self.core.base.extent_bytes);
         let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
         let regions = first..=(start + piece_bytes - 1) / region_bytes;
         let volume = op.volume;
-        let tracked = match self.health {
+        let tracked = match self.core.base.health {
             Health::Good => true,
-            Health::Failing => self.meta.regions.are_marked(volume, regions.clone()),
+            Health::Failing => self.core.device.meta.regions.are_marked(volume, regions.clone()),
             Health::Failed => false,
         };
         #[cfg(zc_canary)]
-        let tracked = tracked && self.canary != Some(crate::config::Canary::NoRegionMark);
-        if tracked && !self.meta.regions.write_begins(volume, regions.clone(), self.now_ms) {
+        let tracked = tracked && self.core.base.canary != Some(crate::config::Canary::NoRegionMark);
+        if tracked
+            && !self.core.device.meta.regions.write_begins(volume, regions.clone(), self.core.base.now_ms)
+        {
             return false;
         }
-        let op = self.writes.get_mut(&id).expect_held();
+        let op = self.clean.writes.get_mut(&id).expect_held();
         op.piece_bytes = piece_bytes;
         op.regions = tracked.then_some(regions.clone());
-        if self.health == Health::Failing && !tracked {
-            self.stats.distrust_waits += 1;
-            self.waiting.for_mark.push(id);
-        } else if !tracked || self.meta.regions.are_durable(volume, regions) {
+        if self.core.base.health == Health::Failing && !tracked {
+            self.core.base.stats.distrust_waits += 1;
+            self.clean.waiting.for_mark.push(id);
+        } else if !tracked || self.core.device.meta.regions.are_durable(volume, regions) {
             self.start_piece(id);
         } else {
-            self.stats.region_mark_waits += 1;
-            self.waiting.for_mark.push(id);
+            self.core.base.stats.region_mark_waits += 1;
+            self.clean.waiting.for_mark.push(id);
         }
         true
     }
 
     /// Whether the marks of a waiting piece are durable.
     pub(crate) fn piece_is_marked(&self, id: u64) -> bool {
-        let op = self.writes.get(&id).expect_held();
-        let marked =
-            |regions: &RangeInclusive<u64>| self.meta.regions.are_durable(op.volume, regions.clone());
-        op.regions.as_ref().map_or(self.health != Health::Failing, marked)
+        let op = self.clean.writes.get(&id).expect_held();
+        let marked = |regions: &RangeInclusive<u64>| {
+            self.core.device.meta.regions.are_durable(op.volume, regions.clone())
+        };
+        op.regions.as_ref().map_or(self.core.base.health != Health::Failing, marked)
     }
 
     /// The marks are durable: the piece goes off when it meets no other access of the origin.
     pub(crate) fn start_piece(&mut self, id: u64) {
-        let turn = self.port.number();
-        let op = self.writes.get_mut(&id).expect_held();
+        let turn = self.core.base.port.number();
+        let op = self.clean.writes.get_mut(&id).expect_held();
         op.turn = turn;
         let (volume, start, len_bytes) = (op.volume, op.piece_start(), op.piece_bytes);
-        if self.origin_order.begin(turn, volume, start..start + len_bytes, Turn::Piece(id)) {
+        if self.clean.origin_order.begin(turn, volume, start..start + len_bytes, Turn::Piece(id)) {
             self.issue_piece(id);
         }
     }
 
     /// Voids what the cache holds and writes to the origin.
     pub(crate) fn issue_piece(&mut self, id: u64) {
-        let op = self.writes.get(&id).expect_held();
+        let op = self.clean.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
-        debug_assert!(self.piece_is_marked(id) || self.health != Health::Good, "{volume:?}: no durable mark");
+        debug_assert!(
+            self.piece_is_marked(id) || self.core.base.health != Health::Good,
+            "{volume:?}: no durable mark"
+        );
         let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
-        self.last_write_ms = self.now_ms;
+        self.clean.last_write_ms = self.core.base.now_ms;
         let stage = matches!(kind, RequestKind::Write { .. }) && self.fills_from_writes(volume);
-        let mut ahead = pieces(volume, offset_bytes, len_bytes, self.extent_bytes);
+        let mut ahead = pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes);
         for (number, (key, start, len)) in
-            pieces(volume, offset_bytes, len_bytes, self.extent_bytes).enumerate()
+            pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes).enumerate()
         {
             if number % CALLED_UP == 0 {
-                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| self.files.call_up(key));
+                ahead
+                    .by_ref()
+                    .take(CALLED_UP)
+                    .for_each(|(key, ..)| self.core.device.index.files.call_up(key));
             }
             let sectors = sector_range(start, len);
-            self.tracks.write_begins(key, id, sectors.clone());
-            if let Some(buf) = self.read_buffer.invalidate(&key) {
-                self.port.release(buf);
+            self.clean.tracks.write_begins(key, id, sectors.clone());
+            if let Some(buf) = self.clean.read_buffer.invalidate(&key) {
+                self.core.base.port.release(buf);
             }
             self.drop_prefetched(key);
-            self.recipes.remove(&key);
+            self.clean.recipes.remove(&key);
             self.remember_written(key);
             // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
             let old = self.forget(key);
-            if let Some(staged) = self.staging.get_mut(&key) {
+            if let Some(staged) = self.clean.staging.get_mut(&key) {
                 staged.write_begins(id, sectors);
-                staged.touched_ms = self.now_ms;
-            } else if stage && len < self.extent_bytes {
+                staged.touched_ms = self.core.base.now_ms;
+            } else if stage && len < self.core.base.extent_bytes {
                 let old = old.filter(|mapping| self.is_past_gate(volume, *mapping));
                 self.stage(id, key, old, sectors);
             }
         }
-        let op = self.port.op(Op::Piece(id));
-        self.port.emit(match kind {
+        let op = self.core.base.port.op(Op::Piece(id));
+        self.core.base.port.emit(match kind {
             RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
             RequestKind::WriteZeroes { no_hole, fua } => {
                 Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
@@ -316,9 +330,9 @@ impl CacheManager {
     }
 
     fn fills_from_writes(&self, volume: VolumeId) -> bool {
-        self.health == Health::Good
-            && !self.stop.wanted
-            && self.volumes.get(&volume).is_some_and(|volume| {
+        self.core.base.health == Health::Good
+            && !self.core.base.stopping
+            && self.core.base.volumes.get(&volume).is_some_and(|volume| {
                 matches!(volume.cfg.mode, Mode::WriteThrough | Mode::WriteBack)
                     && volume.cfg.admission != Admission::Never
             })
@@ -326,41 +340,42 @@ impl CacheManager {
 
     /// Begins to collect a partly written extent.
     fn stage(&mut self, id: u64, key: ExtentKey, old: Option<Mapping>, sectors: core::ops::Range<u32>) {
-        let whole = self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
-        if self.staging.is_crowded() {
+        let whole =
+            self.core.base.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+        if self.clean.staging.is_crowded() {
             self.make_staging_room();
         }
-        if !whole || !self.staging.has_room() {
-            self.stats.staged_dropped += u64::from(whole);
+        if !whole || !self.clean.staging.has_room() {
+            self.core.base.stats.staged_dropped += u64::from(whole);
             return;
         }
         if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
-            self.slots.pin(place.slot);
+            self.core.device.units.slots.pin(place.slot);
         }
-        let buf = self.port.alloc(self.extent_bytes);
+        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
         let mut staged = Staged {
             buf,
             valid: SectorMap::EMPTY,
             touched: SectorMap::EMPTY,
             writers: SmallVec::new(),
             old: old.map_or(OldCopy::None, OldCopy::Held),
-            touched_ms: self.now_ms,
+            touched_ms: self.core.base.now_ms,
             ticket: 0,
         };
         staged.write_begins(id, sectors);
-        self.staging.insert(key, staged);
+        self.clean.staging.insert(key, staged);
     }
 
     pub(crate) fn piece_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
-        let op = self.writes.get(&id).expect_held();
+        let op = self.clean.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
         let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
         let by_client = op.req.is_some();
-        self.origin_order.end(op.turn);
-        let origin = &mut self.volumes.get_mut(&volume).expect_held().origin;
+        self.clean.origin_order.end(op.turn);
+        let origin = &mut self.core.base.volumes.get_mut(&volume).expect_held().origin;
         let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
-            self.meta.regions.write_ends(volume, regions, ended);
+            self.core.device.meta.regions.write_ends(volume, regions, ended);
         }
         if let Err(error) = result
             && kind.is_fua()
@@ -374,19 +389,19 @@ impl CacheManager {
                 let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
                 let src = BufSlice { buf, start_bytes, len_bytes };
                 let run = self.begin_run(stream);
-                for portion in portions(volume, offset_bytes, src, self.extent_bytes) {
+                for portion in portions(volume, offset_bytes, src, self.core.base.extent_bytes) {
                     self.portion_written(id, &portion, result.is_ok(), run);
                 }
-                self.inserts.runs.end_requests(run);
+                self.clean.inserts.runs.end_requests(run);
             }
             _ => {
                 let zero = matches!(kind, RequestKind::WriteZeroes { .. }) && self.fills_from_writes(volume);
-                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, self.extent_bytes) {
-                    self.range_cleared(id, key, zero && len == self.extent_bytes && result.is_ok());
+                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes) {
+                    self.range_cleared(id, key, zero && len == self.core.base.extent_bytes && result.is_ok());
                 }
             }
         }
-        let op = self.writes.get_mut(&id).expect_held();
+        let op = self.clean.writes.get_mut(&id).expect_held();
         op.done_bytes += op.piece_bytes;
         if result.is_ok() && op.done_bytes < op.len_bytes {
             self.begin_piece(id);
@@ -396,27 +411,27 @@ impl CacheManager {
     }
 
     pub(crate) fn end_write(&mut self, id: u64, result: Result<(), ErrorKind>) {
-        let op = self.writes.remove(&id).expect_held();
+        let op = self.clean.writes.remove(&id).expect_held();
         if let Some(req) = op.req {
-            self.port.emit(Action::Reply { req, result });
-            if let Some(volume) = self.volumes.get_mut(&op.volume) {
+            self.core.base.port.emit(Action::Reply { req, result });
+            if let Some(volume) = self.core.base.volumes.get_mut(&op.volume) {
                 volume.origin.direct_write_answered();
             }
         } else {
             self.destage_write_done(op.volume, result);
         }
         if let Some(buf) = op.buf() {
-            self.port.release(buf);
+            self.core.base.port.release(buf);
         }
     }
 
     /// A part of a write has reached the origin, or not.
     fn portion_written(&mut self, id: u64, portion: &Portion, ok: bool, run: u64) {
         let key = portion.key;
-        let certain = self.tracks.write_ends(key, id) && ok;
-        if let Some(staged) = self.staging.get_mut(&key) {
+        let certain = self.clean.tracks.write_ends(key, id) && ok;
+        if let Some(staged) = self.clean.staging.get_mut(&key) {
             let ours = staged.write_ends(id);
-            staged.touched_ms = self.now_ms;
+            staged.touched_ms = self.core.base.now_ms;
             if certain && ours {
                 staged.valid.insert(sector_range(portion.skip_bytes, portion.len_bytes));
                 let to = BufSlice {
@@ -424,32 +439,39 @@ impl CacheManager {
                     start_bytes: portion.skip_bytes,
                     len_bytes: portion.len_bytes,
                 };
-                self.port.emit(Action::Copy { from: portion.dest, to });
+                self.core.base.port.emit(Action::Copy { from: portion.dest, to });
             }
             self.finish_staged(key, Some(run));
-        } else if certain && portion.len_bytes == self.extent_bytes && self.fills_from_writes(key.volume) {
-            if self.writes.get(&id).is_some_and(|op| op.req.is_none()) {
+        } else if certain
+            && portion.len_bytes == self.core.base.extent_bytes
+            && self.fills_from_writes(key.volume)
+        {
+            if self.clean.writes.get(&id).is_some_and(|op| op.req.is_none()) {
                 self.promote(key);
                 return;
             }
-            let Some(guard) = self.tracks.guard(key) else { return };
-            self.port.retain(portion.dest.buf);
+            let Some(guard) = self.clean.tracks.guard(key) else { return };
+            self.core.base.port.retain(portion.dest.buf);
             self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false });
         }
     }
 
     /// A trim or a zeroing of (a part of) an extent has ended.
     fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool) {
-        let certain = self.tracks.write_ends(key, id);
-        if let Some(staged) = self.staging.get_mut(&key) {
+        let certain = self.clean.tracks.write_ends(key, id);
+        if let Some(staged) = self.clean.staging.get_mut(&key) {
             staged.write_ends(id);
             self.finish_staged(key, None);
-        } else if certain && is_zero && !self.tracks.is_written(&key) && !self.is_mapped(key) {
-            let whole =
-                self.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+        } else if certain && is_zero && !self.clean.tracks.is_written(&key) && !self.is_mapped(key) {
+            let whole = self
+                .core
+                .base
+                .volumes
+                .get(&key.volume)
+                .is_some_and(|volume| key.extent.0 < volume.whole_extents);
             if whole && !self.journal_is_pressed() {
-                self.stats.insert_offered += 1;
-                self.stats.insert_zero += 1;
+                self.core.base.stats.insert_offered += 1;
+                self.core.base.stats.insert_zero += 1;
                 self.map_extent(key, Mapping::Zero);
             }
         }
@@ -457,45 +479,48 @@ impl CacheManager {
 
     /// Inserts a staged extent if it is whole.
     fn finish_staged(&mut self, key: ExtentKey, run: Option<u64>) {
-        let sectors = self.extent_bytes / zc_core::SECTOR_BYTES;
+        let sectors = self.core.base.extent_bytes / zc_core::SECTOR_BYTES;
         let whole = self
+            .clean
             .staging
             .get(&key)
             .is_some_and(|staged| staged.is_whole(sectors) && staged.old != OldCopy::Merging);
         if !whole {
             return;
         }
-        let staged = self.staging.remove(&key).expect_held();
+        let staged = self.clean.staging.remove(&key).expect_held();
         self.unpin_old(&staged);
-        match self.tracks.guard(key) {
+        match self.clean.tracks.guard(key) {
             Some(guard) if self.fills_from_writes(key.volume) => {
-                self.stats.staged_whole += 1;
-                let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: self.extent_bytes };
+                self.core.base.stats.staged_whole += 1;
+                let src =
+                    BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
                 let own = run.is_none();
                 let run = run.unwrap_or_else(|| self.begin_run(None));
                 self.insert(run, guard, src, InsertOptions { only_if_duplicate: false });
                 if own {
-                    self.inserts.runs.end_requests(run);
+                    self.clean.inserts.runs.end_requests(run);
                 }
             }
             guard => {
                 if let Some(guard) = guard {
-                    self.tracks.release(&guard);
+                    self.clean.tracks.release(&guard);
                 }
-                self.port.release(staged.buf);
+                self.core.base.port.release(staged.buf);
             }
         }
     }
 
     fn unpin_old(&mut self, staged: &Staged) {
         if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
-            self.slots.unpin(place.slot);
+            self.core.device.units.slots.unpin(place.slot);
         }
     }
 
     /// A miss fill brings the whole extent, or it is not what it was: the staged part is not needed.
     pub(crate) fn drop_idle_staged(&mut self, key: ExtentKey) {
         if self
+            .clean
             .staging
             .get(&key)
             .is_some_and(|staged| staged.writers.is_empty() && staged.old != OldCopy::Merging)
@@ -505,16 +530,17 @@ impl CacheManager {
     }
 
     fn drop_staged(&mut self, key: ExtentKey) {
-        if let Some(staged) = self.staging.remove(&key) {
+        if let Some(staged) = self.clean.staging.remove(&key) {
             self.unpin_old(&staged);
-            self.port.release(staged.buf);
+            self.core.base.port.release(staged.buf);
         }
     }
 
     /// Merges partly written extents that have been left alone, drops those that cannot be completed.
     pub(crate) fn age_staging(&mut self) {
-        let now_ms = self.now_ms;
+        let now_ms = self.core.base.now_ms;
         let due: Vec<_> = self
+            .clean
             .staging
             .idle()
             .filter(|(_, staged)| {
@@ -536,7 +562,7 @@ impl CacheManager {
                 self.begin_merge(key, &mapping, &place);
             }
             OldCopy::None => {
-                self.stats.staged_dropped += 1;
+                self.core.base.stats.staged_dropped += 1;
                 self.drop_staged(key);
             }
             OldCopy::Merging => {}
@@ -544,10 +570,10 @@ impl CacheManager {
     }
 
     fn make_staging_room(&mut self) {
-        let oldest = self.staging.idle().map(|(key, staged)| (key, staged.old)).next();
+        let oldest = self.clean.staging.idle().map(|(key, staged)| (key, staged.old)).next();
         match oldest {
             Some((key, OldCopy::None)) => {
-                self.stats.staged_dropped += 1;
+                self.core.base.stats.staged_dropped += 1;
                 self.drop_staged(key);
             }
             Some((key, old)) => self.complete_staged(key, old),
@@ -558,6 +584,7 @@ impl CacheManager {
     /// No slot can be evicted: gives up the old copies that pin some.
     pub(crate) fn drop_old_copies(&mut self) {
         let pinning: Vec<_> = self
+            .clean
             .staging
             .idle()
             .filter(|(_, staged)| {
@@ -566,39 +593,39 @@ impl CacheManager {
             .map(|(key, _)| key)
             .collect();
         for key in pinning {
-            self.stats.staged_dropped += 1;
+            self.core.base.stats.staged_dropped += 1;
             self.drop_staged(key);
         }
     }
 
     /// Drops everything staged that is idle (the manager stops).
     pub(crate) fn drop_all_staged(&mut self) {
-        let idle: Vec<_> = self.staging.idle().map(|(key, _)| key).collect();
+        let idle: Vec<_> = self.clean.staging.idle().map(|(key, _)| key).collect();
         for key in idle {
             self.drop_staged(key);
         }
     }
 
     fn merge_zero(&mut self, key: ExtentKey) {
-        let sectors = self.extent_bytes / zc_core::SECTOR_BYTES;
-        let staged = self.staging.get_mut(&key).expect_held();
+        let sectors = self.core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let staged = self.clean.staging.get_mut(&key).expect_held();
         let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
         for run in runs {
             staged.valid.insert(run.clone());
             staged.touched.insert(run.clone());
-            self.port.emit(Action::Zero { dest: sector_slice(staged.buf, &run) });
+            self.core.base.port.emit(Action::Zero { dest: sector_slice(staged.buf, &run) });
         }
         staged.old = OldCopy::None;
-        self.stats.merges += 1;
+        self.core.base.stats.merges += 1;
         self.finish_staged(key, None);
     }
 
     fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::index::file_index::Place) {
         let expected = self.expected(mapping, place, key);
-        let into = self.port.alloc(self.extent_bytes);
-        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.extent_bytes };
+        let into = self.core.base.port.alloc(self.core.base.extent_bytes);
+        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
         let proof = self.hit_proof(key.volume, place, &self.whole_sectors());
-        self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
+        self.clean.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
         let slot = place.slot;
         self.read_stored_extent(Op::Merge { key, slot, into }, place, expected, 0, dest, proof);
     }
@@ -610,10 +637,10 @@ impl CacheManager {
         into: BufId,
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
-        self.slots.unpin(slot);
+        self.core.device.units.slots.unpin(slot);
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let sectors = self.extent_bytes / zc_core::SECTOR_BYTES;
-        let staged = self.staging.get_mut(&key).expect_held();
+        let sectors = self.core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let staged = self.clean.staging.get_mut(&key).expect_held();
         staged.old = OldCopy::None;
         if ok {
             let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
@@ -621,11 +648,11 @@ impl CacheManager {
                 staged.valid.insert(run.clone());
                 staged.touched.insert(run.clone());
                 let to = sector_slice(staged.buf, &run);
-                self.port.emit(Action::Copy { from: sector_slice(into, &run), to });
+                self.core.base.port.emit(Action::Copy { from: sector_slice(into, &run), to });
             }
-            self.stats.merges += 1;
+            self.core.base.stats.merges += 1;
         }
-        self.port.release(into);
+        self.core.base.port.release(into);
         self.finish_staged(key, None);
     }
 }

@@ -80,7 +80,7 @@ impl Commit {
 impl CacheManager {
     /// Makes what the volume has acknowledged durable, then answers.
     pub(crate) fn request_commit(&mut self, volume: VolumeId, req: Option<ReqId>) {
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         if let Some(commit) = &mut dirty.commit {
             // With nothing written since, all that was acknowledged is in it.
             if dirty.data.open().extents.is_empty() {
@@ -100,13 +100,18 @@ impl CacheManager {
             if !waiters.is_empty() {
                 dirty.data.flushed();
             }
-            waiters.into_iter().for_each(|req| self.port.emit(Action::Reply { req, result: Ok(()) }));
+            waiters
+                .into_iter()
+                .for_each(|req| self.core.base.port.emit(Action::Reply { req, result: Ok(()) }));
             return;
         }
         let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
         #[cfg(zc_canary)]
-        let ended =
-            if self.canary == Some(crate::config::Canary::ForgetFlushes) { Ended::ByItself } else { ended };
+        let ended = if self.core.base.canary == Some(crate::config::Canary::ForgetFlushes) {
+            Ended::ByItself
+        } else {
+            ended
+        };
         let epoch = dirty.data.close(ended);
         dirty.commit = Some(Commit {
             epoch,
@@ -119,41 +124,42 @@ impl CacheManager {
             first_block: None,
             block: None,
         });
-        self.stats.epochs_closed += 1;
+        self.core.base.stats.epochs_closed += 1;
         #[cfg(zc_canary)]
-        if self.canary == Some(crate::config::Canary::EarlyFlush) {
+        if self.core.base.canary == Some(crate::config::Canary::EarlyFlush) {
             self.answer_commit(volume, Ok(()));
         }
         self.pump_commit(volume);
     }
 
     fn answer_commit(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
+        let commit = self.dirty.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
         let waiters = commit.map(|commit| core::mem::take(&mut commit.waiters)).unwrap_or_default();
-        waiters.into_iter().for_each(|req| self.port.emit(Action::Reply { req, result }));
+        waiters.into_iter().for_each(|req| self.core.base.port.emit(Action::Reply { req, result }));
     }
 
     /// Goes on with all commits, and begins those that are due.
     pub(crate) fn pump_commits(&mut self) {
-        if self.health != Health::Good || self.wb.volumes.is_empty() {
+        if self.core.base.health != Health::Good || self.dirty.volumes.is_empty() {
             return;
         }
-        let waiting = self.wb.is_waiting();
-        for volume in self.wb.volumes.awake_ids() {
+        let waiting = self.dirty.is_waiting();
+        for volume in self.dirty.volumes.awake_ids() {
             self.close_due_epoch(volume, waiting);
             self.pump_commit(volume);
         }
     }
 
     fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool) {
-        let writes_max = epoch_writes_max(self.meta.journal.ring_blocks());
-        let now_ms = self.now_ms;
-        let stopping = self.stop.wanted;
-        let Some(age_ms) = self.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
+        let writes_max = epoch_writes_max(self.core.device.meta.journal.ring_blocks());
+        let now_ms = self.core.base.now_ms;
+        let stopping = self.core.base.stopping;
+        let Some(age_ms) =
+            self.core.base.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
         else {
             return;
         };
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let draining = dirty.is_draining();
         let open = dirty.data.open();
         let due = !open.extents.is_empty()
@@ -171,7 +177,7 @@ impl CacheManager {
     }
 
     fn pump_commit(&mut self, volume: VolumeId) {
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let Some(commit) = &dirty.commit else { return };
         let epoch = commit.epoch;
         match commit.step {
@@ -181,8 +187,8 @@ impl CacheManager {
                 }
             }
             Step::Writing => {
-                let written = self.meta.journal.written() >= commit.last
-                    && self.wb.parts.first().is_none_or(|part| *part >= commit.parts_before);
+                let written = self.core.device.meta.journal.written() >= commit.last
+                    && self.dirty.parts.first().is_none_or(|part| *part >= commit.parts_before);
                 if written && let Some(commit) = &mut dirty.commit {
                     commit.step = Step::Ready;
                     self.end_durable_commit(volume);
@@ -195,42 +201,43 @@ impl CacheManager {
 
     /// Ends a commit whose writes have ended, if all of them are durable.
     fn end_durable_commit(&mut self, volume: VolumeId) {
-        let Some(commit) = self.wb.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
+        let Some(commit) = self.dirty.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
             return;
         };
-        let unflushed = self.wb.unflushed.first().is_some_and(|part| *part < commit.parts_before);
+        let unflushed = self.dirty.unflushed.first().is_some_and(|part| *part < commit.parts_before);
         #[cfg(zc_canary)]
-        let unflushed = unflushed && self.canary != Some(crate::config::Canary::IgnoreUnflushed);
-        if self.meta.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
-            self.stats.epochs_committed_by_fua += 1;
+        let unflushed = unflushed && self.core.base.canary != Some(crate::config::Canary::IgnoreUnflushed);
+        if self.core.device.meta.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
+            self.core.base.stats.epochs_committed_by_fua += 1;
             self.end_commit(volume);
         }
     }
 
     /// Everything is placed: sends unit, records and commit off.
     fn write_commit(&mut self, volume: VolumeId, epoch: u64) {
-        let commit = self.wb.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
+        let commit = self.dirty.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
         if awaited {
-            self.wb.awaited_commit_ms = Some(self.now_ms);
+            self.dirty.awaited_commit_ms = Some(self.core.base.now_ms);
         }
         let records = self.epoch_records(volume, epoch);
-        let open = self.wb.unit.as_ref().map(|unit| unit.slot);
+        let open = self.dirty.unit.as_ref().map(|unit| unit.slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
         #[cfg(zc_canary)]
-        let elsewhere = elsewhere && self.canary != Some(crate::config::Canary::IgnoreElsewhere);
+        let elsewhere = elsewhere && self.core.base.canary != Some(crate::config::Canary::IgnoreElsewhere);
         let durably = awaited && !elsewhere;
         if durably && self.commit_in_summary(volume, epoch, &records) {
             return;
         }
         self.write_unit_part(durably);
-        let first = self.meta.journal.appended() + 1;
+        let first = self.core.device.meta.journal.appended() + 1;
         records.into_iter().for_each(|record| self.record(record));
         self.record(Record::Committed { volume, epoch });
-        let last = self.meta.journal.hurry_all(durably);
-        let parts_before = self.wb.next_part;
-        let commit = self.wb.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
+        let last = self.core.device.meta.journal.hurry_all(durably);
+        let parts_before = self.dirty.next_part;
+        let commit =
+            self.dirty.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.step = Step::Writing;
         commit.elsewhere = elsewhere;
         commit.parts_before = parts_before;
@@ -240,7 +247,7 @@ impl CacheManager {
 
     /// The records of an epoch that is placed, in the order of its writes.
     pub(crate) fn epoch_records(&self, volume: VolumeId, epoch: u64) -> Vec<Record> {
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return Vec::new() };
+        let Some(dirty) = self.dirty.volumes.get(&volume) else { return Vec::new() };
         let Some(extents) = dirty.data.epoch(epoch).map(|e| &e.extents) else {
             return Vec::new();
         };
@@ -255,7 +262,7 @@ impl CacheManager {
                         key,
                         span: SectorSpan::new(&version.stored).expect_held(),
                         slot: place.slot,
-                        generation: self.slots.get(place.slot).generation,
+                        generation: self.core.device.units.slots.get(place.slot).generation,
                         offset_units: place.offset_units,
                         pages: place.pages,
                     }),
@@ -268,20 +275,20 @@ impl CacheManager {
 
     /// Some commit wants a flush.
     pub(crate) fn commits_want_flush(&self) -> bool {
-        self.wb.commits().any(|commit| commit.step == Step::Ready)
+        self.dirty.commits().any(|commit| commit.step == Step::Ready)
     }
 
     /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
     /// the one after it would vouch for what may not be durable.
     pub(crate) fn commits_in_line(&self) -> bool {
-        let taken = self.meta.journal.taken();
-        self.wb.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
+        let taken = self.core.device.meta.journal.taken();
+        self.dirty.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
     }
 
     /// A flush is issued: it serves every commit that is ready.
     pub(crate) fn commits_flushing(&mut self) {
-        self.wb.flushing_before = self.wb.parts.first().copied().unwrap_or(self.wb.next_part);
-        self.wb.each_commit(|commit| {
+        self.dirty.flushing_before = self.dirty.parts.first().copied().unwrap_or(self.dirty.next_part);
+        self.dirty.each_commit(|commit| {
             if commit.step == Step::Ready {
                 commit.step = Step::Flushing;
             }
@@ -290,10 +297,10 @@ impl CacheManager {
 
     /// That flush has ended.
     pub(crate) fn commits_flushed(&mut self) {
-        let before = self.wb.flushing_before;
-        self.wb.unflushed = self.wb.unflushed.split_off(&before);
-        for volume in self.wb.volumes.awake_ids() {
-            let dirty = self.wb.volumes.get(&volume).expect_held();
+        let before = self.dirty.flushing_before;
+        self.dirty.unflushed = self.dirty.unflushed.split_off(&before);
+        for volume in self.dirty.volumes.awake_ids() {
+            let dirty = self.dirty.volumes.get(&volume).expect_held();
             if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
                 debug_assert!(
                     commit.parts_before <= before,
@@ -308,13 +315,13 @@ impl CacheManager {
     pub(crate) fn end_commit(&mut self, volume: VolumeId) {
         debug_assert!(self.is_complete(volume), "{volume:?}: a commit ends that a restart would not find");
         self.answer_commit(volume, Ok(()));
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let commit = dirty.commit.take().expect_held();
         if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
             epoch.state = EpochState::Committed;
         }
         dirty.look_at_gap();
-        self.stats.epochs_committed += 1;
+        self.core.base.stats.epochs_committed += 1;
         if dirty.commit_again || !dirty.next_waiters.is_empty() {
             self.request_commit(volume, None);
         }
@@ -323,17 +330,17 @@ impl CacheManager {
     /// Whether a commit may end: all of its versions are placed, a restart finds its records, and no piece that is part
     /// of it is in flight.
     fn is_complete(&self, volume: VolumeId) -> bool {
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return false };
+        let Some(dirty) = self.dirty.volumes.get(&volume) else { return false };
         let Some(commit) = &dirty.commit else { return false };
         let placed = dirty.data.epoch(commit.epoch).is_none_or(|epoch| epoch.unplaced == 0);
-        let written = self.wb.parts.first().is_none_or(|part| *part >= commit.parts_before);
+        let written = self.dirty.parts.first().is_none_or(|part| *part >= commit.parts_before);
         placed && written && self.is_recorded(commit.last)
     }
 
     /// A journal block is about to be written: notes which commits it holds.
     pub(crate) fn commits_in_block(&mut self, block: JournalSeq) {
-        let taken = self.meta.journal.taken();
-        self.wb.each_commit(|commit| {
+        let taken = self.core.device.meta.journal.taken();
+        self.dirty.each_commit(|commit| {
             // With a summary it ends before a block is taken.
             if matches!(commit.step, Step::Placing | Step::Summarized) {
                 return;
@@ -349,28 +356,32 @@ impl CacheManager {
 
     /// Commits in blocks before this one are durable, with all they speak of.
     pub(crate) fn commits_proved(&self) -> JournalSeq {
-        let durable = self.meta.journal.durable_next();
-        let oldest = self.wb.commits().filter_map(|commit| commit.block).min();
-        if self.meta.journal.taken() < self.wb.resets_until {
-            return self.wb.proved_before;
+        let durable = self.core.device.meta.journal.durable_next();
+        let oldest = self.dirty.commits().filter_map(|commit| commit.block).min();
+        if self.core.device.meta.journal.taken() < self.dirty.resets_until {
+            return self.dirty.proved_before;
         }
         oldest.map_or(durable, |block| block.min(durable))
     }
 
     /// The journal must be kept from here on for commits that are not complete.
     pub(crate) fn commits_keep_from(&self) -> JournalSeq {
-        let next = self.meta.journal.next();
-        self.wb.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
+        let next = self.core.device.meta.journal.next();
+        self.dirty
+            .commits()
+            .filter_map(|commit| commit.first_block)
+            .min()
+            .map_or(next, |block| block.min(next))
     }
 
     /// The cache device is lost: nobody will be told that anything is durable.
     pub(crate) fn fail_commits(&mut self, error: ErrorKind) {
-        for volume in self.wb.ids() {
+        for volume in self.dirty.ids() {
             self.answer_commit(volume, Err(error));
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
             dirty.commit_again = false;
             for req in core::mem::take(&mut dirty.next_waiters) {
-                self.port.emit(Action::Reply { req, result: Err(error) });
+                self.core.base.port.emit(Action::Reply { req, result: Err(error) });
             }
         }
     }

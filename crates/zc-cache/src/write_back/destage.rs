@@ -168,26 +168,26 @@ pub(crate) struct Batch {
 impl CacheManager {
     /// Goes on with the destaging of all volumes.
     pub(crate) fn pump_destage(&mut self) {
-        if self.health != Health::Good || self.wb.volumes.is_empty() {
+        if self.core.base.health != Health::Good || self.dirty.volumes.is_empty() {
             return;
         }
-        for volume in self.wb.volumes.awake_ids() {
+        for volume in self.dirty.volumes.awake_ids() {
             self.pump_destage_of(volume);
         }
     }
 
     fn pump_destage_of(&mut self, volume: VolumeId) {
-        if !self.volumes.contains_key(&volume) {
+        if !self.core.base.volumes.contains_key(&volume) {
             return;
         }
-        let dirty = self.wb.volumes.get(&volume).expect_held();
+        let dirty = self.dirty.volumes.get(&volume).expect_held();
         match dirty.destaging.step {
             Step::Idle => {
                 if self.finish_dropping(volume) {
                     return;
                 }
                 if let Some(run) = self.run_to_destage(volume) {
-                    let clean = self.wb.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
+                    let clean = self.dirty.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
                     debug_assert!(clean < *run.start(), "{volume:?}: a run begins that is clean");
                     let step =
                         Step::Writing { run, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
@@ -203,7 +203,7 @@ impl CacheManager {
                 if self.is_recorded(position) {
                     self.run_is_clean(volume, epoch);
                 } else if !self.is_commit_near() {
-                    self.meta.journal.want(position);
+                    self.core.device.meta.journal.want(position);
                 }
             }
         }
@@ -211,41 +211,45 @@ impl CacheManager {
 
     /// Whether a commit will have a journal block written before long.
     fn is_commit_near(&self) -> bool {
-        let near = |at_ms: u64| self.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
+        let near = |at_ms: u64| self.core.base.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
         // Who waits for room that destaging makes does not commit before it has some.
-        !self.stop.wanted && !self.wb.is_waiting() && self.wb.awaited_commit_ms.is_some_and(near)
+        !self.core.base.stopping && !self.dirty.is_waiting() && self.dirty.awaited_commit_ms.is_some_and(near)
     }
 
     pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
-        &mut self.wb.volumes.get_mut(&volume).expect_held().destaging
+        &mut self.dirty.volumes.get_mut(&volume).expect_held().destaging
     }
 
     fn run_to_destage(&self, volume: VolumeId) -> Option<RangeInclusive<u64>> {
-        let dirty = self.wb.volumes.get(&volume)?;
-        let entry = self.volumes.get(&volume)?;
+        let dirty = self.dirty.volumes.get(&volume)?;
+        let entry = self.core.base.volumes.get(&volume)?;
         #[cfg(zc_canary)]
-        if self.canary == Some(crate::config::Canary::EpochOrder) {
+        if self.core.base.canary == Some(crate::config::Canary::EpochOrder) {
             use crate::write_back::dirty::{Epoch, EpochState};
             let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
             let mut committed = dirty.data.epochs.iter().filter(is_committed);
             return committed.next_back().map(|epoch| epoch.number..=epoch.number);
         }
         let oldest = dirty.data.epochs.front()?;
-        let paused = self.now_ms < dirty.destaging.not_before_ms;
+        let paused = self.core.base.now_ms < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
-        let doubtful = dirty.is_incomplete() || !self.probes.is_open(volume);
+        let doubtful = dirty.is_incomplete() || !self.recovery.probes.is_open(volume);
         if paused || doubtful || entry.origin.has_direct_writes() || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
-        if self.stop.wanted && !self.wb.is_waiting() {
+        if self.core.base.stopping && !self.dirty.is_waiting() {
             return None;
         }
-        let old = self.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
-        let idle = self.now_ms.saturating_sub(dirty.last_request_ms) >= self.cfg.dirty.idle_ms;
-        let low = u64::from(self.slots.len()) * u64::from(self.cfg.dirty.low_percent) / 100;
-        let crowded = self.wb.owed.filled() > low;
+        let old = self.core.base.now_ms.saturating_sub(oldest.began_ms)
+            >= entry.cfg.write_back.max_dirty_age_ms / 2;
+        let idle =
+            self.core.base.now_ms.saturating_sub(dirty.last_request_ms) >= self.core.base.cfg.dirty.idle_ms;
+        let low = u64::from(self.core.device.units.slots.len())
+            * u64::from(self.core.base.cfg.dirty.low_percent)
+            / 100;
+        let crowded = self.dirty.owed.filled() > low;
         let records = dirty.data.record_count() * 2 > self.dirty_records_max();
-        let waiting = self.wb.is_waiting();
+        let waiting = self.dirty.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
         dirty.data.oldest_run(run_bounds(entry.cfg.write_back.destage)).filter(|_| due)
@@ -254,7 +258,7 @@ impl CacheManager {
     /// Issues writes until enough are in flight, or all of the run are.
     fn issue_destage(&mut self, volume: VolumeId) {
         loop {
-            let most = self.cfg.dirty.destage_writes.max(1);
+            let most = self.core.base.cfg.dirty.destage_writes.max(1);
             let Step::Writing { run, next, in_flight, failed } = self.destaging(volume).step.clone() else {
                 return;
             };
@@ -284,18 +288,19 @@ impl CacheManager {
 
     /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
     fn is_called_off(&self, volume: VolumeId) -> bool {
-        let dropping = self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
-        dropping || (self.stop.wanted && !self.wb.is_waiting())
+        let dropping = self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
+        dropping || (self.core.base.stopping && !self.dirty.is_waiting())
     }
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
     fn may_write_now(&mut self, volume: VolumeId) -> bool {
-        let dirty = self.wb.volumes.get(&volume);
-        let urgent = self.stop.wanted || dirty.is_some_and(VolumeDirty::is_urgent) || self.wb.is_waiting();
+        let dirty = self.dirty.volumes.get(&volume);
+        let urgent =
+            self.core.base.stopping || dirty.is_some_and(VolumeDirty::is_urgent) || self.dirty.is_waiting();
         if urgent {
-            self.wb.rate.forgive();
+            self.dirty.rate.forgive();
         }
-        urgent || self.wb.rate.allows(self.cfg.dirty.destage_bytes_per_s, self.now_ms)
+        urgent || self.dirty.rate.allows(self.core.base.cfg.dirty.destage_bytes_per_s, self.core.base.now_ms)
     }
 
     /// The next neighbouring sectors of a run, and where to go on.
@@ -305,7 +310,7 @@ impl CacheManager {
         run: &RangeInclusive<u64>,
         from: Cursor,
     ) -> (Option<Batch>, Option<Cursor>) {
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return (None, None) };
+        let Some(dirty) = self.dirty.volumes.get(&volume) else { return (None, None) };
         let mut batch: Option<Batch> = None;
         let mut next = from.0;
         while let Some(extent) = dirty.data.next_extent(run, next) {
@@ -314,7 +319,7 @@ impl CacheManager {
                 if at < from {
                     continue;
                 }
-                let start = extent.0 * u64::from(self.extent_bytes)
+                let start = extent.0 * u64::from(self.core.base.extent_bytes)
                     + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
                 match &mut batch {
                     Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
@@ -329,10 +334,10 @@ impl CacheManager {
 
     fn issue_batch(&mut self, volume: VolumeId, batch: Batch) {
         let Batch { offset_bytes, len_bytes, zero, .. } = batch;
-        self.stats.destaged_bytes += u64::from(len_bytes);
-        self.stats.destage_writes += 1;
+        self.core.base.stats.destaged_bytes += u64::from(len_bytes);
+        self.core.base.stats.destage_writes += 1;
         self.destaging(volume).issued_bytes += u64::from(len_bytes);
-        self.wb.rate.spend(len_bytes);
+        self.dirty.rate.spend(len_bytes);
         if let Some(no_hole) = zero {
             let kind = RequestKind::WriteZeroes { no_hole, fua: false };
             self.submit_destage_write(volume, offset_bytes, len_bytes, kind);
@@ -343,11 +348,11 @@ impl CacheManager {
 
     /// Reads what a write is to have.
     pub(crate) fn gather(&mut self, volume: VolumeId, batch: Batch, again: bool) {
-        let buf = self.port.alloc(batch.len_bytes);
-        let id = self.port.number();
+        let buf = self.core.base.port.alloc(batch.len_bytes);
+        let id = self.core.base.port.number();
         let parts = batch.parts.clone();
         let gather = Gather { volume, buf, batch, reads: 1, failed: SmallVec::new(), again };
-        self.gathers.insert(id, gather);
+        self.dirty.gathers.insert(id, gather);
         let mut done = 0;
         for (part, (extent, version)) in parts.iter().enumerate() {
             let len = (version.span.end - version.span.start) * SECTOR_BYTES;
@@ -362,14 +367,17 @@ impl CacheManager {
     fn gather_part(&mut self, id: u64, part: usize, key: ExtentKey, version: &Version, dest: BufSlice) {
         let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
         match version.body {
-            Body::Zero { .. } => self.port.emit(Action::Zero { dest }),
+            Body::Zero { .. } => self.core.base.port.emit(Action::Zero { dest }),
             Body::Memory { src, .. } => {
-                self.port.emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
+                self.core
+                    .base
+                    .port
+                    .emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
             Body::Stored { place, own } => {
                 let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
                 let proof = self.proof(key.volume, &place, &version.stored);
-                self.gathers.get_mut(&id).expect_held().reads += 1;
+                self.dirty.gathers.get_mut(&id).expect_held().reads += 1;
                 let kind = Op::Gather { gather: id, part };
                 self.read_stored_extent(kind, &place, expected, skip_bytes, dest, proof);
             }
@@ -383,8 +391,8 @@ impl CacheManager {
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let gather = self.gathers.get_mut(&id).expect_held();
-        let dirty = self.wb.volumes.get_mut(&gather.volume);
+        let gather = self.dirty.gathers.get_mut(&id).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&gather.volume);
         if !ok {
             gather.failed.push(part);
         } else if let (Some(dirty), Some((extent, version))) = (dirty, gather.batch.parts.get(part)) {
@@ -395,18 +403,18 @@ impl CacheManager {
 
     /// One part is there; with the last one the write goes off.
     fn gathered(&mut self, id: u64) {
-        let gather = self.gathers.get_mut(&id).expect_held();
+        let gather = self.dirty.gathers.get_mut(&id).expect_held();
         gather.reads -= 1;
         if gather.reads > 0 {
             return;
         }
-        let gather = self.gathers.remove(&id).expect_held();
+        let gather = self.dirty.gathers.remove(&id).expect_held();
         if gather.failed.is_empty() {
             let (Batch { offset_bytes, len_bytes, .. }, buf) = (gather.batch, gather.buf);
             let kind = RequestKind::Write { buf, fua: false };
             self.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind);
         } else {
-            self.port.release(gather.buf);
+            self.core.base.port.release(gather.buf);
             self.gather_failed(gather);
         }
     }
@@ -414,8 +422,8 @@ impl CacheManager {
     /// A write of the run becomes several, or none; the one that was counted ends.
     pub(crate) fn replace_batch(&mut self, volume: VolumeId, batch: &Batch, instead: Vec<Batch>) {
         let left: u32 = instead.iter().map(|batch| batch.len_bytes).sum();
-        self.stats.destaged_bytes -= u64::from(batch.len_bytes);
-        self.stats.destage_writes -= 1;
+        self.core.base.stats.destaged_bytes -= u64::from(batch.len_bytes);
+        self.core.base.stats.destage_writes -= 1;
         self.destaging(volume).issued_bytes -= u64::from(left);
         let more = u32::try_from(instead.len()).unwrap_or(u32::MAX);
         if let Step::Writing { in_flight, .. } = &mut self.destaging(volume).step {
@@ -430,7 +438,7 @@ impl CacheManager {
     /// The run cannot be written as long as this is not read.
     pub(crate) fn destage_stuck(&mut self, volume: VolumeId, extent: ExtentNo, version: Version) {
         if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-            self.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
+            self.core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
         }
         self.destaging(volume).stuck = Some((extent, version));
         self.destage_write_done(volume, Err(ErrorKind::Io));
@@ -446,7 +454,7 @@ impl CacheManager {
         if let Err(error) = result
             && !core::mem::replace(&mut self.destaging(volume).noted, true)
         {
-            self.port.emit(Action::Note(Note::DestageFailed { volume, error }));
+            self.core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
         }
         self.finish_dropping(volume);
     }
@@ -462,7 +470,7 @@ impl CacheManager {
 
     /// The origin may have lost what was written since its last flush: the run is written again.
     pub(crate) fn spoil_run(&mut self, volume: VolumeId) {
-        match self.wb.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
+        match self.dirty.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
             Some(Step::Writing { failed, .. }) => *failed = true,
             Some(Step::Flushing { spoiled, .. }) => *spoiled = true,
             Some(Step::Idle | Step::Recording { .. }) | None => {}
@@ -470,8 +478,8 @@ impl CacheManager {
     }
 
     fn destage_failed(&mut self, volume: VolumeId) {
-        let now_ms = self.now_ms;
-        self.stats.destage_failures += 1;
+        let now_ms = self.core.base.now_ms;
+        self.core.base.stats.destage_failures += 1;
         let destaging = self.destaging(volume);
         let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
         destaging.failures += 1;
@@ -483,25 +491,25 @@ impl CacheManager {
         let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
         if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
             if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-                self.port.emit(Action::Note(Note::DestageFailed { volume, error }));
+                self.core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
             }
             self.destage_failed(volume);
             return;
         }
-        if self.health != Health::Good {
+        if self.core.base.health != Health::Good {
             self.destaging(volume).step = Step::Idle;
             return;
         }
         self.record(zc_format::Record::Clean { volume, epoch });
-        let position = self.meta.journal.appended();
+        let position = self.core.device.meta.journal.appended();
         if !self.is_commit_near() {
-            self.meta.journal.want(position);
+            self.core.device.meta.journal.want(position);
         }
         self.destaging(volume).step = Step::Recording { epoch, position };
     }
 
     fn run_is_clean(&mut self, volume: VolumeId, last: u64) {
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let ended = core::mem::take(&mut dirty.destaging);
         dirty.destaging.step_until = ended.step_until;
         let issued_bytes = ended.issued_bytes;
@@ -509,31 +517,32 @@ impl CacheManager {
         let bodies = dirty.data.forget_until(last);
         dirty.look_at_gap();
         dirty.drained();
-        self.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
-        self.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
+        self.core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
+        self.core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
         self.let_go(&bodies);
-        self.sweeps.no_victim_ms = None;
+        self.core.device.units.sweeps.no_victim_ms = None;
         self.pump_destage_of(volume);
     }
 
     /// A whole extent is on the origin: where it lies it is a clean copy from now on.
     pub(crate) fn promote(&mut self, key: ExtentKey) {
-        let Some(dirty) = self.wb.volumes.get(&key.volume) else { return };
+        let Some(dirty) = self.dirty.volumes.get(&key.volume) else { return };
         let Step::Writing { run, .. } = &dirty.destaging.step else { return };
-        let whole = 0..self.extent_bytes / SECTOR_BYTES;
+        let whole = 0..self.core.base.extent_bytes / SECTOR_BYTES;
         let place =
             dirty.data.of_epochs(key.extent, run).into_iter().find_map(|version| match version.body {
                 Body::Stored { place, .. } if version.span == whole && version.stored == whole => Some(place),
                 _ => None,
             });
         let Some(place) = place else { return };
-        if self.is_mapped(key) || self.journal_is_pressed() || !self.slots.may_share(&place) {
+        if self.is_mapped(key) || self.journal_is_pressed() || !self.core.device.units.slots.may_share(&place)
+        {
             return;
         }
-        self.stats.promoted += 1;
+        self.core.base.stats.promoted += 1;
         self.map_extent(key, Mapping::Duplicate(place));
         let stored = Stored { offset_units: place.offset_units, pages: place.pages };
-        if let Some(print) = self.headers.content_at(place.slot, stored) {
+        if let Some(print) = self.core.device.units.headers.content_at(place.slot, stored) {
             self.learn(key, print);
         }
     }

@@ -61,10 +61,10 @@ impl CacheManager {
         sectors: &core::ops::Range<u32>,
         src: BufSlice,
     ) -> Body {
-        let id = self.port.number();
-        let whole = src.len_bytes == self.extent_bytes;
-        self.port.retain(src.buf);
-        self.wb.memory_bytes += u64::from(src.len_bytes);
+        let id = self.core.base.port.number();
+        let whole = src.len_bytes == self.core.base.extent_bytes;
+        self.core.base.port.retain(src.buf);
+        self.dirty.memory_bytes += u64::from(src.len_bytes);
         let span = SectorSpan::new(sectors).expect_held();
         let job = DirtyJob {
             key,
@@ -77,7 +77,7 @@ impl CacheManager {
             outcome: None,
             lookups: 0,
         };
-        self.wb.jobs.insert(id, job);
+        self.dirty.jobs.insert(id, job);
         if whole {
             self.hash(Op::Hash(id), key.volume, src);
         } else {
@@ -87,7 +87,7 @@ impl CacheManager {
     }
 
     pub(crate) fn dirty_hashed(&mut self, id: u64, digest: Digest) {
-        let job = self.wb.jobs.get_mut(&id).expect_held();
+        let job = self.dirty.jobs.get_mut(&id).expect_held();
         match digest {
             Digest::Zero => self.dirty_reduced(id, Outcome::Zero),
             Digest::Print(print) => {
@@ -99,10 +99,10 @@ impl CacheManager {
 
     /// Whether the content is on the device already.
     pub(crate) fn look_up_dirty(&mut self, id: u64) {
-        let job = self.wb.jobs.get_mut(&id).expect_held();
+        let job = self.dirty.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
         let (print, key, first) = (job.print.expect_held(), job.key, job.lookups == 1);
-        let dedup = self.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
+        let dedup = self.core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
         let waiter = HeaderWaiter::Dirty(id);
         if dedup {
             let candidates = self.candidates(&print);
@@ -110,8 +110,11 @@ impl CacheManager {
                 if let Some((generation, stored)) = self.find_print(*slot, &print)
                     && self.may_owe(*slot)
                 {
-                    let strong = self.cfg.fingerprint.is_collision_resistant();
-                    if strong && self.slots.get(*slot).weu_seq.0 >= self.session.weu_seq_first {
+                    let strong = self.core.base.cfg.fingerprint.is_collision_resistant();
+                    if strong
+                        && self.core.device.units.slots.get(*slot).weu_seq.0
+                            >= self.core.base.session.weu_seq_first
+                    {
                         self.dirty_reduced(id, Outcome::Shared { slot: *slot, generation, stored });
                     } else {
                         self.prove_shared(id, *slot, generation, stored);
@@ -123,7 +126,7 @@ impl CacheManager {
                 candidates.into_iter().for_each(|slot| self.wait_for_header(waiter, slot, &print));
             }
         }
-        if !self.header_reads.is_waiting(waiter) {
+        if !self.core.device.units.header_reads.is_waiting(waiter) {
             self.compress_dirty(id);
         }
     }
@@ -132,28 +135,28 @@ impl CacheManager {
     /// A clean extent that does not verify is read from the origin, a dirty one is lost: so it is read before it is
     /// relied upon. Under a weak fingerprint it always is, and compared (G7).
     fn prove_shared(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
-        self.stats.dirty_proofs += 1;
-        self.slots.pin(slot);
-        let buf = self.port.alloc(self.extent_bytes);
+        self.core.base.stats.dirty_proofs += 1;
+        self.core.device.units.slots.pin(slot);
+        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
         let place = self.place(slot, generation, stored);
-        let job = self.wb.jobs.get_mut(&id).expect_held();
+        let job = self.dirty.jobs.get_mut(&id).expect_held();
         job.proving = Some(Proving { slot, generation, stored, buf });
         let (key, print) = (job.key, job.print);
         let expected = ExpectedExtent { print, ..self.expected(&Mapping::Duplicate(place), &place, key) };
         let proof = self.proof(key.volume, &place, &self.whole_sectors());
-        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
         self.read_stored_extent(Op::Proof(id), &place, expected, 0, dest, proof);
     }
 
     pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        if ok && !self.cfg.fingerprint.is_collision_resistant() {
-            self.stats.compares += 1;
-            let job = self.wb.jobs.get(&id).expect_held();
+        if ok && !self.core.base.cfg.fingerprint.is_collision_resistant() {
+            self.core.base.stats.compares += 1;
+            let job = self.dirty.jobs.get(&id).expect_held();
             let (left, buf) = (job.src, job.proving.as_ref().expect_held().buf);
-            let right = BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes };
-            let op = self.port.op(Op::Compare(id));
-            self.port.emit(Action::Compare { op, left, right });
+            let right = BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
+            let op = self.core.base.port.op(Op::Compare(id));
+            self.core.base.port.emit(Action::Compare { op, left, right });
             return;
         }
         let Proving { slot, generation, stored, .. } = self.end_proof(id);
@@ -172,51 +175,51 @@ impl CacheManager {
         if equal {
             self.dirty_reduced(id, Outcome::Shared { slot, generation, stored });
         } else {
-            self.stats.compares_differed += 1;
+            self.core.base.stats.compares_differed += 1;
             self.compress_dirty(id);
         }
     }
 
     fn end_proof(&mut self, id: u64) -> Proving {
-        let proving = self.wb.jobs.get_mut(&id).expect_held().proving.take().expect_held();
-        self.slots.unpin(proving.slot);
-        self.port.release(proving.buf);
+        let proving = self.dirty.jobs.get_mut(&id).expect_held().proving.take().expect_held();
+        self.core.device.units.slots.unpin(proving.slot);
+        self.core.base.port.release(proving.buf);
         proving
     }
 
     /// Whether dirty data may point at a slot: it is on the device, or in the unit that the next commit writes; and
     /// there are not too many already that are kept for that.
     fn may_owe(&self, slot: WeuSlot) -> bool {
-        let ours = self.wb.unit.as_ref().is_some_and(|unit| unit.slot == slot);
-        let room = self.wb.owed.contains(slot) || self.wb.owed.lent() < self.owed_bounds().lent;
-        (ours || self.slots.is_on_device(slot)) && room
+        let ours = self.dirty.unit.as_ref().is_some_and(|unit| unit.slot == slot);
+        let room = self.dirty.owed.contains(slot) || self.dirty.owed.lent() < self.owed_bounds().lent;
+        (ours || self.core.device.units.slots.is_on_device(slot)) && room
     }
 
     fn compress_dirty(&mut self, id: u64) {
-        let job = self.wb.jobs.get(&id).expect_held();
+        let job = self.dirty.jobs.get(&id).expect_held();
         let (key, src) = (job.key, job.src);
-        let codec = self.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let codec = self.core.base.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
         let max_bytes = src.len_bytes.saturating_sub(zc_core::limits::PLACE_ALIGN_BYTES);
         let worth = codec != Codec::Raw
             && max_bytes > SECTOR_BYTES
-            && self.filter.should_try(key.volume, key.extent, self.extent_bytes);
+            && self.clean.filter.should_try(key.volume, key.extent, self.core.base.extent_bytes);
         if !worth {
             self.dirty_reduced(id, Outcome::Store { codec: Codec::Raw, payload: src });
             return;
         }
-        self.stats.compress_tried += 1;
-        let out = self.port.alloc(max_bytes);
-        self.wb.jobs.get_mut(&id).expect_held().scratch = Some((out, codec));
-        let op = self.port.op(Op::Compress(id));
-        self.port.emit(Action::Compress { op, src, codec, max_bytes, out });
+        self.core.base.stats.compress_tried += 1;
+        let out = self.core.base.port.alloc(max_bytes);
+        self.dirty.jobs.get_mut(&id).expect_held().scratch = Some((out, codec));
+        let op = self.core.base.port.op(Op::Compress(id));
+        self.core.base.port.emit(Action::Compress { op, src, codec, max_bytes, out });
     }
 
     pub(crate) fn dirty_compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
-        let job = self.wb.jobs.get(&id).expect_held();
+        let job = self.dirty.jobs.get(&id).expect_held();
         let (key, src, scratch) = (job.key, job.src, job.scratch);
         let stored = stored_bytes.unwrap_or(src.len_bytes);
         if job.whole {
-            self.filter.report(key.volume, key.extent, self.extent_bytes, stored);
+            self.clean.filter.report(key.volume, key.extent, self.core.base.extent_bytes, stored);
         }
         let outcome = match (stored_bytes, scratch) {
             (Some(len_bytes), Some((buf, codec))) => {
@@ -228,10 +231,10 @@ impl CacheManager {
     }
 
     fn dirty_reduced(&mut self, id: u64, outcome: Outcome) {
-        let job = self.wb.jobs.get_mut(&id).expect_held();
+        let job = self.dirty.jobs.get_mut(&id).expect_held();
         job.outcome = Some(outcome);
         let (key, whole, print, tried) = (job.key, job.whole, job.print, job.scratch.is_some());
-        let data = self.wb.volumes.get(&key.volume).map(|dirty| &dirty.data);
+        let data = self.dirty.volumes.get(&key.volume).map(|dirty| &dirty.data);
         if whole && self.tells(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id)) {
             let stored = match outcome {
                 Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
@@ -239,25 +242,25 @@ impl CacheManager {
             };
             self.tell(key, print.map_or(Digest::Zero, Digest::Print), stored);
         }
-        self.wb.ready.push_back(id);
+        self.dirty.ready.push_back(id);
     }
 
     /// Places what is reduced, in order, as far as there are slots.
     pub(crate) fn pump_dirty_placement(&mut self) {
-        while self.health == Health::Good
-            && let Some(id) = self.wb.ready.front().copied()
+        while self.core.base.health == Health::Good
+            && let Some(id) = self.dirty.ready.front().copied()
         {
-            let job = self.wb.jobs.get(&id).expect_held();
+            let job = self.dirty.jobs.get(&id).expect_held();
             let (key, outcome) = (job.key, job.outcome.expect_held());
-            let data = self.wb.volumes.get(&key.volume).map(|dirty| &dirty.data);
+            let data = self.dirty.volumes.get(&key.volume).map(|dirty| &dirty.data);
             let body = if data.is_some_and(|data| data.awaits(key.extent, id)) {
                 let Some(body) = self.place_dirty(id, outcome) else { return };
                 Some(body)
             } else {
                 None
             };
-            self.wb.ready.pop_front();
-            if let (Some(body), Some(dirty)) = (body, self.wb.volumes.get_mut(&key.volume)) {
+            self.dirty.ready.pop_front();
+            if let (Some(body), Some(dirty)) = (body, self.dirty.volumes.get_mut(&key.volume)) {
                 dirty.data.placed(key.extent, id, body);
             }
             self.end_dirty_job(id);
@@ -265,11 +268,11 @@ impl CacheManager {
     }
 
     fn end_dirty_job(&mut self, id: u64) {
-        let job = self.wb.jobs.remove(&id).expect_held();
-        self.wb.memory_bytes -= u64::from(job.src.len_bytes);
-        self.port.release(job.src.buf);
+        let job = self.dirty.jobs.remove(&id).expect_held();
+        self.dirty.memory_bytes -= u64::from(job.src.len_bytes);
+        self.core.base.port.release(job.src.buf);
         if let Some((scratch, _)) = job.scratch {
-            self.port.release(scratch);
+            self.core.base.port.release(scratch);
         }
     }
 
@@ -278,15 +281,15 @@ impl CacheManager {
             Outcome::Zero => Some(Body::Zero { no_hole: true }),
             Outcome::Shared { slot, generation, stored } => {
                 let place = self.place(slot, generation, stored);
-                let good = self.slots.get(slot).generation == generation
-                    && self.slots.may_share(&place)
+                let good = self.core.device.units.slots.get(slot).generation == generation
+                    && self.core.device.units.slots.may_share(&place)
                     && self.may_owe(slot);
                 if !good {
-                    let src = self.wb.jobs.get(&id).expect_held().src;
+                    let src = self.dirty.jobs.get(&id).expect_held().src;
                     return self.store_dirty(id, Codec::Raw, src);
                 }
-                self.stats.dirty_shared += 1;
-                self.policy.shared(slot);
+                self.core.base.stats.dirty_shared += 1;
+                self.core.device.units.policy.shared(slot);
                 self.owe(slot, false);
                 Some(Body::Stored { place, own: false })
             }
@@ -296,10 +299,10 @@ impl CacheManager {
 
     /// While stopping: ends jobs that cannot be placed any more.
     pub(crate) fn abandon_dirty_jobs(&mut self) {
-        let ready: SmallVec<[u64; 8]> = self.wb.ready.drain(..).collect();
+        let ready: SmallVec<[u64; 8]> = self.dirty.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_dirty_job(id));
-        if let Some(unit) = self.wb.unit.take() {
-            self.port.release(unit.buf);
+        if let Some(unit) = self.dirty.unit.take() {
+            self.core.base.port.release(unit.buf);
         }
     }
 }

@@ -85,11 +85,11 @@ impl CacheManager {
         if !self.ensure_dirty_room(payload.len_bytes) {
             return None;
         }
-        let job = self.wb.jobs.get(&id).expect_held();
+        let job = self.dirty.jobs.get(&id).expect_held();
         let (key, span, raw_bytes) = (job.key, job.span, job.src.len_bytes);
         let fingerprint = job.print.unwrap_or(Fingerprint([0; 32]));
         let indexed = job.print.filter(|_| job.whole);
-        let unit = self.wb.unit.as_mut().expect_held();
+        let unit = self.dirty.unit.as_mut().expect_held();
         let offset_bytes = unit.fill_bytes;
         let header = ExtentHeader {
             slot: unit.slot,
@@ -113,16 +113,17 @@ impl CacheManager {
         unit.fill_bytes += placed_bytes(payload.len_bytes);
         let (slot, generation, buf) = (unit.slot, unit.generation, unit.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
-        self.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
-        self.stats.dirty_stored += 1;
-        self.stats.stored_raw_bytes += u64::from(raw_bytes);
-        self.stats.stored_bytes += u64::from(payload.len_bytes);
-        let volume = self.volumes.get(&key.volume).map(|v| (v.cfg.dedup, v.cfg.index_share_percent));
+        self.core.base.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
+        self.core.base.stats.dirty_stored += 1;
+        self.core.base.stats.stored_raw_bytes += u64::from(raw_bytes);
+        self.core.base.stats.stored_bytes += u64::from(payload.len_bytes);
+        let volume =
+            self.core.base.volumes.get(&key.volume).map(|v| (v.cfg.dedup, v.cfg.index_share_percent));
         if let (Some(print), Some((true, share))) = (indexed, volume)
             && in_share(&print, share)
         {
-            self.headers.add(slot, print, stored);
-            self.prints.insert(&print, slot);
+            self.core.device.units.headers.add(slot, print, stored);
+            self.core.device.index.prints.insert(&print, slot);
         }
         self.owe(slot, true);
         Some(Body::Stored { place: self.place(slot, generation, stored), own: true })
@@ -130,26 +131,26 @@ impl CacheManager {
 
     /// Makes sure the dirty unit has room for one more piece.
     fn ensure_dirty_room(&mut self, stored_bytes: u32) -> bool {
-        if let Some(unit) = &self.wb.unit {
+        if let Some(unit) = &self.dirty.unit {
             let entries = u32::try_from(unit.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
             let need = unit.fill_bytes + placed_bytes(stored_bytes) + WeuHeader::encoded_bytes(entries);
-            if need <= self.cfg.geometry.weu_bytes {
+            if need <= self.core.base.cfg.geometry.weu_bytes {
                 return true;
             }
             self.seal_dirty_unit();
         }
-        let weu_seq = WeuSeq(self.session.weu_seq_next);
-        let Some((slot, generation)) = self.slots.open(weu_seq) else {
-            self.sweeps.urgent |= self.slots.free_len() > 0;
+        let weu_seq = WeuSeq(self.core.base.session.weu_seq_next);
+        let Some((slot, generation)) = self.core.device.units.slots.open(weu_seq) else {
+            self.core.device.units.sweeps.urgent |= self.core.device.units.slots.free_len() > 0;
             return false;
         };
-        self.session.weu_seq_next += 1;
-        self.slots.get_mut(slot).filling = true;
-        let buf = self.port.alloc(self.cfg.geometry.weu_bytes);
-        self.headers.open(slot, generation);
-        self.policy.inserted(slot);
+        self.core.base.session.weu_seq_next += 1;
+        self.core.device.units.slots.get_mut(slot).filling = true;
+        let buf = self.core.base.port.alloc(self.core.base.cfg.geometry.weu_bytes);
+        self.core.device.units.headers.open(slot, generation);
+        self.core.device.units.policy.inserted(slot);
         self.record(Record::SlotDirty { slot, generation, weu_seq });
-        self.wb.unit = Some(DirtyUnit {
+        self.dirty.unit = Some(DirtyUnit {
             slot,
             buf,
             generation,
@@ -166,7 +167,7 @@ impl CacheManager {
     /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
     /// `durable`: their end means that they are, else a flush is to follow.
     pub(crate) fn write_unit_part(&mut self, durable: bool) {
-        let Some(unit) = self.wb.unit.as_ref().filter(|unit| unit.has_unwritten()) else { return };
+        let Some(unit) = self.dirty.unit.as_ref().filter(|unit| unit.has_unwritten()) else { return };
         let end = unit.fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES);
         self.zero_unit_until(end);
         self.write_piece(end, durable);
@@ -174,25 +175,25 @@ impl CacheManager {
 
     /// What a buffer held before does not go to the device.
     pub(crate) fn zero_unit_until(&mut self, end: u32) {
-        let unit = self.wb.unit.as_ref().expect_held();
+        let unit = self.dirty.unit.as_ref().expect_held();
         let gap = BufSlice { buf: unit.buf, start_bytes: unit.fill_bytes, len_bytes: end - unit.fill_bytes };
         if gap.len_bytes > 0 {
-            self.port.emit(Action::Zero { dest: gap });
+            self.core.base.port.emit(Action::Zero { dest: gap });
         }
     }
 
     /// Writes the unit from where it was written to `end`, a page's; returns the number of the write.
     pub(crate) fn write_piece(&mut self, end: u32, durable: bool) -> u64 {
-        let unit = self.wb.unit.as_mut().expect_held();
+        let unit = self.dirty.unit.as_mut().expect_held();
         let (slot, start_bytes) = (unit.slot, unit.written_bytes);
         unit.fill_bytes = end;
         unit.written_bytes = end;
         unit.parts += 1;
-        let number = self.wb.next_part;
-        self.wb.next_part += 1;
-        self.wb.parts.insert(number);
+        let number = self.dirty.next_part;
+        self.dirty.next_part += 1;
+        self.dirty.parts.insert(number);
         if !durable {
-            self.wb.unflushed.insert(number);
+            self.dirty.unflushed.insert(number);
         }
         self.issue_part(Part { slot, number, start_bytes, len_bytes: end - start_bytes, durable, tries: 0 });
         number
@@ -200,30 +201,32 @@ impl CacheManager {
 
     fn issue_part(&mut self, part: Part) {
         let Part { slot, start_bytes, len_bytes, durable, .. } = part;
-        self.stats.weu_bytes_written += u64::from(len_bytes);
-        let weu = match (&self.wb.unit, self.writing.get(&slot)) {
+        self.core.base.stats.weu_bytes_written += u64::from(len_bytes);
+        let weu = match (&self.dirty.unit, self.core.device.units.writing.get(&slot)) {
             (Some(unit), _) if unit.slot == slot => unit.buf,
             (_, writing) => writing.expect_held().buf,
         };
-        let op = self.port.op(Op::Part(part));
-        self.port.hold_source(op, Source::Memory(weu));
-        self.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
+        let op = self.core.base.port.op(Op::Part(part));
+        self.core.base.port.hold_source(op, Source::Memory(weu));
+        self.core.base.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
 
     pub(crate) fn part_written(&mut self, part: Part, result: Result<(), ErrorKind>) {
         if let Err(error) = result {
-            self.stats.device_write_errors += 1;
+            self.core.base.stats.device_write_errors += 1;
             // What failed may have been the flush within a durable write: the next one would not say what is lost.
-            if self.health == Health::Good && part.tries < PART_TRIES && !part.durable {
+            if self.core.base.health == Health::Good && part.tries < PART_TRIES && !part.durable {
                 self.issue_part(Part { tries: part.tries + 1, ..part });
                 return;
             }
             self.fail_cache(Purpose::WeuWrite, error);
         }
-        self.wb.parts.remove(&part.number);
-        if let Some(unit) = self.wb.unit.as_mut().filter(|unit| unit.slot == part.slot) {
+        self.dirty.parts.remove(&part.number);
+        if let Some(unit) = self.dirty.unit.as_mut().filter(|unit| unit.slot == part.slot) {
             unit.parts -= 1;
-        } else if let Some(sealed) = self.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut()) {
+        } else if let Some(sealed) =
+            self.core.device.units.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut())
+        {
             sealed.parts -= 1;
             self.settle_dirty_unit(part.slot);
         }
@@ -234,18 +237,24 @@ impl CacheManager {
 
     /// Writes what is left of the unit, with its header.
     pub(crate) fn seal_dirty_unit(&mut self) {
-        let Some(unit) = self.wb.unit.take() else { return };
+        let Some(unit) = self.dirty.unit.take() else { return };
         let DirtyUnit { slot, buf, generation, weu_seq, fill_bytes, written_bytes, entries, parts } = unit;
         let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
-        let entry = self.slots.get_mut(slot);
+        let entry = self.core.device.units.slots.get_mut(slot);
         entry.state = SlotState::Writing;
         entry.header_bytes = header_bytes;
-        self.stats.weu_writes += 1;
-        let number = self.wb.next_part;
-        self.wb.next_part += 1;
-        self.wb.parts.insert(number);
-        self.wb.unflushed.insert(number);
-        let header = Box::new(WeuHeader { slot, generation, weu_seq, session: self.session.number, entries });
+        self.core.base.stats.weu_writes += 1;
+        let number = self.dirty.next_part;
+        self.dirty.next_part += 1;
+        self.dirty.parts.insert(number);
+        self.dirty.unflushed.insert(number);
+        let header = Box::new(WeuHeader {
+            slot,
+            generation,
+            weu_seq,
+            session: self.core.base.session.number,
+            entries,
+        });
         let sealed = SealedUnit {
             header,
             start_bytes: written_bytes,
@@ -255,45 +264,54 @@ impl CacheManager {
             parts,
             ended: false,
         };
-        self.writing.insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
+        self.core
+            .device
+            .units
+            .writing
+            .insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
         self.issue_sealed(slot);
     }
 
     fn issue_sealed(&mut self, slot: WeuSlot) {
-        let weu = self.writing.get(&slot).expect_held();
+        let weu = self.core.device.units.writing.get(&slot).expect_held();
         let sealed = weu.dirty.as_ref().expect_held();
         let (buf, start_bytes, data_bytes) = (weu.buf, sealed.start_bytes, sealed.data_bytes);
         let header = sealed.header.clone();
-        let header_bytes = self.slots.get(slot).header_bytes;
+        let header_bytes = self.core.device.units.slots.get(slot).header_bytes;
         let page = zc_core::limits::BLOCK_BYTES;
         let written = data_bytes.next_multiple_of(page) - start_bytes + header_bytes;
-        self.stats.weu_bytes_written += u64::from(written);
-        let op = self.port.op(weu::Op::Write(slot));
-        self.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
+        self.core.base.stats.weu_bytes_written += u64::from(written);
+        let op = self.core.base.port.op(weu::Op::Write(slot));
+        self.core.base.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
     }
 
     /// The last write of a dirty unit ended. It is never given up while the device works.
     pub(crate) fn dirty_unit_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
-        let sealed = self.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
+        let sealed =
+            self.core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
         if let Err(error) = result {
-            self.stats.device_write_errors += 1;
-            if self.health == Health::Good && sealed.tries < PART_TRIES {
+            self.core.base.stats.device_write_errors += 1;
+            if self.core.base.health == Health::Good && sealed.tries < PART_TRIES {
                 sealed.tries += 1;
                 self.issue_sealed(slot);
                 return;
             }
             self.fail_cache(Purpose::WeuWrite, error);
         }
-        let sealed = self.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
+        let sealed =
+            self.core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
         sealed.ended = true;
         let number = sealed.number;
-        self.wb.parts.remove(&number);
+        self.dirty.parts.remove(&number);
         self.settle_dirty_unit(slot);
     }
 
     /// From here on the unit is read from the device, when nothing of it is in flight any more.
     fn settle_dirty_unit(&mut self, slot: WeuSlot) {
         let done = self
+            .core
+            .device
+            .units
             .writing
             .get(&slot)
             .and_then(|weu| weu.dirty.as_ref())
@@ -301,28 +319,28 @@ impl CacheManager {
         if !done {
             return;
         }
-        let weu = self.writing.remove(&slot).expect_held();
-        self.port.release(weu.buf);
-        let entry = self.slots.get_mut(slot);
+        let weu = self.core.device.units.writing.remove(&slot).expect_held();
+        self.core.base.port.release(weu.buf);
+        let entry = self.core.device.units.slots.get_mut(slot);
         entry.state = SlotState::Sealed;
         entry.filling = false;
         let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
-        self.headers.settle(slot);
+        self.core.device.units.headers.settle(slot);
         self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
     }
 
     /// A body of dirty data is in the slot; `own`: it was stored there as such.
     pub(crate) fn owe(&mut self, slot: WeuSlot, own: bool) {
-        self.slots.pin(slot);
-        self.wb.owed.add(slot, own);
+        self.core.device.units.slots.pin(slot);
+        self.dirty.owed.add(slot, own);
     }
 
     /// Bodies that are not needed any more.
     pub(crate) fn let_go(&mut self, bodies: &[Body]) {
         for body in bodies {
             let Body::Stored { place, own } = *body else { continue };
-            self.slots.unpin(place.slot);
-            self.wb.owed.remove(place.slot, own);
+            self.core.device.units.slots.unpin(place.slot);
+            self.dirty.owed.remove(place.slot, own);
         }
     }
 }

@@ -43,7 +43,7 @@ use crate::manager::CacheManager;
 use crate::read::{portions, sector_range};
 use crate::seam::{Action, Note, Request, RequestKind};
 use crate::write_back::commit::{Commit, epoch_writes_max};
-use crate::write_back::destage::Destaging;
+use crate::write_back::destage::{Destaging, Gather};
 use crate::write_back::destage_rate::DestageRate;
 use crate::write_back::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
 use crate::write_back::dirty_jobs::DirtyJob;
@@ -106,6 +106,8 @@ pub(crate) struct WriteBack {
     pub(crate) scrub: DirtyScrub,
     /// The volume whose waiting write is the next to be taken in.
     turn: VolumeId,
+    /// Reads of dirty data that is to be written to its origin.
+    pub(crate) gathers: Map<u64, Gather>,
 }
 
 /// What became of a volume's first waiting write.
@@ -271,12 +273,12 @@ impl CacheManager {
     /// The dirty data of a volume; `None` when the manager does not know the volume.
     #[must_use]
     pub fn dirty(&self, volume: VolumeId) -> Option<DirtyState> {
-        let Some(dirty) = self.wb.volumes.get(&volume) else {
-            return self.volumes.get(&volume).map(|_| DirtyState::default());
+        let Some(dirty) = self.dirty.volumes.get(&volume) else {
+            return self.core.base.volumes.get(&volume).map(|_| DirtyState::default());
         };
-        let oldest = dirty.data.oldest().map_or(self.now_ms, |epoch| epoch.began_ms);
+        let oldest = dirty.data.oldest().map_or(self.core.base.now_ms, |epoch| epoch.began_ms);
         let epochs = dirty.data.epochs.iter().filter(|epoch| !epoch.extents.is_empty()).count();
-        let gap = dirty.gap(self.extent_bytes);
+        let gap = dirty.gap(self.core.base.extent_bytes);
         Some(DirtyState {
             stuck_offset_bytes: gap.first.start,
             stuck_bytes: gap.first.end - gap.first.start,
@@ -284,7 +286,7 @@ impl CacheManager {
             bytes: dirty.data.bytes(),
             extents: zc_core::u64_from_usize(dirty.data.extent_count()),
             epochs: zc_core::u64_from_usize(epochs),
-            oldest_age_ms: self.now_ms.saturating_sub(oldest),
+            oldest_age_ms: self.core.base.now_ms.saturating_sub(oldest),
             fenced: self.fence(volume).is_some(),
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
@@ -296,23 +298,25 @@ impl CacheManager {
     /// [`DirtyState::fenced`] says that the device was lost before it knew.
     #[must_use]
     pub fn is_dropping(&self, volume: VolumeId) -> bool {
-        let telling = |dirty: &VolumeDirty| dirty.unsettled.is_some() && self.health == Health::Good;
-        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some() || telling(dirty))
+        let telling =
+            |dirty: &VolumeDirty| dirty.unsettled.is_some() && self.core.base.health == Health::Good;
+        self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some() || telling(dirty))
     }
 
     /// Whether what cannot be read of the volume is still being given up. When it ends, [`DirtyState::unreadable_bytes`]
     /// is 0, or the volume is fenced or out of reach.
     #[must_use]
     pub fn is_giving_up(&self, volume: VolumeId) -> bool {
-        let dirty = self.wb.volumes.get(&volume);
-        self.health == Health::Good && dirty.is_some_and(|dirty| dirty.is_giving_up(self.extent_bytes))
+        let dirty = self.dirty.volumes.get(&volume);
+        self.core.base.health == Health::Good
+            && dirty.is_some_and(|dirty| dirty.is_giving_up(self.core.base.extent_bytes))
     }
 
     /// Whether writes of the volume were acknowledged that are neither on the origin nor known to be durable on the
     /// cache device: they are lost with the manager.
     #[must_use]
     pub fn has_volatile(&self, volume: VolumeId) -> bool {
-        let epochs = self.wb.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter().rev());
+        let epochs = self.dirty.volumes.get(&volume).map(|dirty| dirty.data.epochs.iter().rev());
         let mut newer = epochs.into_iter().flatten().take_while(|epoch| epoch.state != EpochState::Committed);
         newer.any(|epoch| epoch.acknowledged)
     }
@@ -320,40 +324,40 @@ impl CacheManager {
     /// Whether clients of the volume have yet to be told of a loss: the next flush of theirs fails.
     #[must_use]
     pub fn owes_loss(&self, volume: VolumeId) -> bool {
-        self.volumes.get(&volume).is_some_and(|volume| volume.origin.owes_loss())
+        self.core.base.volumes.get(&volume).is_some_and(|volume| volume.origin.owes_loss())
     }
 
     /// Clients of the volume have been told of a loss in another way than by a flush.
     pub fn loss_is_told(&mut self, volume: VolumeId) {
-        if let Some(volume) = self.volumes.get_mut(&volume) {
+        if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
             volume.origin.take_loss();
         }
     }
 
     /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
     pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
-        if let Some(volume) = self.volumes.get_mut(&volume) {
+        if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
             volume.origin.owe_loss();
         }
     }
 
     /// Whether the volume takes writes in write-back now.
     pub(crate) fn writes_back(&self, volume: VolumeId) -> bool {
-        self.slots.len() >= SLOTS_MIN
-            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
-            && (self.health == Health::Good || self.fence(volume).is_some())
+        self.core.device.units.slots.len() >= SLOTS_MIN
+            && self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
+            && (self.core.base.health == Health::Good || self.fence(volume).is_some())
     }
 
     /// Whether the volume has anything in the dirty layer.
     pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
-        self.wb.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
+        self.dirty.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
     }
 
     /// What to do instead of serving, while dirty data is out of reach.
     pub(crate) fn fence(&self, volume: VolumeId) -> Option<OnLoss> {
-        let dirty = self.wb.volumes.get(&volume)?;
-        let config = self.volumes.get(&volume).map(|volume| &volume.cfg);
-        let lost = self.health != Health::Good;
+        let dirty = self.dirty.volumes.get(&volume)?;
+        let config = self.core.base.volumes.get(&volume).map(|volume| &volume.cfg);
+        let lost = self.core.base.health != Health::Good;
         // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
         let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
         if dirty.incomplete || (lost && dirty.unsettled.is_some() && believed) {
@@ -367,42 +371,42 @@ impl CacheManager {
     /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it
     /// was when somebody asked for that.
     pub(crate) fn hold(&mut self, request: &Request) -> bool {
-        let undecided = self.wb.held_until.is_some();
-        let dirty = self.wb.volumes.get(&request.volume);
+        let undecided = self.dirty.held_until.is_some();
+        let dirty = self.dirty.volumes.get(&request.volume);
         #[cfg(zc_canary)]
-        let undecided = undecided && self.canary != Some(crate::config::Canary::NoHold);
+        let undecided = undecided && self.core.base.canary != Some(crate::config::Canary::NoHold);
         let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
         if held {
-            self.wb.held.push_back(request.clone());
+            self.dirty.held.push_back(request.clone());
         }
         held
     }
 
     /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
     pub(crate) fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>) {
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
         dirty.unsettled.get_or_insert_default().extend(bodies);
-        self.wb.held_until = Some(self.meta.journal.want_all());
+        self.dirty.held_until = Some(self.core.device.meta.journal.want_all());
     }
 
     /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
     /// it is about are fenced.
     pub(crate) fn pump_held(&mut self) {
-        if let Some(position) = self.wb.held_until {
-            let good = self.health == Health::Good;
-            if good && !self.meta.journal.is_durable(position) {
+        if let Some(position) = self.dirty.held_until {
+            let good = self.core.base.health == Health::Good;
+            if good && !self.core.device.meta.journal.is_durable(position) {
                 return;
             }
-            self.wb.held_until = None;
-            for volume in self.wb.ids() {
-                let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            self.dirty.held_until = None;
+            for volume in self.dirty.ids() {
+                let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
                 if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
                     self.let_go(&bodies);
                 }
             }
         }
         // Those of a volume that is still to be dropped are held again.
-        for request in core::mem::take(&mut self.wb.held) {
+        for request in core::mem::take(&mut self.dirty.held) {
             if !self.hold(&request) {
                 self.submit(&request);
             }
@@ -415,26 +419,26 @@ impl CacheManager {
             self.answer_write(request, Err(ErrorKind::Io));
             return;
         }
-        let clean = self.wb.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
-        let dirty = self.wb.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
-        dirty.last_request_ms = self.now_ms;
+        let clean = self.dirty.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
+        let dirty = self.dirty.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
+        dirty.last_request_ms = self.core.base.now_ms;
         dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
     }
 
     pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
-        self.port.emit(Action::Reply { req: request.req, result });
+        self.core.base.port.emit(Action::Reply { req: request.req, result });
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.port.release(buf);
+            self.core.base.port.release(buf);
         }
     }
 
     /// Takes in waiting writes of all volumes as far as there is room.
     pub(crate) fn pump_admission(&mut self) {
-        if self.wb.volumes.is_empty() {
+        if self.dirty.volumes.is_empty() {
             return;
         }
-        let mut ids = self.wb.volumes.awake_ids();
-        let turn = self.wb.turn;
+        let mut ids = self.dirty.volumes.awake_ids();
+        let turn = self.dirty.turn;
         let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
         ids.rotate_left(first);
         while self.admit_round(&ids) {}
@@ -454,7 +458,7 @@ impl CacheManager {
                 Admission::NoRoom if crowded => {}
                 Admission::NoRoom => {
                     crowded = true;
-                    self.wb.turn = *volume;
+                    self.dirty.turn = *volume;
                 }
             }
         }
@@ -463,13 +467,13 @@ impl CacheManager {
 
     /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
     fn admit_piece(&mut self, volume: VolumeId, crowded: bool) -> Admission {
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return Admission::Nothing };
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return Admission::Nothing };
         let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
-        if self.health != Health::Good {
+        if self.core.base.health != Health::Good {
             return Admission::Nothing;
         }
         if dirty.holding {
-            if self.is_stuck(volume) || (self.stop.wanted && self.is_refused(volume)) {
+            if self.is_stuck(volume) || (self.core.base.stopping && self.is_refused(volume)) {
                 self.refuse_waiting(volume, ErrorKind::Io);
             }
             return Admission::Nothing;
@@ -477,8 +481,8 @@ impl CacheManager {
         let start = write.request.offset_bytes + write.done_bytes;
         let left = write.request.len_bytes - write.done_bytes;
         let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-        let extent = u64::from(self.extent_bytes);
-        let most = PIECE_BYTES_MAX.min(u64::from(self.cfg.geometry.weu_bytes / 4)).max(extent);
+        let extent = u64::from(self.core.base.extent_bytes);
+        let most = PIECE_BYTES_MAX.min(u64::from(self.core.base.cfg.geometry.weu_bytes / 4)).max(extent);
         let len_bytes = left.min(most - start % extent);
         let in_memory = matches!(request.kind, RequestKind::Write { .. });
         let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes);
@@ -487,7 +491,7 @@ impl CacheManager {
         let room =
             self.has_dirty_room(memory_bytes, len_bytes) || (mends && self.has_mending_room(memory_bytes));
         if full || !room || (crowded && in_memory && !mends) {
-            self.stats.dirty_waits += 1;
+            self.core.base.stats.dirty_waits += 1;
             if mends && (full || self.journal_is_pressed()) {
                 return Admission::Nothing;
             }
@@ -503,7 +507,7 @@ impl CacheManager {
             return Admission::Nothing;
         }
         self.take_in(&request, done_bytes, len_bytes);
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let write = dirty.waiting.front_mut().expect_held();
         write.done_bytes += len_bytes;
         if write.done_bytes == request.len_bytes {
@@ -515,21 +519,21 @@ impl CacheManager {
 
     /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
     pub(crate) fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64) -> bool {
-        let open = self.wb.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
+        let open = self.dirty.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
         let writes = open.map_or(0, |epoch| epoch.writes);
-        let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
-        writes > 0 && writes + extents > epoch_writes_max(self.meta.journal.ring_blocks())
+        let extents = len_bytes.div_ceil(u64::from(self.core.base.extent_bytes)) + 1;
+        writes > 0 && writes + extents > epoch_writes_max(self.core.device.meta.journal.ring_blocks())
     }
 
     /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
     fn is_stuck(&self, volume: VolumeId) -> bool {
-        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
+        self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
     }
 
     /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
     /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
     fn is_crowded_out(&self, volume: VolumeId) -> bool {
-        let mut others = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        let mut others = self.dirty.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
             && others.all(|(id, dirty)| {
                 *id != volume && (dirty.destaging.is_stuck() || self.is_held_back(*id, dirty))
@@ -538,38 +542,41 @@ impl CacheManager {
 
     /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
     fn is_refused(&self, volume: VolumeId) -> bool {
-        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
+        self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
     }
 
     /// Whether nobody makes room any more: the manager stops, and no dirty data gets to its origin. Who does not stop
     /// waits for the origins to be well again.
     fn is_shut_out(&self) -> bool {
-        let mut dirty = self.wb.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        self.stop.wanted
+        let mut dirty = self.dirty.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        self.core.base.stopping
             && dirty.peek().is_some()
             && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || self.is_held_back(*id, dirty))
     }
 
     /// Whether a volume's dirty data is not to be written to its origin.
     fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
-        let mode = self.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
+        let mode = self.core.base.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
         mode == Mode::ReadOnly || dirty.incomplete
     }
 
     fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>) -> bool {
-        self.wb.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(self.extent_bytes, &written))
+        self.dirty
+            .volumes
+            .get(&volume)
+            .is_some_and(|dirty| dirty.meets_gap(self.core.base.extent_bytes, &written))
     }
 
     /// The first waiting write cannot wait for room; one behind it may be what makes some.
     fn refuse_first(&mut self, volume: VolumeId) -> Admission {
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
         self.answer_write(&write.request, Err(ErrorKind::Io));
         Admission::Piece
     }
 
     fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         for write in core::mem::take(&mut dirty.waiting) {
             self.answer_write(&write.request, Err(error));
         }
@@ -580,31 +587,31 @@ impl CacheManager {
         if self.journal_is_pressed() {
             return false;
         }
-        if self.wb.volumes.record_count() >= self.dirty_records_max() {
+        if self.dirty.volumes.record_count() >= self.dirty_records_max() {
             return false;
         }
         if memory_bytes == 0 {
             return true;
         }
-        let pending = self.wb.memory_bytes + memory_bytes;
-        let extents = len_bytes.div_ceil(u64::from(self.extent_bytes)) + 1;
+        let pending = self.dirty.memory_bytes + memory_bytes;
+        let extents = len_bytes.div_ceil(u64::from(self.core.base.extent_bytes)) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
         let units = self.units_for(pending + overhead);
         let bounds = self.owed_bounds();
-        let fits_memory = self.wb.memory_bytes == 0 || pending <= self.cfg.dirty.memory_bytes;
-        let fits_device =
-            self.wb.owed.filled() + units <= bounds.filled && self.wb.owed.len() + units <= bounds.all();
+        let fits_memory = self.dirty.memory_bytes == 0 || pending <= self.core.base.cfg.dirty.memory_bytes;
+        let fits_device = self.dirty.owed.filled() + units <= bounds.filled
+            && self.dirty.owed.len() + units <= bounds.all();
         fits_memory && fits_device
     }
 
     /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
     fn has_mending_room(&self, memory_bytes: u64) -> bool {
-        let records = self.wb.volumes.record_count();
+        let records = self.dirty.volumes.record_count();
         let records_max = self.dirty_records_max();
-        let units = self.units_for(self.wb.memory_bytes + memory_bytes);
+        let units = self.units_for(self.dirty.memory_bytes + memory_bytes);
         let bounds = self.owed_bounds();
-        let fits_device = self.wb.owed.filled() + units <= bounds.filled + MENDING_UNITS
-            && self.wb.owed.len() + units < u64::from(self.slots.len());
+        let fits_device = self.dirty.owed.filled() + units <= bounds.filled + MENDING_UNITS
+            && self.dirty.owed.len() + units < u64::from(self.core.device.units.slots.len());
         !self.journal_is_pressed()
             && records < records_max + records_max / MENDING_RECORDS
             && (memory_bytes == 0 || fits_device)
@@ -613,18 +620,18 @@ impl CacheManager {
     /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
     /// header, and each commit begins a page.
     pub(crate) fn units_for(&self, memory_bytes: u64) -> u64 {
-        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
+        let unit_bytes = u64::from(self.core.base.cfg.geometry.weu_bytes) * 3 / 4;
         (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
     }
 
     /// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
     pub(crate) fn dirty_records_max(&self) -> u64 {
-        (self.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
+        (self.core.base.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
     }
 
     /// Slots that may hold dirty data.
     pub(crate) fn owed_bounds(&self) -> OwedBounds {
-        OwedBounds::new(self.slots.len(), self.cfg.dirty.high_percent)
+        OwedBounds::new(self.core.device.units.slots.len(), self.core.base.cfg.dirty.high_percent)
     }
 
     /// Makes versions of a piece of a request.
@@ -639,7 +646,8 @@ impl CacheManager {
         };
         let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
         let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
-        for portion in portions(volume, request.offset_bytes + done_bytes, range, self.extent_bytes) {
+        for portion in portions(volume, request.offset_bytes + done_bytes, range, self.core.base.extent_bytes)
+        {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let body = match src {
                 None => Body::Zero {
@@ -647,12 +655,12 @@ impl CacheManager {
                 },
                 Some(_) => self.start_job(portion.key, &sectors, portion.dest),
             };
-            let now_ms = self.now_ms;
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let now_ms = self.core.base.now_ms;
+            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
             let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
             self.let_go(&replaced);
         }
-        self.stats.dirty_written_bytes += len_bytes;
+        self.core.base.stats.dirty_written_bytes += len_bytes;
     }
 
     /// A request is taken in as a whole: answers it, now or after a commit.
@@ -662,26 +670,31 @@ impl CacheManager {
             RequestKind::WriteZeroes { fua, .. } => fua,
             RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
         };
-        let ack = self.volumes.get(&request.volume).map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
+        let ack = self
+            .core
+            .base
+            .volumes
+            .get(&request.volume)
+            .map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.port.release(buf);
+            self.core.base.port.release(buf);
         }
         if fua || ack == Ack::Durable {
             self.request_commit(request.volume, Some(request.req));
         } else {
-            if let Some(dirty) = self.wb.volumes.get_mut(&request.volume) {
+            if let Some(dirty) = self.dirty.volumes.get_mut(&request.volume) {
                 dirty.data.acknowledge();
             }
-            self.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+            self.core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
         }
     }
 
     /// Changes a volume's settings, now or when it has nothing dirty any more.
     pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig) -> bool {
-        let Some(dirty) = self.wb.volumes.get_mut(&cfg.id) else { return false };
+        let Some(dirty) = self.dirty.volumes.get_mut(&cfg.id) else { return false };
         dirty.leaving = None;
         dirty.holding = false;
-        let now = self.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
+        let now = self.core.base.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
         if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
             return false;
         }
@@ -694,14 +707,14 @@ impl CacheManager {
             Some(mode) => *mode = Mode::WriteBack,
             None => {}
         }
-        dirty.leave(cfg.clone(), self.now_ms);
+        dirty.leave(cfg.clone(), self.core.base.now_ms);
         true
     }
 
     /// The volume is clean: takes on the settings that were waiting, and the writes.
     fn finish_leaving(&mut self, volume: VolumeId) {
-        let now_ms = self.now_ms;
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        let now_ms = self.core.base.now_ms;
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
         if let Some((_, since_ms)) = dirty.leaving {
             let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
             dirty.holding |= late || dirty.data.record_count() <= LEAVE_RECORDS;
@@ -722,14 +735,14 @@ impl CacheManager {
 
     /// Brings everything to the origin, without a pause.
     pub(crate) fn drain(&mut self, volume: VolumeId) {
-        if let Some(dirty) = self.wb.volumes.get_mut(&volume) {
+        if let Some(dirty) = self.dirty.volumes.get_mut(&volume) {
             dirty.draining = dirty.is_dirty();
         }
     }
 
     /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
     pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool) {
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
         dirty.dropping = Some(Dropping { remembered });
         self.finish_dropping(volume);
     }
@@ -737,8 +750,8 @@ impl CacheManager {
     /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
     /// did.
     pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
-        let good = self.health == Health::Good;
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return false };
+        let good = self.core.base.health == Health::Good;
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return false };
         let Some(how) = dirty.dropping else { return false };
         let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
         if (busy && good) || dirty.destaging.is_writing() {
@@ -761,7 +774,7 @@ impl CacheManager {
         if loses {
             self.owe_loss(volume);
         }
-        if let Some(entry) = self.volumes.get_mut(&volume) {
+        if let Some(entry) = self.core.base.volumes.get_mut(&volume) {
             // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
             entry.origin.count_all_as_direct();
         }
@@ -776,30 +789,30 @@ impl CacheManager {
     /// The cache device is lost: nobody's write can become durable any more.
     pub(crate) fn fail_write_back(&mut self, error: ErrorKind) {
         self.fail_commits(error);
-        for volume in self.wb.ids() {
+        for volume in self.dirty.ids() {
             let fenced = self.fence(volume).is_some();
-            let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
             let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
             self.refuse_waiting(volume, error);
             self.finish_dropping(volume);
             if lost {
-                self.port.emit(Action::Note(Note::Fenced { volume }));
+                self.core.base.port.emit(Action::Note(Note::Fenced { volume }));
             }
         }
     }
 
     /// Journal and checkpoint may not tell everything of the volume.
     pub(crate) fn fence_incomplete(&mut self, volume: VolumeId) {
-        let dirty = self.wb.volumes.get_or_insert(volume, || VolumeDirty::new(0));
+        let dirty = self.dirty.volumes.get_or_insert(volume, || VolumeDirty::new(0));
         dirty.incomplete = true;
         dirty.noted_fence = true;
         self.refuse_waiting(volume, ErrorKind::Io);
-        self.port.emit(Action::Note(Note::Fenced { volume }));
+        self.core.base.port.emit(Action::Note(Note::Fenced { volume }));
     }
 
     /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
     pub(crate) fn accept_loss(&mut self, volume: VolumeId) {
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
         if !core::mem::take(&mut dirty.incomplete) {
             return;
         }
@@ -813,12 +826,13 @@ impl CacheManager {
     /// Whether a start could not tell all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig) -> bool {
         volume.may_be_dirty
-            && (!self.restart.dirty_complete || self.restart.fenced_before.contains(&volume.id))
+            && (!self.recovery.restart.dirty_complete
+                || self.recovery.restart.fenced_before.contains(&volume.id))
     }
 
     /// What readers of the sectors of an extent get from the dirty layer.
     pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
-        match self.wb.volumes.get(&key.volume) {
+        match self.dirty.volumes.get(&key.volume) {
             Some(dirty) => dirty.data.visible(key.extent, sectors),
             None => SmallVec::new(),
         }

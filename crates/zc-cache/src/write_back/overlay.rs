@@ -26,10 +26,10 @@ impl CacheManager {
         key: Option<ExtentKey>,
         stored: &Range<u32>,
     ) -> ExpectedExtent {
-        let slot = self.slots.get(place.slot);
-        let is_same = self.slots.short(slot.generation) == place.generation;
+        let slot = self.core.device.units.slots.get(place.slot);
+        let is_same = self.core.device.units.slots.short(slot.generation) == place.generation;
         ExpectedExtent {
-            salt: self.cfg.geometry.salt,
+            salt: self.core.base.cfg.geometry.salt,
             slot: place.slot,
             generation: if is_same { slot.generation } else { Generation(0) },
             weu_seq: slot.weu_seq,
@@ -49,10 +49,12 @@ impl CacheManager {
             Some(OnLoss::ReadOnly) => {
                 let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
                 let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
-                portions(request.volume, request.offset_bytes, range, self.extent_bytes).any(|portion| {
-                    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-                    !self.overlay(portion.key, &sectors).is_empty()
-                })
+                portions(request.volume, request.offset_bytes, range, self.core.base.extent_bytes).any(
+                    |portion| {
+                        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                        !self.overlay(portion.key, &sectors).is_empty()
+                    },
+                )
             }
         }
     }
@@ -74,12 +76,14 @@ impl CacheManager {
             let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
             match run.body {
                 Body::Zero { .. } => {
-                    self.stats.extent_hits_zero += 1;
-                    self.port.emit(Action::Zero { dest: part.dest });
+                    self.core.base.stats.extent_hits_zero += 1;
+                    self.core.base.port.emit(Action::Zero { dest: part.dest });
                 }
                 Body::Memory { src, .. } => {
-                    self.stats.extent_hits_memory += 1;
-                    self.port
+                    self.core.base.stats.extent_hits_memory += 1;
+                    self.core
+                        .base
+                        .port
                         .emit(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
                 }
                 Body::Stored { place, own } => {
@@ -99,25 +103,25 @@ impl CacheManager {
         }
         match self.find(portion) {
             Found::Copy(from) => {
-                self.stats.extent_hits_memory += 1;
-                self.port.emit(Action::Copy { from, to: portion.dest });
+                self.core.base.stats.extent_hits_memory += 1;
+                self.core.base.port.emit(Action::Copy { from, to: portion.dest });
             }
             Found::Zero => {
-                self.stats.extent_hits_zero += 1;
-                self.port.emit(Action::Zero { dest: portion.dest });
+                self.core.base.stats.extent_hits_zero += 1;
+                self.core.base.port.emit(Action::Zero { dest: portion.dest });
             }
             Found::Stored(mapping, place) => {
                 stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
             }
             Found::Filling(fill) => {
-                self.stats.extent_joins += 1;
-                let op = self.reads.get_mut(&read).expect_held();
+                self.core.base.stats.extent_joins += 1;
+                let op = self.clean.reads.get_mut(&read).expect_held();
                 op.pending += 1;
                 op.from_origin = true;
                 self.join_fill(fill, Waiter { read, portion: *portion });
             }
             Found::Nothing => {
-                self.reads.get_mut(&read).expect_held().from_origin = true;
+                self.clean.reads.get_mut(&read).expect_held().from_origin = true;
                 self.read_missing(read, &[*portion], None);
             }
         }
@@ -125,7 +129,7 @@ impl CacheManager {
 
     /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
     pub(crate) fn dirty_read_failed(&mut self, part: &HitPart) {
-        self.stats.dirty_read_failures += 1;
+        self.core.base.stats.dirty_read_failures += 1;
         for waiter in &part.waiters {
             self.read_part_done(waiter.read, Err(ErrorKind::Io));
         }

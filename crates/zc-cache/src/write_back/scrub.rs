@@ -70,58 +70,62 @@ impl DirtyVolume {
 impl CacheManager {
     /// Reads the next version, if its time has come.
     pub(crate) fn pump_scrub(&mut self) {
-        let interval_ms = self.cfg.dirty.scrub_interval_ms;
-        let idle = self.wb.volumes.is_empty() || self.wb.scrub.is_reading();
-        if idle || interval_ms == 0 || self.stop.wanted || self.health != Health::Good || self.load.is_some()
+        let interval_ms = self.core.base.cfg.dirty.scrub_interval_ms;
+        let idle = self.dirty.volumes.is_empty() || self.dirty.scrub.is_reading();
+        if idle
+            || interval_ms == 0
+            || self.core.base.stopping
+            || self.core.base.health != Health::Good
+            || self.recovery.load.is_some()
         {
             return;
         }
-        if self.wb.scrub.pass.is_none() && !self.begin_scrub(interval_ms) {
+        if self.dirty.scrub.pass.is_none() && !self.begin_scrub(interval_ms) {
             return;
         }
-        let Some(pass) = &self.wb.scrub.pass else { return };
-        let (bytes_per_s, now_ms) = (pass.bytes_per_s, self.now_ms);
-        if !self.wb.scrub.rate.allows(bytes_per_s, now_ms) {
+        let Some(pass) = &self.dirty.scrub.pass else { return };
+        let (bytes_per_s, now_ms) = (pass.bytes_per_s, self.core.base.now_ms);
+        if !self.dirty.scrub.rate.allows(bytes_per_s, now_ms) {
             return;
         }
         match self.next_to_scrub() {
             Some((volume, extent, version)) => self.scrub_read(volume, extent, version, false),
-            None => self.wb.scrub.pass = None,
+            None => self.dirty.scrub.pass = None,
         }
     }
 
     /// Begins a pass when it is due.
     fn begin_scrub(&mut self, interval_ms: u64) -> bool {
-        if self.wb.scrub.next_ms == 0 {
-            self.wb.scrub.next_ms = self.now_ms + interval_ms;
+        if self.dirty.scrub.next_ms == 0 {
+            self.dirty.scrub.next_ms = self.core.base.now_ms + interval_ms;
         }
-        if self.now_ms < self.wb.scrub.next_ms {
+        if self.core.base.now_ms < self.dirty.scrub.next_ms {
             return false;
         }
-        self.wb.scrub.next_ms = self.now_ms + interval_ms;
-        let bytes: u64 = self.wb.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
+        self.dirty.scrub.next_ms = self.core.base.now_ms + interval_ms;
+        let bytes: u64 = self.dirty.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
         let bytes_per_s = (bytes / (interval_ms / 1000).max(1)).max(RATE_MIN);
         let (volume, extent, todo) = (VolumeId(0), ExtentNo(0), SmallVec::new());
-        self.wb.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
+        self.dirty.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
         true
     }
 
     /// The next version that is on the device, committed, and not hidden by committed ones.
     fn next_to_scrub(&mut self) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
-            let pass = self.wb.scrub.pass.as_mut()?;
+            let pass = self.dirty.scrub.pass.as_mut()?;
             while let Some((extent, version)) = pass.todo.pop() {
-                let data = self.wb.volumes.get(&pass.volume).map(|dirty| &dirty.data);
+                let data = self.dirty.volumes.get(&pass.volume).map(|dirty| &dirty.data);
                 if data.is_some_and(|data| data.is_committed(extent, &version)) {
                     return Some((pass.volume, extent, version));
                 }
             }
             let (volume, from) = (pass.volume, pass.extent);
-            let (&id, dirty) = self.wb.volumes.from(volume).next()?;
+            let (&id, dirty) = self.dirty.volumes.from(volume).next()?;
             let from = if id == volume { from } else { ExtentNo(0) };
             let next = dirty.data.next_extent(&(0..=u64::MAX), from);
             let todo = next.map(|extent| self.on_device(&dirty.data, extent)).unwrap_or_default();
-            let pass = self.wb.scrub.pass.as_mut()?;
+            let pass = self.dirty.scrub.pass.as_mut()?;
             pass.todo = todo;
             (pass.volume, pass.extent) = match next {
                 Some(extent) => (id, ExtentNo(extent.0 + 1)),
@@ -147,33 +151,34 @@ impl CacheManager {
     fn scrub_read(&mut self, volume: VolumeId, extent: ExtentNo, version: Version, again: bool) {
         let Body::Stored { place, own } = version.body else { return };
         let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
-        let buf = self.port.alloc(len_bytes);
-        self.slots.pin(place.slot);
-        self.wb.scrub.rate.spend(len_bytes);
+        let buf = self.core.base.port.alloc(len_bytes);
+        self.core.device.units.slots.pin(place.slot);
+        self.dirty.scrub.rate.spend(len_bytes);
         let key = own.then_some(ExtentKey { volume, extent });
         let expected = self.expected_dirty(&place, key, &version.stored);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
         let proof = self.proof(volume, &place, &version.stored);
-        self.wb.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
+        self.dirty.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
         self.read_stored_extent(Op::Scrub, &place, expected, 0, dest, proof);
     }
 
     pub(crate) fn scrub_read_done(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
-        let Some(Reading { volume, extent, version, slot, buf, again }) = self.wb.scrub.reading.take() else {
+        let Some(Reading { volume, extent, version, slot, buf, again }) = self.dirty.scrub.reading.take()
+        else {
             return;
         };
-        self.slots.unpin(slot);
-        self.port.release(buf);
+        self.core.device.units.slots.unpin(slot);
+        self.core.base.port.release(buf);
         if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
             let sectors = version.stored.end - version.stored.start;
-            self.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
-            if let Some(dirty) = self.wb.volumes.get_mut(&volume) {
+            self.core.base.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
+            if let Some(dirty) = self.dirty.volumes.get_mut(&volume) {
                 dirty.read_after_all(extent, &version);
             }
             return;
         }
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
-        if !dirty.data.is_committed(extent, &version) || self.health != Health::Good {
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
+        if !dirty.data.is_committed(extent, &version) || self.core.base.health != Health::Good {
             return;
         }
         if !again {
@@ -181,8 +186,8 @@ impl CacheManager {
         } else if !dirty.data.cover(extent, &version).open.is_empty()
             && dirty.unreadable.add(extent, &version)
         {
-            self.stats.dirty_unreadable += 1;
-            self.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
+            self.core.base.stats.dirty_unreadable += 1;
+            self.core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
         }
     }
 }

@@ -203,22 +203,22 @@ impl CacheManager {
             self.gather(volume, batch, true);
             return;
         }
-        let Some(dirty) = self.wb.volumes.get_mut(&volume) else { return };
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
         let parts = || failed.iter().filter_map(|part| batch.parts.get(*part));
         for (extent, version) in parts() {
             let _known = dirty.unreadable.add(*extent, version);
         }
         let open = parts().find(|(extent, version)| !dirty.data.cover(*extent, version).open.is_empty());
         if let Some((extent, version)) = open.cloned() {
-            self.stats.dirty_unreadable += 1;
+            self.core.base.stats.dirty_unreadable += 1;
             self.destage_stuck(volume, extent, version);
             return;
         }
         let until = parts().map(|(extent, version)| dirty.data.cover(*extent, version).until).max();
         for (extent, version) in parts() {
             let sectors = SectorSpan::new(&version.span).expect_held();
-            self.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
-            self.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
+            self.core.base.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
+            self.core.base.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
         }
         self.destaging(volume).hurry_until(until.unwrap_or(0));
         self.replace_batch(volume, &batch, batch.without(&failed));
@@ -226,7 +226,7 @@ impl CacheManager {
 
     /// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
     pub(crate) fn give_up_unreadable(&mut self, volume: VolumeId) {
-        if let Some(dirty) = self.wb.volumes.get_mut(&volume) {
+        if let Some(dirty) = self.dirty.volumes.get_mut(&volume) {
             dirty.unreadable.giving_up = true;
             self.pump_giving_up(volume);
         }
@@ -235,32 +235,38 @@ impl CacheManager {
     /// Writes zeros where nothing can be read, as far as the open epoch has room. A fence ends it: what is out of
     /// reach as a whole is not for this.
     pub(crate) fn pump_giving_up(&mut self, volume: VolumeId) {
-        let Some(dirty) = self.wb.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up) else {
+        let Some(dirty) = self.dirty.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up)
+        else {
             return;
         };
-        if dirty.is_incomplete() || dirty.dropping.is_some() || self.health != Health::Good {
+        if dirty.is_incomplete() || dirty.dropping.is_some() || self.core.base.health != Health::Good {
             dirty.unreadable.giving_up = false;
             return;
         }
         loop {
-            let next = self.wb.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(self.extent_bytes));
+            let next = self
+                .dirty
+                .volumes
+                .get(&volume)
+                .and_then(|dirty| dirty.next_unwritten(self.core.base.extent_bytes));
             let Some((extent, sectors)) = next else { break };
-            if self.journal_is_pressed() || self.is_epoch_full(volume, u64::from(self.extent_bytes)) {
+            if self.journal_is_pressed() || self.is_epoch_full(volume, u64::from(self.core.base.extent_bytes))
+            {
                 self.request_commit(volume, None);
                 return;
             }
             self.write_zeros_over(volume, extent, sectors);
         }
-        self.wb.volumes.get_mut(&volume).expect_held().unreadable.giving_up = false;
+        self.dirty.volumes.get_mut(&volume).expect_held().unreadable.giving_up = false;
         self.request_commit(volume, None);
     }
 
     fn write_zeros_over(&mut self, volume: VolumeId, extent: ExtentNo, sectors: Range<u32>) {
         let span = SectorSpan::new(&sectors).expect_held();
-        self.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
-        self.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
-        let now_ms = self.now_ms;
-        let dirty = self.wb.volumes.get_mut(&volume).expect_held();
+        self.core.base.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
+        self.core.base.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
+        let now_ms = self.core.base.now_ms;
+        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
         self.let_go(&replaced);
         self.owe_loss(volume);

@@ -196,42 +196,44 @@ impl VolumeDirty {
 impl CacheManager {
     /// Wakes the volumes that have something to do because of the time, or of all others.
     pub(crate) fn wake_volumes(&mut self) {
-        if self.wb.volumes.is_empty() {
+        if self.dirty.volumes.is_empty() {
             return;
         }
-        let low = u64::from(self.slots.len()) * u64::from(self.cfg.dirty.low_percent) / 100;
+        let low = u64::from(self.core.device.units.slots.len())
+            * u64::from(self.core.base.cfg.dirty.low_percent)
+            / 100;
         let pressure = Pressure {
-            ending: self.stop.wanted || self.health != Health::Good,
-            crowded: self.wb.is_waiting() || self.wb.owed.filled() > low,
+            ending: self.core.base.stopping || self.core.base.health != Health::Good,
+            crowded: self.dirty.is_waiting() || self.dirty.owed.filled() > low,
         };
-        self.wb.volumes.wake_due(self.now_ms, pressure);
+        self.dirty.volumes.wake_due(self.core.base.now_ms, pressure);
     }
 
     /// Lets the volumes sleep that have nothing to do.
     pub(crate) fn rest_volumes(&mut self) {
-        for volume in self.wb.volumes.awake_ids() {
+        for volume in self.dirty.volumes.awake_ids() {
             if let Rest::Until(until_ms) = self.rest(volume) {
-                self.wb.volumes.sleep(volume, until_ms);
+                self.dirty.volumes.sleep(volume, until_ms);
             }
         }
     }
 
     /// What a volume has to do. Where that is hard to tell it stays awake.
     fn rest(&self, volume: VolumeId) -> Rest {
-        let Some(dirty) = self.wb.volumes.get(&volume) else { return Rest::Awake };
-        if dirty.is_at_work() || self.stop.wanted || self.health != Health::Good {
+        let Some(dirty) = self.dirty.volumes.get(&volume) else { return Rest::Awake };
+        if dirty.is_at_work() || self.core.base.stopping || self.core.base.health != Health::Good {
             return Rest::Awake;
         }
-        let Some(entry) = self.volumes.get(&volume) else { return Rest::Until(None) };
+        let Some(entry) = self.core.base.volumes.get(&volume) else { return Rest::Until(None) };
         if dirty.data.is_empty() {
             return Rest::Until(None);
         }
         let half = dirty.data.record_count() * 2 > self.dirty_records_max();
-        if half || self.wb.volumes.pressure.crowded || self.wb.is_waiting() {
+        if half || self.dirty.volumes.pressure.crowded || self.dirty.is_waiting() {
             return Rest::Awake;
         }
         #[cfg(zc_canary)]
-        if self.canary == Some(crate::config::Canary::EpochOrder) {
+        if self.core.base.canary == Some(crate::config::Canary::EpochOrder) {
             return Rest::Awake;
         }
         let age_ms = entry.cfg.write_back.max_dirty_age_ms;
@@ -244,11 +246,11 @@ impl CacheManager {
         if let Some(oldest) = oldest.filter(|_| destages) {
             until_ms = until_ms
                 .min(oldest.began_ms.saturating_add(age_ms / 2))
-                .min(dirty.last_request_ms.saturating_add(self.cfg.dirty.idle_ms));
+                .min(dirty.last_request_ms.saturating_add(self.core.base.cfg.dirty.idle_ms));
         }
         match until_ms {
             u64::MAX => Rest::Until(None),
-            until_ms if until_ms <= self.now_ms => Rest::Awake,
+            until_ms if until_ms <= self.core.base.now_ms => Rest::Awake,
             until_ms => Rest::Until(Some(until_ms)),
         }
     }

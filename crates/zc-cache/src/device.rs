@@ -1,0 +1,85 @@
+//! The cache device as the manager knows it: both indexes, the units in its slots, its durable metadata.
+//!
+//! Job: hold them together for whoever looks up, places or voids. What it does not do: see origins or requests.
+
+use zc_core::{Map, WeuSlot};
+
+use crate::base::Base;
+use crate::config::ManagerConfig;
+use crate::index::file_index::{FileIndex, IndexShape};
+use crate::index::fingerprint_index::FingerprintIndex;
+use crate::persist::MetaLog;
+use crate::startup::StartState;
+use crate::weu::evict::Sweeps;
+use crate::weu::header_reads::HeaderReads;
+use crate::weu::headers::HeaderCache;
+use crate::weu::policy::{ReplacementPolicy, policy};
+use crate::weu::slots::SlotTable;
+use crate::weu::{OpenWeu, WritingWeu};
+
+/// What the components above the device use: see the two modules.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) base: Base,
+    pub(crate) device: Device,
+}
+
+/// See the module documentation.
+#[derive(Debug)]
+pub(crate) struct Device {
+    pub(crate) index: Index,
+    pub(crate) units: Units,
+    pub(crate) meta: MetaLog,
+}
+
+/// Where extents and contents are.
+#[derive(Debug)]
+pub(crate) struct Index {
+    pub(crate) files: FileIndex,
+    pub(crate) prints: FingerprintIndex,
+}
+
+/// The slots and what is in them.
+#[derive(Debug)]
+pub(crate) struct Units {
+    pub(crate) policy: Box<dyn ReplacementPolicy + Send>,
+    pub(crate) slots: SlotTable,
+    pub(crate) headers: HeaderCache,
+    pub(crate) header_reads: HeaderReads,
+    pub(crate) sweeps: Sweeps,
+    pub(crate) open: Option<OpenWeu>,
+    pub(crate) writing: Map<WeuSlot, WritingWeu>,
+}
+
+impl Device {
+    /// Empty, after a start that found this on the device.
+    ///
+    /// # Panics
+    /// When the geometry names more slots than an index location can.
+    pub(crate) fn new(config: &ManagerConfig, start: &StartState) -> Self {
+        let geometry = &config.geometry;
+        let shape = IndexShape {
+            slots: geometry.slots,
+            weu_bytes: geometry.weu_bytes,
+            extent_bytes: geometry.extent_bytes,
+            generation_bits: config.generation_bits,
+        };
+        let header_prints = zc_core::usize_from_u32(config.header_prints_max);
+        Self {
+            index: Index {
+                files: FileIndex::new(shape, config.file_index_entries),
+                prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
+            },
+            units: Units {
+                policy: policy(config.replacement, geometry.slots),
+                slots: SlotTable::new(geometry.slots, config.generation_bits),
+                headers: HeaderCache::new(header_prints, &config.hash_key),
+                header_reads: HeaderReads::default(),
+                sweeps: Sweeps::default(),
+                open: None,
+                writing: Map::default(),
+            },
+            meta: MetaLog::new(config, start),
+        }
+    }
+}
