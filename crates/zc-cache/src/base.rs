@@ -5,13 +5,17 @@
 //!
 //! What it does not do: decide anything.
 
-use zc_core::{Map, VolumeId};
+use std::collections::VecDeque;
+
+use zc_core::{ErrorKind, Map, VolumeId};
 
 use crate::config::{ManagerConfig, VolumeConfig};
+use crate::effects::Effect;
 use crate::health::{ErrorRuns, Health};
 use crate::op_kind::OpKind;
 use crate::origin::tracker::OriginTracker;
 use crate::port::Port;
+use crate::seam::{Action, Note, Purpose};
 use crate::startup::StartState;
 use crate::stats::Stats;
 
@@ -56,6 +60,8 @@ pub(crate) struct Base {
     pub(crate) health: Health,
     pub(crate) errors: ErrorRuns,
     pub(crate) port: Port<OpKind>,
+    /// What the manager has to lead to other components.
+    pub(crate) effects: VecDeque<Effect>,
     pub(crate) stats: Stats,
 }
 
@@ -80,8 +86,31 @@ impl Base {
             health: Health::Good,
             errors: ErrorRuns::default(),
             port: Port::default(),
+            effects: VecDeque::new(),
             stats: Stats::default(),
             cfg,
+        }
+    }
+    /// Puts the cache out of order. What follows of it comes with [`Effect::DeviceFailed`].
+    pub(crate) fn fail_device(&mut self, during: Purpose, error: ErrorKind) {
+        if self.health != Health::Good {
+            return;
+        }
+        self.health = Health::Failing;
+        self.port.emit(Action::Note(Note::CacheFailed { during, error }));
+        self.effects.push_back(Effect::DeviceFailed(error));
+    }
+
+    /// The device read something.
+    pub(crate) const fn device_read_worked(&mut self) {
+        self.errors.read_ended(false);
+    }
+
+    /// The device did not read. Too many times in a row, and the cache is out of order.
+    pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
+        self.stats.device_read_errors += 1;
+        if self.errors.read_ended(true) {
+            self.fail_device(purpose, error);
         }
     }
 }

@@ -16,7 +16,6 @@ use crate::read::read_buffer::ReadBuffer;
 use crate::read::recipes::Recipes;
 use crate::read::seen::{SeenFilter, Touched};
 use crate::read::streams::{StreamConfig, StreamTable};
-use crate::tracks::Tracks;
 use crate::write::staging::Staging;
 use crate::write::{WaitingWrites, WriteOp};
 
@@ -28,7 +27,6 @@ const SEEN_MAX: usize = 1 << 16;
 /// See the module documentation.
 #[derive(Debug)]
 pub(crate) struct Clean {
-    pub(crate) tracks: Tracks,
     pub(crate) staging: Staging,
     pub(crate) read_buffer: ReadBuffer,
     pub(crate) ahead: ReadAhead,
@@ -63,7 +61,6 @@ impl Clean {
         };
         let (extent_bytes, key) = (config.geometry.extent_bytes, &config.hash_key);
         Self {
-            tracks: Tracks::new(key),
             staging: Staging::new(config.staging_bytes, extent_bytes, key),
             read_buffer: ReadBuffer::new(u64::from(config.read_buffer_bytes), extent_bytes, key),
             ahead: ReadAhead::new(key),

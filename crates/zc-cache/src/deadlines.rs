@@ -25,6 +25,7 @@ use std::collections::VecDeque;
 
 use zc_core::{ErrorKind, OpId};
 
+use crate::base::Base;
 use crate::manager::CacheManager;
 use crate::op_kind::OpKind;
 use crate::read;
@@ -67,6 +68,14 @@ impl Deadlines {
     }
 }
 
+impl Base {
+    pub(crate) fn abandon(&mut self, mut ops: Vec<OpId>) {
+        // The table has no order of its own that a simulation could repeat.
+        ops.sort_unstable();
+        ops.into_iter().for_each(|op| self.port.emit(Action::Abandon { op }));
+    }
+}
+
 impl CacheManager {
     /// Abandons operations that the device has had for too long.
     pub(crate) fn age_device_ops(&mut self) {
@@ -92,28 +101,22 @@ impl CacheManager {
             .filter_map(|(op, kind)| kind.purpose().map(|purpose| (op, purpose)))
             .min_by_key(|late| late.0);
         let Some((_, during)) = late else { return };
-        self.fail_cache(during, ErrorKind::TimedOut);
+        self.core.base.fail_device(during, ErrorKind::TimedOut);
         let ops = self.core.base.port.ops().filter(|(_, kind)| kind.is_at_device()).map(|(op, _)| op);
         let ops: Vec<OpId> = ops.collect();
-        self.abandon(ops);
+        self.core.base.abandon(ops);
     }
 
     fn abandon_slow_hits(&mut self, slow_ms: u64) {
         let limit = OpId(self.deadlines.overdue_below(slow_ms));
         let is_slow = |op: OpId, kind: &OpKind| match kind {
-            OpKind::Read(read::Op::Hit(hit)) => op < limit && self.is_clean_hit(*hit),
+            OpKind::Read(read::Op::Hit(hit)) => op < limit && self.clean.is_clean_hit(*hit),
             _ => false,
         };
         let ops: Vec<OpId> =
             self.core.base.port.ops().filter(|(op, kind)| is_slow(*op, kind)).map(|(op, _)| op).collect();
         self.core.base.stats.slow_hits += zc_core::u64_from_usize(ops.len());
-        self.abandon(ops);
-    }
-
-    fn abandon(&mut self, mut ops: Vec<OpId>) {
-        // The table has no order of its own that a simulation could repeat.
-        ops.sort_unstable();
-        ops.into_iter().for_each(|op| self.core.base.port.emit(Action::Abandon { op }));
+        self.core.base.abandon(ops);
     }
 }
 

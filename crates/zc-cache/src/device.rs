@@ -2,17 +2,20 @@
 //!
 //! Job: hold them together for whoever looks up, places or voids. What it does not do: see origins or requests.
 
-use zc_core::{Map, WeuSlot};
+use zc_core::{BufId, Map, WeuSlot};
 
 use crate::base::Base;
 use crate::config::ManagerConfig;
 use crate::index::file_index::{FileIndex, IndexShape};
 use crate::index::fingerprint_index::FingerprintIndex;
+use crate::load::Recovery;
 use crate::persist::MetaLog;
 use crate::startup::StartState;
+use crate::tracks::Tracks;
 use crate::weu::evict::Sweeps;
 use crate::weu::header_reads::HeaderReads;
 use crate::weu::headers::HeaderCache;
+use crate::weu::owed::OwedSlots;
 use crate::weu::policy::{ReplacementPolicy, policy};
 use crate::weu::slots::SlotTable;
 use crate::weu::{OpenWeu, WritingWeu};
@@ -30,6 +33,7 @@ pub(crate) struct Device {
     pub(crate) index: Index,
     pub(crate) units: Units,
     pub(crate) meta: MetaLog,
+    pub(crate) recovery: Recovery,
 }
 
 /// Where extents and contents are.
@@ -37,6 +41,8 @@ pub(crate) struct Device {
 pub(crate) struct Index {
     pub(crate) files: FileIndex,
     pub(crate) prints: FingerprintIndex,
+    /// Extents that work under way refers to.
+    pub(crate) tracks: Tracks,
 }
 
 /// The slots and what is in them.
@@ -49,6 +55,10 @@ pub(crate) struct Units {
     pub(crate) sweeps: Sweeps,
     pub(crate) open: Option<OpenWeu>,
     pub(crate) writing: Map<WeuSlot, WritingWeu>,
+    /// The unit that dirty data fills, and its bytes.
+    pub(crate) filling: Option<(WeuSlot, BufId)>,
+    /// Dirty data in each slot.
+    pub(crate) owed: OwedSlots,
 }
 
 impl Device {
@@ -56,7 +66,7 @@ impl Device {
     ///
     /// # Panics
     /// When the geometry names more slots than an index location can.
-    pub(crate) fn new(config: &ManagerConfig, start: &StartState) -> Self {
+    pub(crate) fn new(config: &ManagerConfig, start: StartState) -> Self {
         let geometry = &config.geometry;
         let shape = IndexShape {
             slots: geometry.slots,
@@ -69,6 +79,7 @@ impl Device {
             index: Index {
                 files: FileIndex::new(shape, config.file_index_entries),
                 prints: FingerprintIndex::new(shape, config.fingerprint_index_entries),
+                tracks: Tracks::new(&config.hash_key),
             },
             units: Units {
                 policy: policy(config.replacement, geometry.slots),
@@ -78,8 +89,11 @@ impl Device {
                 sweeps: Sweeps::default(),
                 open: None,
                 writing: Map::default(),
+                filling: None,
+                owed: OwedSlots::default(),
             },
-            meta: MetaLog::new(config, start),
+            meta: MetaLog::new(config, &start),
+            recovery: Recovery::new(&config.hash_key, start),
         }
     }
 }

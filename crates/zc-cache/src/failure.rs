@@ -14,41 +14,39 @@
 
 use zc_core::{ErrorKind, VolumeId};
 
+use crate::base::Base;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::op_kind::OpKind;
-use crate::seam::{Action, Note, Purpose};
+use crate::seam::{Action, Note};
+
+impl Base {
+    /// Has the distrust of a volume, or of all, recorded.
+    pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
+        let op = self.port.op(OpKind::Distrust(volume));
+        self.port.emit(Action::Distrust { op, volume });
+    }
+}
 
 impl CacheManager {
-    /// Puts the cache out of order.
-    pub(crate) fn fail_cache(&mut self, during: Purpose, error: ErrorKind) {
-        if self.core.base.health != Health::Good {
-            return;
-        }
-        self.core.base.health = Health::Failing;
-        self.core.base.port.emit(Action::Note(Note::CacheFailed { during, error }));
+    /// The cache is out of order: what each component makes of that.
+    pub(crate) fn device_failed(&mut self, error: ErrorKind) {
         self.core.device.meta.device_failed();
-        self.recovery.load = None;
+        self.core.device.recovery.load = None;
         if let Some(open) = self.core.device.units.open.take() {
             self.core.base.port.release(open.buf);
         }
         self.fail_write_back(error);
         self.distrusts.device_failed(self.core.base.now_ms);
-        self.distrust(None);
+        self.core.base.distrust(None);
         self.admit_waiting();
-        self.start_marked_pieces();
+        self.clean.start_marked_pieces(&mut self.core);
     }
 
     /// Whether the distrust of what a failed device holds is not recorded yet, so that some writes wait or fail.
     #[must_use]
     pub fn is_distrust_owed(&self) -> bool {
         self.core.base.health == Health::Failing
-    }
-
-    /// Has the distrust of a volume, or of all, recorded.
-    pub(crate) fn distrust(&mut self, volume: Option<VolumeId>) {
-        let op = self.core.base.port.op(OpKind::Distrust(volume));
-        self.core.base.port.emit(Action::Distrust { op, volume });
     }
 
     /// An attempt to record a distrust ended.
@@ -63,14 +61,14 @@ impl CacheManager {
         }
         self.distrusts.all_recorded();
         self.core.base.health = Health::Failed;
-        self.start_marked_pieces();
+        self.clean.start_marked_pieces(&mut self.core);
         self.admit_waiting();
     }
 
     /// Tries again what could not be recorded, and ends waits that have lasted too long.
     pub(crate) fn pump_distrusts(&mut self) {
         for volume in self.distrusts.take_due(self.core.base.now_ms, self.core.base.stopping) {
-            self.distrust(volume);
+            self.core.base.distrust(volume);
         }
         if self.core.base.health == Health::Failing && self.distrusts.is_patience_over(self.core.base.now_ms)
         {

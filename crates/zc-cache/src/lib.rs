@@ -30,6 +30,7 @@ mod base;
 mod clean;
 mod deadlines;
 mod device;
+mod effects;
 mod expect_held;
 mod failure;
 mod health;

@@ -31,9 +31,9 @@ use crate::clean::Clean;
 use crate::config::{ManagerConfig, VolumeConfig};
 use crate::deadlines::Deadlines;
 use crate::device::{Core, Device};
+use crate::effects::Effect;
 use crate::expect_held::ExpectHeld;
 use crate::health::{Distrusts, Health};
-use crate::load::Recovery;
 use crate::op_kind::OpKind;
 use crate::origin::tracker::OriginTracker;
 use crate::port::Ended;
@@ -50,11 +50,37 @@ pub struct CacheManager {
     pub(crate) core: Core,
     pub(crate) clean: Clean,
     pub(crate) dirty: WriteBack,
-    pub(crate) recovery: Recovery,
     pub(crate) distrusts: Distrusts,
     pub(crate) deadlines: Deadlines,
     pub(crate) stop: Stop,
     pub(crate) removals: Removals,
+}
+
+impl Base {
+    /// The fingerprint of an extent of this volume is wanted.
+    pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
+        let domain = self.volumes.get(&volume).expect_held().cfg.domain;
+        #[cfg(zc_canary)]
+        let domain = match self.canary {
+            Some(crate::config::Canary::ForgetDomain) => zc_core::DedupDomain::COMMON,
+            _ => domain,
+        };
+        let op = self.port.op(kind);
+        self.port.emit(Action::Hash { op, src, domain });
+    }
+}
+
+impl Device {
+    /// Appends to journal and intent log.
+    pub(crate) fn record(&mut self, record: Record, base: &mut Base) {
+        match base.health {
+            Health::Good => self.meta.journal.append(record, base.now_ms),
+            // The journal is gone; a restart after a kill still believes the intent log.
+            Health::Failing => {}
+            Health::Failed => return,
+        }
+        base.port.emit(Action::Intent { record });
+    }
 }
 
 impl CacheManager {
@@ -73,8 +99,7 @@ impl CacheManager {
             deadlines: Deadlines::default(),
             stop: Stop::default(),
             removals: Removals::default(),
-            core: Core { device: Device::new(&config, &start), base: Base::new(config.clone(), &start) },
-            recovery: Recovery::new(&config.hash_key, start),
+            core: Core { base: Base::new(config.clone(), &start), device: Device::new(&config, start) },
         };
         for volume in volumes {
             manager.add_volume(volume);
@@ -93,14 +118,26 @@ impl CacheManager {
         self.core.base.canary = canary;
         self.clean.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
         self.core.device.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
+        self.core.device.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
     }
 
     /// Handles one event; appends what is to be done to `actions`.
     pub fn handle(&mut self, event: Event, actions: &mut Vec<Action>) {
         self.core.base.port.swap_out(actions);
         self.dispatch(event);
+        self.settle();
         self.maintain();
+        debug_assert!(self.core.base.effects.is_empty(), "maintenance has no news");
         self.core.base.port.swap_out(actions);
+    }
+
+    /// Leads news to those who have to act on them.
+    fn settle(&mut self) {
+        while let Some(effect) = self.core.base.effects.pop_front() {
+            match effect {
+                Effect::DeviceFailed(error) => self.device_failed(error),
+            }
+        }
     }
 
     fn dispatch(&mut self, event: Event) {
@@ -110,7 +147,7 @@ impl CacheManager {
                     self.submit(&request);
                 }
             }
-            Event::DeviceLost => self.fail_cache(Purpose::Presence, ErrorKind::Io),
+            Event::DeviceLost => self.core.base.fail_device(Purpose::Presence, ErrorKind::Io),
             Event::OriginDone { op, result } => self.end_op(op, Ended::Origin(result)),
             Event::DeviceDone { op, result } => self.end_op(op, Ended::Device(result)),
             Event::ExtentsRead { op, result } => self.end_op(op, Ended::Extents(result)),
@@ -134,7 +171,7 @@ impl CacheManager {
         match request.kind {
             RequestKind::Read { buf } => self.submit_read(request, buf),
             RequestKind::Flush => self.submit_flush(request),
-            RequestKind::Prefetch => self.submit_prefetch(request),
+            RequestKind::Prefetch => self.clean.submit_prefetch(request, &mut self.core),
             RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
                 self.submit_write(request);
             }
@@ -148,29 +185,29 @@ impl CacheManager {
 
     fn tick(&mut self, now_ms: u64) {
         self.core.base.now_ms = self.core.base.now_ms.max(now_ms);
-        self.age_staging();
+        self.clean.age_staging(&mut self.core);
         self.clean.inserts.runs.age(self.core.base.now_ms, self.core.base.stopping);
-        self.age_open_weu();
+        self.core.device.age_open_weu(&mut self.core.base);
         self.age_device_ops();
     }
 
     /// What became possible or due.
     fn maintain(&mut self) {
-        self.pump_origin_order();
+        self.clean.pump_origin_order(&mut self.core);
         self.pump_held();
         self.wake_volumes();
         self.pump_admission();
         self.pump_dirty_placement();
-        self.pump_placement();
+        self.clean.pump_placement(&mut self.core);
         self.keep_free_slots();
         self.wake_volumes();
         self.pump_commits();
         self.pump_destage();
         self.rest_volumes();
         self.pump_scrub();
-        self.pump_sweep();
-        self.pump_load();
-        self.pump_probes();
+        self.core.device.pump_sweep(&mut self.core.base);
+        self.core.device.pump_load(&mut self.core.base);
+        self.core.device.pump_probes(&mut self.core.base);
         self.pump_removals();
         self.pump_persist();
         self.pump_distrusts();
@@ -237,38 +274,17 @@ impl CacheManager {
     /// Whether all WEU headers have been read since the start.
     #[must_use]
     pub fn is_loaded(&self) -> bool {
-        self.recovery.load.is_none()
-    }
-
-    /// Appends to journal and intent log.
-    pub(crate) fn record(&mut self, record: Record) {
-        match self.core.base.health {
-            Health::Good => self.core.device.meta.journal.append(record, self.core.base.now_ms),
-            // The journal is gone; a restart after a kill still believes the intent log.
-            Health::Failing => {}
-            Health::Failed => return,
-        }
-        self.core.base.port.emit(Action::Intent { record });
-    }
-
-    /// The fingerprint of an extent of this volume is wanted.
-    pub(crate) fn hash(&mut self, kind: impl Into<OpKind>, volume: VolumeId, src: BufSlice) {
-        let domain = self.core.base.volumes.get(&volume).expect_held().cfg.domain;
-        #[cfg(zc_canary)]
-        let domain = match self.core.base.canary {
-            Some(crate::config::Canary::ForgetDomain) => zc_core::DedupDomain::COMMON,
-            _ => domain,
-        };
-        let op = self.core.base.port.op(kind);
-        self.core.base.port.emit(Action::Hash { op, src, domain });
+        self.core.device.recovery.load.is_none()
     }
 
     fn add_volume(&mut self, cfg: VolumeConfig) {
         assert!(cfg.region_bytes > 0, "a region has a size");
         let whole_extents = cfg.size_bytes / u64::from(self.core.base.extent_bytes);
         // What is not believed is not loaded, so that there is nothing to compare.
-        let closed = self.recovery.load.is_some() && cfg.trusted && self.recovery.restart.mapping_trusted;
-        self.recovery.probes.add(cfg.id, closed);
+        let closed = self.core.device.recovery.load.is_some()
+            && cfg.trusted
+            && self.core.device.recovery.restart.mapping_trusted;
+        self.core.device.recovery.probes.add(cfg.id, closed);
         let origin = OriginTracker::new(cfg.lost_writes);
         self.core.base.volumes.insert(cfg.id, Volume { cfg, whole_extents, origin });
     }
@@ -305,7 +321,7 @@ impl CacheManager {
         let cut = ExtentKey { volume: id, extent: ExtentNo(volume.cfg.size_bytes / extent) };
         volume.cfg.size_bytes = size_bytes;
         volume.whole_extents = size_bytes / extent;
-        self.clean.tracks.changes(cut);
+        self.core.device.index.tracks.changes(cut);
     }
 
     pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {

@@ -99,9 +99,9 @@ impl CacheManager {
     /// An operation ended; nothing of it is in flight any more.
     pub(crate) fn op_ended(&mut self, kind: OpKind, ended: Ended) {
         match (kind, ended) {
-            (OpKind::Read(op), ended) => self.read_op_ended(op, ended),
+            (OpKind::Read(op), ended) => self.clean.read_op_ended(op, ended, &mut self.core),
             (OpKind::Write(op), ended) => self.write_op_ended(op, ended),
-            (OpKind::Insert(op), ended) => self.insert_op_ended(op, ended),
+            (OpKind::Insert(op), ended) => self.clean.insert_op_ended(op, ended, &mut self.core),
             (OpKind::Dirty(op), ended) => self.dirty_op_ended(op, ended),
             (OpKind::Weu(op), ended) => self.weu_op_ended(op, ended),
             (OpKind::Load(op), ended) => self.load_op_ended(op, ended),

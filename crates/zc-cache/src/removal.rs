@@ -21,6 +21,10 @@ use std::collections::BTreeMap;
 
 use zc_core::{ErrorKind, VolumeId};
 
+use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::device::Device;
 use crate::health::Health;
 use crate::index::file_index::{Keep, SweepCursor};
 use crate::manager::CacheManager;
@@ -57,6 +61,57 @@ impl Removals {
     /// Whether a region map is waited for.
     pub(crate) fn want_map(&self) -> bool {
         self.0.values().any(|step| matches!(step, Step::Mapping { .. }))
+    }
+}
+
+impl Base {
+    pub(crate) fn is_flushing(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|entry| entry.origin.is_flushing())
+    }
+}
+
+impl Device {
+    /// Voids the next mappings of the volume. Whether these were the last.
+    pub(crate) fn void_some(&mut self, volume: VolumeId, cursor: &mut SweepCursor, base: &mut Base) -> bool {
+        let mut voided = 0;
+        for _ in 0..SWEEPS_MAX {
+            if voided >= VOIDS_ENOUGH || self.journal_is_pressed() {
+                return false;
+            }
+            let mut found = Vec::new();
+            let is_last = self.index.files.sweep(cursor, BUCKETS, |key, _| {
+                if key.volume == volume {
+                    found.push(key);
+                }
+                Keep::Yes
+            });
+            voided += found.len();
+            for key in found {
+                self.forget(key, base);
+            }
+            if is_last {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+impl Clean {
+    /// Lets go of copies in memory, and of the results of what is under way.
+    fn let_go_of(&mut self, volume: VolumeId, core: &mut Core) {
+        core.device.index.tracks.change_all(|key| key.volume == volume);
+        self.recipes.remove_all(|key| key.volume == volume);
+        let copies: Vec<_> = self.read_buffer.keys().filter(|key| key.volume == volume).collect();
+        let ahead: Vec<_> = self.ahead.keys().filter(|key| key.volume == volume).collect();
+        let staged: Vec<_> = self.staging.keys().filter(|key| key.volume == volume).collect();
+        for key in copies {
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                core.base.port.release(buf);
+            }
+        }
+        ahead.into_iter().for_each(|key| self.drop_prefetched(key, core));
+        staged.into_iter().for_each(|key| self.drop_idle_staged(key, core));
     }
 }
 
@@ -103,15 +158,15 @@ impl CacheManager {
         let is_new = |looked_ms: Option<u64>| looked_ms != Some(self.core.base.now_ms);
         match step {
             Step::Ending { looked_ms } if is_new(looked_ms) => {
-                self.let_go_of(volume);
+                self.clean.let_go_of(volume, &mut self.core);
                 if !self.is_quiet(volume) {
                     return (Some(Step::Ending { looked_ms: Some(self.core.base.now_ms) }), false);
                 }
-                self.flush_origin(volume, FlushWaiter::Remove);
+                self.core.base.flush_origin(volume, FlushWaiter::Remove);
                 (Some(Step::Flushing), false)
             }
             Step::Voiding(mut cursor) => {
-                let is_done = self.void_some(volume, &mut cursor);
+                let is_done = self.core.device.void_some(volume, &mut cursor, &mut self.core.base);
                 let position = if is_done { self.core.device.meta.journal.want_all() } else { 0 };
                 (Some(if is_done { Step::Recording { position } } else { Step::Voiding(cursor) }), is_done)
             }
@@ -122,7 +177,7 @@ impl CacheManager {
             }
             // Regions of all volumes may be retired meanwhile, with a flush of this origin too.
             Step::Mapping { above }
-                if self.core.device.meta.durable_map() > above && !self.is_flushing(volume) =>
+                if self.core.device.meta.durable_map() > above && !self.core.base.is_flushing(volume) =>
             {
                 (None, false)
             }
@@ -146,71 +201,26 @@ impl CacheManager {
         if result.is_ok() {
             self.clean.recipes.remove_all(|key| key.volume == volume);
             self.core.base.volumes.remove(&volume);
-            self.recovery.probes.remove(volume);
+            self.core.device.recovery.probes.remove(volume);
             self.tell_contents(volume, false);
             self.core.base.stats.volumes_removed += 1;
         }
         self.core.base.port.emit(Action::Note(Note::Removed { volume, result }));
     }
 
-    /// Lets go of copies in memory, and of the results of what is under way.
-    fn let_go_of(&mut self, volume: VolumeId) {
-        self.clean.tracks.change_all(|key| key.volume == volume);
-        self.clean.recipes.remove_all(|key| key.volume == volume);
-        let copies: Vec<_> = self.clean.read_buffer.keys().filter(|key| key.volume == volume).collect();
-        let ahead: Vec<_> = self.clean.ahead.keys().filter(|key| key.volume == volume).collect();
-        let staged: Vec<_> = self.clean.staging.keys().filter(|key| key.volume == volume).collect();
-        for key in copies {
-            if let Some(buf) = self.clean.read_buffer.invalidate(&key) {
-                self.core.base.port.release(buf);
-            }
-        }
-        ahead.into_iter().for_each(|key| self.drop_prefetched(key));
-        staged.into_iter().for_each(|key| self.drop_idle_staged(key));
-    }
-
     /// Whether nothing is under way for the volume, and nothing of it is left to be loaded.
     fn is_quiet(&self, volume: VolumeId) -> bool {
         let has_work = self.dirty.jobs.values().any(|job| job.key.volume == volume)
             || self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.is_dirty() || dirty.is_busy());
-        self.recovery.load.is_none()
+        self.core.device.recovery.load.is_none()
             && !has_work
-            && !self.is_flushing(volume)
-            && !self.clean.tracks.has(|key| key.volume == volume)
+            && !self.core.base.is_flushing(volume)
+            && !self.core.device.index.tracks.has(|key| key.volume == volume)
             && !self.clean.staging.keys().any(|key| key.volume == volume)
             && !self.clean.writes.values().any(|write| write.volume == volume)
             && !self.clean.reads.values().any(|read| read.volume() == volume)
             && !self.clean.fills.values().any(|fill| fill.volume() == volume)
             && !self.clean.recipes.is_asking(volume)
-            && !self.recovery.probes.has_outstanding(volume)
-    }
-
-    fn is_flushing(&self, volume: VolumeId) -> bool {
-        self.core.base.volumes.get(&volume).is_some_and(|entry| entry.origin.is_flushing())
-    }
-
-    /// Voids the next mappings of the volume. Whether these were the last.
-    fn void_some(&mut self, volume: VolumeId, cursor: &mut SweepCursor) -> bool {
-        let mut voided = 0;
-        for _ in 0..SWEEPS_MAX {
-            if voided >= VOIDS_ENOUGH || self.journal_is_pressed() {
-                return false;
-            }
-            let mut found = Vec::new();
-            let is_last = self.core.device.index.files.sweep(cursor, BUCKETS, |key, _| {
-                if key.volume == volume {
-                    found.push(key);
-                }
-                Keep::Yes
-            });
-            voided += found.len();
-            for key in found {
-                self.forget(key);
-            }
-            if is_last {
-                return true;
-            }
-        }
-        false
+            && !self.core.device.recovery.probes.has_outstanding(volume)
     }
 }

@@ -10,6 +10,10 @@
 
 use zc_core::{BufId, BufSlice, ExtentKey, Mode, SECTOR_BYTES, VolumeId};
 
+use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::device::Device;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::manager::CacheManager;
@@ -56,6 +60,81 @@ pub struct ResidencyRun {
     pub residency: Residency,
 }
 
+impl Base {
+    /// Whether the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
+    pub(crate) fn is_used_by(&self, volume: VolumeId) -> bool {
+        self.health == Health::Good
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough)
+    }
+}
+
+impl Device {
+    pub(crate) fn residency_of_mapping(&self, mapping: Mapping) -> Residency {
+        match mapping {
+            Mapping::Zero => Residency::Zero,
+            Mapping::Base(place) | Mapping::Duplicate(place) if self.units.slots.is_live(&place) => {
+                Residency::Cached
+            }
+            Mapping::Base(_) | Mapping::Duplicate(_) => Residency::OriginOnly,
+        }
+    }
+}
+
+impl Clean {
+    fn residency_overlaid(
+        &self,
+        key: ExtentKey,
+        sectors: &core::ops::Range<u32>,
+        visible: &[Visible],
+        runs: &mut Vec<ResidencyRun>,
+        core: &Core,
+    ) {
+        let bytes = |count: u32| u64::from(count) * u64::from(SECTOR_BYTES);
+        let beneath = |range: core::ops::Range<u32>, runs: &mut Vec<ResidencyRun>| {
+            if !range.is_empty() {
+                let (skip, len) = (range.start * SECTOR_BYTES, (range.end - range.start) * SECTOR_BYTES);
+                push(runs, len.into(), self.residency_of(key, skip, len, core));
+            }
+        };
+        let mut next = sectors.start;
+        for run in visible {
+            beneath(next..run.first, runs);
+            push(runs, bytes(run.count), Residency::Dirty);
+            next = run.first + run.count;
+        }
+        beneath(next..sectors.end, runs);
+    }
+
+    /// The same order of places as a read looks through.
+    fn residency_of(&self, key: ExtentKey, skip_bytes: u32, len_bytes: u32, core: &Core) -> Residency {
+        if let Some(staged) = self.staging.get(&key) {
+            let sectors = sector_range(skip_bytes, len_bytes);
+            if staged.valid.contains(sectors.clone()) {
+                return Residency::Cached;
+            }
+            let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
+            return match staged.old {
+                OldCopy::Held(mapping) if untouched => core.device.residency_of_mapping(mapping),
+                _ => Residency::OriginOnly,
+            };
+        }
+        if self.ahead.get(&key).is_some_and(|ahead| core.device.index.tracks.holds(&ahead.guard)) {
+            return Residency::Cached;
+        }
+        let mapping = core
+            .device
+            .index
+            .files
+            .get(key)
+            .filter(|mapping| core.device.is_past_gate(key.volume, *mapping, &core.base));
+        match mapping.map(|mapping| core.device.residency_of_mapping(mapping)) {
+            Some(Residency::OriginOnly) | None => {}
+            Some(known) => return known,
+        }
+        if self.inserting(key, core).is_some() { Residency::Cached } else { Residency::OriginOnly }
+    }
+}
+
 impl CacheManager {
     /// What the origin may lack at this moment.
     #[must_use]
@@ -64,17 +143,11 @@ impl CacheManager {
         let is_undecided = dirty.dropping.is_some() || dirty.unsettled.is_some();
         if !dirty.is_dirty() && !is_undecided {
             Owed::Nothing
-        } else if is_undecided || self.fence(volume).is_some() || !self.is_used_by(volume) {
+        } else if is_undecided || self.fence(volume).is_some() || !self.core.base.is_used_by(volume) {
             Owed::Unknown
         } else {
             Owed::Dirty
         }
-    }
-
-    /// Whether the cache is in use for the volume: it has not failed, and the volume is not in pass-through.
-    fn is_used_by(&self, volume: VolumeId) -> bool {
-        self.core.base.health == Health::Good
-            && self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode != Mode::PassThrough)
     }
 
     /// Appends what is known of `len_bytes` from `offset_bytes` on to `runs`, neighbours of one state merged; at most
@@ -88,7 +161,7 @@ impl CacheManager {
         len_bytes: u64,
         runs: &mut Vec<ResidencyRun>,
     ) -> u64 {
-        if !self.is_used_by(volume) {
+        if !self.core.base.is_used_by(volume) {
             push(runs, len_bytes, Residency::OriginOnly);
             return 0;
         }
@@ -107,73 +180,14 @@ impl CacheManager {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let visible = self.overlay(portion.key, &sectors);
             if visible.is_empty() {
-                let state = self.residency_of(portion.key, portion.skip_bytes, portion.len_bytes);
+                let state =
+                    self.clean.residency_of(portion.key, portion.skip_bytes, portion.len_bytes, &self.core);
                 push(runs, portion.len_bytes.into(), state);
             } else {
-                self.residency_overlaid(portion.key, &sectors, &visible, runs);
+                self.clean.residency_overlaid(portion.key, &sectors, &visible, runs, &self.core);
             }
         }
         extents
-    }
-
-    fn residency_overlaid(
-        &self,
-        key: ExtentKey,
-        sectors: &core::ops::Range<u32>,
-        visible: &[Visible],
-        runs: &mut Vec<ResidencyRun>,
-    ) {
-        let bytes = |count: u32| u64::from(count) * u64::from(SECTOR_BYTES);
-        let beneath = |range: core::ops::Range<u32>, runs: &mut Vec<ResidencyRun>| {
-            if !range.is_empty() {
-                let (skip, len) = (range.start * SECTOR_BYTES, (range.end - range.start) * SECTOR_BYTES);
-                push(runs, len.into(), self.residency_of(key, skip, len));
-            }
-        };
-        let mut next = sectors.start;
-        for run in visible {
-            beneath(next..run.first, runs);
-            push(runs, bytes(run.count), Residency::Dirty);
-            next = run.first + run.count;
-        }
-        beneath(next..sectors.end, runs);
-    }
-
-    /// The same order of places as a read looks through.
-    fn residency_of(&self, key: ExtentKey, skip_bytes: u32, len_bytes: u32) -> Residency {
-        if let Some(staged) = self.clean.staging.get(&key) {
-            let sectors = sector_range(skip_bytes, len_bytes);
-            if staged.valid.contains(sectors.clone()) {
-                return Residency::Cached;
-            }
-            let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
-            return match staged.old {
-                OldCopy::Held(mapping) if untouched => self.residency_of_mapping(mapping),
-                _ => Residency::OriginOnly,
-            };
-        }
-        if self.clean.ahead.get(&key).is_some_and(|ahead| self.clean.tracks.holds(&ahead.guard)) {
-            return Residency::Cached;
-        }
-        let mapping =
-            self.core.device.index.files.get(key).filter(|mapping| self.is_past_gate(key.volume, *mapping));
-        match mapping.map(|mapping| self.residency_of_mapping(mapping)) {
-            Some(Residency::OriginOnly) | None => {}
-            Some(known) => return known,
-        }
-        if self.inserting(key).is_some() { Residency::Cached } else { Residency::OriginOnly }
-    }
-
-    fn residency_of_mapping(&self, mapping: Mapping) -> Residency {
-        match mapping {
-            Mapping::Zero => Residency::Zero,
-            Mapping::Base(place) | Mapping::Duplicate(place)
-                if self.core.device.units.slots.is_live(&place) =>
-            {
-                Residency::Cached
-            }
-            Mapping::Base(_) | Mapping::Duplicate(_) => Residency::OriginOnly,
-        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A clean stop: drain, place, seal, persist, say so.
 
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::persist;
@@ -16,6 +18,24 @@ pub(crate) struct Stop {
     pub(crate) done: bool,
 }
 
+impl Clean {
+    /// While stopping nothing is evicted any more: what needs a slot is dropped.
+    fn drop_unplaceable(&mut self, core: &mut Core) {
+        if core.base.health == Health::Good
+            && (core.device.units.slots.free_len() > 0 || core.device.units.slots.leaving() > 0)
+        {
+            return;
+        }
+        while let Some(jobs) = self.inserts.runs.take_first() {
+            self.inserts.runs.first_placed();
+            for (_, job) in jobs {
+                core.base.stats.insert_dropped += 1;
+                self.end_job(job, core);
+            }
+        }
+    }
+}
+
 impl CacheManager {
     /// Goes on with stopping: drain, seal, persist, report.
     pub(crate) fn pump_stop(&mut self) {
@@ -26,11 +46,11 @@ impl CacheManager {
             return;
         }
         let ahead: Vec<_> = self.clean.ahead.keys().collect();
-        ahead.into_iter().for_each(|key| self.drop_prefetched(key));
-        self.drop_all_staged();
+        ahead.into_iter().for_each(|key| self.clean.drop_prefetched(key, &mut self.core));
+        self.clean.drop_all_staged(&mut self.core);
         self.clean.inserts.runs.age(self.core.base.now_ms, self.core.base.stopping);
-        self.pump_placement();
-        self.drop_unplaceable();
+        self.clean.pump_placement(&mut self.core);
+        self.clean.drop_unplaceable(&mut self.core);
         if self.core.base.health != Health::Good {
             self.abandon_dirty_jobs();
         }
@@ -51,7 +71,7 @@ impl CacheManager {
             self.core.base.port.release(buf);
         }
         if self.core.base.health == Health::Good {
-            self.seal();
+            self.core.device.seal(&mut self.core.base);
             self.seal_dirty_unit();
             if !self.is_settled() {
                 return;
@@ -59,7 +79,7 @@ impl CacheManager {
             match self.stop.flush {
                 None => {
                     self.stop.flush = Some(false);
-                    self.flush_cache(persist::Op::StopFlush);
+                    self.core.base.flush_cache(persist::Op::StopFlush);
                     return;
                 }
                 Some(false) => return,
@@ -74,30 +94,14 @@ impl CacheManager {
         }
     }
 
-    /// While stopping nothing is evicted any more: what needs a slot is dropped.
-    fn drop_unplaceable(&mut self) {
-        if self.core.base.health == Health::Good
-            && (self.core.device.units.slots.free_len() > 0 || self.core.device.units.slots.leaving() > 0)
-        {
-            return;
-        }
-        while let Some(jobs) = self.clean.inserts.runs.take_first() {
-            self.clean.inserts.runs.first_placed();
-            for (_, job) in jobs {
-                self.core.base.stats.insert_dropped += 1;
-                self.end_job(job);
-            }
-        }
-    }
-
     /// Whether everything is on the device and durable, with no region marked.
     fn is_settled(&mut self) -> bool {
         let position = self.core.device.meta.journal.want_all();
         self.pump_persist();
         self.core.device.units.writing.is_empty()
-            && self.recovery.load.is_none()
+            && self.core.device.recovery.load.is_none()
             && self.core.device.meta.journal.is_durable(position)
             && self.core.device.meta.is_idle()
-            && (self.stop.unsettled || self.is_unmarked())
+            && (self.stop.unsettled || self.core.device.is_unmarked(&self.core.base))
     }
 }

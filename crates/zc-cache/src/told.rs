@@ -8,8 +8,21 @@
 
 use zc_core::{Codec, ExtentKey, VolumeId};
 
+use crate::base::Base;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Digest, Note};
+
+impl Base {
+    /// Whether somebody wants to know what the extent holds.
+    pub(crate) fn tells(&self, key: ExtentKey) -> bool {
+        !self.told.is_empty() && self.told.contains(&key.volume)
+    }
+
+    /// Tells it.
+    pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
+        self.port.emit(Action::Note(Note::Content { key, digest, stored }));
+    }
+}
 
 impl CacheManager {
     /// From now on tells what it learns of the volume's contents, or no longer.
@@ -18,15 +31,5 @@ impl CacheManager {
         if tell {
             self.core.base.told.push(volume);
         }
-    }
-
-    /// Whether somebody wants to know what the extent holds.
-    pub(crate) fn tells(&self, key: ExtentKey) -> bool {
-        !self.core.base.told.is_empty() && self.core.base.told.contains(&key.volume)
-    }
-
-    /// Tells it.
-    pub(crate) fn tell(&mut self, key: ExtentKey, digest: Digest, stored: Option<(Codec, u32)>) {
-        self.core.base.port.emit(Action::Note(Note::Content { key, digest, stored }));
     }
 }

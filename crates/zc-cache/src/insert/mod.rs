@@ -21,11 +21,14 @@ use zc_core::{
 };
 use zc_format::{ExtentError, WeuHeader};
 
+use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
 use crate::insert::runs::Runs;
-use crate::manager::CacheManager;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Digest};
 use crate::tracks::Guard;
@@ -98,30 +101,96 @@ impl Inserts {
     }
 }
 
-impl CacheManager {
+impl Device {
+    pub(crate) fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
+        let mut slots: SmallVec<[WeuSlot; 4]> = self.index.prints.candidates(print).into_iter().collect();
+        slots.retain(|slot| self.units.slots.contains(*slot));
+        slots.truncate(CANDIDATES_MAX);
+        slots
+    }
+
+    /// The content's place in a slot whose header is at hand.
+    pub(crate) fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
+        #[cfg(zc_canary)]
+        if self.units.headers.careless {
+            return self.units.headers.find_short(slot, print);
+        }
+        let (generation, stored) = self.units.headers.find(slot, print)??;
+        self.units.slots.may_share(&self.place(slot, generation, stored)).then_some((generation, stored))
+    }
+
+    pub(crate) fn place(&self, slot: WeuSlot, generation: Generation, stored: Stored) -> Place {
+        Place {
+            slot,
+            generation: self.units.slots.short(generation),
+            offset_units: stored.offset_units,
+            pages: stored.pages,
+        }
+    }
+
+    /// Puts a header's fingerprints into the header cache.
+    pub(crate) fn load_prints(&mut self, header: &WeuHeader) {
+        let prints = header
+            .entries
+            .iter()
+            .map(|entry| (entry.fingerprint, stored_of(entry.offset_bytes, entry.stored_bytes)));
+        self.units.headers.load(header.slot, header.generation, prints);
+    }
+
+    /// Where content is stored, as far as headers at hand tell and fingerprints are proof.
+    pub(crate) fn find_content(
+        &mut self,
+        print: &Fingerprint,
+        base: &mut Base,
+    ) -> Option<(WeuSlot, Generation, Stored)> {
+        if !base.cfg.fingerprint.is_collision_resistant() {
+            return None;
+        }
+        let candidates = self.candidates(print);
+        candidates.into_iter().find_map(|slot| {
+            let (generation, stored) = self.find_print(slot, print)?;
+            Some((slot, generation, stored))
+        })
+    }
+
+    /// Whether a key has a mapping that can be served.
+    pub(crate) fn is_mapped(&self, key: ExtentKey) -> bool {
+        match self.index.files.get(key) {
+            Some(Mapping::Zero) => true,
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => self.units.slots.is_live(&place),
+            None => false,
+        }
+    }
+}
+
+impl Clean {
     /// The run that extents of a request go into. Ended with [`Runs::end_requests`].
-    pub(crate) fn begin_run(&mut self, stream: Option<StreamId>) -> u64 {
-        self.clean.inserts.runs.begin(stream, self.core.base.now_ms, &mut self.core.base.port)
+    pub(crate) fn begin_run(&mut self, stream: Option<StreamId>, core: &mut Core) -> u64 {
+        self.inserts.runs.begin(stream, core.base.now_ms, &mut core.base.port)
     }
 
     /// Takes an extent in. The hold on `src.buf` and the guard pass to the job.
-    pub(crate) fn insert(&mut self, run: u64, guard: Guard, src: BufSlice, options: InsertOptions) {
-        self.core.base.stats.insert_offered += 1;
-        let full = self.clean.inserts.bytes + u64::from(self.core.base.extent_bytes)
-            > u64::from(self.core.base.cfg.insert_bytes_max);
-        if full
-            || self.core.base.health != Health::Good
-            || self.core.base.stopping
-            || self.journal_is_pressed()
+    pub(crate) fn insert(
+        &mut self,
+        run: u64,
+        guard: Guard,
+        src: BufSlice,
+        options: InsertOptions,
+        core: &mut Core,
+    ) {
+        core.base.stats.insert_offered += 1;
+        let full = self.inserts.bytes + u64::from(core.base.extent_bytes)
+            > u64::from(core.base.cfg.insert_bytes_max);
+        if full || core.base.health != Health::Good || core.base.stopping || core.device.journal_is_pressed()
         {
-            self.core.base.stats.insert_skipped += 1;
-            self.clean.tracks.release(&guard);
-            self.core.base.port.release(src.buf);
+            core.base.stats.insert_skipped += 1;
+            core.device.index.tracks.release(&guard);
+            core.base.port.release(src.buf);
             return;
         }
-        self.clean.inserts.bytes += u64::from(self.core.base.extent_bytes);
-        let id = self.core.base.port.number();
-        self.clean.inserts.runs.add(run, guard.key, id, self.core.base.extent_bytes);
+        self.inserts.bytes += u64::from(core.base.extent_bytes);
+        let id = core.base.port.number();
+        self.inserts.runs.add(run, guard.key, id, core.base.extent_bytes);
         let job = Job {
             guard,
             src,
@@ -135,260 +204,197 @@ impl CacheManager {
             settled: 0,
             comparing: None,
         };
-        self.clean.inserts.jobs.insert(id, job);
-        self.clean.inserts.by_key.insert(guard.key, id);
-        self.hash(Op::Hash(id), guard.key.volume, src);
+        self.inserts.jobs.insert(id, job);
+        self.inserts.by_key.insert(guard.key, id);
+        core.base.hash(Op::Hash(id), guard.key.volume, src);
     }
 
-    pub(crate) fn hashed(&mut self, id: u64, digest: Digest) {
-        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+    pub(crate) fn hashed(&mut self, id: u64, digest: Digest, core: &mut Core) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
         match digest {
-            Digest::Zero => self.finish_job(id, Outcome::Zero),
+            Digest::Zero => self.finish_job(id, Outcome::Zero, core),
             Digest::Print(print) => {
                 job.print = Some(print);
                 let volume = job.guard.key.volume;
-                if self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup) {
-                    self.look_up(id);
+                if core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup) {
+                    self.look_up(id, core);
                 } else {
-                    self.not_found(id);
+                    self.not_found(id, core);
                 }
             }
         }
     }
 
     /// Step 2. Goes on at once, or when the headers of candidate slots have been read.
-    pub(crate) fn look_up(&mut self, id: u64) {
-        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+    pub(crate) fn look_up(&mut self, id: u64, core: &mut Core) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.lookups += 1;
-        job.settled = self.core.device.units.headers.settled_units();
+        job.settled = core.device.units.headers.settled_units();
         let (print, may_wait) = (job.print.expect_held(), job.lookups < LOOKUPS_MAX);
         let waiter = HeaderWaiter::Insert(id);
-        let candidates = self.candidates(&print);
+        let candidates = core.device.candidates(&print);
         for slot in &candidates {
-            if let Some((generation, stored)) = self.find_print(*slot, &print) {
-                self.found(id, *slot, generation, stored);
+            if let Some((generation, stored)) = core.device.find_print(*slot, &print) {
+                self.found(id, *slot, generation, stored, core);
                 return;
             }
         }
         if may_wait {
             for slot in candidates {
-                self.wait_for_header(waiter, slot, &print);
+                core.device.wait_for_header(waiter, slot, &print, &mut core.base);
             }
         }
-        if !self.core.device.units.header_reads.is_waiting(waiter) {
-            self.not_found(id);
+        if !core.device.units.header_reads.is_waiting(waiter) {
+            self.not_found(id, core);
         }
     }
 
-    pub(crate) fn candidates(&mut self, print: &Fingerprint) -> SmallVec<[WeuSlot; 4]> {
-        let mut slots: SmallVec<[WeuSlot; 4]> =
-            self.core.device.index.prints.candidates(print).into_iter().collect();
-        slots.retain(|slot| self.core.device.units.slots.contains(*slot));
-        slots.truncate(CANDIDATES_MAX);
-        slots
-    }
-
-    /// The content's place in a slot whose header is at hand.
-    pub(crate) fn find_print(&mut self, slot: WeuSlot, print: &Fingerprint) -> Option<(Generation, Stored)> {
-        #[cfg(zc_canary)]
-        if self.core.base.canary == Some(crate::config::Canary::ShortFingerprint) {
-            return self.core.device.units.headers.find_short(slot, print);
-        }
-        let (generation, stored) = self.core.device.units.headers.find(slot, print)??;
-        self.core
-            .device
-            .units
-            .slots
-            .may_share(&self.place(slot, generation, stored))
-            .then_some((generation, stored))
-    }
-
-    pub(crate) fn place(&self, slot: WeuSlot, generation: Generation, stored: Stored) -> Place {
-        Place {
-            slot,
-            generation: self.core.device.units.slots.short(generation),
-            offset_units: stored.offset_units,
-            pages: stored.pages,
-        }
-    }
-
-    /// Puts a header's fingerprints into the header cache.
-    pub(crate) fn load_prints(&mut self, header: &WeuHeader) {
-        let prints = header
-            .entries
-            .iter()
-            .map(|entry| (entry.fingerprint, stored_of(entry.offset_bytes, entry.stored_bytes)));
-        self.core.device.units.headers.load(header.slot, header.generation, prints);
-    }
-
-    fn found(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored) {
-        if self.core.base.cfg.fingerprint.is_collision_resistant() {
-            self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
+    fn found(&mut self, id: u64, slot: WeuSlot, generation: Generation, stored: Stored, core: &mut Core) {
+        if core.base.cfg.fingerprint.is_collision_resistant() {
+            self.finish_job(id, Outcome::Duplicate { slot, generation, stored }, core);
             return;
         }
-        self.core.base.stats.compares += 1;
-        self.core.device.units.slots.pin(slot);
-        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
-        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+        core.base.stats.compares += 1;
+        core.device.units.slots.pin(slot);
+        let buf = core.base.port.alloc(core.base.extent_bytes);
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.scratch = Some(buf);
         job.comparing = Some((slot, generation, stored));
-        let place = self.place(slot, generation, stored);
-        let expected =
-            self.expected(&Mapping::Duplicate(place), &place, self.clean.inserts.jobs[&id].guard.key);
-        let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
-        self.read_stored_extent(Op::CompareRead(id), &place, expected, 0, dest, None);
+        let place = core.device.place(slot, generation, stored);
+        let expected = core.device.expected(
+            &Mapping::Duplicate(place),
+            &place,
+            self.inserts.jobs[&id].guard.key,
+            &core.base,
+        );
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes: core.base.extent_bytes };
+        core.device.read_stored_extent(Op::CompareRead(id), &place, expected, 0, dest, None, &mut core.base);
     }
 
     pub(crate) fn compare_read_done(
         &mut self,
         id: u64,
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let job = self.clean.inserts.jobs.get(&id).expect_held();
+        let job = self.inserts.jobs.get(&id).expect_held();
         if !ok {
-            self.compared(id, false);
+            self.compared(id, false, core);
             return;
         }
         let left = job.src;
-        let right = BufSlice {
-            buf: job.scratch.expect_held(),
-            start_bytes: 0,
-            len_bytes: self.core.base.extent_bytes,
-        };
-        let op = self.core.base.port.op(Op::Compare(id));
-        self.core.base.port.emit(Action::Compare { op, left, right });
+        let right =
+            BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes: core.base.extent_bytes };
+        let op = core.base.port.op(Op::Compare(id));
+        core.base.port.emit(Action::Compare { op, left, right });
     }
 
-    pub(crate) fn compared(&mut self, id: u64, equal: bool) {
-        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+    pub(crate) fn compared(&mut self, id: u64, equal: bool, core: &mut Core) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
         let (slot, generation, stored) = job.comparing.take().expect_held();
         let scratch = job.scratch.take().expect_held();
-        self.core.device.units.slots.unpin(slot);
-        self.core.base.port.release(scratch);
+        core.device.units.slots.unpin(slot);
+        core.base.port.release(scratch);
         if equal {
-            self.finish_job(id, Outcome::Duplicate { slot, generation, stored });
+            self.finish_job(id, Outcome::Duplicate { slot, generation, stored }, core);
         } else {
-            self.core.base.stats.compares_differed += 1;
-            self.not_found(id);
+            core.base.stats.compares_differed += 1;
+            self.not_found(id, core);
         }
     }
 
     /// Step 3: the content is new.
-    fn not_found(&mut self, id: u64) {
-        let job = self.clean.inserts.jobs.get(&id).expect_held();
+    fn not_found(&mut self, id: u64, core: &mut Core) {
+        let job = self.inserts.jobs.get(&id).expect_held();
         if job.options.only_if_duplicate {
-            self.finish_job(id, Outcome::OnceOnly);
+            self.finish_job(id, Outcome::OnceOnly, core);
             return;
         }
         let (key, src) = (job.guard.key, job.src);
-        let codec = self.core.base.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
+        let codec = core.base.volumes.get(&key.volume).map_or(Codec::Raw, |volume| volume.cfg.codec);
         let raw = Outcome::Store { codec: Codec::Raw, payload: src };
         if codec == Codec::Raw {
-            self.finish_job(id, raw);
-        } else if self.clean.filter.should_try(key.volume, key.extent, self.core.base.extent_bytes) {
-            self.core.base.stats.compress_tried += 1;
-            let max_bytes = self.core.base.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
-            let out = self.core.base.port.alloc(max_bytes);
-            let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+            self.finish_job(id, raw, core);
+        } else if self.filter.should_try(key.volume, key.extent, core.base.extent_bytes) {
+            core.base.stats.compress_tried += 1;
+            let max_bytes = core.base.extent_bytes - zc_core::limits::PLACE_ALIGN_BYTES;
+            let out = core.base.port.alloc(max_bytes);
+            let job = self.inserts.jobs.get_mut(&id).expect_held();
             job.scratch = Some(out);
             job.codec = codec;
-            let op = self.core.base.port.op(Op::Compress(id));
-            self.core.base.port.emit(Action::Compress { op, src, codec, max_bytes, out });
+            let op = core.base.port.op(Op::Compress(id));
+            core.base.port.emit(Action::Compress { op, src, codec, max_bytes, out });
         } else {
-            self.core.base.stats.compress_avoided += 1;
-            self.finish_job(id, raw);
+            core.base.stats.compress_avoided += 1;
+            self.finish_job(id, raw, core);
         }
     }
 
-    pub(crate) fn compressed(&mut self, id: u64, stored_bytes: Option<u32>) {
-        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+    pub(crate) fn compressed(&mut self, id: u64, stored_bytes: Option<u32>, core: &mut Core) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
         let (key, src, codec) = (job.guard.key, job.src, job.codec);
-        let stored = stored_bytes.unwrap_or(self.core.base.extent_bytes);
-        self.clean.filter.report(key.volume, key.extent, self.core.base.extent_bytes, stored);
+        let stored = stored_bytes.unwrap_or(core.base.extent_bytes);
+        self.filter.report(key.volume, key.extent, core.base.extent_bytes, stored);
         match stored_bytes {
             Some(len_bytes) => {
                 let payload = BufSlice { buf: job.scratch.expect_held(), start_bytes: 0, len_bytes };
-                self.finish_job(id, Outcome::Store { codec, payload });
+                self.finish_job(id, Outcome::Store { codec, payload }, core);
             }
-            None => self.finish_job(id, Outcome::Store { codec: Codec::Raw, payload: src }),
+            None => self.finish_job(id, Outcome::Store { codec: Codec::Raw, payload: src }, core),
         }
     }
 
-    fn finish_job(&mut self, id: u64, outcome: Outcome) {
-        let job = self.clean.inserts.jobs.get_mut(&id).expect_held();
+    fn finish_job(&mut self, id: u64, outcome: Outcome, core: &mut Core) {
+        let job = self.inserts.jobs.get_mut(&id).expect_held();
         job.outcome = Some(outcome);
         let (run, guard, print, tried) = (job.run, job.guard, job.print, job.scratch.is_some());
-        if self.tells(guard.key) && self.clean.tracks.holds(&guard) {
+        if core.base.tells(guard.key) && core.device.index.tracks.holds(&guard) {
             let stored = match outcome {
                 Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
                 _ => None,
             };
-            self.tell(guard.key, print.map_or(Digest::Zero, Digest::Print), stored);
+            core.base.tell(guard.key, print.map_or(Digest::Zero, Digest::Print), stored);
         }
-        self.clean.inserts.runs.job_reduced(run);
+        self.inserts.runs.job_reduced(run);
     }
 
     /// Ends a job after placement, for better or worse.
-    pub(crate) fn end_job(&mut self, id: u64) {
-        let job = self.clean.inserts.jobs.remove(&id).expect_held();
-        self.clean.inserts.bytes -= u64::from(self.core.base.extent_bytes);
-        if self.clean.inserts.by_key.get(&job.guard.key) == Some(&id) {
-            self.clean.inserts.by_key.remove(&job.guard.key);
+    pub(crate) fn end_job(&mut self, id: u64, core: &mut Core) {
+        let job = self.inserts.jobs.remove(&id).expect_held();
+        self.inserts.bytes -= u64::from(core.base.extent_bytes);
+        if self.inserts.by_key.get(&job.guard.key) == Some(&id) {
+            self.inserts.by_key.remove(&job.guard.key);
         }
-        self.clean.tracks.release(&job.guard);
-        self.core.base.port.release(job.src.buf);
+        core.device.index.tracks.release(&job.guard);
+        core.base.port.release(job.src.buf);
         if let Some(scratch) = job.scratch {
-            self.core.base.port.release(scratch);
+            core.base.port.release(scratch);
         }
     }
 
     /// The bytes of an extent that is on its way into the cache, if they are current.
-    pub(crate) fn inserting(&self, key: ExtentKey) -> Option<BufSlice> {
-        let job = self.clean.inserts.by_key.get(&key).and_then(|id| self.clean.inserts.jobs.get(id))?;
-        self.clean.tracks.holds(&job.guard).then_some(job.src)
+    pub(crate) fn inserting(&self, key: ExtentKey, core: &Core) -> Option<BufSlice> {
+        let job = self.inserts.by_key.get(&key).and_then(|id| self.inserts.jobs.get(id))?;
+        core.device.index.tracks.holds(&job.guard).then_some(job.src)
     }
 
     /// For placement: the same content may have been stored since the job's lookup, by its very run.
-    pub(crate) fn found_since(&mut self, job: u64) -> Option<(WeuSlot, Generation, Stored)> {
-        let job = self.clean.inserts.jobs.get(&job).expect_held();
+    pub(crate) fn found_since(&mut self, job: u64, core: &mut Core) -> Option<(WeuSlot, Generation, Stored)> {
+        let job = self.inserts.jobs.get(&job).expect_held();
         let (print, settled) = (job.print?, job.settled);
-        if settled != self.core.device.units.headers.settled_units() {
-            return self.find_content(&print);
+        if settled != core.device.units.headers.settled_units() {
+            return core.device.find_content(&print, &mut core.base);
         }
-        if !self.core.base.cfg.fingerprint.is_collision_resistant() {
+        if !core.base.cfg.fingerprint.is_collision_resistant() {
             return None;
         }
-        let (slot, generation, stored) = self.core.device.units.headers.find_in_memory(&print)?;
-        self.core
-            .device
+        let (slot, generation, stored) = core.device.units.headers.find_in_memory(&print)?;
+        core.device
             .units
             .slots
-            .may_share(&self.place(slot, generation, stored))
+            .may_share(&core.device.place(slot, generation, stored))
             .then_some((slot, generation, stored))
-    }
-
-    /// Where content is stored, as far as headers at hand tell and fingerprints are proof.
-    pub(crate) fn find_content(&mut self, print: &Fingerprint) -> Option<(WeuSlot, Generation, Stored)> {
-        if !self.core.base.cfg.fingerprint.is_collision_resistant() {
-            return None;
-        }
-        let candidates = self.candidates(print);
-        candidates.into_iter().find_map(|slot| {
-            let (generation, stored) = self.find_print(slot, print)?;
-            Some((slot, generation, stored))
-        })
-    }
-
-    /// Whether a key has a mapping that can be served.
-    pub(crate) fn is_mapped(&self, key: ExtentKey) -> bool {
-        match self.core.device.index.files.get(key) {
-            Some(Mapping::Zero) => true,
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => {
-                self.core.device.units.slots.is_live(&place)
-            }
-            None => false,
-        }
     }
 }
 

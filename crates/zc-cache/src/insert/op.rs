@@ -1,6 +1,7 @@
 //! What insertions have in flight, and where each end goes.
 
-use crate::manager::CacheManager;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::port::Ended;
 use crate::seam::Purpose;
 
@@ -25,13 +26,13 @@ impl Op {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn insert_op_ended(&mut self, op: Op, ended: Ended) {
+impl Clean {
+    pub(crate) fn insert_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core) {
         match (op, ended) {
-            (Op::Hash(job), Ended::Hashed(digest)) => self.hashed(job, digest),
-            (Op::Compress(job), Ended::Compressed(stored_bytes)) => self.compressed(job, stored_bytes),
-            (Op::CompareRead(job), Ended::Extents(result)) => self.compare_read_done(job, result),
-            (Op::Compare(job), Ended::Compared(equal)) => self.compared(job, equal),
+            (Op::Hash(job), Ended::Hashed(digest)) => self.hashed(job, digest, core),
+            (Op::Compress(job), Ended::Compressed(stored_bytes)) => self.compressed(job, stored_bytes, core),
+            (Op::CompareRead(job), Ended::Extents(result)) => self.compare_read_done(job, result, core),
+            (Op::Compare(job), Ended::Compared(equal)) => self.compared(job, equal, core),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

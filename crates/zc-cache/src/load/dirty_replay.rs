@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use zc_core::{Mode, VolumeId};
 use zc_format::Record;
 
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::Place;
 use crate::manager::CacheManager;
@@ -33,17 +34,28 @@ pub(crate) struct DirtyReplay {
     unjournaled: bool,
 }
 
+impl Device {
+    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used
+    /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
+    pub(crate) fn is_outdated(&self, record: &Record) -> bool {
+        match *record {
+            Record::Dirty { slot, generation, .. } => self.units.slots.get(slot).generation != generation,
+            _ => false,
+        }
+    }
+}
+
 impl CacheManager {
     /// Takes a dirty record of checkpoint, journal or intent log.
     pub(crate) fn replay_dirty(&mut self, record: &Record) {
         match *record {
             // A slot that the layout does not have is damage: the extent must not look clean.
             Record::Dirty { key, slot, generation, .. } if self.core.device.units.slots.contains(slot) => {
-                self.adopt_generation(slot, generation);
+                self.core.device.adopt_generation(slot, generation);
                 self.replay_of(key.volume).dangling.push(*record);
             }
             Record::DirtyZero { key, .. } => self.replay_of(key.volume).dangling.push(*record),
-            Record::Dirty { .. } => self.recovery.restart.dirty_complete = false,
+            Record::Dirty { .. } => self.core.device.recovery.restart.dirty_complete = false,
             Record::Committed { volume, epoch } => {
                 let replay = self.replay_of(volume);
                 let records = core::mem::take(&mut replay.dangling);
@@ -93,20 +105,22 @@ impl CacheManager {
     }
 
     fn replay_of(&mut self, volume: VolumeId) -> &mut DirtyReplay {
-        self.recovery.restart.dirty_replays.entry(volume).or_default()
+        self.core.device.recovery.restart.dirty_replays.entry(volume).or_default()
     }
 
     /// Ends the replay: makes versions of what counts, pins their slots, voids what does not count.
     pub(crate) fn install_dirty(&mut self) {
         let mut decided = false;
-        for (volume, mut replay) in core::mem::take(&mut self.recovery.restart.dirty_replays) {
+        for (volume, mut replay) in core::mem::take(&mut self.core.device.recovery.restart.dirty_replays) {
             let mut unsettled = replay.unjournaled;
             if self.core.base.volumes.get(&volume).is_some_and(|entry| !entry.cfg.may_be_dirty) {
                 // Known to be clean elsewhere: an older state of the medium shows through.
                 replay.clean = replay.committed;
                 if !core::mem::take(&mut replay.epochs).is_empty() {
                     unsettled = true;
-                    self.record(Record::Clean { volume, epoch: replay.clean });
+                    self.core
+                        .device
+                        .record(Record::Clean { volume, epoch: replay.clean }, &mut self.core.base);
                 }
             }
             let mut dirty = VolumeDirty::new(replay.clean);
@@ -115,14 +129,20 @@ impl CacheManager {
             for (number, records) in &replay.epochs {
                 self.install_epoch(volume, *number, records);
             }
-            let outdated = replay.epochs.iter().flat_map(|(_, records)| records).any(|r| self.is_outdated(r));
+            let outdated = replay
+                .epochs
+                .iter()
+                .flat_map(|(_, records)| records)
+                .any(|r| self.core.device.is_outdated(r));
             if outdated {
                 self.fence_incomplete(volume);
             }
-            let dropped = self.recovery.restart.dropped_commits.contains(&volume);
+            let dropped = self.core.device.recovery.restart.dropped_commits.contains(&volume);
             if !replay.dangling.is_empty() || dropped {
                 unsettled = true;
-                self.record(Record::DirtyReset { volume, epoch: replay.committed });
+                self.core
+                    .device
+                    .record(Record::DirtyReset { volume, epoch: replay.committed }, &mut self.core.base);
             }
             if unsettled {
                 decided = true;
@@ -159,17 +179,6 @@ impl CacheManager {
                 dirty.leave(entry.cfg.clone(), self.core.base.now_ms);
                 entry.cfg.mode = Mode::WriteBack;
             }
-        }
-    }
-
-    /// Whether a dirty record that counts names a unit that was replaced since. A slot with dirty data is not used
-    /// again before that is known to be clean: what says so was lost, and an older state of the medium shows through.
-    fn is_outdated(&self, record: &Record) -> bool {
-        match *record {
-            Record::Dirty { slot, generation, .. } => {
-                self.core.device.units.slots.get(slot).generation != generation
-            }
-            _ => false,
         }
     }
 

@@ -35,7 +35,9 @@ impl Op {
 impl CacheManager {
     pub(crate) fn load_op_ended(&mut self, op: Op, ended: Ended) {
         match (op, ended) {
-            (Op::Header(slot), Ended::Header(result)) => self.header_loaded(slot, result),
+            (Op::Header(slot), Ended::Header(result)) => {
+                self.core.device.header_loaded(slot, result, &mut self.core.base)
+            }
             (Op::ProbeOrigin(id), Ended::Origin(result)) => self.probe_read(id, result.is_ok()),
             (Op::ProbeRead(id), Ended::Extents(result)) => self.probe_ours_read(id, result),
             (Op::ProbeCompare(id), Ended::Compared(equal)) => self.probe_ended(id, Some(equal)),

@@ -17,6 +17,8 @@ use std::collections::VecDeque;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
@@ -106,26 +108,31 @@ impl Probes {
     }
 }
 
-impl CacheManager {
+impl Base {
+    pub(crate) fn whole(&self, buf: BufId) -> BufSlice {
+        BufSlice { buf, start_bytes: 0, len_bytes: self.extent_bytes }
+    }
+}
+
+impl Device {
     /// Whether a stored extent may be served: its content is of this session, or the volume's sample has been seen.
-    pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping) -> bool {
+    pub(crate) fn is_past_gate(&self, volume: VolumeId, mapping: Mapping, base: &Base) -> bool {
         self.recovery.probes.is_open(volume)
             || match mapping {
                 Mapping::Zero => false,
                 Mapping::Base(place) | Mapping::Duplicate(place) => {
-                    self.core.device.units.slots.get(place.slot).weu_seq.0
-                        >= self.core.base.session.weu_seq_first
+                    self.units.slots.get(place.slot).weu_seq.0 >= base.session.weu_seq_first
                 }
             }
     }
 
     /// Starts comparisons, opens gates.
-    pub(crate) fn pump_probes(&mut self) {
+    pub(crate) fn pump_probes(&mut self, base: &mut Base) {
         if self.recovery.probes.announced {
             // Every gate is open, nothing is picked any more.
             return;
         }
-        if self.core.base.stopping || self.core.base.health != Health::Good {
+        if base.stopping || base.health != Health::Good {
             for (key, _) in core::mem::take(&mut self.recovery.probes.picked) {
                 self.recovery.probes.ended(key.volume);
             }
@@ -133,50 +140,42 @@ impl CacheManager {
         while self.recovery.probes.under_way.len() < IN_FLIGHT_MAX
             && let Some((key, mapping)) = self.recovery.probes.picked.pop_front()
         {
-            self.begin_probe(key, mapping);
+            self.begin_probe(key, mapping, base);
         }
         let loaded = self.recovery.load.is_none();
         for sample in self.recovery.probes.samples.values_mut() {
             sample.open |= sample.outstanding == 0 && (loaded || sample.picked == SAMPLE);
         }
-        if loaded && !self.recovery.probes.announced && self.core.base.health == Health::Good {
+        if loaded && !self.recovery.probes.announced && base.health == Health::Good {
             self.recovery.probes.announced = self.recovery.probes.samples.values().all(|sample| sample.open);
             if self.recovery.probes.announced {
-                self.core
-                    .base
-                    .port
-                    .emit(Action::Note(Note::IndexLoaded { extents: self.core.device.index.files.len() }));
+                base.port.emit(Action::Note(Note::IndexLoaded { extents: self.index.files.len() }));
             }
         }
     }
 
-    fn begin_probe(&mut self, key: ExtentKey, mapping: Mapping) {
-        let guard = if self.core.device.index.files.get(key) == Some(mapping) {
-            self.clean.tracks.guard(key)
-        } else {
-            None
-        };
+    pub(crate) fn begin_probe(&mut self, key: ExtentKey, mapping: Mapping, base: &mut Base) {
+        let guard =
+            if self.index.files.get(key) == Some(mapping) { self.index.tracks.guard(key) } else { None };
         let Some(guard) = guard else { return self.recovery.probes.ended(key.volume) };
         let place = match mapping {
             Mapping::Zero => None,
-            Mapping::Base(place) | Mapping::Duplicate(place)
-                if self.core.device.units.slots.is_live(&place) =>
-            {
+            Mapping::Base(place) | Mapping::Duplicate(place) if self.units.slots.is_live(&place) => {
                 Some(place)
             }
             Mapping::Base(_) | Mapping::Duplicate(_) => {
-                self.clean.tracks.release(&guard);
+                self.index.tracks.release(&guard);
                 return self.recovery.probes.ended(key.volume);
             }
         };
-        self.core.base.stats.probes += 1;
-        let id = self.core.base.port.number();
-        let theirs = self.core.base.port.alloc(self.core.base.extent_bytes);
-        let op = self.core.base.port.op(Op::ProbeOrigin(id));
-        let offset_bytes = key.extent.0 * u64::from(self.core.base.extent_bytes);
-        let dest = self.whole(theirs);
-        self.core.base.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
-        let ours = place.map(|place| self.read_ours(id, key, mapping, place));
+        base.stats.probes += 1;
+        let id = base.port.number();
+        let theirs = base.port.alloc(base.extent_bytes);
+        let op = base.port.op(Op::ProbeOrigin(id));
+        let offset_bytes = key.extent.0 * u64::from(base.extent_bytes);
+        let dest = base.whole(theirs);
+        base.port.emit(Action::OriginRead { op, volume: key.volume, offset_bytes, dest });
+        let ours = place.map(|place| self.read_ours(id, key, mapping, place, base));
         let slot = place.map(|place| place.slot);
         let reads_left = 1 + u32::from(ours.is_some());
         self.recovery
@@ -185,33 +184,39 @@ impl CacheManager {
             .insert(id, Probe { mapping, guard, theirs, ours, slot, reads_left, failed: false });
     }
 
-    fn whole(&self, buf: BufId) -> BufSlice {
-        BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes }
-    }
-
-    fn read_ours(&mut self, id: u64, key: ExtentKey, mapping: Mapping, place: Place) -> BufId {
-        let ours = self.core.base.port.alloc(self.core.base.extent_bytes);
-        self.core.device.units.slots.pin(place.slot);
-        let expected = self.expected(&mapping, &place, key);
-        let dest = self.whole(ours);
-        self.read_stored_extent(Op::ProbeRead(id), &place, expected, 0, dest, None);
+    pub(crate) fn read_ours(
+        &mut self,
+        id: u64,
+        key: ExtentKey,
+        mapping: Mapping,
+        place: Place,
+        base: &mut Base,
+    ) -> BufId {
+        let ours = base.port.alloc(base.extent_bytes);
+        self.units.slots.pin(place.slot);
+        let expected = self.expected(&mapping, &place, key, base);
+        let dest = base.whole(ours);
+        self.read_stored_extent(Op::ProbeRead(id), &place, expected, 0, dest, None, base);
         ours
     }
+}
 
+impl CacheManager {
     pub(crate) fn probe_ours_read(
         &mut self,
         id: u64,
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let slot = self.recovery.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
+        let slot =
+            self.core.device.recovery.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
         self.core.device.units.slots.unpin(slot);
         self.probe_read(id, ok);
     }
 
     /// One of a probe's reads ended.
     pub(crate) fn probe_read(&mut self, id: u64, ok: bool) {
-        let probe = self.recovery.probes.under_way.get_mut(&id).expect_held();
+        let probe = self.core.device.recovery.probes.under_way.get_mut(&id).expect_held();
         probe.reads_left -= 1;
         probe.failed |= !ok;
         if probe.reads_left > 0 {
@@ -221,13 +226,13 @@ impl CacheManager {
         if failed {
             return self.probe_ended(id, None);
         }
-        let src = self.whole(theirs);
+        let src = self.core.base.whole(theirs);
         match ours {
             Some(ours) => {
-                let (op, left) = (self.core.base.port.op(Op::ProbeCompare(id)), self.whole(ours));
+                let (op, left) = (self.core.base.port.op(Op::ProbeCompare(id)), self.core.base.whole(ours));
                 self.core.base.port.emit(Action::Compare { op, left, right: src });
             }
-            None => self.hash(Op::ProbeHash(id), volume, src),
+            None => self.core.base.hash(Op::ProbeHash(id), volume, src),
         }
     }
 
@@ -237,16 +242,16 @@ impl CacheManager {
 
     /// The comparison ended; `None`: without an answer.
     pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>) {
-        let probe = self.recovery.probes.under_way.remove(&id).expect_held();
+        let probe = self.core.device.recovery.probes.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
-        let counts = self.clean.tracks.holds(&probe.guard)
+        let counts = self.core.device.index.tracks.holds(&probe.guard)
             && self.core.device.index.files.get(key) == Some(probe.mapping);
-        self.clean.tracks.release(&probe.guard);
+        self.core.device.index.tracks.release(&probe.guard);
         self.core.base.port.release(probe.theirs);
         if let Some(ours) = probe.ours {
             self.core.base.port.release(ours);
         }
-        self.recovery.probes.ended(key.volume);
+        self.core.device.recovery.probes.ended(key.volume);
         if counts && equal == Some(false) {
             self.core.base.stats.probes_differed += 1;
             self.forget_volume(key);
@@ -267,7 +272,7 @@ impl CacheManager {
             // What only the cache has was written over another content than this.
             self.fence_incomplete(key.volume);
         }
-        self.distrust(Some(key.volume));
+        self.core.base.distrust(Some(key.volume));
         let mut stored = Vec::new();
         self.core.device.index.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
             if other.volume == key.volume {
@@ -276,7 +281,7 @@ impl CacheManager {
             Keep::Yes
         });
         for other in stored {
-            self.forget(other);
+            self.core.device.forget(other, &mut self.core.base);
         }
         self.core.device.meta.owe_voids();
     }

@@ -14,8 +14,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use zc_core::{BufSlice, Map, VolumeId};
 
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
-use crate::manager::CacheManager;
 
 /// What goes off when its turn comes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,16 +187,16 @@ impl OriginOrder {
     }
 }
 
-impl CacheManager {
+impl Clean {
     /// Lets go off what waited for accesses that ended.
-    pub(crate) fn pump_origin_order(&mut self) {
-        if self.clean.origin_order.ended.is_empty() {
+    pub(crate) fn pump_origin_order(&mut self, core: &mut Core) {
+        if self.origin_order.ended.is_empty() {
             return;
         }
-        for (volume, Waiting { id, bytes, turn }) in self.clean.origin_order.grant() {
+        for (volume, Waiting { id, bytes, turn }) in self.origin_order.grant() {
             match turn {
-                Turn::Read { read, dest } => self.start_direct_read(id, read, volume, bytes.start, dest),
-                Turn::Piece(write) => self.issue_piece(write),
+                Turn::Read { read, dest } => core.base.start_direct_read(id, read, volume, bytes.start, dest),
+                Turn::Piece(write) => self.issue_piece(write, core),
             }
         }
     }

@@ -3,6 +3,8 @@
 use zc_core::{JournalSeq, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::manager::CacheManager;
 use crate::persist::Op;
@@ -68,135 +70,119 @@ enum CheckpointStep {
     CommitFlush,
 }
 
-impl CacheManager {
-    pub(super) fn pump_checkpoint(&mut self) {
-        let full =
-            self.core.device.meta.journal.used_blocks() * 2 > self.core.device.meta.journal.ring_blocks();
-        let due = full || (self.core.device.meta.checkpoints.missing && self.recovery.load.is_none());
-        if self.core.device.meta.checkpoints.running.is_none() && due && self.dirty.summary.is_none() {
-            self.end_chain();
-            self.core.device.meta.checkpoints.running = Some(CheckpointRun {
-                sequence: self.core.device.meta.checkpoints.sequence + 1,
-                area: 1 - self.core.device.meta.checkpoints.area,
-                journal_start: self.commits_keep_from(),
-                step: CheckpointStep::Slots(0),
-                carry: self.dirty_records(),
-                blocks: 0,
-                records: 0,
-                in_flight: false,
-            });
-        }
-        while let Some(mut run) = self.core.device.meta.checkpoints.running.take() {
-            let busy = run.in_flight || !self.step_checkpoint(&mut run);
-            self.core.device.meta.checkpoints.running = Some(run);
-            if busy {
-                return;
-            }
-        }
+impl Device {
+    /// A slot whose bases are void. What dirty records name there is verified by the unit's number.
+    pub(crate) fn retired_records(&self, id: WeuSlot, into: &mut Vec<Record>) {
+        let slot = self.units.slots.get(id);
+        let (generation, weu_seq, header_bytes) = (slot.generation, slot.weu_seq, slot.header_bytes);
+        into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
+        into.push(Record::SlotRetired { slot: id, generation });
     }
+}
 
+impl Base {
+    /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
+    fn write_chunk(&mut self, run: &mut CheckpointRun, last: bool) -> bool {
+        let full = run.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
+        if !last && full < CHECKPOINT_BLOCKS * RECORDS_PER_BLOCK {
+            return true;
+        }
+        let rest = if last { Vec::new() } else { run.carry.split_off(full) };
+        let records = core::mem::replace(&mut run.carry, rest);
+        let first_block = run.blocks;
+        let room = self.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
+        let fitting = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(RECORDS_PER_BLOCK);
+        let mut records = records;
+        self.stats.checkpoint_left_out += zc_core::u64_from_usize(records.len().saturating_sub(fitting));
+        records.truncate(fitting);
+        if records.is_empty() {
+            return true;
+        }
+        let blocks = zc_core::u64_from_usize(records.len().div_ceil(RECORDS_PER_BLOCK));
+        run.blocks += blocks;
+        run.records += zc_core::u64_from_usize(records.len());
+        run.in_flight = true;
+        self.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
+        let (area, sequence) = (run.area, run.sequence);
+        let op = self.port.op(Op::CheckpointChunk);
+        self.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
+        false
+    }
+}
+
+impl Device {
     /// Takes one step. False when it now waits for the device.
-    fn step_checkpoint(&mut self, run: &mut CheckpointRun) -> bool {
+    fn step_checkpoint(&mut self, run: &mut CheckpointRun, base: &mut Base) -> bool {
         match &mut run.step {
             CheckpointStep::Slots(next) => {
-                let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.core.device.units.slots.len());
+                let end = next.saturating_add(CHECKPOINT_SLOTS).min(self.units.slots.len());
                 for slot in *next..end {
                     let used = run.records + zc_core::u64_from_usize(run.carry.len());
-                    let rest = 2 * u64::from(self.core.device.units.slots.len() - slot);
-                    let room =
-                        self.core.base.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
+                    let rest = 2 * u64::from(self.units.slots.len() - slot);
+                    let room = base.cfg.geometry.checkpoint_records_max().saturating_sub(used + rest);
                     self.slot_records(WeuSlot(slot), room, &mut run.carry);
                 }
-                run.step = if end == self.core.device.units.slots.len() {
+                run.step = if end == self.units.slots.len() {
                     CheckpointStep::Index(SweepCursor::default())
                 } else {
                     CheckpointStep::Slots(end)
                 };
-                self.write_chunk(run, false)
+                base.write_chunk(run, false)
             }
             CheckpointStep::Index(cursor) => {
-                let slots = &self.core.device.units.slots;
+                let slots = &self.units.slots;
                 let carry = &mut run.carry;
-                let wrapped =
-                    self.core.device.index.files.sweep(cursor, CHECKPOINT_BUCKETS, |key, mapping| {
-                        match mapping {
-                            Mapping::Zero => carry.push(Record::Zero { key }),
-                            Mapping::Duplicate(place) if slots.is_live(&place) => {
-                                carry.push(Record::Duplicate {
-                                    key,
-                                    slot: place.slot,
-                                    generation: slots.get(place.slot).generation,
-                                    offset_units: place.offset_units,
-                                    pages: place.pages,
-                                })
-                            }
-                            _ => {}
-                        }
-                        Keep::Yes
-                    });
+                let wrapped = self.index.files.sweep(cursor, CHECKPOINT_BUCKETS, |key, mapping| {
+                    match mapping {
+                        Mapping::Zero => carry.push(Record::Zero { key }),
+                        Mapping::Duplicate(place) if slots.is_live(&place) => carry.push(Record::Duplicate {
+                            key,
+                            slot: place.slot,
+                            generation: slots.get(place.slot).generation,
+                            offset_units: place.offset_units,
+                            pages: place.pages,
+                        }),
+                        _ => {}
+                    }
+                    Keep::Yes
+                });
                 if wrapped {
                     run.step = CheckpointStep::Flush;
                 }
-                self.write_chunk(run, wrapped)
+                base.write_chunk(run, wrapped)
             }
             CheckpointStep::Flush => {
                 run.in_flight = true;
-                self.flush_cache(Op::CheckpointFlush);
+                base.flush_cache(Op::CheckpointFlush);
                 false
             }
             CheckpointStep::Commit => {
                 run.in_flight = true;
                 let header = CheckpointHeader {
                     sequence: run.sequence,
-                    session: self.core.base.session.number,
+                    session: base.session.number,
                     journal_start: run.journal_start,
                     blocks: run.blocks,
                     records: run.records,
-                    weu_seq_next: zc_core::WeuSeq(self.core.base.session.weu_seq_next),
-                    region_map_sequence: self.core.device.meta.durable_map(),
+                    weu_seq_next: zc_core::WeuSeq(base.session.weu_seq_next),
+                    region_map_sequence: self.meta.durable_map(),
                 };
-                let op = self.core.base.port.op(Op::CheckpointCommit);
-                self.core.base.port.emit(Action::CommitCheckpoint {
-                    op,
-                    area: run.area,
-                    header: Box::new(header),
-                });
+                let op = base.port.op(Op::CheckpointCommit);
+                base.port.emit(Action::CommitCheckpoint { op, area: run.area, header: Box::new(header) });
                 false
             }
             CheckpointStep::CommitFlush => {
                 run.in_flight = true;
-                self.flush_cache(Op::CheckpointCommitFlush);
+                base.flush_cache(Op::CheckpointCommitFlush);
                 false
             }
         }
     }
 
-    /// The epochs that are complete and not clean.
-    fn dirty_records(&self) -> Vec<Record> {
-        let mut records = Vec::new();
-        for (volume, dirty) in self.dirty.volumes.iter() {
-            let volume = *volume;
-            // What the journal calls clean already may lie before the part of it that is replayed.
-            let clean =
-                dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
-            records.push(Record::Clean { volume, epoch: clean });
-            let committed = dirty
-                .data
-                .epochs
-                .iter()
-                .filter(|epoch| epoch.state == EpochState::Committed && epoch.number > clean);
-            for epoch in committed.map(|epoch| epoch.number) {
-                records.extend(self.epoch_records(volume, epoch));
-                records.push(Record::Committed { volume, epoch });
-            }
-        }
-        records
-    }
-
     /// What a restart has to know about a slot. If there is no `room` for its void bases (besides two records for each
     /// slot that follows) it is given up at the next restart: a void base left out would be believed then.
-    fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
-        let slot = self.core.device.units.slots.get(id);
+    pub(crate) fn slot_records(&self, id: WeuSlot, room: u64, into: &mut Vec<Record>) {
+        let slot = self.units.slots.get(id);
         let generation = slot.generation;
         if zc_core::u64_from_usize(slot.void_bases.len()) > room {
             // Dirty data may come to lie here yet, as another write of content that the unit has.
@@ -230,7 +216,7 @@ impl CacheManager {
             }
             SlotState::Unread { known: false } if !slot.retired => {}
             _ if generation.0 == 0 => {}
-            _ if self.dirty.owed.contains(id) => self.retired_records(id, into),
+            _ if self.units.owed.contains(id) => self.retired_records(id, into),
             _ => into.push(Record::SlotRetired { slot: id, generation }),
         }
         if !slot.retired {
@@ -243,42 +229,56 @@ impl CacheManager {
             }));
         }
     }
+}
 
-    /// A slot whose bases are void. What dirty records name there is verified by the unit's number.
-    fn retired_records(&self, id: WeuSlot, into: &mut Vec<Record>) {
-        let slot = self.core.device.units.slots.get(id);
-        let (generation, weu_seq, header_bytes) = (slot.generation, slot.weu_seq, slot.header_bytes);
-        into.push(Record::SlotSealed { slot: id, generation, weu_seq, header_bytes });
-        into.push(Record::SlotRetired { slot: id, generation });
+impl CacheManager {
+    pub(super) fn pump_checkpoint(&mut self) {
+        let full =
+            self.core.device.meta.journal.used_blocks() * 2 > self.core.device.meta.journal.ring_blocks();
+        let due =
+            full || (self.core.device.meta.checkpoints.missing && self.core.device.recovery.load.is_none());
+        if self.core.device.meta.checkpoints.running.is_none() && due && self.dirty.summary.is_none() {
+            self.end_chain();
+            self.core.device.meta.checkpoints.running = Some(CheckpointRun {
+                sequence: self.core.device.meta.checkpoints.sequence + 1,
+                area: 1 - self.core.device.meta.checkpoints.area,
+                journal_start: self.commits_keep_from(),
+                step: CheckpointStep::Slots(0),
+                carry: self.dirty_records(),
+                blocks: 0,
+                records: 0,
+                in_flight: false,
+            });
+        }
+        while let Some(mut run) = self.core.device.meta.checkpoints.running.take() {
+            let busy = run.in_flight || !self.core.device.step_checkpoint(&mut run, &mut self.core.base);
+            self.core.device.meta.checkpoints.running = Some(run);
+            if busy {
+                return;
+            }
+        }
     }
 
-    /// Writes the full blocks that have come together, or all when `last`. False when it waits for the device.
-    fn write_chunk(&mut self, run: &mut CheckpointRun, last: bool) -> bool {
-        let full = run.carry.len() / RECORDS_PER_BLOCK * RECORDS_PER_BLOCK;
-        if !last && full < CHECKPOINT_BLOCKS * RECORDS_PER_BLOCK {
-            return true;
+    /// The epochs that are complete and not clean.
+    fn dirty_records(&self) -> Vec<Record> {
+        let mut records = Vec::new();
+        for (volume, dirty) in self.dirty.volumes.iter() {
+            let volume = *volume;
+            // What the journal calls clean already may lie before the part of it that is replayed.
+            let clean =
+                dirty.destaging.recorded().map_or(dirty.data.clean, |epoch| epoch.max(dirty.data.clean));
+            records.push(Record::Clean { volume, epoch: clean });
+            let committed = dirty
+                .data
+                .epochs
+                .iter()
+                .filter(|epoch| epoch.state == EpochState::Committed && epoch.number > clean);
+            for epoch in committed.map(|epoch| epoch.number) {
+                records.extend(self.epoch_records(volume, epoch));
+                records.push(Record::Committed { volume, epoch });
+            }
         }
-        let rest = if last { Vec::new() } else { run.carry.split_off(full) };
-        let records = core::mem::replace(&mut run.carry, rest);
-        let first_block = run.blocks;
-        let room = self.core.base.cfg.geometry.checkpoint_blocks.saturating_sub(1 + first_block);
-        let fitting = usize::try_from(room).unwrap_or(usize::MAX).saturating_mul(RECORDS_PER_BLOCK);
-        let mut records = records;
-        self.core.base.stats.checkpoint_left_out +=
-            zc_core::u64_from_usize(records.len().saturating_sub(fitting));
-        records.truncate(fitting);
-        if records.is_empty() {
-            return true;
-        }
-        let blocks = zc_core::u64_from_usize(records.len().div_ceil(RECORDS_PER_BLOCK));
-        run.blocks += blocks;
-        run.records += zc_core::u64_from_usize(records.len());
-        run.in_flight = true;
-        self.core.base.stats.checkpoint_bytes_written += blocks * u64::from(zc_core::limits::BLOCK_BYTES);
-        let (area, sequence) = (run.area, run.sequence);
-        let op = self.core.base.port.op(Op::CheckpointChunk);
-        self.core.base.port.emit(Action::WriteCheckpoint { op, area, first_block, sequence, records });
-        false
+        records
     }
 
     pub(super) fn checkpoint_step_done(&mut self, kind: Op) {

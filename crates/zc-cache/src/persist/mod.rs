@@ -25,12 +25,31 @@ pub(crate) use op::Op;
 use zc_core::{ErrorKind, JournalSeq};
 use zc_format::{JournalBlock, RECORDS_PER_BLOCK};
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::seam::Action;
 
 /// Journal records waiting at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
+
+impl Base {
+    pub(crate) fn flush_cache(&mut self, kind: Op) {
+        self.stats.device_flushes += 1;
+        let op = self.port.op(kind);
+        self.port.emit(Action::FlushCache { op });
+    }
+}
+
+impl Device {
+    /// Whether the journal is so far behind that cache work must wait.
+    pub(crate) fn journal_is_pressed(&self) -> bool {
+        let nearly_full = self.meta.journal.used_blocks() + 2 >= self.meta.journal.ring_blocks();
+        self.meta.journal.pending_len() > PENDING_RECORDS_PRESSED
+            || (nearly_full && self.meta.checkpoints.is_running())
+    }
+}
 
 impl CacheManager {
     /// The first journal block that is not durable; after a clean stop the journal's end.
@@ -47,14 +66,6 @@ impl CacheManager {
         self.pump_map();
         self.pump_retiring();
         self.pump_checkpoint();
-    }
-
-    /// Whether the journal is so far behind that cache work must wait.
-    pub(crate) fn journal_is_pressed(&self) -> bool {
-        let nearly_full =
-            self.core.device.meta.journal.used_blocks() + 2 >= self.core.device.meta.journal.ring_blocks();
-        self.core.device.meta.journal.pending_len() > PENDING_RECORDS_PRESSED
-            || (nearly_full && self.core.device.meta.checkpoints.is_running())
     }
 
     fn pump_journal(&mut self) {
@@ -86,20 +97,14 @@ impl CacheManager {
         let asked = self.commits_want_flush();
         if self.core.device.meta.journal.take_flush(asked) {
             self.commits_flushing();
-            self.flush_cache(Op::JournalFlush);
+            self.core.base.flush_cache(Op::JournalFlush);
         }
-    }
-
-    pub(crate) fn flush_cache(&mut self, kind: Op) {
-        self.core.base.stats.device_flushes += 1;
-        let op = self.core.base.port.op(kind);
-        self.core.base.port.emit(Action::FlushCache { op });
     }
 
     /// A metadata operation ended.
     pub(crate) fn persist_done(&mut self, kind: Op, result: Result<(), ErrorKind>) {
         if let Err(error) = result {
-            self.fail_cache(kind.purpose(), error);
+            self.core.base.fail_device(kind.purpose(), error);
         }
         if self.core.base.health != Health::Good {
             self.stop.flush = self.stop.flush.map(|_| true);
@@ -120,8 +125,8 @@ impl CacheManager {
                 self.let_chains_go();
                 self.commits_flushed();
             }
-            Op::MapWrite => self.flush_cache(Op::MapFlush),
-            Op::MapFlush => self.map_durable(),
+            Op::MapWrite => self.core.base.flush_cache(Op::MapFlush),
+            Op::MapFlush => self.clean.map_durable(&mut self.core),
             Op::StopFlush => self.stop.flush = Some(true),
             other => self.checkpoint_step_done(other),
         }

@@ -3,6 +3,8 @@
 use zc_core::RegionKey;
 use zc_format::RegionMap;
 
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::persist::Op;
@@ -78,6 +80,25 @@ impl RegionMaps {
     }
 }
 
+impl Clean {
+    pub(super) fn map_durable(&mut self, core: &mut Core) {
+        if let Some(written) = core.device.meta.maps.end() {
+            core.device.meta.regions.map_is_durable(&written);
+        }
+        self.start_marked_pieces(core);
+    }
+
+    pub(crate) fn start_marked_pieces(&mut self, core: &mut Core) {
+        for id in core::mem::take(&mut self.waiting.for_mark) {
+            if core.base.health == Health::Failed || self.piece_is_marked(id, core) {
+                self.start_piece(id, core);
+            } else {
+                self.waiting.for_mark.push(id);
+            }
+        }
+    }
+}
+
 impl CacheManager {
     pub(super) fn pump_map(&mut self) {
         let idle = self.core.base.now_ms.saturating_sub(self.clean.last_write_ms) >= IDLE_RETIRE_MS;
@@ -94,22 +115,5 @@ impl CacheManager {
         let map = RegionMap { sequence, session: self.core.base.session.number, journal_required, regions };
         let op = self.core.base.port.op(Op::MapWrite);
         self.core.base.port.emit(Action::WriteRegionMap { op, copy, map: Box::new(map) });
-    }
-
-    pub(super) fn map_durable(&mut self) {
-        if let Some(written) = self.core.device.meta.maps.end() {
-            self.core.device.meta.regions.map_is_durable(&written);
-        }
-        self.start_marked_pieces();
-    }
-
-    pub(crate) fn start_marked_pieces(&mut self) {
-        for id in core::mem::take(&mut self.clean.waiting.for_mark) {
-            if self.core.base.health == Health::Failed || self.piece_is_marked(id) {
-                self.start_piece(id);
-            } else {
-                self.clean.waiting.for_mark.push(id);
-            }
-        }
     }
 }

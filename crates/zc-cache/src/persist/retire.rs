@@ -2,6 +2,8 @@
 
 use zc_core::{ErrorKind, VolumeId};
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::manager::CacheManager;
 use crate::origin::tracker::FlushWaiter;
@@ -61,6 +63,34 @@ struct Retiring {
     failed: Vec<(VolumeId, ErrorKind)>,
 }
 
+impl Device {
+    pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+        if let Some(retiring) = &mut self.meta.retirements.running {
+            retiring.flushes -= 1;
+            retiring.failed.extend(result.err().map(|error| (volume, error)));
+        }
+    }
+
+    /// Whether inherited marks would starve the writes of volumes that are served.
+    pub(crate) fn is_map_crowded(&self) -> bool {
+        self.meta.regions.inherited_len() > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
+    }
+
+    /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
+    pub(crate) fn has_inherited(&self, base: &Base) -> bool {
+        self.is_map_crowded()
+            || self.meta.regions.inherited_volumes().any(|id| base.volumes.contains_key(&id))
+    }
+
+    /// Whether a clean stop may say that no region of a served volume is marked.
+    pub(crate) fn is_unmarked(&self, base: &Base) -> bool {
+        self.meta.regions.len() == 0
+            && !self.has_inherited(base)
+            && !self.meta.maps.is_stale()
+            && !self.meta.retirements.voids_owed
+    }
+}
+
 impl CacheManager {
     pub(super) fn pump_retiring(&mut self) {
         if self.core.device.meta.retirements.running.is_none() {
@@ -92,7 +122,7 @@ impl CacheManager {
             }
             None => {
                 let has_failed = |id| failed.iter().any(|(volume, _)| *volume == id);
-                let keeps = !self.is_map_crowded();
+                let keeps = !self.core.device.is_map_crowded();
                 self.core
                     .device
                     .meta
@@ -114,7 +144,7 @@ impl CacheManager {
     }
 
     fn begin_retiring(&mut self) {
-        if self.recovery.load.is_some()
+        if self.core.device.recovery.load.is_some()
             || self.stop.flush.is_some()
             || (self.stop.unsettled && self.clean.waiting.for_room.is_empty())
             || self.core.base.now_ms < self.core.device.meta.retirements.not_before_ms
@@ -125,7 +155,8 @@ impl CacheManager {
         let others_first = core::mem::take(&mut self.core.device.meta.retirements.inherited_failed)
             && self.core.device.meta.regions.len() > 0;
         if !others_first
-            && (self.has_inherited() || core::mem::take(&mut self.core.device.meta.retirements.voids_owed))
+            && (self.core.device.has_inherited(&self.core.base)
+                || core::mem::take(&mut self.core.device.meta.retirements.voids_owed))
         {
             self.core.device.meta.retirements.voids_owed = false;
             let volumes: Vec<_> = self.core.base.volumes.keys().copied().collect();
@@ -166,16 +197,9 @@ impl CacheManager {
         self.core.device.meta.retirements.running =
             Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
         for volume in volumes {
-            self.flush_origin(volume, FlushWaiter::Retire);
+            self.core.base.flush_origin(volume, FlushWaiter::Retire);
         }
         self.pump_journal();
-    }
-
-    pub(crate) fn retire_flush_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        if let Some(retiring) = &mut self.core.device.meta.retirements.running {
-            retiring.flushes -= 1;
-            retiring.failed.extend(result.err().map(|error| (volume, error)));
-        }
     }
 
     /// Origins do not flush: writes that need room for their marks fail rather than hang. Those of other volumes wait if
@@ -193,37 +217,11 @@ impl CacheManager {
 
     pub(crate) fn admit_waiting(&mut self) {
         while let Some(id) = self.clean.waiting.for_room.front().copied() {
-            if !self.mark_piece(id) {
+            if !self.clean.mark_piece(id, &mut self.core) {
                 return;
             }
             self.clean.waiting.for_room.pop_front();
         }
         self.pump_map();
-    }
-
-    /// Whether inherited marks would starve the writes of volumes that are served.
-    fn is_map_crowded(&self) -> bool {
-        self.core.device.meta.regions.inherited_len()
-            > zc_core::usize_from_u32(zc_core::limits::ACTIVE_REGIONS_MAX / 2)
-    }
-
-    /// Whether volumes that are served have inherited marks. Those of others stay until they are served.
-    fn has_inherited(&self) -> bool {
-        self.is_map_crowded()
-            || self
-                .core
-                .device
-                .meta
-                .regions
-                .inherited_volumes()
-                .any(|id| self.core.base.volumes.contains_key(&id))
-    }
-
-    /// Whether a clean stop may say that no region of a served volume is marked.
-    pub(crate) fn is_unmarked(&self) -> bool {
-        self.core.device.meta.regions.len() == 0
-            && !self.has_inherited()
-            && !self.core.device.meta.maps.is_stale()
-            && !self.core.device.meta.retirements.voids_owed
     }
 }

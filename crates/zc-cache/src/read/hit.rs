@@ -11,9 +11,12 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::{ExpectedExtent, ExtentError};
 
+use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::CacheManager;
 use crate::op_kind::OpKind;
 use crate::read::Op;
 use crate::read::{Portion, Waiter, Wanted};
@@ -43,173 +46,71 @@ pub(crate) struct HitPart {
     whole: Option<(BufId, Option<Guard>)>,
 }
 
-impl CacheManager {
-    /// Reads stored extents, neighbours together.
-    pub(crate) fn read_stored(&mut self, read: u64, mut stored: Vec<Wanted>) {
-        stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
-        let mut group: Vec<Wanted> = Vec::new();
-        let mut pages = 0..0;
-        for item in stored {
-            let extent = page_range(&item.place);
-            let fits = group.first().is_some_and(|first| first.place.slot == item.place.slot)
-                && extent.start <= pages.end + HIT_GAP_PAGES_MAX
-                && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
-            if fits {
-                pages.end = pages.end.max(extent.end);
-            } else {
-                self.issue_hit(read, core::mem::take(&mut group), &pages);
-                pages = extent;
-            }
-            group.push(item);
-        }
-        self.issue_hit(read, group, &pages);
+impl Base {
+    /// The sectors of a whole extent.
+    pub(crate) const fn whole_sectors(&self) -> Range<u32> {
+        0..self.extent_bytes / SECTOR_BYTES
     }
+}
 
-    fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>) {
-        let Some(first) = group.first() else { return };
-        let slot = first.place.slot;
-        let id = self.core.base.port.number();
-        let mut parts = Vec::with_capacity(group.len());
-        let mut reads = Vec::with_capacity(group.len());
-        for Wanted { place, mapping, portion, dirty } in group {
-            self.clean.reads.get_mut(&read).expect_held().pending += 1;
-            let waiter = Waiter { read, portion };
-            let waiters = SmallVec::from_elem(waiter, 1);
-            if let Some(stored) = dirty {
-                let key = matches!(mapping, Mapping::Base(_)).then_some(portion.key);
-                reads.push(ExtentRead {
-                    expected: self.expected_dirty(&place, key, &stored),
-                    skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
-                    dest: portion.dest,
-                    proof: self.hit_proof(portion.key.volume, &place, &stored),
-                });
-                parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
-                continue;
-            }
-            if self.join_fetch(portion.key, waiter) {
-                continue;
-            }
-            let whole = self.fetch_whole(&portion, id);
-            let (skip_bytes, dest) = match &whole {
-                Some((buf, _)) => {
-                    (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes })
-                }
-                None => (portion.skip_bytes, portion.dest),
-            };
-            reads.push(ExtentRead {
-                expected: self.expected(&mapping, &place, portion.key),
-                skip_bytes,
-                dest,
-                proof: self.hit_proof(portion.key.volume, &place, &self.whole_sectors()),
-            });
-            parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
-        }
-        if parts.is_empty() {
-            return;
-        }
-        self.core.device.units.slots.pin(slot);
-        self.core.device.units.policy.touched(slot);
-        self.clean.hits.insert(id, Hit { slot, parts });
-        let op = self.core.base.port.op(Op::Hit(id));
-        let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
-        let source = self.source(slot);
-        self.core.base.port.hold_source(op, source);
-        if source == Source::Device {
-            self.core.base.stats.device_reads += 1;
-            self.core.base.stats.device_read_bytes += u64::from(len_bytes);
-            self.core.base.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
-        }
-        let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
-        self.core.base.port.emit(Action::ReadExtents {
-            op,
-            source,
-            slot,
-            start_bytes,
-            len_bytes,
-            parts: reads,
-            urgent: true,
-        });
-    }
-
-    /// Joins a read of the whole extent that is in flight and still good.
-    fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter) -> bool {
-        let Some(hit) = self.clean.fetching.get(&key) else { return false };
-        let Some(part) =
-            self.clean.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
-        else {
-            return false;
-        };
-        let good = matches!(&part.whole, Some((_, Some(guard))) if self.clean.tracks.holds(guard));
-        if good {
-            part.waiters.push(waiter);
-        }
-        good
-    }
-
-    /// For a small read: a buffer for the whole extent, to be kept in the read buffer.
-    fn fetch_whole(&mut self, portion: &Portion, hit: u64) -> Option<(BufId, Option<Guard>)> {
-        if portion.len_bytes >= self.core.base.extent_bytes
-            || self.core.base.cfg.read_buffer_bytes == 0
-            || self.clean.staging.get(&portion.key).is_some()
-        {
-            return None;
-        }
-        let guard = self.clean.tracks.guard(portion.key);
-        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
-        if guard.is_some() {
-            self.clean.fetching.insert(portion.key, hit);
-        }
-        Some((buf, guard))
-    }
-
+impl Device {
     /// What the pages of a location must hold.
-    pub(crate) fn expected(&self, mapping: &Mapping, place: &Place, key: ExtentKey) -> ExpectedExtent {
-        let slot = self.core.device.units.slots.get(place.slot);
+    pub(crate) fn expected(
+        &self,
+        mapping: &Mapping,
+        place: &Place,
+        key: ExtentKey,
+        base: &Base,
+    ) -> ExpectedExtent {
+        let slot = self.units.slots.get(place.slot);
         ExpectedExtent {
-            salt: self.core.base.cfg.geometry.salt,
+            salt: base.cfg.geometry.salt,
             slot: place.slot,
             generation: slot.generation,
             weu_seq: slot.weu_seq,
             offset_bytes: u32::from(place.offset_units) * zc_core::limits::PLACE_ALIGN_BYTES,
-            raw_bytes: self.core.base.extent_bytes,
+            raw_bytes: base.extent_bytes,
             first_sector: 0,
             key: matches!(mapping, Mapping::Base(_)).then_some(key),
             print: None,
         }
     }
 
-    /// The sectors of a whole extent.
-    pub(crate) const fn whole_sectors(&self) -> Range<u32> {
-        0..self.core.base.extent_bytes / SECTOR_BYTES
+    pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
+        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
+            && self.units.slots.is_live(place)
+            && !self.units.slots.get(place.slot).damaged.contains(&place.offset_units)
+        {
+            self.units.slots.get_mut(place.slot).damaged.push(place.offset_units);
+        }
     }
 
+    pub(crate) fn count_outlived(&mut self, part: &HitPart, base: &mut Base) {
+        if let Mapping::Duplicate(place) = part.mapping
+            && self.units.slots.get(place.slot).void_bases.contains(&place.offset_units)
+        {
+            base.stats.duplicate_outlived_base += 1;
+        }
+    }
+}
+
+impl Device {
     /// How the content of a volume's stored sectors is proved. There is a fingerprint of whole extents alone, and what
     /// is in memory is decoded where nothing is hashed.
-    pub(crate) fn proof(&self, volume: VolumeId, place: &Place, stored: &Range<u32>) -> Option<Proof> {
-        #[cfg(zc_canary)]
-        if self.core.base.canary == Some(crate::config::Canary::TrustContent) {
-            return None;
-        }
-        let provable = *stored == self.whole_sectors() && self.source(place.slot) == Source::Device;
-        let domain = self.core.base.volumes.get(&volume)?.cfg.domain;
-        provable.then_some(Proof { kind: self.core.base.cfg.fingerprint, domain })
-    }
-
-    /// The same for a read of a client: one of many has to prove its content.
-    pub(crate) fn hit_proof(
-        &mut self,
+    pub(crate) fn proof(
+        &self,
         volume: VolumeId,
         place: &Place,
         stored: &Range<u32>,
+        base: &Base,
     ) -> Option<Proof> {
-        self.clean.unproved_hits = self.clean.unproved_hits.saturating_add(1);
-        if self.core.base.cfg.prove_hits == 0 || self.clean.unproved_hits < self.core.base.cfg.prove_hits {
+        #[cfg(zc_canary)]
+        if base.canary == Some(crate::config::Canary::TrustContent) {
             return None;
         }
-        let proof = self.proof(volume, place, stored)?;
-        self.clean.unproved_hits = 0;
-        self.core.base.stats.proved_hits += 1;
-        Some(proof)
+        let provable = *stored == base.whole_sectors() && self.source(place.slot) == Source::Device;
+        let domain = base.volumes.get(&volume)?.cfg.domain;
+        provable.then_some(Proof { kind: base.cfg.fingerprint, domain })
     }
 
     /// Reads one stored extent in the background, from where it is now.
@@ -221,12 +122,13 @@ impl CacheManager {
         skip_bytes: u32,
         dest: BufSlice,
         proof: Option<Proof>,
+        base: &mut Base,
     ) {
         let page = zc_core::limits::BLOCK_BYTES;
         let source = self.source(place.slot);
-        let op = self.core.base.port.op(kind);
-        self.core.base.port.hold_source(op, source);
-        self.core.base.port.emit(Action::ReadExtents {
+        let op = base.port.op(kind);
+        base.port.hold_source(op, source);
+        base.port.emit(Action::ReadExtents {
             op,
             source,
             slot: place.slot,
@@ -239,152 +141,280 @@ impl CacheManager {
 
     /// Where a slot's extents are read from now.
     pub(crate) fn source(&self, slot: WeuSlot) -> Source {
-        if let Some(open) = self.core.device.units.open.as_ref().filter(|open| open.slot == slot) {
+        if let Some(open) = self.units.open.as_ref().filter(|open| open.slot == slot) {
             return Source::Memory(open.buf);
         }
-        if let Some(unit) = self.dirty.unit.as_ref().filter(|unit| unit.slot == slot) {
-            return Source::Memory(unit.buf);
+        if let Some((_, buf)) = self.units.filling.filter(|(filling, _)| *filling == slot) {
+            return Source::Memory(buf);
         }
-        self.core.device.units.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
+        self.units.writing.get(&slot).map_or(Source::Device, |weu| Source::Memory(weu.buf))
+    }
+}
+
+impl Clean {
+    /// Reads stored extents, neighbours together.
+    pub(crate) fn read_stored(&mut self, read: u64, mut stored: Vec<Wanted>, core: &mut Core) {
+        stored.sort_by_key(|wanted| (wanted.place.slot, wanted.place.offset_units));
+        let mut group: Vec<Wanted> = Vec::new();
+        let mut pages = 0..0;
+        for item in stored {
+            let extent = page_range(&item.place);
+            let fits = group.first().is_some_and(|first| first.place.slot == item.place.slot)
+                && extent.start <= pages.end + HIT_GAP_PAGES_MAX
+                && (extent.end - pages.start) * zc_core::limits::BLOCK_BYTES <= HIT_READ_BYTES_MAX;
+            if fits {
+                pages.end = pages.end.max(extent.end);
+            } else {
+                self.issue_hit(read, core::mem::take(&mut group), &pages, core);
+                pages = extent;
+            }
+            group.push(item);
+        }
+        self.issue_hit(read, group, &pages, core);
     }
 
-    pub(crate) fn hit_done(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
-        let hit = self.clean.hits.remove(&id).expect_held();
-        self.core.device.units.slots.unpin(hit.slot);
+    fn issue_hit(&mut self, read: u64, group: Vec<Wanted>, pages: &Range<u32>, core: &mut Core) {
+        let Some(first) = group.first() else { return };
+        let slot = first.place.slot;
+        let id = core.base.port.number();
+        let mut parts = Vec::with_capacity(group.len());
+        let mut reads = Vec::with_capacity(group.len());
+        for Wanted { place, mapping, portion, dirty } in group {
+            self.reads.get_mut(&read).expect_held().pending += 1;
+            let waiter = Waiter { read, portion };
+            let waiters = SmallVec::from_elem(waiter, 1);
+            if let Some(stored) = dirty {
+                let key = matches!(mapping, Mapping::Base(_)).then_some(portion.key);
+                reads.push(ExtentRead {
+                    expected: core.device.expected_dirty(&place, key, &stored, &core.base),
+                    skip_bytes: portion.skip_bytes - stored.start * SECTOR_BYTES,
+                    dest: portion.dest,
+                    proof: self.hit_proof(portion.key.volume, &place, &stored, core),
+                });
+                parts.push(HitPart { key: portion.key, mapping, dirty: true, waiters, whole: None });
+                continue;
+            }
+            if self.join_fetch(portion.key, waiter, core) {
+                continue;
+            }
+            let whole = self.fetch_whole(&portion, id, core);
+            let (skip_bytes, dest) = match &whole {
+                Some((buf, _)) => {
+                    (0, BufSlice { buf: *buf, start_bytes: 0, len_bytes: core.base.extent_bytes })
+                }
+                None => (portion.skip_bytes, portion.dest),
+            };
+            reads.push(ExtentRead {
+                expected: core.device.expected(&mapping, &place, portion.key, &core.base),
+                skip_bytes,
+                dest,
+                proof: self.hit_proof(portion.key.volume, &place, &core.base.whole_sectors(), core),
+            });
+            parts.push(HitPart { key: portion.key, mapping, dirty: false, waiters, whole });
+        }
+        if parts.is_empty() {
+            return;
+        }
+        core.device.units.slots.pin(slot);
+        core.device.units.policy.touched(slot);
+        self.hits.insert(id, Hit { slot, parts });
+        let op = core.base.port.op(Op::Hit(id));
+        let len_bytes = (pages.end - pages.start) * zc_core::limits::BLOCK_BYTES;
+        let source = core.device.source(slot);
+        core.base.port.hold_source(op, source);
+        if source == Source::Device {
+            core.base.stats.device_reads += 1;
+            core.base.stats.device_read_bytes += u64::from(len_bytes);
+            core.base.stats.device_read_extents += zc_core::u64_from_usize(reads.len());
+        }
+        let start_bytes = pages.start * zc_core::limits::BLOCK_BYTES;
+        core.base.port.emit(Action::ReadExtents {
+            op,
+            source,
+            slot,
+            start_bytes,
+            len_bytes,
+            parts: reads,
+            urgent: true,
+        });
+    }
+
+    /// Joins a read of the whole extent that is in flight and still good.
+    fn join_fetch(&mut self, key: ExtentKey, waiter: Waiter, core: &mut Core) -> bool {
+        let Some(hit) = self.fetching.get(&key) else { return false };
+        let Some(part) =
+            self.hits.get_mut(hit).and_then(|hit| hit.parts.iter_mut().find(|part| part.key == key))
+        else {
+            return false;
+        };
+        let good = matches!(&part.whole, Some((_, Some(guard))) if core.device.index.tracks.holds(guard));
+        if good {
+            part.waiters.push(waiter);
+        }
+        good
+    }
+
+    /// For a small read: a buffer for the whole extent, to be kept in the read buffer.
+    fn fetch_whole(
+        &mut self,
+        portion: &Portion,
+        hit: u64,
+        core: &mut Core,
+    ) -> Option<(BufId, Option<Guard>)> {
+        if portion.len_bytes >= core.base.extent_bytes
+            || core.base.cfg.read_buffer_bytes == 0
+            || self.staging.get(&portion.key).is_some()
+        {
+            return None;
+        }
+        let guard = core.device.index.tracks.guard(portion.key);
+        let buf = core.base.port.alloc(core.base.extent_bytes);
+        if guard.is_some() {
+            self.fetching.insert(portion.key, hit);
+        }
+        Some((buf, guard))
+    }
+
+    /// The same for a read of a client: one of many has to prove its content.
+    pub(crate) fn hit_proof(
+        &mut self,
+        volume: VolumeId,
+        place: &Place,
+        stored: &Range<u32>,
+        core: &mut Core,
+    ) -> Option<Proof> {
+        self.unproved_hits = self.unproved_hits.saturating_add(1);
+        if core.base.cfg.prove_hits == 0 || self.unproved_hits < core.base.cfg.prove_hits {
+            return None;
+        }
+        let proof = core.device.proof(volume, place, stored, &core.base)?;
+        self.unproved_hits = 0;
+        core.base.stats.proved_hits += 1;
+        Some(proof)
+    }
+
+    pub(crate) fn hit_done(
+        &mut self,
+        id: u64,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+    ) {
+        let hit = self.hits.remove(&id).expect_held();
+        core.device.units.slots.unpin(hit.slot);
         match result {
             Ok(results) => {
                 assert_eq!(results.len(), hit.parts.len(), "one result per part");
-                self.device_read_worked();
+                core.base.device_read_worked();
                 for (part, result) in hit.parts.into_iter().zip(results) {
-                    self.hit_part_done(hit.slot, &part, result);
+                    self.hit_part_done(hit.slot, &part, result, core);
                 }
             }
             Err(error) => {
                 for part in hit.parts {
-                    self.drop_fetch(&part);
+                    self.drop_fetch(&part, core);
                     if part.dirty {
-                        self.dirty_read_failed(&part);
+                        self.dirty_read_failed(&part, core);
                         continue;
                     }
                     #[cfg(zc_canary)]
-                    if self.core.base.canary == Some(crate::config::Canary::SurfaceCacheError) {
-                        part.waiters.iter().for_each(|waiter| self.read_part_done(waiter.read, Err(error)));
+                    if core.base.canary == Some(crate::config::Canary::SurfaceCacheError) {
+                        part.waiters
+                            .iter()
+                            .for_each(|waiter| self.read_part_done(waiter.read, Err(error), core));
                         continue;
                     }
-                    self.refetch(&part.waiters);
+                    self.refetch(&part.waiters, core);
                 }
-                self.device_read_failed(Purpose::ExtentRead, error);
+                core.base.device_read_failed(Purpose::ExtentRead, error);
             }
         }
     }
 
-    fn hit_part_done(&mut self, slot: WeuSlot, part: &HitPart, result: Result<(), ExtentError>) {
+    fn hit_part_done(
+        &mut self,
+        slot: WeuSlot,
+        part: &HitPart,
+        result: Result<(), ExtentError>,
+        core: &mut Core,
+    ) {
         if result.is_err() && part.dirty {
-            self.dirty_read_failed(part);
+            self.dirty_read_failed(part, core);
             return;
         }
         if let Err(fault) = result {
-            self.core.base.stats.failed_hits += 1;
-            self.drop_fetch(part);
-            self.note_damaged(&part.mapping);
-            if self.core.device.index.files.get(part.key) == Some(part.mapping) {
-                self.forget(part.key);
+            core.base.stats.failed_hits += 1;
+            self.drop_fetch(part, core);
+            core.device.note_damaged(&part.mapping);
+            if core.device.index.files.get(part.key) == Some(part.mapping) {
+                core.device.forget(part.key, &mut core.base);
             }
-            self.core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
-            self.refetch(&part.waiters);
+            core.base.port.emit(Action::Note(Note::ExtentDropped { slot, fault }));
+            self.refetch(&part.waiters, core);
             return;
         }
-        self.core.base.stats.verified_hits += 1;
-        self.core.base.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
+        core.base.stats.verified_hits += 1;
+        core.base.stats.extent_hits_device += zc_core::u64_from_usize(part.waiters.len());
         if !part.dirty {
-            self.count_outlived(part);
-            self.core.device.index.files.touch(part.key);
+            core.device.count_outlived(part, &mut core.base);
+            core.device.index.files.touch(part.key);
         }
         if let Some((buf, _)) = &part.whole {
             let buf = *buf;
             for waiter in &part.waiters {
                 let Portion { skip_bytes, len_bytes, dest, .. } = waiter.portion;
-                self.core.base.port.emit(Action::Copy {
+                core.base.port.emit(Action::Copy {
                     from: BufSlice { buf, start_bytes: skip_bytes, len_bytes },
                     to: dest,
                 });
             }
-            self.keep_fetched(part);
+            self.keep_fetched(part, core);
         }
         for waiter in &part.waiters {
-            self.read_part_done(waiter.read, Ok(()));
+            self.read_part_done(waiter.read, Ok(()), core);
         }
     }
 
-    pub(crate) fn note_damaged(&mut self, mapping: &Mapping) {
-        if let Mapping::Base(place) | Mapping::Duplicate(place) = mapping
-            && self.core.device.units.slots.is_live(place)
-            && !self.core.device.units.slots.get(place.slot).damaged.contains(&place.offset_units)
-        {
-            self.core.device.units.slots.get_mut(place.slot).damaged.push(place.offset_units);
-        }
-    }
-
-    fn count_outlived(&mut self, part: &HitPart) {
-        if let Mapping::Duplicate(place) = part.mapping
-            && self.core.device.units.slots.get(place.slot).void_bases.contains(&place.offset_units)
-        {
-            self.core.base.stats.duplicate_outlived_base += 1;
-        }
-    }
-
-    fn end_fetch(&mut self, part: &HitPart) -> bool {
+    fn end_fetch(&mut self, part: &HitPart, core: &mut Core) -> bool {
         let Some((_, Some(guard))) = &part.whole else { return false };
-        let good = self.clean.tracks.holds(guard);
-        self.clean.tracks.release(guard);
-        self.clean.fetching.remove(&part.key);
+        let good = core.device.index.tracks.holds(guard);
+        core.device.index.tracks.release(guard);
+        self.fetching.remove(&part.key);
         good
     }
 
-    fn drop_fetch(&mut self, part: &HitPart) {
-        self.end_fetch(part);
+    fn drop_fetch(&mut self, part: &HitPart, core: &mut Core) {
+        self.end_fetch(part, core);
         if let Some((buf, _)) = part.whole {
-            self.core.base.port.release(buf);
+            core.base.port.release(buf);
         }
     }
 
-    fn keep_fetched(&mut self, part: &HitPart) {
-        let good = self.end_fetch(part);
+    fn keep_fetched(&mut self, part: &HitPart, core: &mut Core) {
+        let good = self.end_fetch(part, core);
         let Some((buf, _)) = part.whole else { return };
         if !good {
-            self.core.base.port.release(buf);
+            core.base.port.release(buf);
             return;
         }
-        for evicted in self.clean.read_buffer.insert(part.key, buf) {
-            self.core.base.port.release(evicted);
+        for evicted in self.read_buffer.insert(part.key, buf) {
+            core.base.port.release(evicted);
         }
     }
 
     /// Serves waiters of a failed hit from the origin instead.
-    fn refetch(&mut self, waiters: &[Waiter]) {
+    fn refetch(&mut self, waiters: &[Waiter], core: &mut Core) {
         for waiter in waiters {
-            if let Some(op) = self.clean.reads.get_mut(&waiter.read) {
+            if let Some(op) = self.reads.get_mut(&waiter.read) {
                 op.from_origin = true;
             }
-            self.read_missing(waiter.read, &[waiter.portion], None);
-            self.read_part_done(waiter.read, Ok(()));
+            self.read_missing(waiter.read, &[waiter.portion], None, core);
+            self.read_part_done(waiter.read, Ok(()), core);
         }
     }
 
     /// Whether the origin can be read instead of this.
     pub(crate) fn is_clean_hit(&self, id: u64) -> bool {
-        self.clean.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
-    }
-
-    pub(crate) fn device_read_worked(&mut self) {
-        self.core.base.errors.read_ended(false);
-    }
-
-    pub(crate) fn device_read_failed(&mut self, purpose: Purpose, error: ErrorKind) {
-        self.core.base.stats.device_read_errors += 1;
-        if self.core.base.errors.read_ended(true) {
-            self.fail_cache(purpose, error);
-        }
+        self.hits.get(&id).is_some_and(|hit| hit.parts.iter().all(|part| !part.dirty))
     }
 }
 

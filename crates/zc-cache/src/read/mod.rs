@@ -21,6 +21,9 @@ use core::ops::Range;
 
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, Mode, ReqId, SECTOR_BYTES, VolumeId};
 
+use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
@@ -115,6 +118,161 @@ pub(crate) enum Found {
     Nothing,
 }
 
+impl Base {
+    /// No write of the same sectors is in flight, and none goes off before this ends.
+    pub(crate) fn start_direct_read(
+        &mut self,
+        turn: u64,
+        read: u64,
+        volume: VolumeId,
+        offset_bytes: u64,
+        dest: BufSlice,
+    ) {
+        let op = self.port.op(Op::Direct { read, turn });
+        self.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
+    }
+}
+
+impl Clean {
+    fn read_sorted(&mut self, read: u64, sorted: Sorted, stream: Option<StreamId>, core: &mut Core) {
+        let op = self.reads.get_mut(&read).expect_held();
+        op.from_cache |= sorted.cache;
+        op.from_origin |= sorted.origin;
+        self.read_stored(read, sorted.stored, core);
+        self.read_missing(read, &sorted.missing, stream, core);
+    }
+
+    fn sort_clean(&mut self, read: u64, portion: Portion, sorted: &mut Sorted, core: &mut Core) -> bool {
+        match self.find(&portion, core) {
+            Found::Copy(from) => {
+                core.base.stats.extent_hits_memory += 1;
+                core.base.port.emit(Action::Copy { from, to: portion.dest });
+                self.used_prefetched(portion.key, core);
+                sorted.cache = true;
+            }
+            Found::Zero => {
+                core.base.stats.extent_hits_zero += 1;
+                core.base.port.emit(Action::Zero { dest: portion.dest });
+                sorted.cache = true;
+            }
+            Found::Stored(mapping, place) => sorted.hit(Wanted { place, mapping, portion, dirty: None }),
+            Found::Filling(fill) => {
+                core.base.stats.extent_joins += 1;
+                self.reads.get_mut(&read).expect_held().pending += 1;
+                let ahead = self.join_fill(fill, Waiter { read, portion }, core);
+                if ahead { sorted.cache = true } else { sorted.origin = true }
+            }
+            Found::Nothing => {
+                self.want_recipe(portion.key, core);
+                let Some((mapping, place)) = self.find_by_recipe(portion.key, core) else { return false };
+                sorted.hit(Wanted { place, mapping, portion, dirty: None });
+            }
+        }
+        true
+    }
+
+    pub(crate) fn find(&mut self, portion: &Portion, core: &mut Core) -> Found {
+        let key = portion.key;
+        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+        if let Some(staged) = self.staging.get(&key) {
+            if staged.valid.contains(sectors.clone()) {
+                return Found::Copy(BufSlice {
+                    buf: staged.buf,
+                    start_bytes: portion.skip_bytes,
+                    len_bytes: portion.len_bytes,
+                });
+            }
+            let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
+            return match staged.old {
+                OldCopy::Held(Mapping::Zero) if untouched => Found::Zero,
+                OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) if untouched => {
+                    Found::Stored(mapping, place)
+                }
+                _ => Found::Nothing,
+            };
+        }
+        if let Some(ahead) = self.ahead.get(&key)
+            && core.device.index.tracks.holds(&ahead.guard)
+        {
+            return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
+        }
+        if portion.len_bytes < core.base.extent_bytes
+            && let Some(buf) = self.read_buffer.get(&key)
+        {
+            return Found::Copy(BufSlice {
+                buf,
+                start_bytes: portion.skip_bytes,
+                len_bytes: portion.len_bytes,
+            });
+        }
+        match core.device.index.files.get(key) {
+            Some(Mapping::Base(place) | Mapping::Duplicate(place))
+                if !core.device.units.slots.is_live(&place) =>
+            {
+                core.device.index.files.remove(key);
+                core.base.stats.swept_entries += 1;
+            }
+            Some(mapping) if core.device.is_past_gate(key.volume, mapping, &core.base) => {
+                return match mapping {
+                    Mapping::Zero => Found::Zero,
+                    Mapping::Base(place) | Mapping::Duplicate(place) => Found::Stored(mapping, place),
+                };
+            }
+            Some(_) | None => {}
+        }
+        if let Some(src) = self.inserting(key, core) {
+            return Found::Copy(src.part(portion.skip_bytes, portion.len_bytes));
+        }
+        self.filling(key, core).map_or(Found::Nothing, Found::Filling)
+    }
+
+    pub(crate) fn direct_read(
+        &mut self,
+        read: u64,
+        volume: VolumeId,
+        offset_bytes: u64,
+        dest: BufSlice,
+        core: &mut Core,
+    ) {
+        let op = self.reads.get_mut(&read).expect_held();
+        op.pending += 1;
+        op.from_origin = true;
+        let turn = core.base.port.number();
+        let bytes = offset_bytes..offset_bytes + u64::from(dest.len_bytes);
+        if self.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
+            core.base.start_direct_read(turn, read, volume, offset_bytes, dest);
+        }
+    }
+
+    pub(crate) fn direct_read_done(
+        &mut self,
+        read: u64,
+        turn: u64,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) {
+        self.origin_order.end(turn);
+        self.read_part_done(read, result, core);
+    }
+
+    pub(crate) fn read_part_done(&mut self, read: u64, result: Result<(), ErrorKind>, core: &mut Core) {
+        let op = self.reads.get_mut(&read).expect_held();
+        op.error = op.error.or_else(|| result.err());
+        op.pending -= 1;
+        if op.pending > 0 {
+            return;
+        }
+        let op = self.reads.remove(&read).expect_held();
+        match (op.from_cache, op.from_origin) {
+            (true, true) => core.base.stats.read_partial += 1,
+            (true, false) => core.base.stats.read_hits += 1,
+            _ => core.base.stats.read_misses += 1,
+        }
+        core.base.port.emit(Action::Reply { req: op.req, result: op.error.map_or(Ok(()), Err) });
+        core.base.port.release(op.buf);
+    }
+}
+
 impl CacheManager {
     pub(crate) fn submit_read(&mut self, request: &Request, buf: BufId) {
         let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
@@ -149,7 +307,7 @@ impl CacheManager {
             self.core.base.stats.read_bypassed += 1;
             self.clean.reads.insert(read, op);
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-            self.direct_read(read, request.volume, request.offset_bytes, dest);
+            self.clean.direct_read(read, request.volume, request.offset_bytes, dest, &mut self.core);
         } else {
             let verdict =
                 self.clean.read_streams.on_read(request.volume, request.offset_bytes, request.len_bytes);
@@ -157,10 +315,10 @@ impl CacheManager {
             self.clean.reads.insert(read, op);
             self.cached_read(read);
             if let Some(range) = verdict.prefetch {
-                self.read_ahead(request.volume, range, verdict.stream);
+                self.clean.read_ahead(request.volume, range, verdict.stream, &mut self.core);
             }
         }
-        self.read_part_done(read, Ok(()));
+        self.clean.read_part_done(read, Ok(()), &mut self.core);
     }
 
     fn cached_read(&mut self, read: u64) {
@@ -173,14 +331,14 @@ impl CacheManager {
                 continue;
             }
             unknown = Some(portion.key);
-            if !self.wait_for_headers(read, portion, stream) {
+            if !self.clean.wait_for_headers(read, portion, stream, &mut self.core) {
                 sorted.miss(portion);
             }
         }
         if let Some(key) = unknown {
-            self.expect_learned(key);
+            self.clean.expect_learned(key, &mut self.core);
         }
-        self.read_sorted(read, sorted, stream);
+        self.clean.read_sorted(read, sorted, stream, &mut self.core);
     }
 
     /// Goes on with a portion that waited for headers. Whether it is known by now.
@@ -190,17 +348,9 @@ impl CacheManager {
         if !known {
             sorted.miss(portion);
         }
-        self.read_sorted(read, sorted, stream);
-        self.read_part_done(read, Ok(()));
+        self.clean.read_sorted(read, sorted, stream, &mut self.core);
+        self.clean.read_part_done(read, Ok(()), &mut self.core);
         known
-    }
-
-    fn read_sorted(&mut self, read: u64, sorted: Sorted, stream: Option<StreamId>) {
-        let op = self.clean.reads.get_mut(&read).expect_held();
-        op.from_cache |= sorted.cache;
-        op.from_origin |= sorted.origin;
-        self.read_stored(read, sorted.stored);
-        self.read_missing(read, &sorted.missing, stream);
     }
 
     /// Finds out where a portion comes from, dirty data first, and brings it from memory if it is there. Whether it is
@@ -210,142 +360,12 @@ impl CacheManager {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let visible = self.overlay(portion.key, &sectors);
             if !visible.is_empty() {
-                self.read_overlaid(read, &portion, &visible, &mut sorted.stored);
+                self.clean.read_overlaid(read, &portion, &visible, &mut sorted.stored, &mut self.core);
                 sorted.cache = true;
                 return true;
             }
         }
-        self.sort_clean(read, portion, sorted)
-    }
-
-    fn sort_clean(&mut self, read: u64, portion: Portion, sorted: &mut Sorted) -> bool {
-        match self.find(&portion) {
-            Found::Copy(from) => {
-                self.core.base.stats.extent_hits_memory += 1;
-                self.core.base.port.emit(Action::Copy { from, to: portion.dest });
-                self.used_prefetched(portion.key);
-                sorted.cache = true;
-            }
-            Found::Zero => {
-                self.core.base.stats.extent_hits_zero += 1;
-                self.core.base.port.emit(Action::Zero { dest: portion.dest });
-                sorted.cache = true;
-            }
-            Found::Stored(mapping, place) => sorted.hit(Wanted { place, mapping, portion, dirty: None }),
-            Found::Filling(fill) => {
-                self.core.base.stats.extent_joins += 1;
-                self.clean.reads.get_mut(&read).expect_held().pending += 1;
-                let ahead = self.join_fill(fill, Waiter { read, portion });
-                if ahead { sorted.cache = true } else { sorted.origin = true }
-            }
-            Found::Nothing => {
-                self.want_recipe(portion.key);
-                let Some((mapping, place)) = self.find_by_recipe(portion.key) else { return false };
-                sorted.hit(Wanted { place, mapping, portion, dirty: None });
-            }
-        }
-        true
-    }
-
-    pub(crate) fn find(&mut self, portion: &Portion) -> Found {
-        let key = portion.key;
-        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-        if let Some(staged) = self.clean.staging.get(&key) {
-            if staged.valid.contains(sectors.clone()) {
-                return Found::Copy(BufSlice {
-                    buf: staged.buf,
-                    start_bytes: portion.skip_bytes,
-                    len_bytes: portion.len_bytes,
-                });
-            }
-            let untouched = staged.touched.runs(sectors.end, true).all(|run| run.end <= sectors.start);
-            return match staged.old {
-                OldCopy::Held(Mapping::Zero) if untouched => Found::Zero,
-                OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) if untouched => {
-                    Found::Stored(mapping, place)
-                }
-                _ => Found::Nothing,
-            };
-        }
-        if let Some(ahead) = self.clean.ahead.get(&key)
-            && self.clean.tracks.holds(&ahead.guard)
-        {
-            return Found::Copy(ahead.src.part(portion.skip_bytes, portion.len_bytes));
-        }
-        if portion.len_bytes < self.core.base.extent_bytes
-            && let Some(buf) = self.clean.read_buffer.get(&key)
-        {
-            return Found::Copy(BufSlice {
-                buf,
-                start_bytes: portion.skip_bytes,
-                len_bytes: portion.len_bytes,
-            });
-        }
-        match self.core.device.index.files.get(key) {
-            Some(Mapping::Base(place) | Mapping::Duplicate(place))
-                if !self.core.device.units.slots.is_live(&place) =>
-            {
-                self.core.device.index.files.remove(key);
-                self.core.base.stats.swept_entries += 1;
-            }
-            Some(mapping) if self.is_past_gate(key.volume, mapping) => {
-                return match mapping {
-                    Mapping::Zero => Found::Zero,
-                    Mapping::Base(place) | Mapping::Duplicate(place) => Found::Stored(mapping, place),
-                };
-            }
-            Some(_) | None => {}
-        }
-        if let Some(src) = self.inserting(key) {
-            return Found::Copy(src.part(portion.skip_bytes, portion.len_bytes));
-        }
-        self.filling(key).map_or(Found::Nothing, Found::Filling)
-    }
-
-    pub(crate) fn direct_read(&mut self, read: u64, volume: VolumeId, offset_bytes: u64, dest: BufSlice) {
-        let op = self.clean.reads.get_mut(&read).expect_held();
-        op.pending += 1;
-        op.from_origin = true;
-        let turn = self.core.base.port.number();
-        let bytes = offset_bytes..offset_bytes + u64::from(dest.len_bytes);
-        if self.clean.origin_order.begin(turn, volume, bytes, Turn::Read { read, dest }) {
-            self.start_direct_read(turn, read, volume, offset_bytes, dest);
-        }
-    }
-
-    /// No write of the same sectors is in flight, and none goes off before this ends.
-    pub(crate) fn start_direct_read(
-        &mut self,
-        turn: u64,
-        read: u64,
-        volume: VolumeId,
-        offset_bytes: u64,
-        dest: BufSlice,
-    ) {
-        let op = self.core.base.port.op(Op::Direct { read, turn });
-        self.core.base.port.emit(Action::OriginRead { op, volume, offset_bytes, dest });
-    }
-
-    pub(crate) fn direct_read_done(&mut self, read: u64, turn: u64, result: Result<(), ErrorKind>) {
-        self.clean.origin_order.end(turn);
-        self.read_part_done(read, result);
-    }
-
-    pub(crate) fn read_part_done(&mut self, read: u64, result: Result<(), ErrorKind>) {
-        let op = self.clean.reads.get_mut(&read).expect_held();
-        op.error = op.error.or_else(|| result.err());
-        op.pending -= 1;
-        if op.pending > 0 {
-            return;
-        }
-        let op = self.clean.reads.remove(&read).expect_held();
-        match (op.from_cache, op.from_origin) {
-            (true, true) => self.core.base.stats.read_partial += 1,
-            (true, false) => self.core.base.stats.read_hits += 1,
-            _ => self.core.base.stats.read_misses += 1,
-        }
-        self.core.base.port.emit(Action::Reply { req: op.req, result: op.error.map_or(Ok(()), Err) });
-        self.core.base.port.release(op.buf);
+        self.clean.sort_clean(read, portion, sorted, &mut self.core)
     }
 }
 

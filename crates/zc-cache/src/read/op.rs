@@ -1,6 +1,7 @@
 //! What reads of clients and read-ahead have in flight, and where each end goes.
 
-use crate::manager::CacheManager;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::port::Ended;
 use crate::seam::Purpose;
 
@@ -27,13 +28,15 @@ impl Op {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn read_op_ended(&mut self, op: Op, ended: Ended) {
+impl Clean {
+    pub(crate) fn read_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core) {
         match (op, ended) {
-            (Op::Fill(fill), Ended::Origin(result)) => self.fill_done(fill, result),
-            (Op::Direct { read, turn }, Ended::Origin(result)) => self.direct_read_done(read, turn, result),
-            (Op::Hit(hit), Ended::Extents(result)) => self.hit_done(hit, result),
-            (Op::Recipe(id), Ended::Recipe(prints)) => self.recipe_arrived(id, &prints),
+            (Op::Fill(fill), Ended::Origin(result)) => self.fill_done(fill, result, core),
+            (Op::Direct { read, turn }, Ended::Origin(result)) => {
+                self.direct_read_done(read, turn, result, core)
+            }
+            (Op::Hit(hit), Ended::Extents(result)) => self.hit_done(hit, result, core),
+            (Op::Recipe(id), Ended::Recipe(prints)) => self.recipe_arrived(id, &prints, core),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

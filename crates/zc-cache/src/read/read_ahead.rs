@@ -8,11 +8,13 @@ use std::collections::VecDeque;
 
 use zc_core::{BufSlice, ExtentKey, ExtentNo, HashKey, KeyedMap, Mode, VolumeId};
 
+use crate::base::Base;
+use crate::clean::Clean;
 use crate::config::Admission;
+use crate::device::Core;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
-use crate::manager::CacheManager;
 use crate::read::fill::FILL_BYTES_MAX;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
@@ -101,24 +103,40 @@ pub(crate) struct Prefetched {
     pub(crate) guard: Guard,
 }
 
-impl CacheManager {
+impl Base {
+    pub(crate) fn admits_read_ahead(&self, key: ExtentKey) -> bool {
+        self.health == Health::Good
+            && !self.stopping
+            && self.volumes.get(&key.volume).is_some_and(|volume| {
+                volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
+            })
+    }
+}
+
+impl Clean {
     /// Reads ahead what is not at hand, one run after the other.
-    pub(crate) fn read_ahead(&mut self, volume: VolumeId, range: Range<u64>, stream: Option<StreamId>) {
-        let Some(entry) = self.core.base.volumes.get(&volume) else { return };
-        let extent = u64::from(self.core.base.extent_bytes);
+    pub(crate) fn read_ahead(
+        &mut self,
+        volume: VolumeId,
+        range: Range<u64>,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
+        let Some(entry) = core.base.volumes.get(&volume) else { return };
+        let extent = u64::from(core.base.extent_bytes);
         let end = range.end.div_ceil(extent).min(entry.whole_extents);
-        self.fetch_extents(volume, range.start / extent..end, true, stream);
+        self.fetch_extents(volume, range.start / extent..end, true, stream, core);
     }
 
     /// The client asked for a range to be brought into the cache. What there is no room for is left out.
-    pub(crate) fn submit_prefetch(&mut self, request: &Request) {
-        let extent = u64::from(self.core.base.extent_bytes);
-        if let Some(volume) = self.core.base.volumes.get(&request.volume) {
+    pub(crate) fn submit_prefetch(&mut self, request: &Request, core: &mut Core) {
+        let extent = u64::from(core.base.extent_bytes);
+        if let Some(volume) = core.base.volumes.get(&request.volume) {
             let len_bytes = request.len_bytes.min(HINTED_BYTES_MAX);
             let end = (request.offset_bytes + len_bytes).div_ceil(extent).min(volume.whole_extents);
-            self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None);
+            self.fetch_extents(request.volume, request.offset_bytes / extent..end, false, None, core);
         }
-        self.core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+        core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
     }
 
     fn fetch_extents(
@@ -127,95 +145,93 @@ impl CacheManager {
         extents: Range<u64>,
         prefetch: bool,
         stream: Option<StreamId>,
+        core: &mut Core,
     ) {
         let mut start = extents.start;
         for extent in extents.start..=extents.end {
             let key = ExtentKey { volume, extent: ExtentNo(extent) };
             let wanted = extent < extents.end
-                && self.is_absent(key)
-                && self.admits_read_ahead(key)
-                && !self.is_hit_by_recipe(key);
-            let run = (extent - start) * u64::from(self.core.base.extent_bytes);
+                && self.is_absent(key, core)
+                && core.base.admits_read_ahead(key)
+                && !self.is_hit_by_recipe(key, core);
+            let run = (extent - start) * u64::from(core.base.extent_bytes);
             if wanted && run < FILL_BYTES_MAX {
                 continue;
             }
-            self.issue_fetch(volume, start..extent, prefetch, stream);
+            self.issue_fetch(volume, start..extent, prefetch, stream, core);
             start = if wanted { extent } else { extent + 1 };
         }
     }
 
-    fn issue_fetch(&mut self, volume: VolumeId, run: Range<u64>, prefetch: bool, stream: Option<StreamId>) {
+    fn issue_fetch(
+        &mut self,
+        volume: VolumeId,
+        run: Range<u64>,
+        prefetch: bool,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) {
         let count = usize::try_from(run.end.saturating_sub(run.start)).unwrap_or(0);
-        let bytes = zc_core::u64_from_usize(count) * u64::from(self.core.base.extent_bytes);
+        let bytes = zc_core::u64_from_usize(count) * u64::from(core.base.extent_bytes);
         if prefetch {
-            self.make_prefetch_room(bytes);
+            self.make_prefetch_room(bytes, core);
         }
-        if count == 0 || !self.clean.ahead.begin(bytes, prefetch) {
+        if count == 0 || !self.ahead.begin(bytes, prefetch) {
             return;
         }
         if prefetch {
-            self.core.base.stats.prefetched_extents += zc_core::u64_from_usize(count);
+            core.base.stats.prefetched_extents += zc_core::u64_from_usize(count);
         }
-        self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream);
+        self.fill_ahead(volume, ExtentNo(run.start), count, prefetch, stream, core);
     }
 
-    fn make_prefetch_room(&mut self, bytes: u64) {
-        while let Some(key) = self.clean.ahead.oldest_in_the_way(bytes) {
-            self.drop_prefetched(key);
+    fn make_prefetch_room(&mut self, bytes: u64, core: &mut Core) {
+        while let Some(key) = self.ahead.oldest_in_the_way(bytes) {
+            self.drop_prefetched(key, core);
         }
     }
 
-    fn is_absent(&self, key: ExtentKey) -> bool {
-        let live = match self.core.device.index.files.get(key) {
+    fn is_absent(&self, key: ExtentKey, core: &Core) -> bool {
+        let live = match core.device.index.files.get(key) {
             Some(Mapping::Zero) => true,
-            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => {
-                self.core.device.units.slots.is_live(&place)
-            }
+            Some(Mapping::Base(place) | Mapping::Duplicate(place)) => core.device.units.slots.is_live(&place),
             None => false,
         };
         !live
-            && self.clean.ahead.get(&key).is_none()
-            && !self.clean.fill_of.contains_key(&key)
-            && self.clean.staging.get(&key).is_none()
-            && self.inserting(key).is_none()
-            && !self.clean.tracks.is_written(&key)
-    }
-
-    fn admits_read_ahead(&self, key: ExtentKey) -> bool {
-        self.core.base.health == Health::Good
-            && !self.core.base.stopping
-            && self.core.base.volumes.get(&key.volume).is_some_and(|volume| {
-                volume.cfg.mode != Mode::PassThrough && volume.cfg.admission != Admission::Never
-            })
+            && self.ahead.get(&key).is_none()
+            && !self.fill_of.contains_key(&key)
+            && self.staging.get(&key).is_none()
+            && self.inserting(key, core).is_none()
+            && !core.device.index.tracks.is_written(&key)
     }
 
     /// An extent that was read ahead is used: it leaves the waiting room, and stays in the cache if it was seen
     /// before or its content is there already (Nitro 3: prefetched data used once is not cached).
-    pub(crate) fn used_prefetched(&mut self, key: ExtentKey) {
-        let Some(ahead) = self.clean.ahead.take(&key, self.core.base.extent_bytes) else { return };
-        self.core.base.stats.prefetched_used += 1;
-        self.core.base.stats.prefetched_hits += 1;
-        if self.core.device.index.files.get(key).is_some() || !self.admits_read(key) {
-            self.clean.tracks.release(&ahead.guard);
-            self.core.base.port.release(ahead.src.buf);
+    pub(crate) fn used_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) else { return };
+        core.base.stats.prefetched_used += 1;
+        core.base.stats.prefetched_hits += 1;
+        if core.device.index.files.get(key).is_some() || !self.admits_read(key, core) {
+            core.device.index.tracks.release(&ahead.guard);
+            core.base.port.release(ahead.src.buf);
             return;
         }
-        let only_if_duplicate = !self.clean.seen.seen_or_record(key);
-        let run = self.begin_run(None);
-        self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate });
-        self.clean.inserts.runs.end_requests(run);
+        let only_if_duplicate = !self.seen.seen_or_record(key);
+        let run = self.begin_run(None, core);
+        self.insert(run, ahead.guard, ahead.src, InsertOptions { only_if_duplicate }, core);
+        self.inserts.runs.end_requests(run);
     }
 
     /// An extent was read ahead, and nobody wanted it yet.
     pub(crate) fn keep_prefetched(&mut self, key: ExtentKey, ahead: Prefetched) {
-        self.clean.ahead.keep(key, ahead);
+        self.ahead.keep(key, ahead);
     }
 
     /// Lets go of an extent read ahead.
-    pub(crate) fn drop_prefetched(&mut self, key: ExtentKey) {
-        if let Some(ahead) = self.clean.ahead.take(&key, self.core.base.extent_bytes) {
-            self.clean.tracks.release(&ahead.guard);
-            self.core.base.port.release(ahead.src.buf);
+    pub(crate) fn drop_prefetched(&mut self, key: ExtentKey, core: &mut Core) {
+        if let Some(ahead) = self.ahead.take(&key, core.base.extent_bytes) {
+            core.device.index.tracks.release(&ahead.guard);
+            core.base.port.release(ahead.src.buf);
         }
     }
 }

@@ -25,6 +25,9 @@ use zc_core::{
     ExtentKey, ExtentNo, Fingerprint, HashKey, KeyedMap, Map, VolumeId, u64_from_usize, usize_from_u64,
 };
 
+use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
@@ -205,153 +208,159 @@ impl Recipes {
     }
 }
 
-impl CacheManager {
+impl Base {
     /// Whether recipes of the volume are of use, its origin's or learned ones.
-    fn uses_recipes(&self, volume: VolumeId) -> bool {
-        self.core.base.health == Health::Good
-            && self.core.base.cfg.fingerprint.is_collision_resistant()
-            && self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
+    pub(crate) fn uses_recipes(&self, volume: VolumeId) -> bool {
+        self.health == Health::Good
+            && self.cfg.fingerprint.is_collision_resistant()
+            && self.volumes.get(&volume).is_some_and(|volume| volume.cfg.dedup)
     }
+}
 
+impl Clean {
     /// The extent is cached, and this is what it holds.
-    pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint) {
-        let told = self.core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
-        if self.clean.recipes.learned.runs_max > 0 && !told && self.uses_recipes(key.volume) {
-            self.clean.recipes.learned.insert(key, print);
+    pub(crate) fn learn(&mut self, key: ExtentKey, print: Fingerprint, core: &mut Core) {
+        let told = core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes);
+        if self.recipes.learned.runs_max > 0 && !told && core.base.uses_recipes(key.volume) {
+            self.recipes.learned.insert(key, print);
         }
     }
 
     /// A miss: what is read next may be known too.
-    pub(crate) fn expect_learned(&mut self, key: ExtentKey) {
-        if self.clean.recipes.learned.runs.is_empty()
-            || !self.uses_recipes(key.volume)
-            || self.core.base.stopping
-        {
+    pub(crate) fn expect_learned(&mut self, key: ExtentKey, core: &mut Core) {
+        if self.recipes.learned.runs.is_empty() || !core.base.uses_recipes(key.volume) || core.base.stopping {
             return;
         }
         for ahead in 1..=LEARNED_AHEAD {
             let next = ExtentKey { extent: ExtentNo(key.extent.0.saturating_add(ahead)), ..key };
-            if let Some(print) = self.clean.recipes.learned.get(next)
-                && !self.is_mapped(next)
+            if let Some(print) = self.recipes.learned.get(next)
+                && !core.device.is_mapped(next)
             {
-                self.read_headers_ahead(&print);
+                core.device.read_headers_ahead(&print, &mut core.base);
             }
         }
     }
 
     /// Turns a miss into a duplicate hit if the extent's content is known and cached.
-    pub(crate) fn find_by_recipe(&mut self, key: ExtentKey) -> Option<(Mapping, Place)> {
-        if !self.uses_recipes(key.volume) {
+    pub(crate) fn find_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> Option<(Mapping, Place)> {
+        if !core.base.uses_recipes(key.volume) {
             return None;
         }
-        let (print, learned) = self.clean.recipes.print(key)?;
-        if self.clean.tracks.is_written(&key) || self.clean.staging.get(&key).is_some() {
+        let (print, learned) = self.recipes.print(key)?;
+        if core.device.index.tracks.is_written(&key) || self.staging.get(&key).is_some() {
             return None;
         }
         // What is mapped waits for its volume's sample; a new mapping would wait for the journal.
-        if self.is_mapped(key) || self.journal_is_pressed() {
+        if core.device.is_mapped(key) || core.device.journal_is_pressed() {
             return None;
         }
-        let (slot, generation, stored) = self.find_content(&print)?;
-        let place = self.place(slot, generation, stored);
-        self.core.base.stats.recipe_hits += 1;
-        self.core.base.stats.recipe_hits_learned += u64::from(learned);
-        self.core.device.index.prints.touch(&print, slot);
+        let (slot, generation, stored) = core.device.find_content(&print, &mut core.base)?;
+        let place = core.device.place(slot, generation, stored);
+        core.base.stats.recipe_hits += 1;
+        core.base.stats.recipe_hits_learned += u64::from(learned);
+        core.device.index.prints.touch(&print, slot);
         let mapping = Mapping::Duplicate(place);
-        self.map_extent(key, mapping);
+        core.device.map_extent(key, mapping, &mut core.base);
         Some((mapping, place))
     }
 
     /// Whether a recipe will make a hit of the extent's next miss: to read it ahead would ask the origin for nothing.
-    pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey) -> bool {
-        if !self.uses_recipes(key.volume) || self.is_mapped(key) || self.clean.tracks.is_written(&key) {
+    pub(crate) fn is_hit_by_recipe(&mut self, key: ExtentKey, core: &mut Core) -> bool {
+        if !core.base.uses_recipes(key.volume)
+            || core.device.is_mapped(key)
+            || core.device.index.tracks.is_written(&key)
+        {
             return false;
         }
-        let Some((print, _)) = self.clean.recipes.print(key) else { return false };
-        self.find_content(&print).is_some()
+        let Some((print, _)) = self.recipes.print(key) else { return false };
+        core.device.find_content(&print, &mut core.base).is_some()
     }
 
     /// Has a miss wait for the headers that may tell where its content is, if its fingerprint was learned. Whether it
     /// does.
-    pub(crate) fn wait_for_headers(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
+    pub(crate) fn wait_for_headers(
+        &mut self,
+        read: u64,
+        portion: Portion,
+        stream: Option<StreamId>,
+        core: &mut Core,
+    ) -> bool {
         let key = portion.key;
-        if self.core.base.stopping || !self.uses_recipes(key.volume) || self.clean.tracks.is_written(&key) {
+        if core.base.stopping
+            || !core.base.uses_recipes(key.volume)
+            || core.device.index.tracks.is_written(&key)
+        {
             return false;
         }
-        let Some(print) = self.clean.recipes.learned.get(key) else { return false };
-        if self.clean.staging.get(&key).is_some() || self.is_mapped(key) {
+        let Some(print) = self.recipes.learned.get(key) else { return false };
+        if self.staging.get(&key).is_some() || core.device.is_mapped(key) {
             return false;
         }
-        let id = self.core.base.port.number();
+        let id = core.base.port.number();
         let waiter = HeaderWaiter::Miss(id);
-        for slot in self.candidates(&print) {
-            self.wait_for_header(waiter, slot, &print);
+        for slot in core.device.candidates(&print) {
+            core.device.wait_for_header(waiter, slot, &print, &mut core.base);
         }
-        if !self.core.device.units.header_reads.is_waiting(waiter) {
+        if !core.device.units.header_reads.is_waiting(waiter) {
             return false;
         }
-        self.clean.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
-        self.core.base.stats.recipe_waits += 1;
-        self.clean.reads.get_mut(&read).expect_held().pending += 1;
+        self.recipes.waiting.insert(id, RecipeWait { read, portion, stream });
+        core.base.stats.recipe_waits += 1;
+        self.reads.get_mut(&read).expect_held().pending += 1;
         true
-    }
-
-    /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
-    pub(crate) fn headers_arrived(&mut self, id: u64) {
-        let RecipeWait { read, portion, stream } = self.clean.recipes.waiting.remove(&id).expect_held();
-        let hit = self.read_again(read, portion, stream);
-        self.core.base.stats.recipe_waits_hit += u64::from(hit);
     }
 
     /// Asks for the fingerprints around a miss of the cache. Asks for the next ones too if the miss is the first of a
     /// run, or if the miss before was in the run before.
-    pub(crate) fn want_recipe(&mut self, key: ExtentKey) {
-        if !self.uses_recipes(key.volume) || self.core.base.stopping {
+    pub(crate) fn want_recipe(&mut self, key: ExtentKey, core: &mut Core) {
+        if !core.base.uses_recipes(key.volume) || core.base.stopping {
             return;
         }
-        if !self.core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
+        if !core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.recipes) {
             return;
         }
         let run = Run::of(key);
-        let before = self.clean.recipes.last.insert(key.volume, run.number);
-        if !self.clean.recipes.runs.contains_key(&run) || self.clean.recipes.get(key) == Some(Recipe::Void) {
-            self.ask_for(run);
+        let before = self.recipes.last.insert(key.volume, run.number);
+        if !self.recipes.runs.contains_key(&run) || self.recipes.get(key) == Some(Recipe::Void) {
+            self.ask_for(run, core);
         }
         let next = Run { number: run.number + 1, ..run };
         // Who begins at the start of a run goes on to the next, as who reads a whole volume does.
         let follows = before.is_some_and(|before| before.checked_add(1) == Some(run.number));
-        if (follows || index_in_run(key) == 0) && !self.clean.recipes.runs.contains_key(&next) {
-            self.ask_for(next);
+        if (follows || index_in_run(key) == 0) && !self.recipes.runs.contains_key(&next) {
+            self.ask_for(next, core);
         }
     }
 
-    fn ask_for(&mut self, run: Run) {
-        let Some(volume) = self.core.base.volumes.get(&run.volume) else { return };
+    fn ask_for(&mut self, run: Run, core: &mut Core) {
+        let Some(volume) = core.base.volumes.get(&run.volume) else { return };
         let (whole, domain) = (volume.whole_extents, volume.cfg.domain);
         let first = run.number * RUN_EXTENTS;
-        let full = self.clean.recipes.asked.len() >= ASKED_MAX;
-        if full || first >= whole || self.clean.recipes.is_asked(run) {
+        let full = self.recipes.asked.len() >= ASKED_MAX;
+        if full || first >= whole || self.recipes.is_asked(run) {
             return;
         }
         let guards: Vec<_> = (first..whole.min(first + RUN_EXTENTS))
-            .map(|extent| self.clean.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) }))
+            .map(|extent| {
+                core.device.index.tracks.guard(ExtentKey { volume: run.volume, extent: ExtentNo(extent) })
+            })
             .collect();
         let count = u32::try_from(guards.len()).unwrap_or(u32::MAX);
-        let id = self.core.base.port.number();
-        self.clean.recipes.asked.insert(id, (run, guards));
-        self.core.base.stats.recipes_wanted += 1;
-        let op = self.core.base.port.op(Op::Recipe(id));
+        let id = core.base.port.number();
+        self.recipes.asked.insert(id, (run, guards));
+        core.base.stats.recipes_wanted += 1;
+        let op = core.base.port.op(Op::Recipe(id));
         let first = ExtentNo(first);
-        self.core.base.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
+        core.base.port.emit(Action::WantRecipe { op, volume: run.volume, first, count, domain });
     }
 
-    pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>]) {
-        let (run, guards) = self.clean.recipes.asked.remove(&id).expect_held();
+    pub(crate) fn recipe_arrived(&mut self, id: u64, prints: &[Option<Fingerprint>], core: &mut Core) {
+        let (run, guards) = self.recipes.asked.remove(&id).expect_held();
         let prints = prints.iter().copied().chain(core::iter::repeat(None));
         let current = guards.into_iter().zip(prints).map(|(guard, print)| {
             let Some(guard) = guard else { return Recipe::Void };
-            let holds = self.clean.tracks.holds(&guard);
-            self.clean.tracks.release(&guard);
+            let holds = core.device.index.tracks.holds(&guard);
+            core.device.index.tracks.release(&guard);
             match print {
                 _ if !holds => Recipe::Void,
                 Some(print) => Recipe::Print(print),
@@ -361,9 +370,18 @@ impl CacheManager {
         let recipes: Vec<Recipe> = current.collect();
         for recipe in &recipes {
             if let Recipe::Print(print) = recipe {
-                self.read_headers_ahead(print);
+                core.device.read_headers_ahead(print, &mut core.base);
             }
         }
-        self.clean.recipes.insert(run, recipes);
+        self.recipes.insert(run, recipes);
+    }
+}
+
+impl CacheManager {
+    /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
+    pub(crate) fn headers_arrived(&mut self, id: u64) {
+        let RecipeWait { read, portion, stream } = self.clean.recipes.waiting.remove(&id).expect_held();
+        let hit = self.read_again(read, portion, stream);
+        self.core.base.stats.recipe_waits_hit += u64::from(hit);
     }
 }

@@ -8,6 +8,8 @@
 use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
 use crate::manager::CacheManager;
@@ -31,19 +33,105 @@ pub(crate) struct Sweeps {
     pub(crate) no_victim_ms: Option<u64>,
 }
 
+impl Device {
+    /// Free slots are kept ahead of need only once the cache has filled up.
+    pub(crate) fn spare_slots(&self) -> usize {
+        if self.units.slots.len() > 8 { FREE_SLOTS } else { 1 }
+    }
+
+    /// Drops what the header names from both indexes.
+    pub(crate) fn evict_with_header(
+        &mut self,
+        slot: WeuSlot,
+        result: Result<Option<Box<WeuHeader>>, ErrorKind>,
+        base: &mut Base,
+    ) {
+        match result {
+            Ok(Some(header))
+                if header.generation == self.units.slots.get(slot).generation
+                    && header.weu_seq == self.units.slots.get(slot).weu_seq =>
+            {
+                let short = self.units.slots.short(header.generation);
+                for entry in &header.entries {
+                    let offset = entry.offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES;
+                    self.index.files.remove_if(entry.key, |mapping| {
+                        matches!(mapping, Mapping::Base(place)
+                            if place.slot == slot && place.generation == short && u32::from(place.offset_units) == offset)
+                    });
+                    self.index.prints.remove(&entry.fingerprint, slot);
+                }
+            }
+            _ => base.stats.evictions_headerless += 1,
+        }
+        self.units.headers.remove(slot);
+        if base.cfg.discard && base.health == Health::Good {
+            let op = base.port.op(Op::Discard(slot));
+            base.port.emit(Action::DiscardSlot { op, slot });
+        } else {
+            self.units.slots.release(slot);
+        }
+    }
+
+    /// The slot may be reused, whether the device took the discard or not.
+    pub(crate) fn discarded(&mut self, slot: WeuSlot) {
+        self.units.slots.release(slot);
+    }
+
+    /// The share of the index that is swept when a WEU opens.
+    pub(crate) fn sweep_share(&mut self, base: &mut Base) {
+        let slots = usize::try_from(self.units.slots.len() / 4).unwrap_or(1).max(1);
+        self.sweep_buckets(self.index.files.buckets().div_ceil(slots), base);
+        let slots_all = &self.units.slots;
+        let mut swept = 0;
+        let buckets = self.index.prints.buckets().div_ceil(slots);
+        self.index.prints.sweep(&mut self.units.sweeps.prints, buckets, |slot| {
+            let live = slots_all.contains(slot) && slots_all.holds_content(slot);
+            swept += u64::from(!live);
+            if live { Keep::Yes } else { Keep::No }
+        });
+        base.stats.swept_entries += swept;
+    }
+
+    /// Goes on with a sweep that somebody waits for.
+    pub(crate) fn pump_sweep(&mut self, base: &mut Base) {
+        if self.units.sweeps.urgent && self.sweep_buckets(URGENT_BUCKETS, base) {
+            self.units.sweeps.urgent = false;
+        }
+    }
+
+    pub(crate) fn sweep_buckets(&mut self, buckets: usize, base: &mut Base) -> bool {
+        let slots = &self.units.slots;
+        let mut swept = 0;
+        let wrapped =
+            self.index.files.sweep(&mut self.units.sweeps.files, buckets, |_, mapping| match mapping {
+                Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => {
+                    swept += 1;
+                    Keep::No
+                }
+                _ => Keep::Yes,
+            });
+        base.stats.swept_entries += swept;
+        if wrapped {
+            base.stats.sweep_passes += 1;
+            self.units.slots.sweep_ended();
+        }
+        wrapped
+    }
+}
+
 impl CacheManager {
     /// Evicts until enough slots are free or on their way.
     pub(crate) fn keep_free_slots(&mut self) {
         let needed = self.clean.inserts.runs.has_ready() || !self.dirty.ready.is_empty();
-        if self.recovery.load.is_some() && !needed {
+        if self.core.device.recovery.load.is_some() && !needed {
             return;
         }
-        let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(self.spare_slots()) };
+        let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(self.core.device.spare_slots()) };
         // Dirty extents have to be placed, whatever else goes on.
         while self.core.base.health == Health::Good
             && (!self.core.base.stopping || !self.dirty.ready.is_empty())
             && self.core.device.units.slots.free_len() + self.core.device.units.slots.leaving() < wanted
-            && (!self.journal_is_pressed() || !self.dirty.ready.is_empty())
+            && (!self.core.device.journal_is_pressed() || !self.dirty.ready.is_empty())
         {
             if self.core.device.units.sweeps.no_victim_ms == Some(self.core.base.now_ms) {
                 return;
@@ -54,11 +142,6 @@ impl CacheManager {
                 return;
             }
         }
-    }
-
-    /// Free slots are kept ahead of need only once the cache has filled up.
-    fn spare_slots(&self) -> usize {
-        if self.core.device.units.slots.len() > 8 { FREE_SLOTS } else { 1 }
     }
 
     fn evict_one(&mut self) -> bool {
@@ -73,7 +156,7 @@ impl CacheManager {
         let Some(slot) = victim else {
             if self.clean.inserts.runs.has_ready() || !self.dirty.ready.is_empty() {
                 self.core.device.units.sweeps.urgent = true;
-                self.drop_old_copies();
+                self.clean.drop_old_copies(&mut self.core);
             }
             return false;
         };
@@ -83,91 +166,10 @@ impl CacheManager {
         self.core.device.units.slots.begin_leaving(slot);
         // From here on entries of the slot are dropped without a record each.
         let generation = self.core.device.units.slots.get(slot).generation;
-        self.record(Record::SlotRetired { slot, generation });
+        self.core.device.record(Record::SlotRetired { slot, generation }, &mut self.core.base);
         let hint_bytes = self.core.device.units.slots.get(slot).header_bytes;
         let op = self.core.base.port.op(Op::HeaderEvict(slot));
         self.core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
-    }
-
-    /// Drops what the header names from both indexes.
-    pub(crate) fn evict_with_header(
-        &mut self,
-        slot: WeuSlot,
-        result: Result<Option<Box<WeuHeader>>, ErrorKind>,
-    ) {
-        match result {
-            Ok(Some(header))
-                if header.generation == self.core.device.units.slots.get(slot).generation
-                    && header.weu_seq == self.core.device.units.slots.get(slot).weu_seq =>
-            {
-                let short = self.core.device.units.slots.short(header.generation);
-                for entry in &header.entries {
-                    let offset = entry.offset_bytes / zc_core::limits::PLACE_ALIGN_BYTES;
-                    self.core.device.index.files.remove_if(entry.key, |mapping| {
-                        matches!(mapping, Mapping::Base(place)
-                            if place.slot == slot && place.generation == short && u32::from(place.offset_units) == offset)
-                    });
-                    self.core.device.index.prints.remove(&entry.fingerprint, slot);
-                }
-            }
-            _ => self.core.base.stats.evictions_headerless += 1,
-        }
-        self.core.device.units.headers.remove(slot);
-        if self.core.base.cfg.discard && self.core.base.health == Health::Good {
-            let op = self.core.base.port.op(Op::Discard(slot));
-            self.core.base.port.emit(Action::DiscardSlot { op, slot });
-        } else {
-            self.core.device.units.slots.release(slot);
-        }
-    }
-
-    /// The slot may be reused, whether the device took the discard or not.
-    pub(crate) fn discarded(&mut self, slot: WeuSlot) {
-        self.core.device.units.slots.release(slot);
-    }
-
-    /// The share of the index that is swept when a WEU opens.
-    pub(crate) fn sweep_share(&mut self) {
-        let slots = usize::try_from(self.core.device.units.slots.len() / 4).unwrap_or(1).max(1);
-        self.sweep_buckets(self.core.device.index.files.buckets().div_ceil(slots));
-        let slots_all = &self.core.device.units.slots;
-        let mut swept = 0;
-        let buckets = self.core.device.index.prints.buckets().div_ceil(slots);
-        self.core.device.index.prints.sweep(&mut self.core.device.units.sweeps.prints, buckets, |slot| {
-            let live = slots_all.contains(slot) && slots_all.holds_content(slot);
-            swept += u64::from(!live);
-            if live { Keep::Yes } else { Keep::No }
-        });
-        self.core.base.stats.swept_entries += swept;
-    }
-
-    /// Goes on with a sweep that somebody waits for.
-    pub(crate) fn pump_sweep(&mut self) {
-        if self.core.device.units.sweeps.urgent && self.sweep_buckets(URGENT_BUCKETS) {
-            self.core.device.units.sweeps.urgent = false;
-        }
-    }
-
-    fn sweep_buckets(&mut self, buckets: usize) -> bool {
-        let slots = &self.core.device.units.slots;
-        let mut swept = 0;
-        let wrapped = self.core.device.index.files.sweep(
-            &mut self.core.device.units.sweeps.files,
-            buckets,
-            |_, mapping| match mapping {
-                Mapping::Base(place) | Mapping::Duplicate(place) if !slots.is_live(&place) => {
-                    swept += 1;
-                    Keep::No
-                }
-                _ => Keep::Yes,
-            },
-        );
-        self.core.base.stats.swept_entries += swept;
-        if wrapped {
-            self.core.base.stats.sweep_passes += 1;
-            self.core.device.units.slots.sweep_ended();
-        }
-        wrapped
     }
 }

@@ -10,6 +10,8 @@
 use zc_core::{ErrorKind, Fingerprint, Map, WeuSlot};
 use zc_format::WeuHeader;
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::manager::CacheManager;
 use crate::seam::{Action, Purpose};
 use crate::weu::Op;
@@ -63,46 +65,54 @@ impl HeaderReads {
     }
 }
 
-impl CacheManager {
+impl Device {
     /// A content will be looked for soon: headers that may have it are read now, unless others are needed sooner.
-    pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint) {
+    pub(crate) fn read_headers_ahead(&mut self, print: &Fingerprint, base: &mut Base) {
         for slot in self.candidates(print) {
-            let has_room = self.core.device.units.header_reads.waiters.len() < HEADER_READS_AHEAD_MAX;
+            let has_room = self.units.header_reads.waiters.len() < HEADER_READS_AHEAD_MAX;
             if has_room
-                && self.core.device.units.headers.find(slot, print).is_none()
-                && self.core.device.units.slots.is_on_device(slot)
+                && self.units.headers.find(slot, print).is_none()
+                && self.units.slots.is_on_device(slot)
             {
-                self.read_header(slot);
+                self.read_header(slot, base);
             }
         }
     }
 
     /// Has the header of a slot read that may hold a content, unless it is here and does not, or too many are read.
-    pub(crate) fn wait_for_header(&mut self, waiter: HeaderWaiter, slot: WeuSlot, print: &Fingerprint) {
-        if self.core.device.units.headers.find(slot, print).is_some() {
-            self.core.base.stats.hint_misses += 1;
-        } else if self.core.device.units.slots.is_on_device(slot) && self.read_header(slot) {
-            self.core.device.units.header_reads.wait(slot, waiter);
+    pub(crate) fn wait_for_header(
+        &mut self,
+        waiter: HeaderWaiter,
+        slot: WeuSlot,
+        print: &Fingerprint,
+        base: &mut Base,
+    ) {
+        if self.units.headers.find(slot, print).is_some() {
+            base.stats.hint_misses += 1;
+        } else if self.units.slots.is_on_device(slot) && self.read_header(slot, base) {
+            self.units.header_reads.wait(slot, waiter);
         }
     }
 
     /// Has a header read, unless too many are. Whether it is being read.
-    fn read_header(&mut self, slot: WeuSlot) -> bool {
-        if self.core.device.units.header_reads.waiters.contains_key(&slot) {
+    pub(crate) fn read_header(&mut self, slot: WeuSlot, base: &mut Base) -> bool {
+        if self.units.header_reads.waiters.contains_key(&slot) {
             return true;
         }
-        if self.core.device.units.header_reads.waiters.len() >= HEADER_READS_MAX {
+        if self.units.header_reads.waiters.len() >= HEADER_READS_MAX {
             return false;
         }
-        self.core.device.units.header_reads.waiters.insert(slot, Vec::new());
-        self.core.base.stats.hint_header_reads += 1;
-        self.core.device.units.slots.pin(slot);
-        let hint_bytes = self.core.device.units.slots.get(slot).header_bytes;
-        let op = self.core.base.port.op(Op::HeaderPrints(slot));
-        self.core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+        self.units.header_reads.waiters.insert(slot, Vec::new());
+        base.stats.hint_header_reads += 1;
+        self.units.slots.pin(slot);
+        let hint_bytes = self.units.slots.get(slot).header_bytes;
+        let op = base.port.op(Op::HeaderPrints(slot));
+        base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
+}
 
+impl CacheManager {
     pub(crate) fn header_read(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
         self.core.device.units.slots.unpin(slot);
         let (generation, weu_seq) = (
@@ -111,21 +121,21 @@ impl CacheManager {
         );
         match result {
             Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
-                self.load_prints(header);
+                self.core.device.load_prints(header);
             }
             // What it has cannot be proved, and is not asked for again with each miss.
             _ => self.core.device.units.headers.load(slot, generation, []),
         }
         for waiter in self.core.device.units.header_reads.arrived(slot) {
             match waiter {
-                HeaderWaiter::Insert(id) => self.look_up(id),
+                HeaderWaiter::Insert(id) => self.clean.look_up(id, &mut self.core),
                 HeaderWaiter::Dirty(id) => self.look_up_dirty(id),
                 HeaderWaiter::Miss(id) => self.headers_arrived(id),
             }
         }
         match *result {
-            Ok(_) => self.device_read_worked(),
-            Err(error) => self.device_read_failed(Purpose::HeaderRead, error),
+            Ok(_) => self.core.base.device_read_worked(),
+            Err(error) => self.core.base.device_read_failed(Purpose::HeaderRead, error),
         }
     }
 }

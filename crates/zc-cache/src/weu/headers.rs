@@ -45,6 +45,9 @@ pub(crate) struct HeaderCache {
     clock: u64,
     /// Clients choose contents, and so fingerprints.
     key: HashKey,
+    /// A deliberate bug: fingerprints are compared by their first byte alone.
+    #[cfg(zc_canary)]
+    pub(crate) careless: bool,
 }
 
 impl HeaderCache {
@@ -59,6 +62,8 @@ impl HeaderCache {
             settled_prints_max,
             clock: 0,
             key: key.clone(),
+            #[cfg(zc_canary)]
+            careless: false,
         }
     }
 

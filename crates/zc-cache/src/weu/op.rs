@@ -32,10 +32,12 @@ impl Op {
 impl CacheManager {
     pub(crate) fn weu_op_ended(&mut self, op: Op, ended: Ended) {
         match (op, ended) {
-            (Op::HeaderEvict(slot), Ended::Header(result)) => self.evict_with_header(slot, result),
+            (Op::HeaderEvict(slot), Ended::Header(result)) => {
+                self.core.device.evict_with_header(slot, result, &mut self.core.base)
+            }
             (Op::HeaderPrints(slot), Ended::Header(result)) => self.header_read(slot, &result),
             (Op::Write(slot), Ended::Device(result)) => self.weu_written(slot, result),
-            (Op::Discard(slot), Ended::Device(_)) => self.discarded(slot),
+            (Op::Discard(slot), Ended::Device(_)) => self.core.device.discarded(slot),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

@@ -21,7 +21,11 @@ use zc_core::{
 };
 use zc_format::ExtentError;
 
+use crate::base::Base;
+use crate::clean::Clean;
 use crate::config::Admission;
+use crate::device::Core;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::CALLED_UP;
@@ -84,19 +88,10 @@ impl WriteOp {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn submit_write(&mut self, request: &Request) {
-        self.core.base.stats.writes += 1;
-        self.core.base.stats.write_bytes += request.len_bytes;
-        if let RequestKind::Write { buf, .. } = request.kind {
-            self.core.base.port.adopt(buf);
-        }
-        self.submit_adopted(request);
-    }
-
+impl Base {
     /// What goes past the dirty layer of a volume that acknowledges durable writes alone must be durable on the origin.
-    fn as_durable_as_promised(&self, request: &Request) -> RequestKind {
-        let config = self.core.base.volumes.get(&request.volume).map(|volume| &volume.cfg);
+    pub(crate) fn as_durable_as_promised(&self, request: &Request) -> RequestKind {
+        let config = self.volumes.get(&request.volume).map(|volume| &volume.cfg);
         let promised =
             config.is_some_and(|cfg| cfg.mode == Mode::WriteBack && cfg.write_back.ack == Ack::Durable);
         match request.kind {
@@ -109,6 +104,428 @@ impl CacheManager {
         }
     }
 
+    pub(crate) fn fills_from_writes(&self, volume: VolumeId) -> bool {
+        self.health == Health::Good
+            && !self.stopping
+            && self.volumes.get(&volume).is_some_and(|volume| {
+                matches!(volume.cfg.mode, Mode::WriteThrough | Mode::WriteBack)
+                    && volume.cfg.admission != Admission::Never
+            })
+    }
+}
+
+impl Device {
+    pub(crate) fn unpin_old(&mut self, staged: &Staged) {
+        if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
+            self.units.slots.unpin(place.slot);
+        }
+    }
+}
+
+impl Clean {
+    fn begin_write(&mut self, op: WriteOp, core: &mut Core) {
+        let id = core.base.port.number();
+        self.writes.insert(id, op);
+        self.begin_piece(id, core);
+    }
+
+    /// A write of destaged data: the way of any other, for the clean layer.
+    pub(crate) fn submit_destage_write(
+        &mut self,
+        volume: VolumeId,
+        offset_bytes: u64,
+        len_bytes: u32,
+        kind: RequestKind,
+        core: &mut Core,
+    ) {
+        self.begin_write(
+            WriteOp {
+                req: None,
+                kind,
+                volume,
+                offset_bytes,
+                len_bytes: len_bytes.into(),
+                done_bytes: 0,
+                piece_bytes: 0,
+                regions: None,
+                stream: None,
+                turn: 0,
+            },
+            core,
+        );
+    }
+
+    fn begin_piece(&mut self, id: u64, core: &mut Core) {
+        if !self.waiting.for_room.is_empty() && core.base.health == Health::Good {
+            core.base.stats.region_room_waits += 1;
+            self.waiting.for_room.push_back(id);
+            return;
+        }
+        if !self.mark_piece(id, core) {
+            core.base.stats.region_room_waits += 1;
+            self.waiting.for_room.push_back(id);
+        }
+    }
+
+    /// Marks the regions of the next piece and starts it when the marks are durable. False if there is no room.
+    pub(crate) fn mark_piece(&mut self, id: u64, core: &mut Core) -> bool {
+        let op = self.writes.get(&id).expect_held();
+        let volume = core.base.volumes.get(&op.volume).expect_held();
+        let region_bytes = volume.cfg.region_bytes;
+        let start = op.piece_start();
+        let first = start / region_bytes;
+        let by_regions = (first + core.device.meta.regions.piece_max()) * region_bytes - start;
+        let by_extents = PIECE_EXTENTS_MAX * u64::from(core.base.extent_bytes);
+        let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
+        let regions = first..=(start + piece_bytes - 1) / region_bytes;
+        let volume = op.volume;
+        let tracked = match core.base.health {
+            Health::Good => true,
+            Health::Failing => core.device.meta.regions.are_marked(volume, regions.clone()),
+            Health::Failed => false,
+        };
+        #[cfg(zc_canary)]
+        let tracked = tracked && core.base.canary != Some(crate::config::Canary::NoRegionMark);
+        if tracked && !core.device.meta.regions.write_begins(volume, regions.clone(), core.base.now_ms) {
+            return false;
+        }
+        let op = self.writes.get_mut(&id).expect_held();
+        op.piece_bytes = piece_bytes;
+        op.regions = tracked.then_some(regions.clone());
+        if core.base.health == Health::Failing && !tracked {
+            core.base.stats.distrust_waits += 1;
+            self.waiting.for_mark.push(id);
+        } else if !tracked || core.device.meta.regions.are_durable(volume, regions) {
+            self.start_piece(id, core);
+        } else {
+            core.base.stats.region_mark_waits += 1;
+            self.waiting.for_mark.push(id);
+        }
+        true
+    }
+
+    /// Whether the marks of a waiting piece are durable.
+    pub(crate) fn piece_is_marked(&self, id: u64, core: &Core) -> bool {
+        let op = self.writes.get(&id).expect_held();
+        let marked =
+            |regions: &RangeInclusive<u64>| core.device.meta.regions.are_durable(op.volume, regions.clone());
+        op.regions.as_ref().map_or(core.base.health != Health::Failing, marked)
+    }
+
+    /// The marks are durable: the piece goes off when it meets no other access of the origin.
+    pub(crate) fn start_piece(&mut self, id: u64, core: &mut Core) {
+        let turn = core.base.port.number();
+        let op = self.writes.get_mut(&id).expect_held();
+        op.turn = turn;
+        let (volume, start, len_bytes) = (op.volume, op.piece_start(), op.piece_bytes);
+        if self.origin_order.begin(turn, volume, start..start + len_bytes, Turn::Piece(id)) {
+            self.issue_piece(id, core);
+        }
+    }
+
+    /// Voids what the cache holds and writes to the origin.
+    pub(crate) fn issue_piece(&mut self, id: u64, core: &mut Core) {
+        let op = self.writes.get(&id).expect_held();
+        let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
+        debug_assert!(
+            self.piece_is_marked(id, core) || core.base.health != Health::Good,
+            "{volume:?}: no durable mark"
+        );
+        let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
+        self.last_write_ms = core.base.now_ms;
+        let stage = matches!(kind, RequestKind::Write { .. }) && core.base.fills_from_writes(volume);
+        let mut ahead = pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes);
+        for (number, (key, start, len)) in
+            pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes).enumerate()
+        {
+            if number % CALLED_UP == 0 {
+                ahead.by_ref().take(CALLED_UP).for_each(|(key, ..)| core.device.index.files.call_up(key));
+            }
+            let sectors = sector_range(start, len);
+            core.device.index.tracks.write_begins(key, id, sectors.clone());
+            if let Some(buf) = self.read_buffer.invalidate(&key) {
+                core.base.port.release(buf);
+            }
+            self.drop_prefetched(key, core);
+            self.recipes.remove(&key);
+            core.device.remember_written(key, &mut core.base);
+            // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
+            let old = core.device.forget(key, &mut core.base);
+            if let Some(staged) = self.staging.get_mut(&key) {
+                staged.write_begins(id, sectors);
+                staged.touched_ms = core.base.now_ms;
+            } else if stage && len < core.base.extent_bytes {
+                let old = old.filter(|mapping| core.device.is_past_gate(volume, *mapping, &core.base));
+                self.stage(id, key, old, sectors, core);
+            }
+        }
+        let op = core.base.port.op(Op::Piece(id));
+        core.base.port.emit(match kind {
+            RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
+            RequestKind::WriteZeroes { no_hole, fua } => {
+                Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
+            }
+            RequestKind::Write { buf, fua } => {
+                let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+                let src = BufSlice { buf, start_bytes: skip, len_bytes };
+                Action::OriginWrite { op, volume, offset_bytes, src, fua }
+            }
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => {
+                panic!("{kind:?} is not a write")
+            }
+        });
+    }
+
+    /// Begins to collect a partly written extent.
+    fn stage(
+        &mut self,
+        id: u64,
+        key: ExtentKey,
+        old: Option<Mapping>,
+        sectors: core::ops::Range<u32>,
+        core: &mut Core,
+    ) {
+        let whole =
+            core.base.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+        if self.staging.is_crowded() {
+            self.make_staging_room(core);
+        }
+        if !whole || !self.staging.has_room() {
+            core.base.stats.staged_dropped += u64::from(whole);
+            return;
+        }
+        if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
+            core.device.units.slots.pin(place.slot);
+        }
+        let buf = core.base.port.alloc(core.base.extent_bytes);
+        let mut staged = Staged {
+            buf,
+            valid: SectorMap::EMPTY,
+            touched: SectorMap::EMPTY,
+            writers: SmallVec::new(),
+            old: old.map_or(OldCopy::None, OldCopy::Held),
+            touched_ms: core.base.now_ms,
+            ticket: 0,
+        };
+        staged.write_begins(id, sectors);
+        self.staging.insert(key, staged);
+    }
+
+    /// A trim or a zeroing of (a part of) an extent has ended.
+    fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool, core: &mut Core) {
+        let certain = core.device.index.tracks.write_ends(key, id);
+        if let Some(staged) = self.staging.get_mut(&key) {
+            staged.write_ends(id);
+            self.finish_staged(key, None, core);
+        } else if certain
+            && is_zero
+            && !core.device.index.tracks.is_written(&key)
+            && !core.device.is_mapped(key)
+        {
+            let whole =
+                core.base.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
+            if whole && !core.device.journal_is_pressed() {
+                core.base.stats.insert_offered += 1;
+                core.base.stats.insert_zero += 1;
+                core.device.map_extent(key, Mapping::Zero, &mut core.base);
+            }
+        }
+    }
+
+    /// Inserts a staged extent if it is whole.
+    fn finish_staged(&mut self, key: ExtentKey, run: Option<u64>, core: &mut Core) {
+        let sectors = core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let whole = self
+            .staging
+            .get(&key)
+            .is_some_and(|staged| staged.is_whole(sectors) && staged.old != OldCopy::Merging);
+        if !whole {
+            return;
+        }
+        let staged = self.staging.remove(&key).expect_held();
+        core.device.unpin_old(&staged);
+        match core.device.index.tracks.guard(key) {
+            Some(guard) if core.base.fills_from_writes(key.volume) => {
+                core.base.stats.staged_whole += 1;
+                let src = BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: core.base.extent_bytes };
+                let own = run.is_none();
+                let run = run.unwrap_or_else(|| self.begin_run(None, core));
+                self.insert(run, guard, src, InsertOptions { only_if_duplicate: false }, core);
+                if own {
+                    self.inserts.runs.end_requests(run);
+                }
+            }
+            guard => {
+                if let Some(guard) = guard {
+                    core.device.index.tracks.release(&guard);
+                }
+                core.base.port.release(staged.buf);
+            }
+        }
+    }
+
+    /// A miss fill brings the whole extent, or it is not what it was: the staged part is not needed.
+    pub(crate) fn drop_idle_staged(&mut self, key: ExtentKey, core: &mut Core) {
+        if self
+            .staging
+            .get(&key)
+            .is_some_and(|staged| staged.writers.is_empty() && staged.old != OldCopy::Merging)
+        {
+            self.drop_staged(key, core);
+        }
+    }
+
+    fn drop_staged(&mut self, key: ExtentKey, core: &mut Core) {
+        if let Some(staged) = self.staging.remove(&key) {
+            core.device.unpin_old(&staged);
+            core.base.port.release(staged.buf);
+        }
+    }
+
+    /// Merges partly written extents that have been left alone, drops those that cannot be completed.
+    pub(crate) fn age_staging(&mut self, core: &mut Core) {
+        let now_ms = core.base.now_ms;
+        let due: Vec<_> = self
+            .staging
+            .idle()
+            .filter(|(_, staged)| {
+                let wait = if staged.old == OldCopy::None { STAGED_AGE_MS } else { MERGE_AFTER_MS };
+                now_ms.saturating_sub(staged.touched_ms) >= wait
+            })
+            .map(|(key, staged)| (key, staged.old))
+            .take(MERGES_PER_TICK)
+            .collect();
+        for (key, old) in due {
+            self.complete_staged(key, old, core);
+        }
+    }
+
+    fn complete_staged(&mut self, key: ExtentKey, old: OldCopy, core: &mut Core) {
+        match old {
+            OldCopy::Held(Mapping::Zero) => self.merge_zero(key, core),
+            OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) => {
+                self.begin_merge(key, &mapping, &place, core);
+            }
+            OldCopy::None => {
+                core.base.stats.staged_dropped += 1;
+                self.drop_staged(key, core);
+            }
+            OldCopy::Merging => {}
+        }
+    }
+
+    fn make_staging_room(&mut self, core: &mut Core) {
+        let oldest = self.staging.idle().map(|(key, staged)| (key, staged.old)).next();
+        match oldest {
+            Some((key, OldCopy::None)) => {
+                core.base.stats.staged_dropped += 1;
+                self.drop_staged(key, core);
+            }
+            Some((key, old)) => self.complete_staged(key, old, core),
+            None => {}
+        }
+    }
+
+    /// No slot can be evicted: gives up the old copies that pin some.
+    pub(crate) fn drop_old_copies(&mut self, core: &mut Core) {
+        let pinning: Vec<_> = self
+            .staging
+            .idle()
+            .filter(|(_, staged)| {
+                matches!(staged.old, OldCopy::Held(Mapping::Base(_) | Mapping::Duplicate(_)))
+            })
+            .map(|(key, _)| key)
+            .collect();
+        for key in pinning {
+            core.base.stats.staged_dropped += 1;
+            self.drop_staged(key, core);
+        }
+    }
+
+    /// Drops everything staged that is idle (the manager stops).
+    pub(crate) fn drop_all_staged(&mut self, core: &mut Core) {
+        let idle: Vec<_> = self.staging.idle().map(|(key, _)| key).collect();
+        for key in idle {
+            self.drop_staged(key, core);
+        }
+    }
+
+    fn merge_zero(&mut self, key: ExtentKey, core: &mut Core) {
+        let sectors = core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let staged = self.staging.get_mut(&key).expect_held();
+        let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
+        for run in runs {
+            staged.valid.insert(run.clone());
+            staged.touched.insert(run.clone());
+            core.base.port.emit(Action::Zero { dest: sector_slice(staged.buf, &run) });
+        }
+        staged.old = OldCopy::None;
+        core.base.stats.merges += 1;
+        self.finish_staged(key, None, core);
+    }
+
+    fn begin_merge(
+        &mut self,
+        key: ExtentKey,
+        mapping: &Mapping,
+        place: &crate::index::file_index::Place,
+        core: &mut Core,
+    ) {
+        let expected = core.device.expected(mapping, place, key, &core.base);
+        let into = core.base.port.alloc(core.base.extent_bytes);
+        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: core.base.extent_bytes };
+        let proof = self.hit_proof(key.volume, place, &core.base.whole_sectors(), core);
+        self.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
+        let slot = place.slot;
+        core.device.read_stored_extent(
+            Op::Merge { key, slot, into },
+            place,
+            expected,
+            0,
+            dest,
+            proof,
+            &mut core.base,
+        );
+    }
+
+    pub(crate) fn merge_done(
+        &mut self,
+        key: ExtentKey,
+        slot: WeuSlot,
+        into: BufId,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+    ) {
+        core.device.units.slots.unpin(slot);
+        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
+        let sectors = core.base.extent_bytes / zc_core::SECTOR_BYTES;
+        let staged = self.staging.get_mut(&key).expect_held();
+        staged.old = OldCopy::None;
+        if ok {
+            let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
+            for run in runs {
+                staged.valid.insert(run.clone());
+                staged.touched.insert(run.clone());
+                let to = sector_slice(staged.buf, &run);
+                core.base.port.emit(Action::Copy { from: sector_slice(into, &run), to });
+            }
+            core.base.stats.merges += 1;
+        }
+        core.base.port.release(into);
+        self.finish_staged(key, None, core);
+    }
+}
+
+impl CacheManager {
+    pub(crate) fn submit_write(&mut self, request: &Request) {
+        self.core.base.stats.writes += 1;
+        self.core.base.stats.write_bytes += request.len_bytes;
+        if let RequestKind::Write { buf, .. } = request.kind {
+            self.core.base.port.adopt(buf);
+        }
+        self.submit_adopted(request);
+    }
+
     /// A write whose buffer has been adopted.
     pub(crate) fn submit_adopted(&mut self, request: &Request) {
         let mode = self.core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
@@ -118,7 +535,7 @@ impl CacheManager {
                 Some(Mode::ReadOnly) => Err(ErrorKind::ReadOnly),
                 Some(_) => Ok(()),
             };
-            self.answer_write(request, result);
+            self.core.base.answer_write(request, result);
             return;
         }
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
@@ -137,46 +554,21 @@ impl CacheManager {
         if let Some(volume) = self.core.base.volumes.get_mut(&request.volume) {
             volume.origin.direct_write_begins();
         }
-        self.begin_write(WriteOp {
-            req: Some(request.req),
-            kind: self.as_durable_as_promised(request),
-            volume: request.volume,
-            offset_bytes: request.offset_bytes,
-            len_bytes: request.len_bytes,
-            done_bytes: 0,
-            piece_bytes: 0,
-            regions: None,
-            stream,
-            turn: 0,
-        });
-    }
-
-    fn begin_write(&mut self, op: WriteOp) {
-        let id = self.core.base.port.number();
-        self.clean.writes.insert(id, op);
-        self.begin_piece(id);
-    }
-
-    /// A write of destaged data: the way of any other, for the clean layer.
-    pub(crate) fn submit_destage_write(
-        &mut self,
-        volume: VolumeId,
-        offset_bytes: u64,
-        len_bytes: u32,
-        kind: RequestKind,
-    ) {
-        self.begin_write(WriteOp {
-            req: None,
-            kind,
-            volume,
-            offset_bytes,
-            len_bytes: len_bytes.into(),
-            done_bytes: 0,
-            piece_bytes: 0,
-            regions: None,
-            stream: None,
-            turn: 0,
-        });
+        self.clean.begin_write(
+            WriteOp {
+                req: Some(request.req),
+                kind: self.core.base.as_durable_as_promised(request),
+                volume: request.volume,
+                offset_bytes: request.offset_bytes,
+                len_bytes: request.len_bytes,
+                done_bytes: 0,
+                piece_bytes: 0,
+                regions: None,
+                stream,
+                turn: 0,
+            },
+            &mut self.core,
+        );
     }
 
     pub(crate) fn submit_flush(&mut self, request: &Request) {
@@ -199,171 +591,7 @@ impl CacheManager {
             self.request_commit(request.volume, Some(request.req));
             return;
         }
-        self.flush_origin(request.volume, FlushWaiter::Client(request.req));
-    }
-
-    fn begin_piece(&mut self, id: u64) {
-        if !self.clean.waiting.for_room.is_empty() && self.core.base.health == Health::Good {
-            self.core.base.stats.region_room_waits += 1;
-            self.clean.waiting.for_room.push_back(id);
-            return;
-        }
-        if !self.mark_piece(id) {
-            self.core.base.stats.region_room_waits += 1;
-            self.clean.waiting.for_room.push_back(id);
-        }
-    }
-
-    /// Marks the regions of the next piece and starts it when the marks are durable. False if there is no room.
-    pub(crate) fn mark_piece(&mut self, id: u64) -> bool {
-        let op = self.clean.writes.get(&id).expect_held();
-        let volume = self.core.base.volumes.get(&op.volume).expect_held();
-        let region_bytes = volume.cfg.region_bytes;
-        let start = op.piece_start();
-        let first = start / region_bytes;
-        let by_regions = (first + self.core.device.meta.regions.piece_max()) * region_bytes - start;
-        let by_extents = PIECE_EXTENTS_MAX * u64::from(self.core.base.extent_bytes);
-        let piece_bytes = (op.len_bytes - op.done_bytes).min(by_regions).min(by_extents);
-        let regions = first..=(start + piece_bytes - 1) / region_bytes;
-        let volume = op.volume;
-        let tracked = match self.core.base.health {
-            Health::Good => true,
-            Health::Failing => self.core.device.meta.regions.are_marked(volume, regions.clone()),
-            Health::Failed => false,
-        };
-        #[cfg(zc_canary)]
-        let tracked = tracked && self.core.base.canary != Some(crate::config::Canary::NoRegionMark);
-        if tracked
-            && !self.core.device.meta.regions.write_begins(volume, regions.clone(), self.core.base.now_ms)
-        {
-            return false;
-        }
-        let op = self.clean.writes.get_mut(&id).expect_held();
-        op.piece_bytes = piece_bytes;
-        op.regions = tracked.then_some(regions.clone());
-        if self.core.base.health == Health::Failing && !tracked {
-            self.core.base.stats.distrust_waits += 1;
-            self.clean.waiting.for_mark.push(id);
-        } else if !tracked || self.core.device.meta.regions.are_durable(volume, regions) {
-            self.start_piece(id);
-        } else {
-            self.core.base.stats.region_mark_waits += 1;
-            self.clean.waiting.for_mark.push(id);
-        }
-        true
-    }
-
-    /// Whether the marks of a waiting piece are durable.
-    pub(crate) fn piece_is_marked(&self, id: u64) -> bool {
-        let op = self.clean.writes.get(&id).expect_held();
-        let marked = |regions: &RangeInclusive<u64>| {
-            self.core.device.meta.regions.are_durable(op.volume, regions.clone())
-        };
-        op.regions.as_ref().map_or(self.core.base.health != Health::Failing, marked)
-    }
-
-    /// The marks are durable: the piece goes off when it meets no other access of the origin.
-    pub(crate) fn start_piece(&mut self, id: u64) {
-        let turn = self.core.base.port.number();
-        let op = self.clean.writes.get_mut(&id).expect_held();
-        op.turn = turn;
-        let (volume, start, len_bytes) = (op.volume, op.piece_start(), op.piece_bytes);
-        if self.clean.origin_order.begin(turn, volume, start..start + len_bytes, Turn::Piece(id)) {
-            self.issue_piece(id);
-        }
-    }
-
-    /// Voids what the cache holds and writes to the origin.
-    pub(crate) fn issue_piece(&mut self, id: u64) {
-        let op = self.clean.writes.get(&id).expect_held();
-        let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
-        debug_assert!(
-            self.piece_is_marked(id) || self.core.base.health != Health::Good,
-            "{volume:?}: no durable mark"
-        );
-        let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
-        self.clean.last_write_ms = self.core.base.now_ms;
-        let stage = matches!(kind, RequestKind::Write { .. }) && self.fills_from_writes(volume);
-        let mut ahead = pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes);
-        for (number, (key, start, len)) in
-            pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes).enumerate()
-        {
-            if number % CALLED_UP == 0 {
-                ahead
-                    .by_ref()
-                    .take(CALLED_UP)
-                    .for_each(|(key, ..)| self.core.device.index.files.call_up(key));
-            }
-            let sectors = sector_range(start, len);
-            self.clean.tracks.write_begins(key, id, sectors.clone());
-            if let Some(buf) = self.clean.read_buffer.invalidate(&key) {
-                self.core.base.port.release(buf);
-            }
-            self.drop_prefetched(key);
-            self.clean.recipes.remove(&key);
-            self.remember_written(key);
-            // Also a staged extent may be mapped: by a miss fill that ended meanwhile.
-            let old = self.forget(key);
-            if let Some(staged) = self.clean.staging.get_mut(&key) {
-                staged.write_begins(id, sectors);
-                staged.touched_ms = self.core.base.now_ms;
-            } else if stage && len < self.core.base.extent_bytes {
-                let old = old.filter(|mapping| self.is_past_gate(volume, *mapping));
-                self.stage(id, key, old, sectors);
-            }
-        }
-        let op = self.core.base.port.op(Op::Piece(id));
-        self.core.base.port.emit(match kind {
-            RequestKind::Trim { fua } => Action::OriginTrim { op, volume, offset_bytes, len_bytes, fua },
-            RequestKind::WriteZeroes { no_hole, fua } => {
-                Action::OriginZero { op, volume, offset_bytes, len_bytes, no_hole, fua }
-            }
-            RequestKind::Write { buf, fua } => {
-                let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
-                let src = BufSlice { buf, start_bytes: skip, len_bytes };
-                Action::OriginWrite { op, volume, offset_bytes, src, fua }
-            }
-            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => {
-                panic!("{kind:?} is not a write")
-            }
-        });
-    }
-
-    fn fills_from_writes(&self, volume: VolumeId) -> bool {
-        self.core.base.health == Health::Good
-            && !self.core.base.stopping
-            && self.core.base.volumes.get(&volume).is_some_and(|volume| {
-                matches!(volume.cfg.mode, Mode::WriteThrough | Mode::WriteBack)
-                    && volume.cfg.admission != Admission::Never
-            })
-    }
-
-    /// Begins to collect a partly written extent.
-    fn stage(&mut self, id: u64, key: ExtentKey, old: Option<Mapping>, sectors: core::ops::Range<u32>) {
-        let whole =
-            self.core.base.volumes.get(&key.volume).is_some_and(|volume| key.extent.0 < volume.whole_extents);
-        if self.clean.staging.is_crowded() {
-            self.make_staging_room();
-        }
-        if !whole || !self.clean.staging.has_room() {
-            self.core.base.stats.staged_dropped += u64::from(whole);
-            return;
-        }
-        if let Some(Mapping::Base(place) | Mapping::Duplicate(place)) = old {
-            self.core.device.units.slots.pin(place.slot);
-        }
-        let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
-        let mut staged = Staged {
-            buf,
-            valid: SectorMap::EMPTY,
-            touched: SectorMap::EMPTY,
-            writers: SmallVec::new(),
-            old: old.map_or(OldCopy::None, OldCopy::Held),
-            touched_ms: self.core.base.now_ms,
-            ticket: 0,
-        };
-        staged.write_begins(id, sectors);
-        self.clean.staging.insert(key, staged);
+        self.core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
     }
 
     pub(crate) fn piece_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
@@ -388,23 +616,29 @@ impl CacheManager {
                 let start_bytes = u32::try_from(skip).unwrap_or(u32::MAX);
                 let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
                 let src = BufSlice { buf, start_bytes, len_bytes };
-                let run = self.begin_run(stream);
+                let run = self.clean.begin_run(stream, &mut self.core);
                 for portion in portions(volume, offset_bytes, src, self.core.base.extent_bytes) {
                     self.portion_written(id, &portion, result.is_ok(), run);
                 }
                 self.clean.inserts.runs.end_requests(run);
             }
             _ => {
-                let zero = matches!(kind, RequestKind::WriteZeroes { .. }) && self.fills_from_writes(volume);
+                let zero = matches!(kind, RequestKind::WriteZeroes { .. })
+                    && self.core.base.fills_from_writes(volume);
                 for (key, _, len) in pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes) {
-                    self.range_cleared(id, key, zero && len == self.core.base.extent_bytes && result.is_ok());
+                    self.clean.range_cleared(
+                        id,
+                        key,
+                        zero && len == self.core.base.extent_bytes && result.is_ok(),
+                        &mut self.core,
+                    );
                 }
             }
         }
         let op = self.clean.writes.get_mut(&id).expect_held();
         op.done_bytes += op.piece_bytes;
         if result.is_ok() && op.done_bytes < op.len_bytes {
-            self.begin_piece(id);
+            self.clean.begin_piece(id, &mut self.core);
         } else {
             self.end_write(id, result);
         }
@@ -428,7 +662,7 @@ impl CacheManager {
     /// A part of a write has reached the origin, or not.
     fn portion_written(&mut self, id: u64, portion: &Portion, ok: bool, run: u64) {
         let key = portion.key;
-        let certain = self.clean.tracks.write_ends(key, id) && ok;
+        let certain = self.core.device.index.tracks.write_ends(key, id) && ok;
         if let Some(staged) = self.clean.staging.get_mut(&key) {
             let ours = staged.write_ends(id);
             staged.touched_ms = self.core.base.now_ms;
@@ -441,219 +675,25 @@ impl CacheManager {
                 };
                 self.core.base.port.emit(Action::Copy { from: portion.dest, to });
             }
-            self.finish_staged(key, Some(run));
+            self.clean.finish_staged(key, Some(run), &mut self.core);
         } else if certain
             && portion.len_bytes == self.core.base.extent_bytes
-            && self.fills_from_writes(key.volume)
+            && self.core.base.fills_from_writes(key.volume)
         {
             if self.clean.writes.get(&id).is_some_and(|op| op.req.is_none()) {
                 self.promote(key);
                 return;
             }
-            let Some(guard) = self.clean.tracks.guard(key) else { return };
+            let Some(guard) = self.core.device.index.tracks.guard(key) else { return };
             self.core.base.port.retain(portion.dest.buf);
-            self.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false });
+            self.clean.insert(
+                run,
+                guard,
+                portion.dest,
+                InsertOptions { only_if_duplicate: false },
+                &mut self.core,
+            );
         }
-    }
-
-    /// A trim or a zeroing of (a part of) an extent has ended.
-    fn range_cleared(&mut self, id: u64, key: ExtentKey, is_zero: bool) {
-        let certain = self.clean.tracks.write_ends(key, id);
-        if let Some(staged) = self.clean.staging.get_mut(&key) {
-            staged.write_ends(id);
-            self.finish_staged(key, None);
-        } else if certain && is_zero && !self.clean.tracks.is_written(&key) && !self.is_mapped(key) {
-            let whole = self
-                .core
-                .base
-                .volumes
-                .get(&key.volume)
-                .is_some_and(|volume| key.extent.0 < volume.whole_extents);
-            if whole && !self.journal_is_pressed() {
-                self.core.base.stats.insert_offered += 1;
-                self.core.base.stats.insert_zero += 1;
-                self.map_extent(key, Mapping::Zero);
-            }
-        }
-    }
-
-    /// Inserts a staged extent if it is whole.
-    fn finish_staged(&mut self, key: ExtentKey, run: Option<u64>) {
-        let sectors = self.core.base.extent_bytes / zc_core::SECTOR_BYTES;
-        let whole = self
-            .clean
-            .staging
-            .get(&key)
-            .is_some_and(|staged| staged.is_whole(sectors) && staged.old != OldCopy::Merging);
-        if !whole {
-            return;
-        }
-        let staged = self.clean.staging.remove(&key).expect_held();
-        self.unpin_old(&staged);
-        match self.clean.tracks.guard(key) {
-            Some(guard) if self.fills_from_writes(key.volume) => {
-                self.core.base.stats.staged_whole += 1;
-                let src =
-                    BufSlice { buf: staged.buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
-                let own = run.is_none();
-                let run = run.unwrap_or_else(|| self.begin_run(None));
-                self.insert(run, guard, src, InsertOptions { only_if_duplicate: false });
-                if own {
-                    self.clean.inserts.runs.end_requests(run);
-                }
-            }
-            guard => {
-                if let Some(guard) = guard {
-                    self.clean.tracks.release(&guard);
-                }
-                self.core.base.port.release(staged.buf);
-            }
-        }
-    }
-
-    fn unpin_old(&mut self, staged: &Staged) {
-        if let OldCopy::Held(Mapping::Base(place) | Mapping::Duplicate(place)) = staged.old {
-            self.core.device.units.slots.unpin(place.slot);
-        }
-    }
-
-    /// A miss fill brings the whole extent, or it is not what it was: the staged part is not needed.
-    pub(crate) fn drop_idle_staged(&mut self, key: ExtentKey) {
-        if self
-            .clean
-            .staging
-            .get(&key)
-            .is_some_and(|staged| staged.writers.is_empty() && staged.old != OldCopy::Merging)
-        {
-            self.drop_staged(key);
-        }
-    }
-
-    fn drop_staged(&mut self, key: ExtentKey) {
-        if let Some(staged) = self.clean.staging.remove(&key) {
-            self.unpin_old(&staged);
-            self.core.base.port.release(staged.buf);
-        }
-    }
-
-    /// Merges partly written extents that have been left alone, drops those that cannot be completed.
-    pub(crate) fn age_staging(&mut self) {
-        let now_ms = self.core.base.now_ms;
-        let due: Vec<_> = self
-            .clean
-            .staging
-            .idle()
-            .filter(|(_, staged)| {
-                let wait = if staged.old == OldCopy::None { STAGED_AGE_MS } else { MERGE_AFTER_MS };
-                now_ms.saturating_sub(staged.touched_ms) >= wait
-            })
-            .map(|(key, staged)| (key, staged.old))
-            .take(MERGES_PER_TICK)
-            .collect();
-        for (key, old) in due {
-            self.complete_staged(key, old);
-        }
-    }
-
-    fn complete_staged(&mut self, key: ExtentKey, old: OldCopy) {
-        match old {
-            OldCopy::Held(Mapping::Zero) => self.merge_zero(key),
-            OldCopy::Held(mapping @ (Mapping::Base(place) | Mapping::Duplicate(place))) => {
-                self.begin_merge(key, &mapping, &place);
-            }
-            OldCopy::None => {
-                self.core.base.stats.staged_dropped += 1;
-                self.drop_staged(key);
-            }
-            OldCopy::Merging => {}
-        }
-    }
-
-    fn make_staging_room(&mut self) {
-        let oldest = self.clean.staging.idle().map(|(key, staged)| (key, staged.old)).next();
-        match oldest {
-            Some((key, OldCopy::None)) => {
-                self.core.base.stats.staged_dropped += 1;
-                self.drop_staged(key);
-            }
-            Some((key, old)) => self.complete_staged(key, old),
-            None => {}
-        }
-    }
-
-    /// No slot can be evicted: gives up the old copies that pin some.
-    pub(crate) fn drop_old_copies(&mut self) {
-        let pinning: Vec<_> = self
-            .clean
-            .staging
-            .idle()
-            .filter(|(_, staged)| {
-                matches!(staged.old, OldCopy::Held(Mapping::Base(_) | Mapping::Duplicate(_)))
-            })
-            .map(|(key, _)| key)
-            .collect();
-        for key in pinning {
-            self.core.base.stats.staged_dropped += 1;
-            self.drop_staged(key);
-        }
-    }
-
-    /// Drops everything staged that is idle (the manager stops).
-    pub(crate) fn drop_all_staged(&mut self) {
-        let idle: Vec<_> = self.clean.staging.idle().map(|(key, _)| key).collect();
-        for key in idle {
-            self.drop_staged(key);
-        }
-    }
-
-    fn merge_zero(&mut self, key: ExtentKey) {
-        let sectors = self.core.base.extent_bytes / zc_core::SECTOR_BYTES;
-        let staged = self.clean.staging.get_mut(&key).expect_held();
-        let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
-        for run in runs {
-            staged.valid.insert(run.clone());
-            staged.touched.insert(run.clone());
-            self.core.base.port.emit(Action::Zero { dest: sector_slice(staged.buf, &run) });
-        }
-        staged.old = OldCopy::None;
-        self.core.base.stats.merges += 1;
-        self.finish_staged(key, None);
-    }
-
-    fn begin_merge(&mut self, key: ExtentKey, mapping: &Mapping, place: &crate::index::file_index::Place) {
-        let expected = self.expected(mapping, place, key);
-        let into = self.core.base.port.alloc(self.core.base.extent_bytes);
-        let dest = BufSlice { buf: into, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
-        let proof = self.hit_proof(key.volume, place, &self.whole_sectors());
-        self.clean.staging.get_mut(&key).expect_held().old = OldCopy::Merging;
-        let slot = place.slot;
-        self.read_stored_extent(Op::Merge { key, slot, into }, place, expected, 0, dest, proof);
-    }
-
-    pub(crate) fn merge_done(
-        &mut self,
-        key: ExtentKey,
-        slot: WeuSlot,
-        into: BufId,
-        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
-    ) {
-        self.core.device.units.slots.unpin(slot);
-        let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let sectors = self.core.base.extent_bytes / zc_core::SECTOR_BYTES;
-        let staged = self.clean.staging.get_mut(&key).expect_held();
-        staged.old = OldCopy::None;
-        if ok {
-            let runs: Vec<_> = staged.touched.runs(sectors, false).collect();
-            for run in runs {
-                staged.valid.insert(run.clone());
-                staged.touched.insert(run.clone());
-                let to = sector_slice(staged.buf, &run);
-                self.core.base.port.emit(Action::Copy { from: sector_slice(into, &run), to });
-            }
-            self.core.base.stats.merges += 1;
-        }
-        self.core.base.port.release(into);
-        self.finish_staged(key, None);
     }
 }
 

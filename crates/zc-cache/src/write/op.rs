@@ -30,7 +30,7 @@ impl CacheManager {
         match (op, ended) {
             (Op::Piece(write), Ended::Origin(result)) => self.piece_done(write, result),
             (Op::Merge { key, slot, into }, Ended::Extents(result)) => {
-                self.merge_done(key, slot, into, result);
+                self.clean.merge_done(key, slot, into, result, &mut self.core);
             }
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }

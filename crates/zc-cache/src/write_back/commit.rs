@@ -232,8 +232,8 @@ impl CacheManager {
         }
         self.write_unit_part(durably);
         let first = self.core.device.meta.journal.appended() + 1;
-        records.into_iter().for_each(|record| self.record(record));
-        self.record(Record::Committed { volume, epoch });
+        records.into_iter().for_each(|record| self.core.device.record(record, &mut self.core.base));
+        self.core.device.record(Record::Committed { volume, epoch }, &mut self.core.base);
         let last = self.core.device.meta.journal.hurry_all(durably);
         let parts_before = self.dirty.next_part;
         let commit =

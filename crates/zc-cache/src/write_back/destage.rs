@@ -233,7 +233,7 @@ impl CacheManager {
         let oldest = dirty.data.epochs.front()?;
         let paused = self.core.base.now_ms < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
-        let doubtful = dirty.is_incomplete() || !self.recovery.probes.is_open(volume);
+        let doubtful = dirty.is_incomplete() || !self.core.device.recovery.probes.is_open(volume);
         if paused || doubtful || entry.origin.has_direct_writes() || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
@@ -247,8 +247,8 @@ impl CacheManager {
         let low = u64::from(self.core.device.units.slots.len())
             * u64::from(self.core.base.cfg.dirty.low_percent)
             / 100;
-        let crowded = self.dirty.owed.filled() > low;
-        let records = dirty.data.record_count() * 2 > self.dirty_records_max();
+        let crowded = self.core.device.units.owed.filled() > low;
+        let records = dirty.data.record_count() * 2 > self.core.base.dirty_records_max();
         let waiting = self.dirty.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
@@ -340,7 +340,7 @@ impl CacheManager {
         self.dirty.rate.spend(len_bytes);
         if let Some(no_hole) = zero {
             let kind = RequestKind::WriteZeroes { no_hole, fua: false };
-            self.submit_destage_write(volume, offset_bytes, len_bytes, kind);
+            self.clean.submit_destage_write(volume, offset_bytes, len_bytes, kind, &mut self.core);
             return;
         }
         self.gather(volume, batch, false);
@@ -375,11 +375,24 @@ impl CacheManager {
                     .emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
             Body::Stored { place, own } => {
-                let expected = self.expected_dirty(&place, own.then_some(key), &version.stored);
-                let proof = self.proof(key.volume, &place, &version.stored);
+                let expected = self.core.device.expected_dirty(
+                    &place,
+                    own.then_some(key),
+                    &version.stored,
+                    &self.core.base,
+                );
+                let proof = self.core.device.proof(key.volume, &place, &version.stored, &self.core.base);
                 self.dirty.gathers.get_mut(&id).expect_held().reads += 1;
                 let kind = Op::Gather { gather: id, part };
-                self.read_stored_extent(kind, &place, expected, skip_bytes, dest, proof);
+                self.core.device.read_stored_extent(
+                    kind,
+                    &place,
+                    expected,
+                    skip_bytes,
+                    dest,
+                    proof,
+                    &mut self.core.base,
+                );
             }
         }
     }
@@ -412,7 +425,7 @@ impl CacheManager {
         if gather.failed.is_empty() {
             let (Batch { offset_bytes, len_bytes, .. }, buf) = (gather.batch, gather.buf);
             let kind = RequestKind::Write { buf, fua: false };
-            self.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind);
+            self.clean.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind, &mut self.core);
         } else {
             self.core.base.port.release(gather.buf);
             self.gather_failed(gather);
@@ -465,7 +478,7 @@ impl CacheManager {
             return;
         }
         self.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
-        self.flush_origin(volume, FlushWaiter::Destage);
+        self.core.base.flush_origin(volume, FlushWaiter::Destage);
     }
 
     /// The origin may have lost what was written since its last flush: the run is written again.
@@ -500,7 +513,7 @@ impl CacheManager {
             self.destaging(volume).step = Step::Idle;
             return;
         }
-        self.record(zc_format::Record::Clean { volume, epoch });
+        self.core.device.record(zc_format::Record::Clean { volume, epoch }, &mut self.core.base);
         let position = self.core.device.meta.journal.appended();
         if !self.is_commit_near() {
             self.core.device.meta.journal.want(position);
@@ -535,15 +548,17 @@ impl CacheManager {
                 _ => None,
             });
         let Some(place) = place else { return };
-        if self.is_mapped(key) || self.journal_is_pressed() || !self.core.device.units.slots.may_share(&place)
+        if self.core.device.is_mapped(key)
+            || self.core.device.journal_is_pressed()
+            || !self.core.device.units.slots.may_share(&place)
         {
             return;
         }
         self.core.base.stats.promoted += 1;
-        self.map_extent(key, Mapping::Duplicate(place));
+        self.core.device.map_extent(key, Mapping::Duplicate(place), &mut self.core.base);
         let stored = Stored { offset_units: place.offset_units, pages: place.pages };
         if let Some(print) = self.core.device.units.headers.content_at(place.slot, stored) {
-            self.learn(key, print);
+            self.clean.learn(key, print, &mut self.core);
         }
     }
 }

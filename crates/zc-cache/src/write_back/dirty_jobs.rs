@@ -79,7 +79,7 @@ impl CacheManager {
         };
         self.dirty.jobs.insert(id, job);
         if whole {
-            self.hash(Op::Hash(id), key.volume, src);
+            self.core.base.hash(Op::Hash(id), key.volume, src);
         } else {
             self.compress_dirty(id);
         }
@@ -105,9 +105,9 @@ impl CacheManager {
         let dedup = self.core.base.volumes.get(&key.volume).is_some_and(|volume| volume.cfg.dedup);
         let waiter = HeaderWaiter::Dirty(id);
         if dedup {
-            let candidates = self.candidates(&print);
+            let candidates = self.core.device.candidates(&print);
             for slot in &candidates {
-                if let Some((generation, stored)) = self.find_print(*slot, &print)
+                if let Some((generation, stored)) = self.core.device.find_print(*slot, &print)
                     && self.may_owe(*slot)
                 {
                     let strong = self.core.base.cfg.fingerprint.is_collision_resistant();
@@ -123,7 +123,9 @@ impl CacheManager {
                 }
             }
             if first {
-                candidates.into_iter().for_each(|slot| self.wait_for_header(waiter, slot, &print));
+                candidates.into_iter().for_each(|slot| {
+                    self.core.device.wait_for_header(waiter, slot, &print, &mut self.core.base)
+                });
             }
         }
         if !self.core.device.units.header_reads.is_waiting(waiter) {
@@ -138,14 +140,26 @@ impl CacheManager {
         self.core.base.stats.dirty_proofs += 1;
         self.core.device.units.slots.pin(slot);
         let buf = self.core.base.port.alloc(self.core.base.extent_bytes);
-        let place = self.place(slot, generation, stored);
+        let place = self.core.device.place(slot, generation, stored);
         let job = self.dirty.jobs.get_mut(&id).expect_held();
         job.proving = Some(Proving { slot, generation, stored, buf });
         let (key, print) = (job.key, job.print);
-        let expected = ExpectedExtent { print, ..self.expected(&Mapping::Duplicate(place), &place, key) };
-        let proof = self.proof(key.volume, &place, &self.whole_sectors());
+        let expected = ExpectedExtent {
+            print,
+            ..self.core.device.expected(&Mapping::Duplicate(place), &place, key, &self.core.base)
+        };
+        let proof =
+            self.core.device.proof(key.volume, &place, &self.core.base.whole_sectors(), &self.core.base);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes: self.core.base.extent_bytes };
-        self.read_stored_extent(Op::Proof(id), &place, expected, 0, dest, proof);
+        self.core.device.read_stored_extent(
+            Op::Proof(id),
+            &place,
+            expected,
+            0,
+            dest,
+            proof,
+            &mut self.core.base,
+        );
     }
 
     pub(crate) fn shared_proved(&mut self, id: u64, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
@@ -163,8 +177,8 @@ impl CacheManager {
         if ok {
             self.dirty_reduced(id, Outcome::Shared { slot, generation, stored });
         } else {
-            let place = self.place(slot, generation, stored);
-            self.note_damaged(&Mapping::Duplicate(place));
+            let place = self.core.device.place(slot, generation, stored);
+            self.core.device.note_damaged(&Mapping::Duplicate(place));
             self.compress_dirty(id);
         }
     }
@@ -191,7 +205,8 @@ impl CacheManager {
     /// there are not too many already that are kept for that.
     fn may_owe(&self, slot: WeuSlot) -> bool {
         let ours = self.dirty.unit.as_ref().is_some_and(|unit| unit.slot == slot);
-        let room = self.dirty.owed.contains(slot) || self.dirty.owed.lent() < self.owed_bounds().lent;
+        let room = self.core.device.units.owed.contains(slot)
+            || self.core.device.units.owed.lent() < self.core.device.owed_bounds(&self.core.base).lent;
         (ours || self.core.device.units.slots.is_on_device(slot)) && room
     }
 
@@ -235,12 +250,12 @@ impl CacheManager {
         job.outcome = Some(outcome);
         let (key, whole, print, tried) = (job.key, job.whole, job.print, job.scratch.is_some());
         let data = self.dirty.volumes.get(&key.volume).map(|dirty| &dirty.data);
-        if whole && self.tells(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id)) {
+        if whole && self.core.base.tells(key) && data.is_some_and(|data| data.newest_awaits(key.extent, id)) {
             let stored = match outcome {
                 Outcome::Store { codec, payload } if tried => Some((codec, payload.len_bytes)),
                 _ => None,
             };
-            self.tell(key, print.map_or(Digest::Zero, Digest::Print), stored);
+            self.core.base.tell(key, print.map_or(Digest::Zero, Digest::Print), stored);
         }
         self.dirty.ready.push_back(id);
     }
@@ -280,7 +295,7 @@ impl CacheManager {
         match outcome {
             Outcome::Zero => Some(Body::Zero { no_hole: true }),
             Outcome::Shared { slot, generation, stored } => {
-                let place = self.place(slot, generation, stored);
+                let place = self.core.device.place(slot, generation, stored);
                 let good = self.core.device.units.slots.get(slot).generation == generation
                     && self.core.device.units.slots.may_share(&place)
                     && self.may_owe(slot);
@@ -302,6 +317,7 @@ impl CacheManager {
         let ready: SmallVec<[u64; 8]> = self.dirty.ready.drain(..).collect();
         ready.into_iter().for_each(|id| self.end_dirty_job(id));
         if let Some(unit) = self.dirty.unit.take() {
+            self.core.device.units.filling = None;
             self.core.base.port.release(unit.buf);
         }
     }

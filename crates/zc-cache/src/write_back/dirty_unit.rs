@@ -9,6 +9,8 @@
 use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq, WeuSlot};
 use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
+use crate::base::Base;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::insert::stored_of;
@@ -80,6 +82,42 @@ impl DirtyUnit {
     }
 }
 
+impl Device {
+    pub(crate) fn issue_sealed(&mut self, slot: WeuSlot, base: &mut Base) {
+        let weu = self.units.writing.get(&slot).expect_held();
+        let sealed = weu.dirty.as_ref().expect_held();
+        let (buf, start_bytes, data_bytes) = (weu.buf, sealed.start_bytes, sealed.data_bytes);
+        let header = sealed.header.clone();
+        let header_bytes = self.units.slots.get(slot).header_bytes;
+        let page = zc_core::limits::BLOCK_BYTES;
+        let written = data_bytes.next_multiple_of(page) - start_bytes + header_bytes;
+        base.stats.weu_bytes_written += u64::from(written);
+        let op = base.port.op(weu::Op::Write(slot));
+        base.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
+    }
+
+    /// From here on the unit is read from the device, when nothing of it is in flight any more.
+    pub(crate) fn settle_dirty_unit(&mut self, slot: WeuSlot, base: &mut Base) {
+        let done = self
+            .units
+            .writing
+            .get(&slot)
+            .and_then(|weu| weu.dirty.as_ref())
+            .is_some_and(|sealed| sealed.ended && sealed.parts == 0);
+        if !done {
+            return;
+        }
+        let weu = self.units.writing.remove(&slot).expect_held();
+        base.port.release(weu.buf);
+        let entry = self.units.slots.get_mut(slot);
+        entry.state = SlotState::Sealed;
+        entry.filling = false;
+        let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
+        self.units.headers.settle(slot);
+        self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, base);
+    }
+}
+
 impl CacheManager {
     pub(crate) fn store_dirty(&mut self, id: u64, codec: Codec, payload: BufSlice) -> Option<Body> {
         if !self.ensure_dirty_room(payload.len_bytes) {
@@ -126,7 +164,7 @@ impl CacheManager {
             self.core.device.index.prints.insert(&print, slot);
         }
         self.owe(slot, true);
-        Some(Body::Stored { place: self.place(slot, generation, stored), own: true })
+        Some(Body::Stored { place: self.core.device.place(slot, generation, stored), own: true })
     }
 
     /// Makes sure the dirty unit has room for one more piece.
@@ -149,7 +187,8 @@ impl CacheManager {
         let buf = self.core.base.port.alloc(self.core.base.cfg.geometry.weu_bytes);
         self.core.device.units.headers.open(slot, generation);
         self.core.device.units.policy.inserted(slot);
-        self.record(Record::SlotDirty { slot, generation, weu_seq });
+        self.core.device.record(Record::SlotDirty { slot, generation, weu_seq }, &mut self.core.base);
+        self.core.device.units.filling = Some((slot, buf));
         self.dirty.unit = Some(DirtyUnit {
             slot,
             buf,
@@ -160,7 +199,7 @@ impl CacheManager {
             entries: Vec::new(),
             parts: 0,
         });
-        self.sweep_share();
+        self.core.device.sweep_share(&mut self.core.base);
         true
     }
 
@@ -219,7 +258,7 @@ impl CacheManager {
                 self.issue_part(Part { tries: part.tries + 1, ..part });
                 return;
             }
-            self.fail_cache(Purpose::WeuWrite, error);
+            self.core.base.fail_device(Purpose::WeuWrite, error);
         }
         self.dirty.parts.remove(&part.number);
         if let Some(unit) = self.dirty.unit.as_mut().filter(|unit| unit.slot == part.slot) {
@@ -228,7 +267,7 @@ impl CacheManager {
             self.core.device.units.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut())
         {
             sealed.parts -= 1;
-            self.settle_dirty_unit(part.slot);
+            self.core.device.settle_dirty_unit(part.slot, &mut self.core.base);
         }
         if result.is_ok() {
             self.summary_written(part.number);
@@ -238,6 +277,7 @@ impl CacheManager {
     /// Writes what is left of the unit, with its header.
     pub(crate) fn seal_dirty_unit(&mut self) {
         let Some(unit) = self.dirty.unit.take() else { return };
+        self.core.device.units.filling = None;
         let DirtyUnit { slot, buf, generation, weu_seq, fill_bytes, written_bytes, entries, parts } = unit;
         let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
         let entry = self.core.device.units.slots.get_mut(slot);
@@ -269,20 +309,7 @@ impl CacheManager {
             .units
             .writing
             .insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
-        self.issue_sealed(slot);
-    }
-
-    fn issue_sealed(&mut self, slot: WeuSlot) {
-        let weu = self.core.device.units.writing.get(&slot).expect_held();
-        let sealed = weu.dirty.as_ref().expect_held();
-        let (buf, start_bytes, data_bytes) = (weu.buf, sealed.start_bytes, sealed.data_bytes);
-        let header = sealed.header.clone();
-        let header_bytes = self.core.device.units.slots.get(slot).header_bytes;
-        let page = zc_core::limits::BLOCK_BYTES;
-        let written = data_bytes.next_multiple_of(page) - start_bytes + header_bytes;
-        self.core.base.stats.weu_bytes_written += u64::from(written);
-        let op = self.core.base.port.op(weu::Op::Write(slot));
-        self.core.base.port.emit(Action::WriteWeu { op, slot, weu: buf, start_bytes, data_bytes, header });
+        self.core.device.issue_sealed(slot, &mut self.core.base);
     }
 
     /// The last write of a dirty unit ended. It is never given up while the device works.
@@ -293,46 +320,23 @@ impl CacheManager {
             self.core.base.stats.device_write_errors += 1;
             if self.core.base.health == Health::Good && sealed.tries < PART_TRIES {
                 sealed.tries += 1;
-                self.issue_sealed(slot);
+                self.core.device.issue_sealed(slot, &mut self.core.base);
                 return;
             }
-            self.fail_cache(Purpose::WeuWrite, error);
+            self.core.base.fail_device(Purpose::WeuWrite, error);
         }
         let sealed =
             self.core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
         sealed.ended = true;
         let number = sealed.number;
         self.dirty.parts.remove(&number);
-        self.settle_dirty_unit(slot);
-    }
-
-    /// From here on the unit is read from the device, when nothing of it is in flight any more.
-    fn settle_dirty_unit(&mut self, slot: WeuSlot) {
-        let done = self
-            .core
-            .device
-            .units
-            .writing
-            .get(&slot)
-            .and_then(|weu| weu.dirty.as_ref())
-            .is_some_and(|sealed| sealed.ended && sealed.parts == 0);
-        if !done {
-            return;
-        }
-        let weu = self.core.device.units.writing.remove(&slot).expect_held();
-        self.core.base.port.release(weu.buf);
-        let entry = self.core.device.units.slots.get_mut(slot);
-        entry.state = SlotState::Sealed;
-        entry.filling = false;
-        let (generation, weu_seq, header_bytes) = (entry.generation, entry.weu_seq, entry.header_bytes);
-        self.core.device.units.headers.settle(slot);
-        self.record(Record::SlotSealed { slot, generation, weu_seq, header_bytes });
+        self.core.device.settle_dirty_unit(slot, &mut self.core.base);
     }
 
     /// A body of dirty data is in the slot; `own`: it was stored there as such.
     pub(crate) fn owe(&mut self, slot: WeuSlot, own: bool) {
         self.core.device.units.slots.pin(slot);
-        self.dirty.owed.add(slot, own);
+        self.core.device.units.owed.add(slot, own);
     }
 
     /// Bodies that are not needed any more.
@@ -340,7 +344,7 @@ impl CacheManager {
         for body in bodies {
             let Body::Stored { place, own } = *body else { continue };
             self.core.device.units.slots.unpin(place.slot);
-            self.dirty.owed.remove(place.slot, own);
+            self.core.device.units.owed.remove(place.slot, own);
         }
     }
 }

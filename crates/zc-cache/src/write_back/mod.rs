@@ -21,7 +21,6 @@ pub(crate) mod dirty_jobs;
 pub(crate) mod dirty_unit;
 mod op;
 pub(crate) mod overlay;
-pub(crate) mod owed;
 pub(crate) mod scrub;
 pub(crate) mod settle;
 pub(crate) mod summary;
@@ -36,19 +35,21 @@ use smallvec::SmallVec;
 use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode, ReqId, VolumeId, WeuSlot};
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
+use crate::base::Base;
 use crate::config::{OnLoss, VolumeConfig};
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::read::{portions, sector_range};
 use crate::seam::{Action, Note, Request, RequestKind};
+use crate::weu::owed::OwedBounds;
 use crate::write_back::commit::{Commit, epoch_writes_max};
 use crate::write_back::destage::{Destaging, Gather};
 use crate::write_back::destage_rate::DestageRate;
 use crate::write_back::dirty::{Body, DirtyState, DirtyVolume, EpochState, Visible};
 use crate::write_back::dirty_jobs::DirtyJob;
 use crate::write_back::dirty_unit::DirtyUnit;
-use crate::write_back::owed::{OwedBounds, OwedSlots};
 use crate::write_back::scrub::DirtyScrub;
 use crate::write_back::summary::{Chain, SummaryWrite};
 use crate::write_back::unreadable::Unreadable;
@@ -90,8 +91,6 @@ pub(crate) struct WriteBack {
     pub(crate) awaited_commit_ms: Option<u64>,
     /// Writes before this one are covered by the flush in flight.
     pub(crate) flushing_before: u64,
-    /// Dirty bodies in each slot.
-    pub(crate) owed: OwedSlots,
     /// Bytes in memory alone.
     pub(crate) memory_bytes: u64,
     /// Until so many records are in blocks, only commits before `proved_before` are vouched for.
@@ -269,6 +268,47 @@ impl VolumeDirty {
     }
 }
 
+impl Base {
+    /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
+    pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
+        if let Some(volume) = self.volumes.get_mut(&volume) {
+            volume.origin.owe_loss();
+        }
+    }
+
+    pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
+        self.port.emit(Action::Reply { req: request.req, result });
+        if let RequestKind::Write { buf, .. } = request.kind {
+            self.port.release(buf);
+        }
+    }
+
+    /// Whether a volume's dirty data is not to be written to its origin.
+    pub(crate) fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
+        let mode = self.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
+        mode == Mode::ReadOnly || dirty.incomplete
+    }
+
+    /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
+    /// header, and each commit begins a page.
+    pub(crate) fn units_for(&self, memory_bytes: u64) -> u64 {
+        let unit_bytes = u64::from(self.cfg.geometry.weu_bytes) * 3 / 4;
+        (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
+    }
+
+    /// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
+    pub(crate) fn dirty_records_max(&self) -> u64 {
+        (self.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
+    }
+}
+
+impl Device {
+    /// Slots that may hold dirty data.
+    pub(crate) fn owed_bounds(&self, base: &Base) -> OwedBounds {
+        OwedBounds::new(self.units.slots.len(), base.cfg.dirty.high_percent)
+    }
+}
+
 impl CacheManager {
     /// The dirty data of a volume; `None` when the manager does not know the volume.
     #[must_use]
@@ -331,13 +371,6 @@ impl CacheManager {
     pub fn loss_is_told(&mut self, volume: VolumeId) {
         if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
             volume.origin.take_loss();
-        }
-    }
-
-    /// Acknowledged writes are lost, whether a client could know or not: the next flush of the volume says so.
-    pub(crate) fn owe_loss(&mut self, volume: VolumeId) {
-        if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
-            volume.origin.owe_loss();
         }
     }
 
@@ -416,20 +449,13 @@ impl CacheManager {
     /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
     pub(crate) fn submit_write_back(&mut self, request: &Request) {
         if self.fence(request.volume).is_some() {
-            self.answer_write(request, Err(ErrorKind::Io));
+            self.core.base.answer_write(request, Err(ErrorKind::Io));
             return;
         }
         let clean = self.dirty.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
         let dirty = self.dirty.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
         dirty.last_request_ms = self.core.base.now_ms;
         dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
-    }
-
-    pub(crate) fn answer_write(&mut self, request: &Request, result: Result<(), ErrorKind>) {
-        self.core.base.port.emit(Action::Reply { req: request.req, result });
-        if let RequestKind::Write { buf, .. } = request.kind {
-            self.core.base.port.release(buf);
-        }
     }
 
     /// Takes in waiting writes of all volumes as far as there is room.
@@ -492,7 +518,7 @@ impl CacheManager {
             self.has_dirty_room(memory_bytes, len_bytes) || (mends && self.has_mending_room(memory_bytes));
         if full || !room || (crowded && in_memory && !mends) {
             self.core.base.stats.dirty_waits += 1;
-            if mends && (full || self.journal_is_pressed()) {
+            if mends && (full || self.core.device.journal_is_pressed()) {
                 return Admission::Nothing;
             }
             if self.is_stuck(volume) {
@@ -536,7 +562,7 @@ impl CacheManager {
         let mut others = self.dirty.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         others.peek().is_some()
             && others.all(|(id, dirty)| {
-                *id != volume && (dirty.destaging.is_stuck() || self.is_held_back(*id, dirty))
+                *id != volume && (dirty.destaging.is_stuck() || self.core.base.is_held_back(*id, dirty))
             })
     }
 
@@ -551,13 +577,8 @@ impl CacheManager {
         let mut dirty = self.dirty.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
         self.core.base.stopping
             && dirty.peek().is_some()
-            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || self.is_held_back(*id, dirty))
-    }
-
-    /// Whether a volume's dirty data is not to be written to its origin.
-    fn is_held_back(&self, volume: VolumeId, dirty: &VolumeDirty) -> bool {
-        let mode = self.core.base.volumes.get(&volume).map_or(Mode::ReadOnly, |entry| entry.cfg.mode);
-        mode == Mode::ReadOnly || dirty.incomplete
+            && dirty
+                .all(|(id, dirty)| dirty.destaging.is_refused() || self.core.base.is_held_back(*id, dirty))
     }
 
     fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>) -> bool {
@@ -571,23 +592,23 @@ impl CacheManager {
     fn refuse_first(&mut self, volume: VolumeId) -> Admission {
         let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
-        self.answer_write(&write.request, Err(ErrorKind::Io));
+        self.core.base.answer_write(&write.request, Err(ErrorKind::Io));
         Admission::Piece
     }
 
     fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
         let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         for write in core::mem::take(&mut dirty.waiting) {
-            self.answer_write(&write.request, Err(error));
+            self.core.base.answer_write(&write.request, Err(error));
         }
     }
 
     /// Whether a piece fits below the high watermark, in memory and in the journal.
     fn has_dirty_room(&self, memory_bytes: u64, len_bytes: u64) -> bool {
-        if self.journal_is_pressed() {
+        if self.core.device.journal_is_pressed() {
             return false;
         }
-        if self.dirty.volumes.record_count() >= self.dirty_records_max() {
+        if self.dirty.volumes.record_count() >= self.core.base.dirty_records_max() {
             return false;
         }
         if memory_bytes == 0 {
@@ -596,42 +617,25 @@ impl CacheManager {
         let pending = self.dirty.memory_bytes + memory_bytes;
         let extents = len_bytes.div_ceil(u64::from(self.core.base.extent_bytes)) + 1;
         let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
-        let units = self.units_for(pending + overhead);
-        let bounds = self.owed_bounds();
+        let units = self.core.base.units_for(pending + overhead);
+        let bounds = self.core.device.owed_bounds(&self.core.base);
         let fits_memory = self.dirty.memory_bytes == 0 || pending <= self.core.base.cfg.dirty.memory_bytes;
-        let fits_device = self.dirty.owed.filled() + units <= bounds.filled
-            && self.dirty.owed.len() + units <= bounds.all();
+        let fits_device = self.core.device.units.owed.filled() + units <= bounds.filled
+            && self.core.device.units.owed.len() + units <= bounds.all();
         fits_memory && fits_device
     }
 
     /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
     fn has_mending_room(&self, memory_bytes: u64) -> bool {
         let records = self.dirty.volumes.record_count();
-        let records_max = self.dirty_records_max();
-        let units = self.units_for(self.dirty.memory_bytes + memory_bytes);
-        let bounds = self.owed_bounds();
-        let fits_device = self.dirty.owed.filled() + units <= bounds.filled + MENDING_UNITS
-            && self.dirty.owed.len() + units < u64::from(self.core.device.units.slots.len());
-        !self.journal_is_pressed()
+        let records_max = self.core.base.dirty_records_max();
+        let units = self.core.base.units_for(self.dirty.memory_bytes + memory_bytes);
+        let bounds = self.core.device.owed_bounds(&self.core.base);
+        let fits_device = self.core.device.units.owed.filled() + units <= bounds.filled + MENDING_UNITS
+            && self.core.device.units.owed.len() + units < u64::from(self.core.device.units.slots.len());
+        !self.core.device.journal_is_pressed()
             && records < records_max + records_max / MENDING_RECORDS
             && (memory_bytes == 0 || fits_device)
-    }
-
-    /// Dirty units that bytes in memory may come to: at worst nothing can be compressed, each piece has its inline
-    /// header, and each commit begins a page.
-    pub(crate) fn units_for(&self, memory_bytes: u64) -> u64 {
-        let unit_bytes = u64::from(self.core.base.cfg.geometry.weu_bytes) * 3 / 4;
-        (memory_bytes + memory_bytes / 32).div_ceil(unit_bytes)
-    }
-
-    /// Records of dirty data that there may be: half of what a checkpoint has room for, and a bound on the RAM.
-    pub(crate) fn dirty_records_max(&self) -> u64 {
-        (self.core.base.cfg.geometry.checkpoint_records_max() / 2).clamp(64, DIRTY_RECORDS_MAX)
-    }
-
-    /// Slots that may hold dirty data.
-    pub(crate) fn owed_bounds(&self) -> OwedBounds {
-        OwedBounds::new(self.core.device.units.slots.len(), self.core.base.cfg.dirty.high_percent)
     }
 
     /// Makes versions of a piece of a request.
@@ -770,9 +774,9 @@ impl CacheManager {
         let mut bodies = dirty.data.forget_all();
         bodies.extend(dirty.unsettled.take().unwrap_or_default());
         let epoch = dirty.data.clean;
-        self.record(Record::Clean { volume, epoch });
+        self.core.device.record(Record::Clean { volume, epoch }, &mut self.core.base);
         if loses {
-            self.owe_loss(volume);
+            self.core.base.owe_loss(volume);
         }
         if let Some(entry) = self.core.base.volumes.get_mut(&volume) {
             // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
@@ -818,16 +822,16 @@ impl CacheManager {
         }
         dirty.noted_fence = false;
         let epoch = dirty.data.open().number - 1;
-        self.record(Record::DirtyReset { volume, epoch });
-        self.owe_loss(volume);
+        self.core.device.record(Record::DirtyReset { volume, epoch }, &mut self.core.base);
+        self.core.base.owe_loss(volume);
         self.unsettle(volume, Vec::new());
     }
 
     /// Whether a start could not tell all dirty data of the volume.
     pub(crate) fn is_doubtful(&self, volume: &VolumeConfig) -> bool {
         volume.may_be_dirty
-            && (!self.recovery.restart.dirty_complete
-                || self.recovery.restart.fenced_before.contains(&volume.id))
+            && (!self.core.device.recovery.restart.dirty_complete
+                || self.core.device.recovery.restart.fenced_before.contains(&volume.id))
     }
 
     /// What readers of the sectors of an extent get from the dirty layer.

@@ -8,7 +8,11 @@ use core::ops::Range;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Generation, SECTOR_BYTES};
 use zc_format::ExpectedExtent;
 
+use crate::base::Base;
+use crate::clean::Clean;
 use crate::config::OnLoss;
+use crate::device::Core;
+use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
 use crate::manager::CacheManager;
@@ -17,7 +21,7 @@ use crate::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
 use crate::seam::{Action, Request};
 use crate::write_back::dirty::{Body, Visible};
 
-impl CacheManager {
+impl Device {
     /// What the pages of a dirty body must hold. Nothing verifies in a slot that has had another unit since: that
     /// happens where a device told of dirty data that it has no more.
     pub(crate) fn expected_dirty(
@@ -25,11 +29,12 @@ impl CacheManager {
         place: &Place,
         key: Option<ExtentKey>,
         stored: &Range<u32>,
+        base: &Base,
     ) -> ExpectedExtent {
-        let slot = self.core.device.units.slots.get(place.slot);
-        let is_same = self.core.device.units.slots.short(slot.generation) == place.generation;
+        let slot = self.units.slots.get(place.slot);
+        let is_same = self.units.slots.short(slot.generation) == place.generation;
         ExpectedExtent {
-            salt: self.core.base.cfg.geometry.salt,
+            salt: base.cfg.geometry.salt,
             slot: place.slot,
             generation: if is_same { slot.generation } else { Generation(0) },
             weu_seq: slot.weu_seq,
@@ -40,7 +45,87 @@ impl CacheManager {
             print: None,
         }
     }
+}
 
+impl Clean {
+    /// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
+    pub(crate) fn read_overlaid(
+        &mut self,
+        read: u64,
+        portion: &Portion,
+        visible: &[Visible],
+        stored: &mut Vec<Wanted>,
+        core: &mut Core,
+    ) {
+        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+        let mut next = sectors.start;
+        for run in visible {
+            self.read_beneath(read, &part_of(portion, next..run.first), stored, core);
+            next = run.first + run.count;
+            let part = part_of(portion, run.first..next);
+            let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
+            match run.body {
+                Body::Zero { .. } => {
+                    core.base.stats.extent_hits_zero += 1;
+                    core.base.port.emit(Action::Zero { dest: part.dest });
+                }
+                Body::Memory { src, .. } => {
+                    core.base.stats.extent_hits_memory += 1;
+                    core.base
+                        .port
+                        .emit(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
+                }
+                Body::Stored { place, own } => {
+                    let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
+                    let dirty = Some(run.stored_first..run.stored_first + run.stored_count);
+                    stored.push(Wanted { place, mapping, portion: part, dirty });
+                }
+            }
+        }
+        self.read_beneath(read, &part_of(portion, next..sectors.end), stored, core);
+    }
+
+    /// The sectors of an extent between dirty ones: from the clean layer.
+    fn read_beneath(&mut self, read: u64, portion: &Portion, stored: &mut Vec<Wanted>, core: &mut Core) {
+        if portion.len_bytes == 0 {
+            return;
+        }
+        match self.find(portion, core) {
+            Found::Copy(from) => {
+                core.base.stats.extent_hits_memory += 1;
+                core.base.port.emit(Action::Copy { from, to: portion.dest });
+            }
+            Found::Zero => {
+                core.base.stats.extent_hits_zero += 1;
+                core.base.port.emit(Action::Zero { dest: portion.dest });
+            }
+            Found::Stored(mapping, place) => {
+                stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
+            }
+            Found::Filling(fill) => {
+                core.base.stats.extent_joins += 1;
+                let op = self.reads.get_mut(&read).expect_held();
+                op.pending += 1;
+                op.from_origin = true;
+                self.join_fill(fill, Waiter { read, portion: *portion }, core);
+            }
+            Found::Nothing => {
+                self.reads.get_mut(&read).expect_held().from_origin = true;
+                self.read_missing(read, &[*portion], None, core);
+            }
+        }
+    }
+
+    /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
+    pub(crate) fn dirty_read_failed(&mut self, part: &HitPart, core: &mut Core) {
+        core.base.stats.dirty_read_failures += 1;
+        for waiter in &part.waiters {
+            self.read_part_done(waiter.read, Err(ErrorKind::Io), core);
+        }
+    }
+}
+
+impl CacheManager {
     /// Whether the fence of a volume refuses a read: everything, or what is dirty.
     pub(crate) fn refuses_read(&self, request: &Request) -> bool {
         match self.fence(request.volume) {
@@ -56,82 +141,6 @@ impl CacheManager {
                     },
                 )
             }
-        }
-    }
-
-    /// A portion with dirty sectors: those from the dirty layer, the others one run after the other.
-    pub(crate) fn read_overlaid(
-        &mut self,
-        read: u64,
-        portion: &Portion,
-        visible: &[Visible],
-        stored: &mut Vec<Wanted>,
-    ) {
-        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-        let mut next = sectors.start;
-        for run in visible {
-            self.read_beneath(read, &part_of(portion, next..run.first), stored);
-            next = run.first + run.count;
-            let part = part_of(portion, run.first..next);
-            let skip_bytes = (run.first - run.stored_first) * SECTOR_BYTES;
-            match run.body {
-                Body::Zero { .. } => {
-                    self.core.base.stats.extent_hits_zero += 1;
-                    self.core.base.port.emit(Action::Zero { dest: part.dest });
-                }
-                Body::Memory { src, .. } => {
-                    self.core.base.stats.extent_hits_memory += 1;
-                    self.core
-                        .base
-                        .port
-                        .emit(Action::Copy { from: src.part(skip_bytes, part.len_bytes), to: part.dest });
-                }
-                Body::Stored { place, own } => {
-                    let mapping = if own { Mapping::Base(place) } else { Mapping::Duplicate(place) };
-                    let dirty = Some(run.stored_first..run.stored_first + run.stored_count);
-                    stored.push(Wanted { place, mapping, portion: part, dirty });
-                }
-            }
-        }
-        self.read_beneath(read, &part_of(portion, next..sectors.end), stored);
-    }
-
-    /// The sectors of an extent between dirty ones: from the clean layer.
-    fn read_beneath(&mut self, read: u64, portion: &Portion, stored: &mut Vec<Wanted>) {
-        if portion.len_bytes == 0 {
-            return;
-        }
-        match self.find(portion) {
-            Found::Copy(from) => {
-                self.core.base.stats.extent_hits_memory += 1;
-                self.core.base.port.emit(Action::Copy { from, to: portion.dest });
-            }
-            Found::Zero => {
-                self.core.base.stats.extent_hits_zero += 1;
-                self.core.base.port.emit(Action::Zero { dest: portion.dest });
-            }
-            Found::Stored(mapping, place) => {
-                stored.push(Wanted { place, mapping, portion: *portion, dirty: None });
-            }
-            Found::Filling(fill) => {
-                self.core.base.stats.extent_joins += 1;
-                let op = self.clean.reads.get_mut(&read).expect_held();
-                op.pending += 1;
-                op.from_origin = true;
-                self.join_fill(fill, Waiter { read, portion: *portion });
-            }
-            Found::Nothing => {
-                self.clean.reads.get_mut(&read).expect_held().from_origin = true;
-                self.read_missing(read, &[*portion], None);
-            }
-        }
-    }
-
-    /// Nobody else has the bytes: the client gets an error, never something older (G3, G5).
-    pub(crate) fn dirty_read_failed(&mut self, part: &HitPart) {
-        self.core.base.stats.dirty_read_failures += 1;
-        for waiter in &part.waiters {
-            self.read_part_done(waiter.read, Err(ErrorKind::Io));
         }
     }
 }

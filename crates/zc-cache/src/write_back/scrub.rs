@@ -76,7 +76,7 @@ impl CacheManager {
             || interval_ms == 0
             || self.core.base.stopping
             || self.core.base.health != Health::Good
-            || self.recovery.load.is_some()
+            || self.core.device.recovery.load.is_some()
         {
             return;
         }
@@ -139,7 +139,7 @@ impl CacheManager {
         let versions = data.versions(extent, &(0..=u64::MAX)).iter();
         let proved = versions.filter(|version| match version.body {
             Body::Stored { place, .. } => {
-                self.source(place.slot) == Source::Device
+                self.core.device.source(place.slot) == Source::Device
                     && data.is_committed(extent, version)
                     && !data.cover(extent, version).open.is_empty()
             }
@@ -155,11 +155,11 @@ impl CacheManager {
         self.core.device.units.slots.pin(place.slot);
         self.dirty.scrub.rate.spend(len_bytes);
         let key = own.then_some(ExtentKey { volume, extent });
-        let expected = self.expected_dirty(&place, key, &version.stored);
+        let expected = self.core.device.expected_dirty(&place, key, &version.stored, &self.core.base);
         let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-        let proof = self.proof(volume, &place, &version.stored);
+        let proof = self.core.device.proof(volume, &place, &version.stored, &self.core.base);
         self.dirty.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
-        self.read_stored_extent(Op::Scrub, &place, expected, 0, dest, proof);
+        self.core.device.read_stored_extent(Op::Scrub, &place, expected, 0, dest, proof, &mut self.core.base);
     }
 
     pub(crate) fn scrub_read_done(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {

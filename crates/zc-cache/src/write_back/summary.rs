@@ -76,8 +76,8 @@ impl CacheManager {
     /// Sends the piece of a commit off with a summary, if there can be one: nothing else is written then.
     pub(crate) fn commit_in_summary(&mut self, volume: VolumeId, epoch: u64, records: &[Record]) -> bool {
         let Some(room) = self.summary_room(records.len() + 1) else { return false };
-        records.iter().for_each(|record| self.record(*record));
-        self.record(Record::Committed { volume, epoch });
+        records.iter().for_each(|record| self.core.device.record(*record, &mut self.core.base));
+        self.core.device.record(Record::Committed { volume, epoch }, &mut self.core.base);
         let last = self.core.device.meta.journal.appended();
         let next_page = room.end / limits::BLOCK_BYTES;
         self.place_summary(&room);

@@ -250,7 +250,8 @@ impl CacheManager {
                 .get(&volume)
                 .and_then(|dirty| dirty.next_unwritten(self.core.base.extent_bytes));
             let Some((extent, sectors)) = next else { break };
-            if self.journal_is_pressed() || self.is_epoch_full(volume, u64::from(self.core.base.extent_bytes))
+            if self.core.device.journal_is_pressed()
+                || self.is_epoch_full(volume, u64::from(self.core.base.extent_bytes))
             {
                 self.request_commit(volume, None);
                 return;
@@ -269,6 +270,6 @@ impl CacheManager {
         let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
         self.let_go(&replaced);
-        self.owe_loss(volume);
+        self.core.base.owe_loss(volume);
     }
 }

@@ -204,7 +204,7 @@ impl CacheManager {
             / 100;
         let pressure = Pressure {
             ending: self.core.base.stopping || self.core.base.health != Health::Good,
-            crowded: self.dirty.is_waiting() || self.dirty.owed.filled() > low,
+            crowded: self.dirty.is_waiting() || self.core.device.units.owed.filled() > low,
         };
         self.dirty.volumes.wake_due(self.core.base.now_ms, pressure);
     }
@@ -228,7 +228,7 @@ impl CacheManager {
         if dirty.data.is_empty() {
             return Rest::Until(None);
         }
-        let half = dirty.data.record_count() * 2 > self.dirty_records_max();
+        let half = dirty.data.record_count() * 2 > self.core.base.dirty_records_max();
         if half || self.dirty.volumes.pressure.crowded || self.dirty.is_waiting() {
             return Rest::Awake;
         }
