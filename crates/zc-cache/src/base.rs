@@ -53,6 +53,8 @@ pub(crate) struct Base {
     pub(crate) now_ms: u64,
     /// The driver wants the manager to stop: nothing new is cached.
     pub(crate) stopping: bool,
+    /// When a client last wrote, or the start.
+    pub(crate) last_write_ms: u64,
     pub(crate) session: Session,
     pub(crate) volumes: Map<VolumeId, Volume>,
     /// Volumes of whose contents is told what becomes known.
@@ -74,6 +76,7 @@ impl Base {
             extent_bytes: cfg.geometry.extent_bytes,
             now_ms: 0,
             stopping: false,
+            last_write_ms: 0,
             session: Session {
                 number: start.session,
                 uuid: start.summary_uuid,

@@ -47,7 +47,6 @@ pub(crate) struct Clean {
     pub(crate) origin_order: OriginOrder,
     /// Reads of stored extents by clients since one had to prove its content.
     pub(crate) unproved_hits: u32,
-    pub(crate) last_write_ms: u64,
 }
 
 impl Clean {
@@ -80,7 +79,6 @@ impl Clean {
             inserts: Inserts::new(key),
             origin_order: OriginOrder::default(),
             unproved_hits: 0,
-            last_write_ms: 0,
         }
     }
 }

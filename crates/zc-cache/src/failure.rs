@@ -36,7 +36,7 @@ impl CacheManager {
         if let Some(open) = self.core.device.units.open.take() {
             self.core.base.port.release(open.buf);
         }
-        self.fail_write_back(error);
+        self.dirty.fail_write_back(error, &mut self.core);
         self.distrusts.device_failed(self.core.base.now_ms);
         self.core.base.distrust(None);
         self.admit_waiting();
@@ -73,7 +73,7 @@ impl CacheManager {
         if self.core.base.health == Health::Failing && self.distrusts.is_patience_over(self.core.base.now_ms)
         {
             for id in core::mem::take(&mut self.clean.waiting.for_mark) {
-                self.end_write(id, Err(ErrorKind::Io));
+                self.dirty.end_write(id, Err(ErrorKind::Io), &mut self.core, &mut self.clean);
             }
         }
     }

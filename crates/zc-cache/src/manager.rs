@@ -83,6 +83,61 @@ impl Device {
     }
 }
 
+impl WriteBack {
+    pub(crate) fn submit(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+        match request.kind {
+            RequestKind::Read { buf } => self.submit_read(request, buf, core, clean),
+            RequestKind::Flush => self.submit_flush(request, core),
+            RequestKind::Prefetch => clean.submit_prefetch(request, core),
+            RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
+                self.submit_write(request, core, clean);
+            }
+        }
+    }
+}
+
+impl Core {
+    fn add_volume(&mut self, cfg: VolumeConfig) {
+        assert!(cfg.region_bytes > 0, "a region has a size");
+        let whole_extents = cfg.size_bytes / u64::from(self.base.extent_bytes);
+        // What is not believed is not loaded, so that there is nothing to compare.
+        let closed = self.device.recovery.load.is_some()
+            && cfg.trusted
+            && self.device.recovery.restart.mapping_trusted;
+        self.device.recovery.probes.add(cfg.id, closed);
+        let origin = OriginTracker::new(cfg.lost_writes);
+        self.base.volumes.insert(cfg.id, Volume { cfg, whole_extents, origin });
+    }
+
+    pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {
+        match self.base.volumes.get_mut(&cfg.id) {
+            Some(volume) => {
+                let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = volume.cfg;
+                volume.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg };
+            }
+            None => self.add_volume(cfg),
+        }
+    }
+}
+
+impl Core {
+    /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from
+    /// now on, but nothing that is under way for it: its rest was not there when that began. Nothing behind it was ever
+    /// read, written or mapped, by this session or one whose mappings are believed: a start believes none behind the
+    /// end, and none at all of a volume that has another length than when it stopped.
+    fn grow(&mut self, id: VolumeId, size_bytes: u64) {
+        let extent = u64::from(self.base.extent_bytes);
+        let Some(volume) = self.base.volumes.get_mut(&id).filter(|volume| volume.cfg.size_bytes < size_bytes)
+        else {
+            return;
+        };
+        let cut = ExtentKey { volume: id, extent: ExtentNo(volume.cfg.size_bytes / extent) };
+        volume.cfg.size_bytes = size_bytes;
+        volume.whole_extents = size_bytes / extent;
+        self.device.index.tracks.changes(cut);
+    }
+}
+
 impl CacheManager {
     /// A manager for an opened cache. Then come [`CacheManager::replay`] for each record of checkpoint and journal,
     /// [`CacheManager::replay_intent`] for those of the intent log of an intact start, and [`CacheManager::begin`].
@@ -102,12 +157,12 @@ impl CacheManager {
             core: Core { base: Base::new(config.clone(), &start), device: Device::new(&config, start) },
         };
         for volume in volumes {
-            manager.add_volume(volume);
+            manager.core.add_volume(volume);
         }
         #[cfg(zc_canary)]
         core::hint::black_box(crate::config::CANARY_MARK);
         if let Some((journal_next, slot)) = summaries {
-            manager.keep_summaries(journal_next, slot);
+            manager.dirty.keep_summaries(journal_next, slot, &mut manager.core);
         }
         manager
     }
@@ -117,6 +172,7 @@ impl CacheManager {
     pub fn set_canary(&mut self, canary: Option<crate::config::Canary>) {
         self.core.base.canary = canary;
         self.clean.origin_order.lets_meet = canary == Some(crate::config::Canary::OriginMeetings);
+        self.dirty.holds_nothing = canary == Some(crate::config::Canary::NoHold);
         self.core.device.units.slots.careless = canary == Some(crate::config::Canary::NoSweepGate);
         self.core.device.units.headers.careless = canary == Some(crate::config::Canary::ShortFingerprint);
     }
@@ -143,8 +199,8 @@ impl CacheManager {
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Submit(request) => {
-                if !self.hold(&request) {
-                    self.submit(&request);
+                if !self.dirty.hold(&request) {
+                    self.dirty.submit(&request, &mut self.core, &mut self.clean);
                 }
             }
             Event::DeviceLost => self.core.base.fail_device(Purpose::Presence, ErrorKind::Io),
@@ -158,23 +214,14 @@ impl CacheManager {
             Event::RecipeArrived { op, prints } => self.end_op(op, Ended::Recipe(prints)),
             Event::Tick { now_ms } => self.tick(now_ms),
             Event::Configure(volume) => self.configure(*volume),
-            Event::Destage { volume } => self.drain(volume),
-            Event::DropDirty { volume, remembered } => self.drop_dirty(volume, remembered),
-            Event::GiveUpUnreadable { volume } => self.give_up_unreadable(volume),
-            Event::AcceptLoss { volume } => self.accept_loss(volume),
+            Event::Destage { volume } => self.dirty.drain(volume),
+            Event::DropDirty { volume, remembered } => {
+                self.dirty.drop_dirty(volume, remembered, &mut self.core)
+            }
+            Event::GiveUpUnreadable { volume } => self.dirty.give_up_unreadable(volume, &mut self.core),
+            Event::AcceptLoss { volume } => self.dirty.accept_loss(volume, &mut self.core),
             Event::Remove { volume } => self.remove_volume(volume),
             Event::Stop => self.core.base.stopping = true,
-        }
-    }
-
-    pub(crate) fn submit(&mut self, request: &Request) {
-        match request.kind {
-            RequestKind::Read { buf } => self.submit_read(request, buf),
-            RequestKind::Flush => self.submit_flush(request),
-            RequestKind::Prefetch => self.clean.submit_prefetch(request, &mut self.core),
-            RequestKind::Write { .. } | RequestKind::Trim { .. } | RequestKind::WriteZeroes { .. } => {
-                self.submit_write(request);
-            }
         }
     }
 
@@ -194,17 +241,17 @@ impl CacheManager {
     /// What became possible or due.
     fn maintain(&mut self) {
         self.clean.pump_origin_order(&mut self.core);
-        self.pump_held();
-        self.wake_volumes();
-        self.pump_admission();
-        self.pump_dirty_placement();
+        self.dirty.pump_held(&mut self.core, &mut self.clean);
+        self.dirty.wake_volumes(&mut self.core);
+        self.dirty.pump_admission(&mut self.core, &mut self.clean);
+        self.dirty.pump_dirty_placement(&mut self.core);
         self.clean.pump_placement(&mut self.core);
-        self.keep_free_slots();
-        self.wake_volumes();
-        self.pump_commits();
-        self.pump_destage();
-        self.rest_volumes();
-        self.pump_scrub();
+        self.dirty.keep_free_slots(&mut self.core, &mut self.clean);
+        self.dirty.wake_volumes(&mut self.core);
+        self.dirty.pump_commits(&mut self.core);
+        self.dirty.pump_destage(&mut self.core, &mut self.clean);
+        self.dirty.rest_volumes(&mut self.core);
+        self.dirty.pump_scrub(&mut self.core);
         self.core.device.pump_sweep(&mut self.core.base);
         self.core.device.pump_load(&mut self.core.base);
         self.core.device.pump_probes(&mut self.core.base);
@@ -277,60 +324,22 @@ impl CacheManager {
         self.core.device.recovery.load.is_none()
     }
 
-    fn add_volume(&mut self, cfg: VolumeConfig) {
-        assert!(cfg.region_bytes > 0, "a region has a size");
-        let whole_extents = cfg.size_bytes / u64::from(self.core.base.extent_bytes);
-        // What is not believed is not loaded, so that there is nothing to compare.
-        let closed = self.core.device.recovery.load.is_some()
-            && cfg.trusted
-            && self.core.device.recovery.restart.mapping_trusted;
-        self.core.device.recovery.probes.add(cfg.id, closed);
-        let origin = OriginTracker::new(cfg.lost_writes);
-        self.core.base.volumes.insert(cfg.id, Volume { cfg, whole_extents, origin });
-    }
-
     fn configure(&mut self, cfg: VolumeConfig) {
-        self.grow(cfg.id, cfg.size_bytes);
-        if !self.core.base.volumes.contains_key(&cfg.id) && self.is_doubtful(&cfg) {
-            self.fence_incomplete(cfg.id);
+        self.core.grow(cfg.id, cfg.size_bytes);
+        if !self.core.base.volumes.contains_key(&cfg.id) && self.dirty.is_doubtful(&cfg, &self.core) {
+            self.dirty.fence_incomplete(cfg.id, &mut self.core);
         }
-        if !self.core.base.volumes.contains_key(&cfg.id) && !cfg.may_be_dirty && self.has_dirty(cfg.id) {
+        if !self.core.base.volumes.contains_key(&cfg.id) && !cfg.may_be_dirty && self.dirty.has_dirty(cfg.id)
+        {
             // Known to be clean elsewhere: what the start found is an older state of the medium.
-            self.drop_dirty(cfg.id, true);
+            self.dirty.drop_dirty(cfg.id, true, &mut self.core);
         }
-        if !self.core.base.volumes.contains_key(&cfg.id) && self.has_dirty(cfg.id) {
+        if !self.core.base.volumes.contains_key(&cfg.id) && self.dirty.has_dirty(cfg.id) {
             // Its dirty data was kept for it: it has to be served before it can leave write-back.
-            self.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
+            self.core.apply_config(VolumeConfig { mode: Mode::WriteBack, ..cfg.clone() });
         }
-        if !self.leave_write_back(&cfg) {
-            self.apply_config(cfg);
-        }
-    }
-
-    /// A volume that exists becomes larger, if this is larger. The extent that its end used to cut may be cached from
-    /// now on, but nothing that is under way for it: its rest was not there when that began. Nothing behind it was ever
-    /// read, written or mapped, by this session or one whose mappings are believed: a start believes none behind the
-    /// end, and none at all of a volume that has another length than when it stopped.
-    fn grow(&mut self, id: VolumeId, size_bytes: u64) {
-        let extent = u64::from(self.core.base.extent_bytes);
-        let Some(volume) =
-            self.core.base.volumes.get_mut(&id).filter(|volume| volume.cfg.size_bytes < size_bytes)
-        else {
-            return;
-        };
-        let cut = ExtentKey { volume: id, extent: ExtentNo(volume.cfg.size_bytes / extent) };
-        volume.cfg.size_bytes = size_bytes;
-        volume.whole_extents = size_bytes / extent;
-        self.core.device.index.tracks.changes(cut);
-    }
-
-    pub(crate) fn apply_config(&mut self, cfg: VolumeConfig) {
-        match self.core.base.volumes.get_mut(&cfg.id) {
-            Some(volume) => {
-                let VolumeConfig { size_bytes, region_bytes, trusted, domain, .. } = volume.cfg;
-                volume.cfg = VolumeConfig { size_bytes, region_bytes, trusted, domain, ..cfg };
-            }
-            None => self.add_volume(cfg),
+        if !self.dirty.leave_write_back(&cfg, &mut self.core) {
+            self.core.apply_config(cfg);
         }
     }
 }

@@ -100,11 +100,15 @@ impl CacheManager {
     pub(crate) fn op_ended(&mut self, kind: OpKind, ended: Ended) {
         match (kind, ended) {
             (OpKind::Read(op), ended) => self.clean.read_op_ended(op, ended, &mut self.core),
-            (OpKind::Write(op), ended) => self.write_op_ended(op, ended),
+            (OpKind::Write(op), ended) => {
+                self.dirty.write_op_ended(op, ended, &mut self.core, &mut self.clean)
+            }
             (OpKind::Insert(op), ended) => self.clean.insert_op_ended(op, ended, &mut self.core),
-            (OpKind::Dirty(op), ended) => self.dirty_op_ended(op, ended),
-            (OpKind::Weu(op), ended) => self.weu_op_ended(op, ended),
-            (OpKind::Load(op), ended) => self.load_op_ended(op, ended),
+            (OpKind::Dirty(op), ended) => {
+                self.dirty.dirty_op_ended(op, ended, &mut self.core, &mut self.clean)
+            }
+            (OpKind::Weu(op), ended) => self.dirty.weu_op_ended(op, ended, &mut self.core, &mut self.clean),
+            (OpKind::Load(op), ended) => self.dirty.load_op_ended(op, ended, &mut self.core),
             (OpKind::Origin(origin::Op::Flush(volume)), Ended::Origin(result)) => {
                 self.origin_flushed(volume, result);
             }

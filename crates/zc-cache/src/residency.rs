@@ -143,7 +143,10 @@ impl CacheManager {
         let is_undecided = dirty.dropping.is_some() || dirty.unsettled.is_some();
         if !dirty.is_dirty() && !is_undecided {
             Owed::Nothing
-        } else if is_undecided || self.fence(volume).is_some() || !self.core.base.is_used_by(volume) {
+        } else if is_undecided
+            || self.dirty.fence(volume, &self.core).is_some()
+            || !self.core.base.is_used_by(volume)
+        {
             Owed::Unknown
         } else {
             Owed::Dirty
@@ -178,7 +181,7 @@ impl CacheManager {
             }
             extents += 1;
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-            let visible = self.overlay(portion.key, &sectors);
+            let visible = self.dirty.overlay(portion.key, &sectors);
             if visible.is_empty() {
                 let state =
                     self.clean.residency_of(portion.key, portion.skip_bytes, portion.len_bytes, &self.core);

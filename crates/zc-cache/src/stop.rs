@@ -52,7 +52,7 @@ impl CacheManager {
         self.clean.pump_placement(&mut self.core);
         self.clean.drop_unplaceable(&mut self.core);
         if self.core.base.health != Health::Good {
-            self.abandon_dirty_jobs();
+            self.dirty.abandon_dirty_jobs(&mut self.core);
         }
         let dirty_busy = if self.core.base.health == Health::Good {
             self.dirty.is_busy()
@@ -72,7 +72,7 @@ impl CacheManager {
         }
         if self.core.base.health == Health::Good {
             self.core.device.seal(&mut self.core.base);
-            self.seal_dirty_unit();
+            self.dirty.seal_dirty_unit(&mut self.core);
             if !self.is_settled() {
                 return;
             }

@@ -473,7 +473,7 @@ impl CacheManager {
     /// Replays a record of the intent log, after those of checkpoint and journal. The journal lacks it, so that it is
     /// recorded again.
     pub fn replay_intent(&mut self, record: &Record) {
-        self.keep_bodies(record);
+        self.core.device.keep_bodies(record);
         self.replay(record);
         self.core.device.recovery.restart.unjournaled.push(*record);
     }
@@ -536,7 +536,7 @@ impl CacheManager {
             | Record::DirtyZero { .. }
             | Record::Committed { .. }
             | Record::Clean { .. }
-            | Record::DirtyReset { .. } => self.replay_dirty(record),
+            | Record::DirtyReset { .. } => self.core.device.replay_dirty(record),
         }
     }
 
@@ -544,12 +544,12 @@ impl CacheManager {
     pub fn begin(&mut self, now_ms: u64, actions: &mut Vec<Action>) {
         self.core.base.port.swap_out(actions);
         self.core.base.now_ms = now_ms;
-        self.clean.last_write_ms = now_ms;
+        self.core.base.last_write_ms = now_ms;
         for record in core::mem::take(&mut self.core.device.recovery.restart.unjournaled) {
-            self.replayed_unjournaled(&record);
+            self.core.device.replayed_unjournaled(&record);
             self.core.device.record(record, &mut self.core.base);
         }
-        self.install_dirty();
+        self.dirty.install_dirty(&mut self.core);
         self.core.device.install_replayed(&mut self.core.base);
         if self.core.device.recovery.restart.fresh {
             for slot in 0..self.core.device.units.slots.len() {
@@ -558,7 +558,7 @@ impl CacheManager {
             self.core.device.recovery.load = None;
             self.core.device.load_ended(&mut self.core.base);
         }
-        self.repeat_summaries();
+        self.dirty.repeat_summaries(&mut self.core);
         self.core.device.pump_load(&mut self.core.base);
         self.core.device.pump_probes(&mut self.core.base);
         self.pump_persist();

@@ -2,9 +2,10 @@
 
 use zc_core::WeuSlot;
 
-use crate::manager::CacheManager;
+use crate::device::Core;
 use crate::port::Ended;
 use crate::seam::Purpose;
+use crate::write_back::WriteBack;
 
 /// An operation of the load or of a probe.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,16 +33,16 @@ impl Op {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn load_op_ended(&mut self, op: Op, ended: Ended) {
+impl WriteBack {
+    pub(crate) fn load_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core) {
         match (op, ended) {
             (Op::Header(slot), Ended::Header(result)) => {
-                self.core.device.header_loaded(slot, result, &mut self.core.base)
+                core.device.header_loaded(slot, result, &mut core.base)
             }
-            (Op::ProbeOrigin(id), Ended::Origin(result)) => self.probe_read(id, result.is_ok()),
-            (Op::ProbeRead(id), Ended::Extents(result)) => self.probe_ours_read(id, result),
-            (Op::ProbeCompare(id), Ended::Compared(equal)) => self.probe_ended(id, Some(equal)),
-            (Op::ProbeHash(id), Ended::Hashed(digest)) => self.probe_hashed(id, digest),
+            (Op::ProbeOrigin(id), Ended::Origin(result)) => self.probe_read(id, result.is_ok(), core),
+            (Op::ProbeRead(id), Ended::Extents(result)) => self.probe_ours_read(id, result, core),
+            (Op::ProbeCompare(id), Ended::Compared(equal)) => self.probe_ended(id, Some(equal), core),
+            (Op::ProbeHash(id), Ended::Hashed(digest)) => self.probe_hashed(id, digest, core),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

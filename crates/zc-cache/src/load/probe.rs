@@ -18,14 +18,15 @@ use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, Map, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
 use crate::base::Base;
+use crate::device::Core;
 use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, Place, SweepCursor};
 use crate::load::Op;
-use crate::manager::CacheManager;
 use crate::seam::{Action, Digest, Note};
 use crate::tracks::Guard;
+use crate::write_back::WriteBack;
 
 /// Mappings compared per volume.
 const SAMPLE: u32 = 32;
@@ -201,22 +202,22 @@ impl Device {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     pub(crate) fn probe_ours_read(
         &mut self,
         id: u64,
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let slot =
-            self.core.device.recovery.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
-        self.core.device.units.slots.unpin(slot);
-        self.probe_read(id, ok);
+        let slot = core.device.recovery.probes.under_way.get(&id).and_then(|probe| probe.slot).expect_held();
+        core.device.units.slots.unpin(slot);
+        self.probe_read(id, ok, core);
     }
 
     /// One of a probe's reads ended.
-    pub(crate) fn probe_read(&mut self, id: u64, ok: bool) {
-        let probe = self.core.device.recovery.probes.under_way.get_mut(&id).expect_held();
+    pub(crate) fn probe_read(&mut self, id: u64, ok: bool, core: &mut Core) {
+        let probe = core.device.recovery.probes.under_way.get_mut(&id).expect_held();
         probe.reads_left -= 1;
         probe.failed |= !ok;
         if probe.reads_left > 0 {
@@ -224,65 +225,62 @@ impl CacheManager {
         }
         let (failed, theirs, ours, volume) = (probe.failed, probe.theirs, probe.ours, probe.guard.key.volume);
         if failed {
-            return self.probe_ended(id, None);
+            return self.probe_ended(id, None, core);
         }
-        let src = self.core.base.whole(theirs);
+        let src = core.base.whole(theirs);
         match ours {
             Some(ours) => {
-                let (op, left) = (self.core.base.port.op(Op::ProbeCompare(id)), self.core.base.whole(ours));
-                self.core.base.port.emit(Action::Compare { op, left, right: src });
+                let (op, left) = (core.base.port.op(Op::ProbeCompare(id)), core.base.whole(ours));
+                core.base.port.emit(Action::Compare { op, left, right: src });
             }
-            None => self.core.base.hash(Op::ProbeHash(id), volume, src),
+            None => core.base.hash(Op::ProbeHash(id), volume, src),
         }
     }
 
-    pub(crate) fn probe_hashed(&mut self, id: u64, digest: Digest) {
-        self.probe_ended(id, Some(digest == Digest::Zero));
+    pub(crate) fn probe_hashed(&mut self, id: u64, digest: Digest, core: &mut Core) {
+        self.probe_ended(id, Some(digest == Digest::Zero), core);
     }
 
     /// The comparison ended; `None`: without an answer.
-    pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>) {
-        let probe = self.core.device.recovery.probes.under_way.remove(&id).expect_held();
+    pub(crate) fn probe_ended(&mut self, id: u64, equal: Option<bool>, core: &mut Core) {
+        let probe = core.device.recovery.probes.under_way.remove(&id).expect_held();
         let key = probe.guard.key;
-        let counts = self.core.device.index.tracks.holds(&probe.guard)
-            && self.core.device.index.files.get(key) == Some(probe.mapping);
-        self.core.device.index.tracks.release(&probe.guard);
-        self.core.base.port.release(probe.theirs);
+        let counts = core.device.index.tracks.holds(&probe.guard)
+            && core.device.index.files.get(key) == Some(probe.mapping);
+        core.device.index.tracks.release(&probe.guard);
+        core.base.port.release(probe.theirs);
         if let Some(ours) = probe.ours {
-            self.core.base.port.release(ours);
+            core.base.port.release(ours);
         }
-        self.core.device.recovery.probes.ended(key.volume);
+        core.device.recovery.probes.ended(key.volume);
         if counts && equal == Some(false) {
-            self.core.base.stats.probes_differed += 1;
-            self.forget_volume(key);
+            core.base.stats.probes_differed += 1;
+            self.forget_volume(key, core);
         }
     }
 
     /// The origin has something else at `key`: nothing that was stored for the volume before is believed any more.
-    fn forget_volume(&mut self, key: ExtentKey) {
-        let Some(volume) = self.core.base.volumes.get_mut(&key.volume) else { return };
+    fn forget_volume(&mut self, key: ExtentKey, core: &mut Core) {
+        let Some(volume) = core.base.volumes.get_mut(&key.volume) else { return };
         if !core::mem::replace(&mut volume.cfg.trusted, false) {
             return;
         }
-        self.core
-            .base
-            .port
-            .emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
+        core.base.port.emit(Action::Note(Note::OriginDiffers { volume: key.volume, extent: key.extent }));
         if self.has_dirty(key.volume) {
             // What only the cache has was written over another content than this.
-            self.fence_incomplete(key.volume);
+            self.fence_incomplete(key.volume, core);
         }
-        self.core.base.distrust(Some(key.volume));
+        core.base.distrust(Some(key.volume));
         let mut stored = Vec::new();
-        self.core.device.index.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
+        core.device.index.files.sweep(&mut SweepCursor::default(), usize::MAX, |other, _| {
             if other.volume == key.volume {
                 stored.push(other);
             }
             Keep::Yes
         });
         for other in stored {
-            self.core.device.forget(other, &mut self.core.base);
+            core.device.forget(other, &mut core.base);
         }
-        self.core.device.meta.owe_voids();
+        core.device.meta.owe_voids();
     }
 }

@@ -13,6 +13,7 @@ use crate::index::file_index::{Keep, SweepCursor};
 use crate::manager::CacheManager;
 use crate::origin::tracker::{Flush, FlushWaiter};
 use crate::seam::Action;
+use crate::write_back::WriteBack;
 
 impl Base {
     /// Has an origin flushed as soon as the flush under way has ended.
@@ -68,24 +69,61 @@ impl Clean {
     }
 }
 
+impl WriteBack {
+    /// What clients hear whose flush ended: a loss that they have yet to hear of comes first.
+    fn result_for_clients(
+        &mut self,
+        volume: VolumeId,
+        flush: &Flush,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) -> Result<(), ErrorKind> {
+        let fenced = self.fence(volume, core).map(|_| ErrorKind::Io);
+        let origin = &mut core.base.volumes.get_mut(&volume).expect_held().origin;
+        let told = origin.take_loss().or(fenced).map_or(result, Err);
+        if told.is_err() {
+            origin.loss_is_told_to(flush.covers);
+        }
+        told
+    }
+
+    /// The origin may have lost what was written since its last flush.
+    pub(crate) fn unflushed_lost(
+        &mut self,
+        volume: VolumeId,
+        error: ErrorKind,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        if let Some(entry) = core.base.volumes.get_mut(&volume) {
+            entry.origin.unflushed_lost(error);
+        }
+        self.spoil_run(volume);
+        clean.forget_unflushed(volume, core);
+    }
+}
+
 impl CacheManager {
     pub(crate) fn origin_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
         let flush = self.core.base.volumes.get_mut(&volume).expect_held().origin.flush_ended(result);
-        let for_clients =
-            if flush.has_client() { self.result_for_clients(volume, &flush, result) } else { result };
+        let for_clients = if flush.has_client() {
+            self.dirty.result_for_clients(volume, &flush, result, &mut self.core)
+        } else {
+            result
+        };
         if let Err(error) = result {
-            self.unflushed_lost(volume, error);
+            self.dirty.unflushed_lost(volume, error, &mut self.core, &mut self.clean);
         }
         for waiter in flush.waiters {
             match waiter {
-                FlushWaiter::Client(req) if for_clients.is_ok() && self.has_dirty(volume) => {
-                    self.request_commit(volume, Some(req));
+                FlushWaiter::Client(req) if for_clients.is_ok() && self.dirty.has_dirty(volume) => {
+                    self.dirty.request_commit(volume, Some(req), &mut self.core);
                 }
                 FlushWaiter::Client(req) => {
                     self.core.base.port.emit(Action::Reply { req, result: for_clients })
                 }
                 FlushWaiter::Retire => self.core.device.retire_flush_done(volume, result),
-                FlushWaiter::Destage => self.destage_flushed(volume, result),
+                FlushWaiter::Destage => self.dirty.destage_flushed(volume, result, &mut self.core),
                 FlushWaiter::Remove => self.removal_flushed(volume, result),
             }
         }
@@ -96,30 +134,5 @@ impl CacheManager {
             .expect_held()
             .origin
             .pump_flush(volume, &mut self.core.base.port);
-    }
-
-    /// What clients hear whose flush ended: a loss that they have yet to hear of comes first.
-    fn result_for_clients(
-        &mut self,
-        volume: VolumeId,
-        flush: &Flush,
-        result: Result<(), ErrorKind>,
-    ) -> Result<(), ErrorKind> {
-        let fenced = self.fence(volume).map(|_| ErrorKind::Io);
-        let origin = &mut self.core.base.volumes.get_mut(&volume).expect_held().origin;
-        let told = origin.take_loss().or(fenced).map_or(result, Err);
-        if told.is_err() {
-            origin.loss_is_told_to(flush.covers);
-        }
-        told
-    }
-
-    /// The origin may have lost what was written since its last flush.
-    pub(crate) fn unflushed_lost(&mut self, volume: VolumeId, error: ErrorKind) {
-        if let Some(entry) = self.core.base.volumes.get_mut(&volume) {
-            entry.origin.unflushed_lost(error);
-        }
-        self.spoil_run(volume);
-        self.clean.forget_unflushed(volume, &mut self.core);
     }
 }

@@ -4,12 +4,13 @@ use zc_core::{JournalSeq, VolumeId, WeuSlot};
 use zc_format::{CheckpointHeader, RECORDS_PER_BLOCK, Record};
 
 use crate::base::Base;
+use crate::device::Core;
 use crate::device::Device;
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
-use crate::manager::CacheManager;
 use crate::persist::Op;
 use crate::seam::Action;
 use crate::weu::slots::SlotState;
+use crate::write_back::WriteBack;
 use crate::write_back::dirty::EpochState;
 
 /// Checkpoint blocks written at once.
@@ -231,28 +232,26 @@ impl Device {
     }
 }
 
-impl CacheManager {
-    pub(super) fn pump_checkpoint(&mut self) {
-        let full =
-            self.core.device.meta.journal.used_blocks() * 2 > self.core.device.meta.journal.ring_blocks();
-        let due =
-            full || (self.core.device.meta.checkpoints.missing && self.core.device.recovery.load.is_none());
-        if self.core.device.meta.checkpoints.running.is_none() && due && self.dirty.summary.is_none() {
+impl WriteBack {
+    pub(super) fn pump_checkpoint(&mut self, core: &mut Core) {
+        let full = core.device.meta.journal.used_blocks() * 2 > core.device.meta.journal.ring_blocks();
+        let due = full || (core.device.meta.checkpoints.missing && core.device.recovery.load.is_none());
+        if core.device.meta.checkpoints.running.is_none() && due && self.summary.is_none() {
             self.end_chain();
-            self.core.device.meta.checkpoints.running = Some(CheckpointRun {
-                sequence: self.core.device.meta.checkpoints.sequence + 1,
-                area: 1 - self.core.device.meta.checkpoints.area,
-                journal_start: self.commits_keep_from(),
+            core.device.meta.checkpoints.running = Some(CheckpointRun {
+                sequence: core.device.meta.checkpoints.sequence + 1,
+                area: 1 - core.device.meta.checkpoints.area,
+                journal_start: self.commits_keep_from(core),
                 step: CheckpointStep::Slots(0),
-                carry: self.dirty_records(),
+                carry: self.dirty_records(core),
                 blocks: 0,
                 records: 0,
                 in_flight: false,
             });
         }
-        while let Some(mut run) = self.core.device.meta.checkpoints.running.take() {
-            let busy = run.in_flight || !self.core.device.step_checkpoint(&mut run, &mut self.core.base);
-            self.core.device.meta.checkpoints.running = Some(run);
+        while let Some(mut run) = core.device.meta.checkpoints.running.take() {
+            let busy = run.in_flight || !core.device.step_checkpoint(&mut run, &mut core.base);
+            core.device.meta.checkpoints.running = Some(run);
             if busy {
                 return;
             }
@@ -260,9 +259,9 @@ impl CacheManager {
     }
 
     /// The epochs that are complete and not clean.
-    fn dirty_records(&self) -> Vec<Record> {
+    fn dirty_records(&self, core: &Core) -> Vec<Record> {
         let mut records = Vec::new();
-        for (volume, dirty) in self.dirty.volumes.iter() {
+        for (volume, dirty) in self.volumes.iter() {
             let volume = *volume;
             // What the journal calls clean already may lie before the part of it that is replayed.
             let clean =
@@ -274,29 +273,29 @@ impl CacheManager {
                 .iter()
                 .filter(|epoch| epoch.state == EpochState::Committed && epoch.number > clean);
             for epoch in committed.map(|epoch| epoch.number) {
-                records.extend(self.epoch_records(volume, epoch));
+                records.extend(self.epoch_records(volume, epoch, core));
                 records.push(Record::Committed { volume, epoch });
             }
         }
         records
     }
 
-    pub(super) fn checkpoint_step_done(&mut self, kind: Op) {
-        let Some(run) = &mut self.core.device.meta.checkpoints.running else { return };
+    pub(super) fn checkpoint_step_done(&mut self, kind: Op, core: &mut Core) {
+        let Some(run) = &mut core.device.meta.checkpoints.running else { return };
         run.in_flight = false;
         match kind {
             Op::CheckpointFlush => run.step = CheckpointStep::Commit,
             Op::CheckpointCommit => run.step = CheckpointStep::CommitFlush,
             Op::CheckpointCommitFlush => {
                 let start = run.journal_start;
-                debug_assert!(start <= self.commits_keep_from(), "records of a commit are let go");
-                let Some(run) = &self.core.device.meta.checkpoints.running else { return };
-                self.core.device.meta.journal.truncate(start);
-                self.core.device.meta.checkpoints.sequence = run.sequence;
-                self.core.device.meta.checkpoints.area = run.area;
-                self.core.device.meta.checkpoints.missing = false;
-                self.core.device.meta.checkpoints.running = None;
-                self.core.base.stats.checkpoints += 1;
+                debug_assert!(start <= self.commits_keep_from(core), "records of a commit are let go");
+                let Some(run) = &core.device.meta.checkpoints.running else { return };
+                core.device.meta.journal.truncate(start);
+                core.device.meta.checkpoints.sequence = run.sequence;
+                core.device.meta.checkpoints.area = run.area;
+                core.device.meta.checkpoints.missing = false;
+                core.device.meta.checkpoints.running = None;
+                core.base.stats.checkpoints += 1;
             }
             _ => {}
         }

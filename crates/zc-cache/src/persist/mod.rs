@@ -26,10 +26,12 @@ use zc_core::{ErrorKind, JournalSeq};
 use zc_format::{JournalBlock, RECORDS_PER_BLOCK};
 
 use crate::base::Base;
+use crate::device::Core;
 use crate::device::Device;
 use crate::health::Health;
 use crate::manager::CacheManager;
 use crate::seam::Action;
+use crate::write_back::WriteBack;
 
 /// Journal records waiting at which insertion pauses: 64 blocks.
 const PENDING_RECORDS_PRESSED: usize = 64 * RECORDS_PER_BLOCK;
@@ -51,6 +53,41 @@ impl Device {
     }
 }
 
+impl WriteBack {
+    fn pump_journal(&mut self, core: &mut Core) {
+        if self.summary.is_none()
+            && let Some((sequence, records, durable)) = core.device.meta.journal.take_block(
+                core.base.now_ms,
+                core.base.cfg.journal_delay_ms,
+                self.is_told(),
+            )
+        {
+            self.commits_in_block(sequence, core);
+            let growing = self.begin_chain(core);
+            core.base.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
+            let block = JournalBlock {
+                sequence,
+                session: core.base.session.number,
+                region_map_sequence: core.device.meta.durable_map(),
+                proved: self.commits_proved(core),
+                growing,
+                records,
+            };
+            debug_assert!(
+                block.proved <= core.device.meta.journal.durable_next(),
+                "a block proves what may be lost"
+            );
+            let op = core.base.port.op(Op::JournalWrite);
+            core.base.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
+        }
+        let asked = self.commits_want_flush();
+        if core.device.meta.journal.take_flush(asked) {
+            self.commits_flushing();
+            core.base.flush_cache(Op::JournalFlush);
+        }
+    }
+}
+
 impl CacheManager {
     /// The first journal block that is not durable; after a clean stop the journal's end.
     #[must_use]
@@ -62,43 +99,10 @@ impl CacheManager {
         if self.core.base.health != Health::Good {
             return;
         }
-        self.pump_journal();
+        self.dirty.pump_journal(&mut self.core);
         self.pump_map();
         self.pump_retiring();
-        self.pump_checkpoint();
-    }
-
-    fn pump_journal(&mut self) {
-        if self.dirty.summary.is_none()
-            && let Some((sequence, records, durable)) = self.core.device.meta.journal.take_block(
-                self.core.base.now_ms,
-                self.core.base.cfg.journal_delay_ms,
-                self.is_told(),
-            )
-        {
-            self.commits_in_block(sequence);
-            let growing = self.begin_chain();
-            self.core.base.stats.journal_bytes_written += u64::from(zc_core::limits::BLOCK_BYTES);
-            let block = JournalBlock {
-                sequence,
-                session: self.core.base.session.number,
-                region_map_sequence: self.core.device.meta.durable_map(),
-                proved: self.commits_proved(),
-                growing,
-                records,
-            };
-            debug_assert!(
-                block.proved <= self.core.device.meta.journal.durable_next(),
-                "a block proves what may be lost"
-            );
-            let op = self.core.base.port.op(Op::JournalWrite);
-            self.core.base.port.emit(Action::WriteJournal { op, block: Box::new(block), durable });
-        }
-        let asked = self.commits_want_flush();
-        if self.core.device.meta.journal.take_flush(asked) {
-            self.commits_flushing();
-            self.core.base.flush_cache(Op::JournalFlush);
-        }
+        self.dirty.pump_checkpoint(&mut self.core);
     }
 
     /// A metadata operation ended.
@@ -113,7 +117,7 @@ impl CacheManager {
         match kind {
             Op::JournalWrite => {
                 self.core.device.meta.journal.block_written();
-                self.let_chains_go();
+                self.dirty.let_chains_go(&mut self.core);
                 let written = self.core.device.meta.journal.written();
                 if written > self.core.device.meta.intent_trimmed {
                     self.core.device.meta.intent_trimmed = written;
@@ -122,13 +126,13 @@ impl CacheManager {
             }
             Op::JournalFlush => {
                 self.core.device.meta.journal.flushed();
-                self.let_chains_go();
-                self.commits_flushed();
+                self.dirty.let_chains_go(&mut self.core);
+                self.dirty.commits_flushed(&mut self.core);
             }
             Op::MapWrite => self.core.base.flush_cache(Op::MapFlush),
             Op::MapFlush => self.clean.map_durable(&mut self.core),
             Op::StopFlush => self.stop.flush = Some(true),
-            other => self.checkpoint_step_done(other),
+            other => self.dirty.checkpoint_step_done(other, &mut self.core),
         }
     }
 }

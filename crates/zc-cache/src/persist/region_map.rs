@@ -101,7 +101,7 @@ impl Clean {
 
 impl CacheManager {
     pub(super) fn pump_map(&mut self) {
-        let idle = self.core.base.now_ms.saturating_sub(self.clean.last_write_ms) >= IDLE_RETIRE_MS;
+        let idle = self.core.base.now_ms.saturating_sub(self.core.base.last_write_ms) >= IDLE_RETIRE_MS;
         let is_awaited = self.core.base.stopping || self.removals.want_map();
         let meta = &mut self.core.device.meta;
         let wanted = meta.regions.has_new_marks() || (meta.maps.is_stale() && (idle || is_awaited));

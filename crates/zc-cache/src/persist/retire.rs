@@ -3,11 +3,14 @@
 use zc_core::{ErrorKind, VolumeId};
 
 use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::manager::CacheManager;
 use crate::origin::tracker::FlushWaiter;
 use crate::persist::regions::Retirement;
+use crate::write_back::WriteBack;
 
 /// Without writes for so long, all marks are retired, so that a power cut finds everything warm.
 pub(super) const IDLE_RETIRE_MS: u64 = 2000;
@@ -91,6 +94,46 @@ impl Device {
     }
 }
 
+impl WriteBack {
+    fn start_retiring(
+        &mut self,
+        candidates: Option<Retirement>,
+        mut volumes: Vec<VolumeId>,
+        core: &mut Core,
+    ) {
+        volumes.retain(|id| core.base.volumes.contains_key(id));
+        volumes.sort_unstable();
+        let journal = core.device.meta.journal.want_all();
+        let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
+        let asked = volumes.clone();
+        core.device.meta.retirements.running =
+            Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
+        for volume in volumes {
+            core.base.flush_origin(volume, FlushWaiter::Retire);
+        }
+        self.pump_journal(core);
+    }
+
+    /// Origins do not flush: writes that need room for their marks fail rather than hang. Those of other volumes wait if
+    /// some room was made.
+    fn fail_waiting_writes(
+        &mut self,
+        failed: &[(VolumeId, ErrorKind)],
+        others_wait: bool,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        for id in core::mem::take(&mut clean.waiting.for_room) {
+            let volume = clean.writes.get(&id).expect_held().volume;
+            let own = failed.iter().find(|(failed, _)| *failed == volume);
+            match own.or_else(|| failed.first().filter(|_| !others_wait)) {
+                Some((_, error)) => self.end_write(id, Err(*error), core, clean),
+                None => clean.waiting.for_room.push_back(id),
+            }
+        }
+    }
+}
+
 impl CacheManager {
     pub(super) fn pump_retiring(&mut self) {
         if self.core.device.meta.retirements.running.is_none() {
@@ -138,7 +181,7 @@ impl CacheManager {
             self.core.device.meta.retirements.not_before_ms = self.core.base.now_ms + RETIRE_BACKOFF_MS;
             // An origin that does not flush must not keep the daemon from stopping: the marks stay.
             self.stop.unsettled |= self.core.base.stopping;
-            self.fail_waiting_writes(&failed, gone > 0);
+            self.dirty.fail_waiting_writes(&failed, gone > 0, &mut self.core, &mut self.clean);
         }
         self.admit_waiting();
     }
@@ -160,11 +203,11 @@ impl CacheManager {
         {
             self.core.device.meta.retirements.voids_owed = false;
             let volumes: Vec<_> = self.core.base.volumes.keys().copied().collect();
-            self.start_retiring(None, volumes);
+            self.dirty.start_retiring(None, volumes, &mut self.core);
             return;
         }
         let idle = self.core.base.stopping
-            || self.core.base.now_ms.saturating_sub(self.clean.last_write_ms) >= IDLE_RETIRE_MS;
+            || self.core.base.now_ms.saturating_sub(self.core.base.last_write_ms) >= IDLE_RETIRE_MS;
         let crowded = self.core.device.meta.regions.len() * 4 >= self.core.device.meta.regions.max() * 3
             || !self.clean.waiting.for_room.is_empty();
         let aged = self.core.base.now_ms >= self.core.device.meta.retirements.aged_at_ms;
@@ -184,34 +227,7 @@ impl CacheManager {
         if let Some(candidates) = self.core.device.meta.regions.retirement(count.max(1), until_ms, fails) {
             debug_assert!(candidates.len() <= self.core.device.meta.regions.len());
             let volumes = self.core.device.meta.regions.volumes(&candidates);
-            self.start_retiring(Some(candidates), volumes);
-        }
-    }
-
-    fn start_retiring(&mut self, candidates: Option<Retirement>, mut volumes: Vec<VolumeId>) {
-        volumes.retain(|id| self.core.base.volumes.contains_key(id));
-        volumes.sort_unstable();
-        let journal = self.core.device.meta.journal.want_all();
-        let flushes = u32::try_from(volumes.len()).unwrap_or(u32::MAX);
-        let asked = volumes.clone();
-        self.core.device.meta.retirements.running =
-            Some(Retiring { candidates, asked, flushes, journal, failed: Vec::new() });
-        for volume in volumes {
-            self.core.base.flush_origin(volume, FlushWaiter::Retire);
-        }
-        self.pump_journal();
-    }
-
-    /// Origins do not flush: writes that need room for their marks fail rather than hang. Those of other volumes wait if
-    /// some room was made.
-    fn fail_waiting_writes(&mut self, failed: &[(VolumeId, ErrorKind)], others_wait: bool) {
-        for id in core::mem::take(&mut self.clean.waiting.for_room) {
-            let volume = self.clean.writes.get(&id).expect_held().volume;
-            let own = failed.iter().find(|(failed, _)| *failed == volume);
-            match own.or_else(|| failed.first().filter(|_| !others_wait)) {
-                Some((_, error)) => self.end_write(id, Err(*error)),
-                None => self.clean.waiting.for_room.push_back(id),
-            }
+            self.dirty.start_retiring(Some(candidates), volumes, &mut self.core);
         }
     }
 

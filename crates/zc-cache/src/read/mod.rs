@@ -27,11 +27,11 @@ use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::CacheManager;
 use crate::origin::order::Turn;
 use crate::read::streams::StreamId;
 use crate::seam::{Action, Request};
 use crate::write::staging::OldCopy;
+use crate::write_back::WriteBack;
 
 /// A client read in progress.
 #[derive(Debug)]
@@ -273,24 +273,24 @@ impl Clean {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn submit_read(&mut self, request: &Request, buf: BufId) {
+impl WriteBack {
+    pub(crate) fn submit_read(&mut self, request: &Request, buf: BufId, core: &mut Core, clean: &mut Clean) {
         let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
-        self.core.base.port.adopt(buf);
-        let Some(mode) = self.core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
-            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
-            self.core.base.port.release(buf);
+        core.base.port.adopt(buf);
+        let Some(mode) = core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode) else {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+            core.base.port.release(buf);
             return;
         };
-        self.core.base.stats.reads += 1;
-        self.core.base.stats.read_bytes += request.len_bytes;
-        self.dirty.volumes.asked(request.volume, self.core.base.now_ms);
-        if self.refuses_read(request) {
-            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
-            self.core.base.port.release(buf);
+        core.base.stats.reads += 1;
+        core.base.stats.read_bytes += request.len_bytes;
+        self.volumes.asked(request.volume, core.base.now_ms);
+        if self.refuses_read(request, core) {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+            core.base.port.release(buf);
             return;
         }
-        let read = self.core.base.port.number();
+        let read = core.base.port.number();
         let mut op = ReadOp {
             req: request.req,
             buf,
@@ -303,69 +303,82 @@ impl CacheManager {
             from_origin: false,
             stream: None,
         };
-        if mode == Mode::PassThrough || self.core.base.health != Health::Good {
-            self.core.base.stats.read_bypassed += 1;
-            self.clean.reads.insert(read, op);
+        if mode == Mode::PassThrough || core.base.health != Health::Good {
+            core.base.stats.read_bypassed += 1;
+            clean.reads.insert(read, op);
             let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-            self.clean.direct_read(read, request.volume, request.offset_bytes, dest, &mut self.core);
+            clean.direct_read(read, request.volume, request.offset_bytes, dest, core);
         } else {
-            let verdict =
-                self.clean.read_streams.on_read(request.volume, request.offset_bytes, request.len_bytes);
+            let verdict = clean.read_streams.on_read(request.volume, request.offset_bytes, request.len_bytes);
             op.stream = verdict.stream;
-            self.clean.reads.insert(read, op);
-            self.cached_read(read);
+            clean.reads.insert(read, op);
+            self.cached_read(read, core, clean);
             if let Some(range) = verdict.prefetch {
-                self.clean.read_ahead(request.volume, range, verdict.stream, &mut self.core);
+                clean.read_ahead(request.volume, range, verdict.stream, core);
             }
         }
-        self.clean.read_part_done(read, Ok(()), &mut self.core);
+        clean.read_part_done(read, Ok(()), core);
     }
 
-    fn cached_read(&mut self, read: u64) {
-        let op = self.clean.reads.get(&read).expect_held();
+    fn cached_read(&mut self, read: u64, core: &mut Core, clean: &mut Clean) {
+        let op = clean.reads.get(&read).expect_held();
         let (volume, offset, stream) = (op.volume, op.offset_bytes, op.stream);
         let dest = BufSlice { buf: op.buf, start_bytes: 0, len_bytes: op.len_bytes };
         let (mut sorted, mut unknown) = (Sorted::default(), None);
-        for portion in portions(volume, offset, dest, self.core.base.extent_bytes) {
-            if self.sort(read, portion, &mut sorted) {
+        for portion in portions(volume, offset, dest, core.base.extent_bytes) {
+            if self.sort(read, portion, &mut sorted, core, clean) {
                 continue;
             }
             unknown = Some(portion.key);
-            if !self.clean.wait_for_headers(read, portion, stream, &mut self.core) {
+            if !clean.wait_for_headers(read, portion, stream, core) {
                 sorted.miss(portion);
             }
         }
         if let Some(key) = unknown {
-            self.clean.expect_learned(key, &mut self.core);
+            clean.expect_learned(key, core);
         }
-        self.clean.read_sorted(read, sorted, stream, &mut self.core);
+        clean.read_sorted(read, sorted, stream, core);
     }
 
     /// Goes on with a portion that waited for headers. Whether it is known by now.
-    pub(crate) fn read_again(&mut self, read: u64, portion: Portion, stream: Option<StreamId>) -> bool {
+    pub(crate) fn read_again(
+        &mut self,
+        read: u64,
+        portion: Portion,
+        stream: Option<StreamId>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> bool {
         let mut sorted = Sorted::default();
-        let known = self.sort(read, portion, &mut sorted);
+        let known = self.sort(read, portion, &mut sorted, core, clean);
         if !known {
             sorted.miss(portion);
         }
-        self.clean.read_sorted(read, sorted, stream, &mut self.core);
-        self.clean.read_part_done(read, Ok(()), &mut self.core);
+        clean.read_sorted(read, sorted, stream, core);
+        clean.read_part_done(read, Ok(()), core);
         known
     }
 
     /// Finds out where a portion comes from, dirty data first, and brings it from memory if it is there. Whether it is
     /// known.
-    fn sort(&mut self, read: u64, portion: Portion, sorted: &mut Sorted) -> bool {
+    fn sort(
+        &mut self,
+        read: u64,
+        portion: Portion,
+        sorted: &mut Sorted,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> bool {
         if self.has_dirty(portion.key.volume) {
             let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
             let visible = self.overlay(portion.key, &sectors);
             if !visible.is_empty() {
-                self.clean.read_overlaid(read, &portion, &visible, &mut sorted.stored, &mut self.core);
+                clean.read_overlaid(read, &portion, &visible, &mut sorted.stored, core);
                 sorted.cache = true;
                 return true;
             }
         }
-        self.clean.sort_clean(read, portion, sorted, &mut self.core)
+        clean.sort_clean(read, portion, sorted, core)
     }
 }
 

@@ -31,13 +31,13 @@ use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::CacheManager;
 use crate::read::Op;
 use crate::read::Portion;
 use crate::read::streams::StreamId;
 use crate::seam::Action;
 use crate::tracks::Guard;
 use crate::weu::header_reads::HeaderWaiter;
+use crate::write_back::WriteBack;
 
 /// Extents asked for at once: 1 MiB of 8 KiB extents, 4 KiB of fingerprints.
 const RUN_EXTENTS: u64 = 128;
@@ -377,11 +377,11 @@ impl Clean {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// The headers are in memory, as far as they could be read: the miss is a hit now, or asks the origin.
-    pub(crate) fn headers_arrived(&mut self, id: u64) {
-        let RecipeWait { read, portion, stream } = self.clean.recipes.waiting.remove(&id).expect_held();
-        let hit = self.read_again(read, portion, stream);
-        self.core.base.stats.recipe_waits_hit += u64::from(hit);
+    pub(crate) fn headers_arrived(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
+        let RecipeWait { read, portion, stream } = clean.recipes.waiting.remove(&id).expect_held();
+        let hit = self.read_again(read, portion, stream, core, clean);
+        core.base.stats.recipe_waits_hit += u64::from(hit);
     }
 }

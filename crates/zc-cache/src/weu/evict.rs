@@ -9,13 +9,15 @@ use zc_core::{ErrorKind, WeuSlot};
 use zc_format::{Record, WeuHeader};
 
 use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::device::Device;
 use crate::health::Health;
 use crate::index::file_index::{Keep, Mapping, SweepCursor};
-use crate::manager::CacheManager;
 use crate::seam::Action;
 use crate::weu::Op;
 use crate::weu::slots::SlotState;
+use crate::write_back::WriteBack;
 
 /// Slots kept free, so that a WEU that fills up does not wait for an eviction.
 const FREE_SLOTS: usize = 2;
@@ -119,57 +121,57 @@ impl Device {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Evicts until enough slots are free or on their way.
-    pub(crate) fn keep_free_slots(&mut self) {
-        let needed = self.clean.inserts.runs.has_ready() || !self.dirty.ready.is_empty();
-        if self.core.device.recovery.load.is_some() && !needed {
+    pub(crate) fn keep_free_slots(&mut self, core: &mut Core, clean: &mut Clean) {
+        let needed = clean.inserts.runs.has_ready() || !self.ready.is_empty();
+        if core.device.recovery.load.is_some() && !needed {
             return;
         }
-        let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(self.core.device.spare_slots()) };
+        let wanted = if needed { FREE_SLOTS } else { FREE_SLOTS.min(core.device.spare_slots()) };
         // Dirty extents have to be placed, whatever else goes on.
-        while self.core.base.health == Health::Good
-            && (!self.core.base.stopping || !self.dirty.ready.is_empty())
-            && self.core.device.units.slots.free_len() + self.core.device.units.slots.leaving() < wanted
-            && (!self.core.device.journal_is_pressed() || !self.dirty.ready.is_empty())
+        while core.base.health == Health::Good
+            && (!core.base.stopping || !self.ready.is_empty())
+            && core.device.units.slots.free_len() + core.device.units.slots.leaving() < wanted
+            && (!core.device.journal_is_pressed() || !self.ready.is_empty())
         {
-            if self.core.device.units.sweeps.no_victim_ms == Some(self.core.base.now_ms) {
+            if core.device.units.sweeps.no_victim_ms == Some(core.base.now_ms) {
                 return;
             }
-            if !self.evict_one() {
+            if !self.evict_one(core, clean) {
                 // A search walks the whole list: not again before something can have changed.
-                self.core.device.units.sweeps.no_victim_ms = Some(self.core.base.now_ms);
+                core.device.units.sweeps.no_victim_ms = Some(core.base.now_ms);
                 return;
             }
         }
     }
 
-    fn evict_one(&mut self) -> bool {
-        let slots = &mut self.core.device.units.slots;
+    fn evict_one(&mut self, core: &mut Core, clean: &mut Clean) -> bool {
+        let slots = &mut core.device.units.slots;
         let mut pinned = false;
-        let victim = self.core.device.units.policy.victim(&mut |slot| {
+        let victim = core.device.units.policy.victim(&mut |slot| {
             let busy = slots.is_pinned(slot);
             pinned |= busy;
             busy || slots.get(slot).state != SlotState::Sealed || !slots.may_reuse(slot)
         });
-        self.core.base.stats.evictions_spared = self.core.device.units.policy.spared();
+        core.base.stats.evictions_spared = core.device.units.policy.spared();
         let Some(slot) = victim else {
-            if self.clean.inserts.runs.has_ready() || !self.dirty.ready.is_empty() {
-                self.core.device.units.sweeps.urgent = true;
-                self.clean.drop_old_copies(&mut self.core);
+            if clean.inserts.runs.has_ready() || !self.ready.is_empty() {
+                core.device.units.sweeps.urgent = true;
+                clean.drop_old_copies(core);
             }
             return false;
         };
-        self.core.base.stats.evictions += 1;
-        self.core.base.stats.evictions_while_reading += u64::from(pinned || !self.clean.hits.is_empty());
-        self.core.device.units.policy.removed(slot);
-        self.core.device.units.slots.begin_leaving(slot);
+        core.base.stats.evictions += 1;
+        core.base.stats.evictions_while_reading += u64::from(pinned || !clean.hits.is_empty());
+        core.device.units.policy.removed(slot);
+        core.device.units.slots.begin_leaving(slot);
         // From here on entries of the slot are dropped without a record each.
-        let generation = self.core.device.units.slots.get(slot).generation;
-        self.core.device.record(Record::SlotRetired { slot, generation }, &mut self.core.base);
-        let hint_bytes = self.core.device.units.slots.get(slot).header_bytes;
-        let op = self.core.base.port.op(Op::HeaderEvict(slot));
-        self.core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
+        let generation = core.device.units.slots.get(slot).generation;
+        core.device.record(Record::SlotRetired { slot, generation }, &mut core.base);
+        let hint_bytes = core.device.units.slots.get(slot).header_bytes;
+        let op = core.base.port.op(Op::HeaderEvict(slot));
+        core.base.port.emit(Action::ReadHeader { op, slot, hint_bytes });
         true
     }
 }

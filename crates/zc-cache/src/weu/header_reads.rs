@@ -11,10 +11,12 @@ use zc_core::{ErrorKind, Fingerprint, Map, WeuSlot};
 use zc_format::WeuHeader;
 
 use crate::base::Base;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::device::Device;
-use crate::manager::CacheManager;
 use crate::seam::{Action, Purpose};
 use crate::weu::Op;
+use crate::write_back::WriteBack;
 
 /// Headers being read.
 const HEADER_READS_MAX: usize = 16;
@@ -112,30 +114,34 @@ impl Device {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn header_read(&mut self, slot: WeuSlot, result: &Result<Option<Box<WeuHeader>>, ErrorKind>) {
-        self.core.device.units.slots.unpin(slot);
-        let (generation, weu_seq) = (
-            self.core.device.units.slots.get(slot).generation,
-            self.core.device.units.slots.get(slot).weu_seq,
-        );
+impl WriteBack {
+    pub(crate) fn header_read(
+        &mut self,
+        slot: WeuSlot,
+        result: &Result<Option<Box<WeuHeader>>, ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        core.device.units.slots.unpin(slot);
+        let (generation, weu_seq) =
+            (core.device.units.slots.get(slot).generation, core.device.units.slots.get(slot).weu_seq);
         match result {
             Ok(Some(header)) if (header.generation, header.weu_seq) == (generation, weu_seq) => {
-                self.core.device.load_prints(header);
+                core.device.load_prints(header);
             }
             // What it has cannot be proved, and is not asked for again with each miss.
-            _ => self.core.device.units.headers.load(slot, generation, []),
+            _ => core.device.units.headers.load(slot, generation, []),
         }
-        for waiter in self.core.device.units.header_reads.arrived(slot) {
+        for waiter in core.device.units.header_reads.arrived(slot) {
             match waiter {
-                HeaderWaiter::Insert(id) => self.clean.look_up(id, &mut self.core),
-                HeaderWaiter::Dirty(id) => self.look_up_dirty(id),
-                HeaderWaiter::Miss(id) => self.headers_arrived(id),
+                HeaderWaiter::Insert(id) => clean.look_up(id, core),
+                HeaderWaiter::Dirty(id) => self.look_up_dirty(id, core, clean),
+                HeaderWaiter::Miss(id) => self.headers_arrived(id, core, clean),
             }
         }
         match *result {
-            Ok(_) => self.core.base.device_read_worked(),
-            Err(error) => self.core.base.device_read_failed(Purpose::HeaderRead, error),
+            Ok(_) => core.base.device_read_worked(),
+            Err(error) => core.base.device_read_failed(Purpose::HeaderRead, error),
         }
     }
 }

@@ -23,10 +23,10 @@ use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
 use crate::insert::{Outcome, stored_of};
-use crate::manager::CacheManager;
 use crate::seam::{Action, Note, Purpose};
 use crate::weu::packer::{Layout, Spot};
 use crate::weu::slots::SlotState;
+use crate::write_back::WriteBack;
 use crate::write_back::dirty_unit::SealedUnit;
 
 /// WEUs that may be on their way to the device at once.
@@ -356,43 +356,41 @@ impl Clean {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
-        if self.core.device.units.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some()) {
-            self.dirty_unit_written(slot, result);
+impl WriteBack {
+    pub(crate) fn weu_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>, core: &mut Core) {
+        if core.device.units.writing.get(&slot).is_some_and(|weu| weu.dirty.is_some()) {
+            self.dirty_unit_written(slot, result, core);
             return;
         }
-        let weu = self.core.device.units.writing.remove(&slot).expect_held();
-        self.core.base.port.release(weu.buf);
-        let entry = self.core.device.units.slots.get_mut(slot);
+        let weu = core.device.units.writing.remove(&slot).expect_held();
+        core.base.port.release(weu.buf);
+        let entry = core.device.units.slots.get_mut(slot);
         match result {
             Ok(()) => {
                 entry.state = SlotState::Sealed;
                 let (generation, weu_seq, header_bytes) =
                     (entry.generation, entry.weu_seq, entry.header_bytes);
-                self.core.device.units.headers.settle(slot);
-                self.core.base.errors.write_ended(false);
-                self.core.device.record(
-                    Record::SlotSealed { slot, generation, weu_seq, header_bytes },
-                    &mut self.core.base,
-                );
+                core.device.units.headers.settle(slot);
+                core.base.errors.write_ended(false);
+                core.device
+                    .record(Record::SlotSealed { slot, generation, weu_seq, header_bytes }, &mut core.base);
             }
             Err(error) => {
-                self.core.base.stats.device_write_errors += 1;
+                core.base.stats.device_write_errors += 1;
                 let place =
                     |offset: u32| u16::try_from(offset / zc_core::limits::PLACE_ALIGN_BYTES).unwrap_or(0);
                 for (key, offset) in weu.keys {
                     let ours = |m: &Mapping| matches!(m, Mapping::Base(p) if p.slot == slot && p.offset_units == place(offset));
-                    self.core.device.index.files.remove_if(key, |mapping| ours(&mapping));
+                    core.device.index.files.remove_if(key, |mapping| ours(&mapping));
                 }
-                self.core.device.units.headers.remove(slot);
-                self.core.device.units.policy.removed(slot);
-                let generation = self.core.device.units.slots.get(slot).generation;
-                self.core.device.record(Record::SlotRetired { slot, generation }, &mut self.core.base);
-                self.core.device.units.slots.release(slot);
-                self.core.base.port.emit(Action::Note(Note::SlotDropped { slot }));
-                if self.core.base.errors.write_ended(true) {
-                    self.core.base.fail_device(Purpose::WeuWrite, error);
+                core.device.units.headers.remove(slot);
+                core.device.units.policy.removed(slot);
+                let generation = core.device.units.slots.get(slot).generation;
+                core.device.record(Record::SlotRetired { slot, generation }, &mut core.base);
+                core.device.units.slots.release(slot);
+                core.base.port.emit(Action::Note(Note::SlotDropped { slot }));
+                if core.base.errors.write_ended(true) {
+                    core.base.fail_device(Purpose::WeuWrite, error);
                 }
             }
         }

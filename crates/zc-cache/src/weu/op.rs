@@ -2,9 +2,11 @@
 
 use zc_core::WeuSlot;
 
-use crate::manager::CacheManager;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::port::Ended;
 use crate::seam::Purpose;
+use crate::write_back::WriteBack;
 
 /// An operation of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,15 +31,15 @@ impl Op {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn weu_op_ended(&mut self, op: Op, ended: Ended) {
+impl WriteBack {
+    pub(crate) fn weu_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
         match (op, ended) {
             (Op::HeaderEvict(slot), Ended::Header(result)) => {
-                self.core.device.evict_with_header(slot, result, &mut self.core.base)
+                core.device.evict_with_header(slot, result, &mut core.base)
             }
-            (Op::HeaderPrints(slot), Ended::Header(result)) => self.header_read(slot, &result),
-            (Op::Write(slot), Ended::Device(result)) => self.weu_written(slot, result),
-            (Op::Discard(slot), Ended::Device(_)) => self.core.device.discarded(slot),
+            (Op::HeaderPrints(slot), Ended::Header(result)) => self.header_read(slot, &result, core, clean),
+            (Op::Write(slot), Ended::Device(result)) => self.weu_written(slot, result, core),
+            (Op::Discard(slot), Ended::Device(_)) => core.device.discarded(slot),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

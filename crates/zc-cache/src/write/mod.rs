@@ -31,13 +31,13 @@ use crate::health::Health;
 use crate::index::CALLED_UP;
 use crate::index::file_index::Mapping;
 use crate::insert::InsertOptions;
-use crate::manager::CacheManager;
 use crate::origin::order::Turn;
 use crate::origin::tracker::FlushWaiter;
 use crate::read::streams::StreamId;
 use crate::read::{Portion, portions, sector_range};
 use crate::seam::{Action, Request, RequestKind};
 use crate::write::staging::{OldCopy, Staged};
+use crate::write_back::WriteBack;
 
 /// Extents of one piece: bounds the work of one event for huge trims.
 const PIECE_EXTENTS_MAX: u64 = 4096;
@@ -232,7 +232,7 @@ impl Clean {
             "{volume:?}: no durable mark"
         );
         let skip = u32::try_from(op.done_bytes).unwrap_or(u32::MAX);
-        self.last_write_ms = core.base.now_ms;
+        core.base.last_write_ms = core.base.now_ms;
         let stage = matches!(kind, RequestKind::Write { .. }) && core.base.fills_from_writes(volume);
         let mut ahead = pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes);
         for (number, (key, start, len)) in
@@ -516,48 +516,46 @@ impl Clean {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn submit_write(&mut self, request: &Request) {
-        self.core.base.stats.writes += 1;
-        self.core.base.stats.write_bytes += request.len_bytes;
+impl WriteBack {
+    pub(crate) fn submit_write(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+        core.base.stats.writes += 1;
+        core.base.stats.write_bytes += request.len_bytes;
         if let RequestKind::Write { buf, .. } = request.kind {
-            self.core.base.port.adopt(buf);
+            core.base.port.adopt(buf);
         }
-        self.submit_adopted(request);
+        self.submit_adopted(request, core, clean);
     }
 
     /// A write whose buffer has been adopted.
-    pub(crate) fn submit_adopted(&mut self, request: &Request) {
-        let mode = self.core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
+    pub(crate) fn submit_adopted(&mut self, request: &Request, core: &mut Core, clean: &mut Clean) {
+        let mode = core.base.volumes.get(&request.volume).map(|volume| volume.cfg.mode);
         if mode.is_none_or(|mode| mode == Mode::ReadOnly) || request.len_bytes == 0 {
             let result = match mode {
                 None => Err(ErrorKind::Invalid),
                 Some(Mode::ReadOnly) => Err(ErrorKind::ReadOnly),
                 Some(_) => Ok(()),
             };
-            self.core.base.answer_write(request, result);
+            core.base.answer_write(request, result);
             return;
         }
         // What clears goes past a dirty layer that is empty: discarding a new volume must not fill the journal.
         let clears = !matches!(request.kind, RequestKind::Write { .. });
-        if self.fence(request.volume).is_some()
-            || (self.writes_back(request.volume) && (!clears || self.has_dirty(request.volume)))
+        if self.fence(request.volume, core).is_some()
+            || (self.writes_back(request.volume, core) && (!clears || self.has_dirty(request.volume)))
         {
-            self.submit_write_back(request);
+            self.submit_write_back(request, core);
             return;
         }
         let stream = matches!(request.kind, RequestKind::Write { .. })
-            .then(|| {
-                self.clean.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes)
-            })
+            .then(|| clean.write_streams.on_write(request.volume, request.offset_bytes, request.len_bytes))
             .flatten();
-        if let Some(volume) = self.core.base.volumes.get_mut(&request.volume) {
+        if let Some(volume) = core.base.volumes.get_mut(&request.volume) {
             volume.origin.direct_write_begins();
         }
-        self.clean.begin_write(
+        clean.begin_write(
             WriteOp {
                 req: Some(request.req),
-                kind: self.core.base.as_durable_as_promised(request),
+                kind: core.base.as_durable_as_promised(request),
                 volume: request.volume,
                 offset_bytes: request.offset_bytes,
                 len_bytes: request.len_bytes,
@@ -567,105 +565,125 @@ impl CacheManager {
                 stream,
                 turn: 0,
             },
-            &mut self.core,
+            core,
         );
     }
 
-    pub(crate) fn submit_flush(&mut self, request: &Request) {
-        self.core.base.stats.flushes += 1;
-        let Some(volume) = self.core.base.volumes.get(&request.volume) else {
-            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
+    pub(crate) fn submit_flush(&mut self, request: &Request, core: &mut Core) {
+        core.base.stats.flushes += 1;
+        let Some(volume) = core.base.volumes.get(&request.volume) else {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Invalid) });
             return;
         };
         let settled = volume.origin.is_settled();
-        if self.fence(request.volume).is_some() {
-            self.core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
+        if self.fence(request.volume, core).is_some() {
+            core.base.port.emit(Action::Reply { req: request.req, result: Err(ErrorKind::Io) });
             return;
         }
-        let behind = self.writes_back(request.volume) || self.has_dirty(request.volume);
+        let behind = self.writes_back(request.volume, core) || self.has_dirty(request.volume);
         if settled
             && behind
-            && self.core.base.health == Health::Good
-            && self.dirty.volumes.get(&request.volume).is_some()
+            && core.base.health == Health::Good
+            && self.volumes.get(&request.volume).is_some()
         {
-            self.request_commit(request.volume, Some(request.req));
+            self.request_commit(request.volume, Some(request.req), core);
             return;
         }
-        self.core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
+        core.base.flush_origin(request.volume, FlushWaiter::Client(request.req));
     }
 
-    pub(crate) fn piece_done(&mut self, id: u64, result: Result<(), ErrorKind>) {
-        let op = self.clean.writes.get(&id).expect_held();
+    pub(crate) fn piece_done(
+        &mut self,
+        id: u64,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let op = clean.writes.get(&id).expect_held();
         let (kind, volume, offset_bytes, len_bytes) = (op.kind, op.volume, op.piece_start(), op.piece_bytes);
         let (regions, stream, skip) = (op.regions.clone(), op.stream, op.done_bytes);
         let by_client = op.req.is_some();
-        self.clean.origin_order.end(op.turn);
-        let origin = &mut self.core.base.volumes.get_mut(&volume).expect_held().origin;
+        clean.origin_order.end(op.turn);
+        let origin = &mut core.base.volumes.get_mut(&volume).expect_held().origin;
         let ended = origin.write_ended(by_client, result.is_ok());
         if let Some(regions) = regions {
-            self.core.device.meta.regions.write_ends(volume, regions, ended);
+            core.device.meta.regions.write_ends(volume, regions, ended);
         }
         if let Err(error) = result
             && kind.is_fua()
         {
             // It may have been a flush.
-            self.unflushed_lost(volume, error);
+            self.unflushed_lost(volume, error, core, clean);
         }
         match kind {
             RequestKind::Write { buf, .. } => {
                 let start_bytes = u32::try_from(skip).unwrap_or(u32::MAX);
                 let len_bytes = u32::try_from(len_bytes).unwrap_or(u32::MAX);
                 let src = BufSlice { buf, start_bytes, len_bytes };
-                let run = self.clean.begin_run(stream, &mut self.core);
-                for portion in portions(volume, offset_bytes, src, self.core.base.extent_bytes) {
-                    self.portion_written(id, &portion, result.is_ok(), run);
+                let run = clean.begin_run(stream, core);
+                for portion in portions(volume, offset_bytes, src, core.base.extent_bytes) {
+                    self.portion_written(id, &portion, result.is_ok(), run, core, clean);
                 }
-                self.clean.inserts.runs.end_requests(run);
+                clean.inserts.runs.end_requests(run);
             }
             _ => {
-                let zero = matches!(kind, RequestKind::WriteZeroes { .. })
-                    && self.core.base.fills_from_writes(volume);
-                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, self.core.base.extent_bytes) {
-                    self.clean.range_cleared(
+                let zero =
+                    matches!(kind, RequestKind::WriteZeroes { .. }) && core.base.fills_from_writes(volume);
+                for (key, _, len) in pieces(volume, offset_bytes, len_bytes, core.base.extent_bytes) {
+                    clean.range_cleared(
                         id,
                         key,
-                        zero && len == self.core.base.extent_bytes && result.is_ok(),
-                        &mut self.core,
+                        zero && len == core.base.extent_bytes && result.is_ok(),
+                        core,
                     );
                 }
             }
         }
-        let op = self.clean.writes.get_mut(&id).expect_held();
+        let op = clean.writes.get_mut(&id).expect_held();
         op.done_bytes += op.piece_bytes;
         if result.is_ok() && op.done_bytes < op.len_bytes {
-            self.clean.begin_piece(id, &mut self.core);
+            clean.begin_piece(id, core);
         } else {
-            self.end_write(id, result);
+            self.end_write(id, result, core, clean);
         }
     }
 
-    pub(crate) fn end_write(&mut self, id: u64, result: Result<(), ErrorKind>) {
-        let op = self.clean.writes.remove(&id).expect_held();
+    pub(crate) fn end_write(
+        &mut self,
+        id: u64,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let op = clean.writes.remove(&id).expect_held();
         if let Some(req) = op.req {
-            self.core.base.port.emit(Action::Reply { req, result });
-            if let Some(volume) = self.core.base.volumes.get_mut(&op.volume) {
+            core.base.port.emit(Action::Reply { req, result });
+            if let Some(volume) = core.base.volumes.get_mut(&op.volume) {
                 volume.origin.direct_write_answered();
             }
         } else {
-            self.destage_write_done(op.volume, result);
+            self.destage_write_done(op.volume, result, core);
         }
         if let Some(buf) = op.buf() {
-            self.core.base.port.release(buf);
+            core.base.port.release(buf);
         }
     }
 
     /// A part of a write has reached the origin, or not.
-    fn portion_written(&mut self, id: u64, portion: &Portion, ok: bool, run: u64) {
+    fn portion_written(
+        &mut self,
+        id: u64,
+        portion: &Portion,
+        ok: bool,
+        run: u64,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
         let key = portion.key;
-        let certain = self.core.device.index.tracks.write_ends(key, id) && ok;
-        if let Some(staged) = self.clean.staging.get_mut(&key) {
+        let certain = core.device.index.tracks.write_ends(key, id) && ok;
+        if let Some(staged) = clean.staging.get_mut(&key) {
             let ours = staged.write_ends(id);
-            staged.touched_ms = self.core.base.now_ms;
+            staged.touched_ms = core.base.now_ms;
             if certain && ours {
                 staged.valid.insert(sector_range(portion.skip_bytes, portion.len_bytes));
                 let to = BufSlice {
@@ -673,26 +691,20 @@ impl CacheManager {
                     start_bytes: portion.skip_bytes,
                     len_bytes: portion.len_bytes,
                 };
-                self.core.base.port.emit(Action::Copy { from: portion.dest, to });
+                core.base.port.emit(Action::Copy { from: portion.dest, to });
             }
-            self.clean.finish_staged(key, Some(run), &mut self.core);
+            clean.finish_staged(key, Some(run), core);
         } else if certain
-            && portion.len_bytes == self.core.base.extent_bytes
-            && self.core.base.fills_from_writes(key.volume)
+            && portion.len_bytes == core.base.extent_bytes
+            && core.base.fills_from_writes(key.volume)
         {
-            if self.clean.writes.get(&id).is_some_and(|op| op.req.is_none()) {
-                self.promote(key);
+            if clean.writes.get(&id).is_some_and(|op| op.req.is_none()) {
+                self.promote(key, core, clean);
                 return;
             }
-            let Some(guard) = self.core.device.index.tracks.guard(key) else { return };
-            self.core.base.port.retain(portion.dest.buf);
-            self.clean.insert(
-                run,
-                guard,
-                portion.dest,
-                InsertOptions { only_if_duplicate: false },
-                &mut self.core,
-            );
+            let Some(guard) = core.device.index.tracks.guard(key) else { return };
+            core.base.port.retain(portion.dest.buf);
+            clean.insert(run, guard, portion.dest, InsertOptions { only_if_duplicate: false }, core);
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use zc_core::{BufId, ExtentKey, WeuSlot};
 
-use crate::manager::CacheManager;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::port::Ended;
 use crate::seam::Purpose;
+use crate::write_back::WriteBack;
 
 /// An operation of the write way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,12 +27,12 @@ impl Op {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn write_op_ended(&mut self, op: Op, ended: Ended) {
+impl WriteBack {
+    pub(crate) fn write_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
         match (op, ended) {
-            (Op::Piece(write), Ended::Origin(result)) => self.piece_done(write, result),
+            (Op::Piece(write), Ended::Origin(result)) => self.piece_done(write, result, core, clean),
             (Op::Merge { key, slot, into }, Ended::Extents(result)) => {
-                self.clean.merge_done(key, slot, into, result, &mut self.core);
+                clean.merge_done(key, slot, into, result, core);
             }
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }

@@ -14,10 +14,11 @@
 use zc_core::{ErrorKind, JournalSeq, ReqId, SectorSpan, VolumeId};
 use zc_format::Record;
 
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
-use crate::manager::CacheManager;
 use crate::seam::Action;
+use crate::write_back::WriteBack;
 use crate::write_back::dirty::{Body, Ended, EpochState};
 
 /// Writes of one epoch, at most.
@@ -77,10 +78,10 @@ impl Commit {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Makes what the volume has acknowledged durable, then answers.
-    pub(crate) fn request_commit(&mut self, volume: VolumeId, req: Option<ReqId>) {
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+    pub(crate) fn request_commit(&mut self, volume: VolumeId, req: Option<ReqId>, core: &mut Core) {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
         if let Some(commit) = &mut dirty.commit {
             // With nothing written since, all that was acknowledged is in it.
             if dirty.data.open().extents.is_empty() {
@@ -100,14 +101,12 @@ impl CacheManager {
             if !waiters.is_empty() {
                 dirty.data.flushed();
             }
-            waiters
-                .into_iter()
-                .for_each(|req| self.core.base.port.emit(Action::Reply { req, result: Ok(()) }));
+            waiters.into_iter().for_each(|req| core.base.port.emit(Action::Reply { req, result: Ok(()) }));
             return;
         }
         let ended = if waiters.is_empty() { Ended::ByItself } else { Ended::ByFlush };
         #[cfg(zc_canary)]
-        let ended = if self.core.base.canary == Some(crate::config::Canary::ForgetFlushes) {
+        let ended = if core.base.canary == Some(crate::config::Canary::ForgetFlushes) {
             Ended::ByItself
         } else {
             ended
@@ -124,42 +123,42 @@ impl CacheManager {
             first_block: None,
             block: None,
         });
-        self.core.base.stats.epochs_closed += 1;
+        core.base.stats.epochs_closed += 1;
         #[cfg(zc_canary)]
-        if self.core.base.canary == Some(crate::config::Canary::EarlyFlush) {
-            self.answer_commit(volume, Ok(()));
+        if core.base.canary == Some(crate::config::Canary::EarlyFlush) {
+            self.answer_commit(volume, Ok(()), core);
         }
-        self.pump_commit(volume);
+        self.pump_commit(volume, core);
     }
 
-    fn answer_commit(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
-        let commit = self.dirty.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
+    fn answer_commit(&mut self, volume: VolumeId, result: Result<(), ErrorKind>, core: &mut Core) {
+        let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut());
         let waiters = commit.map(|commit| core::mem::take(&mut commit.waiters)).unwrap_or_default();
-        waiters.into_iter().for_each(|req| self.core.base.port.emit(Action::Reply { req, result }));
+        waiters.into_iter().for_each(|req| core.base.port.emit(Action::Reply { req, result }));
     }
 
     /// Goes on with all commits, and begins those that are due.
-    pub(crate) fn pump_commits(&mut self) {
-        if self.core.base.health != Health::Good || self.dirty.volumes.is_empty() {
+    pub(crate) fn pump_commits(&mut self, core: &mut Core) {
+        if core.base.health != Health::Good || self.volumes.is_empty() {
             return;
         }
-        let waiting = self.dirty.is_waiting();
-        for volume in self.dirty.volumes.awake_ids() {
-            self.close_due_epoch(volume, waiting);
-            self.pump_commit(volume);
+        let waiting = self.is_waiting();
+        for volume in self.volumes.awake_ids() {
+            self.close_due_epoch(volume, waiting, core);
+            self.pump_commit(volume, core);
         }
     }
 
-    fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool) {
-        let writes_max = epoch_writes_max(self.core.device.meta.journal.ring_blocks());
-        let now_ms = self.core.base.now_ms;
-        let stopping = self.core.base.stopping;
+    fn close_due_epoch(&mut self, volume: VolumeId, waiting: bool, core: &mut Core) {
+        let writes_max = epoch_writes_max(core.device.meta.journal.ring_blocks());
+        let now_ms = core.base.now_ms;
+        let stopping = core.base.stopping;
         let Some(age_ms) =
-            self.core.base.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
+            core.base.volumes.get(&volume).map(|volume| volume.cfg.write_back.max_dirty_age_ms)
         else {
             return;
         };
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+        let dirty = self.volumes.get_mut(&volume).expect_held();
         let draining = dirty.is_draining();
         let open = dirty.data.open();
         let due = !open.extents.is_empty()
@@ -172,72 +171,71 @@ impl CacheManager {
         let has_open = !open.extents.is_empty();
         let starved = has_open && waiting && (!dirty.has_committed() || dirty.destaging.is_stuck());
         if dirty.commit.is_none() && (due || starved) {
-            self.request_commit(volume, None);
+            self.request_commit(volume, None, core);
         }
     }
 
-    fn pump_commit(&mut self, volume: VolumeId) {
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+    fn pump_commit(&mut self, volume: VolumeId, core: &mut Core) {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
         let Some(commit) = &dirty.commit else { return };
         let epoch = commit.epoch;
         match commit.step {
             Step::Placing => {
                 if dirty.data.epoch_mut(epoch).is_some_and(|epoch| epoch.unplaced == 0) {
-                    self.write_commit(volume, epoch);
+                    self.write_commit(volume, epoch, core);
                 }
             }
             Step::Writing => {
-                let written = self.core.device.meta.journal.written() >= commit.last
-                    && self.dirty.parts.first().is_none_or(|part| *part >= commit.parts_before);
+                let written = core.device.meta.journal.written() >= commit.last
+                    && self.parts.first().is_none_or(|part| *part >= commit.parts_before);
                 if written && let Some(commit) = &mut dirty.commit {
                     commit.step = Step::Ready;
-                    self.end_durable_commit(volume);
+                    self.end_durable_commit(volume, core);
                 }
             }
-            Step::Ready => self.end_durable_commit(volume),
+            Step::Ready => self.end_durable_commit(volume, core),
             Step::Summarized | Step::Flushing => {}
         }
     }
 
     /// Ends a commit whose writes have ended, if all of them are durable.
-    fn end_durable_commit(&mut self, volume: VolumeId) {
-        let Some(commit) = self.dirty.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
+    fn end_durable_commit(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(commit) = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref()) else {
             return;
         };
-        let unflushed = self.dirty.unflushed.first().is_some_and(|part| *part < commit.parts_before);
+        let unflushed = self.unflushed.first().is_some_and(|part| *part < commit.parts_before);
         #[cfg(zc_canary)]
-        let unflushed = unflushed && self.core.base.canary != Some(crate::config::Canary::IgnoreUnflushed);
-        if self.core.device.meta.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
-            self.core.base.stats.epochs_committed_by_fua += 1;
-            self.end_commit(volume);
+        let unflushed = unflushed && core.base.canary != Some(crate::config::Canary::IgnoreUnflushed);
+        if core.device.meta.journal.is_durable(commit.last) && !unflushed && !commit.elsewhere {
+            core.base.stats.epochs_committed_by_fua += 1;
+            self.end_commit(volume, core);
         }
     }
 
     /// Everything is placed: sends unit, records and commit off.
-    fn write_commit(&mut self, volume: VolumeId, epoch: u64) {
-        let commit = self.dirty.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
+    fn write_commit(&mut self, volume: VolumeId, epoch: u64, core: &mut Core) {
+        let commit = self.volumes.get(&volume).and_then(|dirty| dirty.commit.as_ref());
         let awaited = commit.is_some_and(|commit| !commit.waiters.is_empty());
         if awaited {
-            self.dirty.awaited_commit_ms = Some(self.core.base.now_ms);
+            self.awaited_commit_ms = Some(core.base.now_ms);
         }
-        let records = self.epoch_records(volume, epoch);
-        let open = self.dirty.unit.as_ref().map(|unit| unit.slot);
+        let records = self.epoch_records(volume, epoch, core);
+        let open = self.unit.as_ref().map(|unit| unit.slot);
         let elsewhere =
             records.iter().any(|record| matches!(record, Record::Dirty { slot, .. } if Some(*slot) != open));
         #[cfg(zc_canary)]
-        let elsewhere = elsewhere && self.core.base.canary != Some(crate::config::Canary::IgnoreElsewhere);
+        let elsewhere = elsewhere && core.base.canary != Some(crate::config::Canary::IgnoreElsewhere);
         let durably = awaited && !elsewhere;
-        if durably && self.commit_in_summary(volume, epoch, &records) {
+        if durably && self.commit_in_summary(volume, epoch, &records, core) {
             return;
         }
-        self.write_unit_part(durably);
-        let first = self.core.device.meta.journal.appended() + 1;
-        records.into_iter().for_each(|record| self.core.device.record(record, &mut self.core.base));
-        self.core.device.record(Record::Committed { volume, epoch }, &mut self.core.base);
-        let last = self.core.device.meta.journal.hurry_all(durably);
-        let parts_before = self.dirty.next_part;
-        let commit =
-            self.dirty.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
+        self.write_unit_part(durably, core);
+        let first = core.device.meta.journal.appended() + 1;
+        records.into_iter().for_each(|record| core.device.record(record, &mut core.base));
+        core.device.record(Record::Committed { volume, epoch }, &mut core.base);
+        let last = core.device.meta.journal.hurry_all(durably);
+        let parts_before = self.next_part;
+        let commit = self.volumes.get_mut(&volume).and_then(|dirty| dirty.commit.as_mut()).expect_held();
         commit.step = Step::Writing;
         commit.elsewhere = elsewhere;
         commit.parts_before = parts_before;
@@ -246,8 +244,8 @@ impl CacheManager {
     }
 
     /// The records of an epoch that is placed, in the order of its writes.
-    pub(crate) fn epoch_records(&self, volume: VolumeId, epoch: u64) -> Vec<Record> {
-        let Some(dirty) = self.dirty.volumes.get(&volume) else { return Vec::new() };
+    pub(crate) fn epoch_records(&self, volume: VolumeId, epoch: u64, core: &Core) -> Vec<Record> {
+        let Some(dirty) = self.volumes.get(&volume) else { return Vec::new() };
         let Some(extents) = dirty.data.epoch(epoch).map(|e| &e.extents) else {
             return Vec::new();
         };
@@ -262,7 +260,7 @@ impl CacheManager {
                         key,
                         span: SectorSpan::new(&version.stored).expect_held(),
                         slot: place.slot,
-                        generation: self.core.device.units.slots.get(place.slot).generation,
+                        generation: core.device.units.slots.get(place.slot).generation,
                         offset_units: place.offset_units,
                         pages: place.pages,
                     }),
@@ -275,20 +273,20 @@ impl CacheManager {
 
     /// Some commit wants a flush.
     pub(crate) fn commits_want_flush(&self) -> bool {
-        self.dirty.commits().any(|commit| commit.step == Step::Ready)
+        self.commits().any(|commit| commit.step == Step::Ready)
     }
 
     /// Some commit that has not ended has records in line for the next journal block: a summary would carry them, and
     /// the one after it would vouch for what may not be durable.
-    pub(crate) fn commits_in_line(&self) -> bool {
-        let taken = self.core.device.meta.journal.taken();
-        self.dirty.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
+    pub(crate) fn commits_in_line(&self, core: &Core) -> bool {
+        let taken = core.device.meta.journal.taken();
+        self.commits().any(|commit| commit.step == Step::Writing && commit.last > taken)
     }
 
     /// A flush is issued: it serves every commit that is ready.
     pub(crate) fn commits_flushing(&mut self) {
-        self.dirty.flushing_before = self.dirty.parts.first().copied().unwrap_or(self.dirty.next_part);
-        self.dirty.each_commit(|commit| {
+        self.flushing_before = self.parts.first().copied().unwrap_or(self.next_part);
+        self.each_commit(|commit| {
             if commit.step == Step::Ready {
                 commit.step = Step::Flushing;
             }
@@ -296,51 +294,54 @@ impl CacheManager {
     }
 
     /// That flush has ended.
-    pub(crate) fn commits_flushed(&mut self) {
-        let before = self.dirty.flushing_before;
-        self.dirty.unflushed = self.dirty.unflushed.split_off(&before);
-        for volume in self.dirty.volumes.awake_ids() {
-            let dirty = self.dirty.volumes.get(&volume).expect_held();
+    pub(crate) fn commits_flushed(&mut self, core: &mut Core) {
+        let before = self.flushing_before;
+        self.unflushed = self.unflushed.split_off(&before);
+        for volume in self.volumes.awake_ids() {
+            let dirty = self.volumes.get(&volume).expect_held();
             if let Some(commit) = dirty.commit.as_ref().filter(|commit| commit.step == Step::Flushing) {
                 debug_assert!(
                     commit.parts_before <= before,
                     "the flush does not cover a piece of {volume:?}"
                 );
-                self.end_commit(volume);
+                self.end_commit(volume, core);
             }
         }
     }
 
     /// All of a commit is durable.
-    pub(crate) fn end_commit(&mut self, volume: VolumeId) {
-        debug_assert!(self.is_complete(volume), "{volume:?}: a commit ends that a restart would not find");
-        self.answer_commit(volume, Ok(()));
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+    pub(crate) fn end_commit(&mut self, volume: VolumeId, core: &mut Core) {
+        debug_assert!(
+            self.is_complete(volume, core),
+            "{volume:?}: a commit ends that a restart would not find"
+        );
+        self.answer_commit(volume, Ok(()), core);
+        let dirty = self.volumes.get_mut(&volume).expect_held();
         let commit = dirty.commit.take().expect_held();
         if let Some(epoch) = dirty.data.epoch_mut(commit.epoch) {
             epoch.state = EpochState::Committed;
         }
         dirty.look_at_gap();
-        self.core.base.stats.epochs_committed += 1;
+        core.base.stats.epochs_committed += 1;
         if dirty.commit_again || !dirty.next_waiters.is_empty() {
-            self.request_commit(volume, None);
+            self.request_commit(volume, None, core);
         }
     }
 
     /// Whether a commit may end: all of its versions are placed, a restart finds its records, and no piece that is part
     /// of it is in flight.
-    fn is_complete(&self, volume: VolumeId) -> bool {
-        let Some(dirty) = self.dirty.volumes.get(&volume) else { return false };
+    fn is_complete(&self, volume: VolumeId, core: &Core) -> bool {
+        let Some(dirty) = self.volumes.get(&volume) else { return false };
         let Some(commit) = &dirty.commit else { return false };
         let placed = dirty.data.epoch(commit.epoch).is_none_or(|epoch| epoch.unplaced == 0);
-        let written = self.dirty.parts.first().is_none_or(|part| *part >= commit.parts_before);
-        placed && written && self.is_recorded(commit.last)
+        let written = self.parts.first().is_none_or(|part| *part >= commit.parts_before);
+        placed && written && self.is_recorded(commit.last, core)
     }
 
     /// A journal block is about to be written: notes which commits it holds.
-    pub(crate) fn commits_in_block(&mut self, block: JournalSeq) {
-        let taken = self.core.device.meta.journal.taken();
-        self.dirty.each_commit(|commit| {
+    pub(crate) fn commits_in_block(&mut self, block: JournalSeq, core: &mut Core) {
+        let taken = core.device.meta.journal.taken();
+        self.each_commit(|commit| {
             // With a summary it ends before a block is taken.
             if matches!(commit.step, Step::Placing | Step::Summarized) {
                 return;
@@ -355,33 +356,29 @@ impl CacheManager {
     }
 
     /// Commits in blocks before this one are durable, with all they speak of.
-    pub(crate) fn commits_proved(&self) -> JournalSeq {
-        let durable = self.core.device.meta.journal.durable_next();
-        let oldest = self.dirty.commits().filter_map(|commit| commit.block).min();
-        if self.core.device.meta.journal.taken() < self.dirty.resets_until {
-            return self.dirty.proved_before;
+    pub(crate) fn commits_proved(&self, core: &Core) -> JournalSeq {
+        let durable = core.device.meta.journal.durable_next();
+        let oldest = self.commits().filter_map(|commit| commit.block).min();
+        if core.device.meta.journal.taken() < self.resets_until {
+            return self.proved_before;
         }
         oldest.map_or(durable, |block| block.min(durable))
     }
 
     /// The journal must be kept from here on for commits that are not complete.
-    pub(crate) fn commits_keep_from(&self) -> JournalSeq {
-        let next = self.core.device.meta.journal.next();
-        self.dirty
-            .commits()
-            .filter_map(|commit| commit.first_block)
-            .min()
-            .map_or(next, |block| block.min(next))
+    pub(crate) fn commits_keep_from(&self, core: &Core) -> JournalSeq {
+        let next = core.device.meta.journal.next();
+        self.commits().filter_map(|commit| commit.first_block).min().map_or(next, |block| block.min(next))
     }
 
     /// The cache device is lost: nobody will be told that anything is durable.
-    pub(crate) fn fail_commits(&mut self, error: ErrorKind) {
-        for volume in self.dirty.ids() {
-            self.answer_commit(volume, Err(error));
-            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+    pub(crate) fn fail_commits(&mut self, error: ErrorKind, core: &mut Core) {
+        for volume in self.ids() {
+            self.answer_commit(volume, Err(error), core);
+            let dirty = self.volumes.get_mut(&volume).expect_held();
             dirty.commit_again = false;
             for req in core::mem::take(&mut dirty.next_waiters) {
-                self.core.base.port.emit(Action::Reply { req, result: Err(error) });
+                core.base.port.emit(Action::Reply { req, result: Err(error) });
             }
         }
     }

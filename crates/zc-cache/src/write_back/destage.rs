@@ -20,15 +20,17 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, Destage, ErrorKind, ExtentKey, ExtentNo, Mode, SECTOR_BYTES, VolumeId};
 use zc_format::ExtentError;
 
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::index::file_index::Mapping;
-use crate::manager::CacheManager;
 use crate::origin::tracker::FlushWaiter;
 use crate::seam::{Action, Note, RequestKind};
 use crate::weu::headers::Stored;
 use crate::write_back::Op;
 use crate::write_back::VolumeDirty;
+use crate::write_back::WriteBack;
 use crate::write_back::dirty::{Body, RunBounds, Version};
 
 /// Largest origin write of destaging.
@@ -165,142 +167,138 @@ pub(crate) struct Batch {
     pub(crate) parts: SmallVec<[(ExtentNo, Version); 4]>,
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Goes on with the destaging of all volumes.
-    pub(crate) fn pump_destage(&mut self) {
-        if self.core.base.health != Health::Good || self.dirty.volumes.is_empty() {
+    pub(crate) fn pump_destage(&mut self, core: &mut Core, clean: &mut Clean) {
+        if core.base.health != Health::Good || self.volumes.is_empty() {
             return;
         }
-        for volume in self.dirty.volumes.awake_ids() {
-            self.pump_destage_of(volume);
+        for volume in self.volumes.awake_ids() {
+            self.pump_destage_of(volume, core, clean);
         }
     }
 
-    fn pump_destage_of(&mut self, volume: VolumeId) {
-        if !self.core.base.volumes.contains_key(&volume) {
+    fn pump_destage_of(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+        if !core.base.volumes.contains_key(&volume) {
             return;
         }
-        let dirty = self.dirty.volumes.get(&volume).expect_held();
+        let dirty = self.volumes.get(&volume).expect_held();
         match dirty.destaging.step {
             Step::Idle => {
-                if self.finish_dropping(volume) {
+                if self.finish_dropping(volume, core) {
                     return;
                 }
-                if let Some(run) = self.run_to_destage(volume) {
-                    let clean = self.dirty.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
-                    debug_assert!(clean < *run.start(), "{volume:?}: a run begins that is clean");
+                if let Some(run) = self.run_to_destage(volume, core) {
+                    let clean_to = self.volumes.get(&volume).map_or(0, |dirty| dirty.data.clean);
+                    debug_assert!(clean_to < *run.start(), "{volume:?}: a run begins that is clean");
                     let step =
                         Step::Writing { run, next: Some((ExtentNo(0), 0)), in_flight: 0, failed: false };
                     let destaging = self.destaging(volume);
                     destaging.step = step;
                     destaging.issued_bytes = 0;
-                    self.issue_destage(volume);
+                    self.issue_destage(volume, core, clean);
                 }
             }
-            Step::Writing { .. } => self.issue_destage(volume),
+            Step::Writing { .. } => self.issue_destage(volume, core, clean),
             Step::Flushing { .. } => {}
             Step::Recording { epoch, position } => {
-                if self.is_recorded(position) {
-                    self.run_is_clean(volume, epoch);
-                } else if !self.is_commit_near() {
-                    self.core.device.meta.journal.want(position);
+                if self.is_recorded(position, core) {
+                    self.run_is_clean(volume, epoch, core, clean);
+                } else if !self.is_commit_near(core) {
+                    core.device.meta.journal.want(position);
                 }
             }
         }
     }
 
     /// Whether a commit will have a journal block written before long.
-    fn is_commit_near(&self) -> bool {
-        let near = |at_ms: u64| self.core.base.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
+    fn is_commit_near(&self, core: &Core) -> bool {
+        let near = |at_ms: u64| core.base.now_ms.saturating_sub(at_ms) < COMMIT_NEAR_MS;
         // Who waits for room that destaging makes does not commit before it has some.
-        !self.core.base.stopping && !self.dirty.is_waiting() && self.dirty.awaited_commit_ms.is_some_and(near)
+        !core.base.stopping && !self.is_waiting() && self.awaited_commit_ms.is_some_and(near)
     }
 
     pub(crate) fn destaging(&mut self, volume: VolumeId) -> &mut Destaging {
-        &mut self.dirty.volumes.get_mut(&volume).expect_held().destaging
+        &mut self.volumes.get_mut(&volume).expect_held().destaging
     }
 
-    fn run_to_destage(&self, volume: VolumeId) -> Option<RangeInclusive<u64>> {
-        let dirty = self.dirty.volumes.get(&volume)?;
-        let entry = self.core.base.volumes.get(&volume)?;
+    fn run_to_destage(&self, volume: VolumeId, core: &Core) -> Option<RangeInclusive<u64>> {
+        let dirty = self.volumes.get(&volume)?;
+        let entry = core.base.volumes.get(&volume)?;
         #[cfg(zc_canary)]
-        if self.core.base.canary == Some(crate::config::Canary::EpochOrder) {
+        if core.base.canary == Some(crate::config::Canary::EpochOrder) {
             use crate::write_back::dirty::{Epoch, EpochState};
             let is_committed = |epoch: &&Epoch| epoch.state == EpochState::Committed;
             let mut committed = dirty.data.epochs.iter().filter(is_committed);
             return committed.next_back().map(|epoch| epoch.number..=epoch.number);
         }
         let oldest = dirty.data.epochs.front()?;
-        let paused = self.core.base.now_ms < dirty.destaging.not_before_ms;
+        let paused = core.base.now_ms < dirty.destaging.not_before_ms;
         // Onto an origin that may be another one, or while it is not known what is missing, nothing is written.
-        let doubtful = dirty.is_incomplete() || !self.core.device.recovery.probes.is_open(volume);
+        let doubtful = dirty.is_incomplete() || !core.device.recovery.probes.is_open(volume);
         if paused || doubtful || entry.origin.has_direct_writes() || entry.cfg.mode == Mode::ReadOnly {
             return None;
         }
-        if self.core.base.stopping && !self.dirty.is_waiting() {
+        if core.base.stopping && !self.is_waiting() {
             return None;
         }
-        let old = self.core.base.now_ms.saturating_sub(oldest.began_ms)
-            >= entry.cfg.write_back.max_dirty_age_ms / 2;
-        let idle =
-            self.core.base.now_ms.saturating_sub(dirty.last_request_ms) >= self.core.base.cfg.dirty.idle_ms;
-        let low = u64::from(self.core.device.units.slots.len())
-            * u64::from(self.core.base.cfg.dirty.low_percent)
-            / 100;
-        let crowded = self.core.device.units.owed.filled() > low;
-        let records = dirty.data.record_count() * 2 > self.core.base.dirty_records_max();
-        let waiting = self.dirty.is_waiting();
+        let old =
+            core.base.now_ms.saturating_sub(oldest.began_ms) >= entry.cfg.write_back.max_dirty_age_ms / 2;
+        let idle = core.base.now_ms.saturating_sub(dirty.last_request_ms) >= core.base.cfg.dirty.idle_ms;
+        let low = u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg.dirty.low_percent) / 100;
+        let crowded = core.device.units.owed.filled() > low;
+        let records = dirty.data.record_count() * 2 > core.base.dirty_records_max();
+        let waiting = self.is_waiting();
         let many = dirty.data.epochs.len() > EPOCHS_CROWDED;
         let due = dirty.is_urgent() || old || idle || crowded || waiting || many || records;
         dirty.data.oldest_run(run_bounds(entry.cfg.write_back.destage)).filter(|_| due)
     }
 
     /// Issues writes until enough are in flight, or all of the run are.
-    fn issue_destage(&mut self, volume: VolumeId) {
+    fn issue_destage(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
         loop {
-            let most = self.core.base.cfg.dirty.destage_writes.max(1);
+            let most = core.base.cfg.dirty.destage_writes.max(1);
             let Step::Writing { run, next, in_flight, failed } = self.destaging(volume).step.clone() else {
                 return;
             };
             if in_flight == 0 && (failed || next.is_none()) {
-                self.destage_writes_ended(volume, *run.end(), failed);
+                self.destage_writes_ended(volume, *run.end(), failed, core);
                 return;
             }
-            if self.is_called_off(volume) {
+            if self.is_called_off(volume, core) {
                 if in_flight == 0 {
                     self.destaging(volume).step = Step::Idle;
-                    self.finish_dropping(volume);
+                    self.finish_dropping(volume, core);
                 }
                 return;
             }
             let Some(from) = next.filter(|_| !failed && in_flight < most) else { return };
-            if !self.may_write_now(volume) {
+            if !self.may_write_now(volume, core) {
                 return;
             }
-            let (batch, next) = self.next_batch(volume, &run, from);
+            let (batch, next) = self.next_batch(volume, &run, from, core);
             let issued = u32::from(batch.is_some());
             self.destaging(volume).step = Step::Writing { run, next, in_flight: in_flight + issued, failed };
             if let Some(batch) = batch {
-                self.issue_batch(volume, batch);
+                self.issue_batch(volume, batch, core, clean);
             }
         }
     }
 
     /// Whether the rest of a run need not be written: it is to be forgotten, or stays dirty past the stop.
-    fn is_called_off(&self, volume: VolumeId) -> bool {
-        let dropping = self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
-        dropping || (self.core.base.stopping && !self.dirty.is_waiting())
+    fn is_called_off(&self, volume: VolumeId, core: &Core) -> bool {
+        let dropping = self.volumes.get(&volume).is_some_and(|dirty| dirty.dropping.is_some());
+        dropping || (core.base.stopping && !self.is_waiting())
     }
 
     /// Whether the bound on bytes a second lets a write of destaging go off.
-    fn may_write_now(&mut self, volume: VolumeId) -> bool {
-        let dirty = self.dirty.volumes.get(&volume);
-        let urgent =
-            self.core.base.stopping || dirty.is_some_and(VolumeDirty::is_urgent) || self.dirty.is_waiting();
+    fn may_write_now(&mut self, volume: VolumeId, core: &mut Core) -> bool {
+        let dirty = self.volumes.get(&volume);
+        let urgent = core.base.stopping || dirty.is_some_and(VolumeDirty::is_urgent) || self.is_waiting();
         if urgent {
-            self.dirty.rate.forgive();
+            self.rate.forgive();
         }
-        urgent || self.dirty.rate.allows(self.core.base.cfg.dirty.destage_bytes_per_s, self.core.base.now_ms)
+        urgent || self.rate.allows(core.base.cfg.dirty.destage_bytes_per_s, core.base.now_ms)
     }
 
     /// The next neighbouring sectors of a run, and where to go on.
@@ -309,8 +307,9 @@ impl CacheManager {
         volume: VolumeId,
         run: &RangeInclusive<u64>,
         from: Cursor,
+        core: &Core,
     ) -> (Option<Batch>, Option<Cursor>) {
-        let Some(dirty) = self.dirty.volumes.get(&volume) else { return (None, None) };
+        let Some(dirty) = self.volumes.get(&volume) else { return (None, None) };
         let mut batch: Option<Batch> = None;
         let mut next = from.0;
         while let Some(extent) = dirty.data.next_extent(run, next) {
@@ -319,7 +318,7 @@ impl CacheManager {
                 if at < from {
                     continue;
                 }
-                let start = extent.0 * u64::from(self.core.base.extent_bytes)
+                let start = extent.0 * u64::from(core.base.extent_bytes)
                     + u64::from(version.span.start) * u64::from(SECTOR_BYTES);
                 match &mut batch {
                     Some(batch) if !batch.joins(start, &version) => return (Some(batch.take()), Some(at)),
@@ -332,66 +331,74 @@ impl CacheManager {
         (batch, None)
     }
 
-    fn issue_batch(&mut self, volume: VolumeId, batch: Batch) {
+    fn issue_batch(&mut self, volume: VolumeId, batch: Batch, core: &mut Core, clean: &mut Clean) {
         let Batch { offset_bytes, len_bytes, zero, .. } = batch;
-        self.core.base.stats.destaged_bytes += u64::from(len_bytes);
-        self.core.base.stats.destage_writes += 1;
+        core.base.stats.destaged_bytes += u64::from(len_bytes);
+        core.base.stats.destage_writes += 1;
         self.destaging(volume).issued_bytes += u64::from(len_bytes);
-        self.dirty.rate.spend(len_bytes);
+        self.rate.spend(len_bytes);
         if let Some(no_hole) = zero {
             let kind = RequestKind::WriteZeroes { no_hole, fua: false };
-            self.clean.submit_destage_write(volume, offset_bytes, len_bytes, kind, &mut self.core);
+            clean.submit_destage_write(volume, offset_bytes, len_bytes, kind, core);
             return;
         }
-        self.gather(volume, batch, false);
+        self.gather(volume, batch, false, core, clean);
     }
 
     /// Reads what a write is to have.
-    pub(crate) fn gather(&mut self, volume: VolumeId, batch: Batch, again: bool) {
-        let buf = self.core.base.port.alloc(batch.len_bytes);
-        let id = self.core.base.port.number();
+    pub(crate) fn gather(
+        &mut self,
+        volume: VolumeId,
+        batch: Batch,
+        again: bool,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let buf = core.base.port.alloc(batch.len_bytes);
+        let id = core.base.port.number();
         let parts = batch.parts.clone();
         let gather = Gather { volume, buf, batch, reads: 1, failed: SmallVec::new(), again };
-        self.dirty.gathers.insert(id, gather);
+        self.gathers.insert(id, gather);
         let mut done = 0;
         for (part, (extent, version)) in parts.iter().enumerate() {
             let len = (version.span.end - version.span.start) * SECTOR_BYTES;
             let dest = BufSlice { buf, start_bytes: done, len_bytes: len };
-            self.gather_part(id, part, ExtentKey { volume, extent: *extent }, version, dest);
+            self.gather_part(id, part, ExtentKey { volume, extent: *extent }, version, dest, core);
             done += len;
         }
-        self.gathered(id);
+        self.gathered(id, core, clean);
     }
 
     /// Brings the bytes of one version into the write's buffer.
-    fn gather_part(&mut self, id: u64, part: usize, key: ExtentKey, version: &Version, dest: BufSlice) {
+    fn gather_part(
+        &mut self,
+        id: u64,
+        part: usize,
+        key: ExtentKey,
+        version: &Version,
+        dest: BufSlice,
+        core: &mut Core,
+    ) {
         let skip_bytes = (version.span.start - version.stored.start) * SECTOR_BYTES;
         match version.body {
-            Body::Zero { .. } => self.core.base.port.emit(Action::Zero { dest }),
+            Body::Zero { .. } => core.base.port.emit(Action::Zero { dest }),
             Body::Memory { src, .. } => {
-                self.core
-                    .base
-                    .port
-                    .emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
+                core.base.port.emit(Action::Copy { from: src.part(skip_bytes, dest.len_bytes), to: dest });
             }
             Body::Stored { place, own } => {
-                let expected = self.core.device.expected_dirty(
-                    &place,
-                    own.then_some(key),
-                    &version.stored,
-                    &self.core.base,
-                );
-                let proof = self.core.device.proof(key.volume, &place, &version.stored, &self.core.base);
-                self.dirty.gathers.get_mut(&id).expect_held().reads += 1;
+                let expected =
+                    core.device.expected_dirty(&place, own.then_some(key), &version.stored, &core.base);
+                let proof = core.device.proof(key.volume, &place, &version.stored, &core.base);
+                self.gathers.get_mut(&id).expect_held().reads += 1;
                 let kind = Op::Gather { gather: id, part };
-                self.core.device.read_stored_extent(
+                core.device.read_stored_extent(
                     kind,
                     &place,
                     expected,
                     skip_bytes,
                     dest,
                     proof,
-                    &mut self.core.base,
+                    &mut core.base,
                 );
             }
         }
@@ -402,63 +409,83 @@ impl CacheManager {
         id: u64,
         part: usize,
         result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+        clean: &mut Clean,
     ) {
         let ok = result.is_ok_and(|parts| parts.iter().all(Result::is_ok));
-        let gather = self.dirty.gathers.get_mut(&id).expect_held();
-        let dirty = self.dirty.volumes.get_mut(&gather.volume);
+        let gather = self.gathers.get_mut(&id).expect_held();
+        let dirty = self.volumes.get_mut(&gather.volume);
         if !ok {
             gather.failed.push(part);
         } else if let (Some(dirty), Some((extent, version))) = (dirty, gather.batch.parts.get(part)) {
             dirty.read_after_all(*extent, version);
         }
-        self.gathered(id);
+        self.gathered(id, core, clean);
     }
 
     /// One part is there; with the last one the write goes off.
-    fn gathered(&mut self, id: u64) {
-        let gather = self.dirty.gathers.get_mut(&id).expect_held();
+    fn gathered(&mut self, id: u64, core: &mut Core, clean: &mut Clean) {
+        let gather = self.gathers.get_mut(&id).expect_held();
         gather.reads -= 1;
         if gather.reads > 0 {
             return;
         }
-        let gather = self.dirty.gathers.remove(&id).expect_held();
+        let gather = self.gathers.remove(&id).expect_held();
         if gather.failed.is_empty() {
             let (Batch { offset_bytes, len_bytes, .. }, buf) = (gather.batch, gather.buf);
             let kind = RequestKind::Write { buf, fua: false };
-            self.clean.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind, &mut self.core);
+            clean.submit_destage_write(gather.volume, offset_bytes, len_bytes, kind, core);
         } else {
-            self.core.base.port.release(gather.buf);
-            self.gather_failed(gather);
+            core.base.port.release(gather.buf);
+            self.gather_failed(gather, core, clean);
         }
     }
 
     /// A write of the run becomes several, or none; the one that was counted ends.
-    pub(crate) fn replace_batch(&mut self, volume: VolumeId, batch: &Batch, instead: Vec<Batch>) {
+    pub(crate) fn replace_batch(
+        &mut self,
+        volume: VolumeId,
+        batch: &Batch,
+        instead: Vec<Batch>,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
         let left: u32 = instead.iter().map(|batch| batch.len_bytes).sum();
-        self.core.base.stats.destaged_bytes -= u64::from(batch.len_bytes);
-        self.core.base.stats.destage_writes -= 1;
+        core.base.stats.destaged_bytes -= u64::from(batch.len_bytes);
+        core.base.stats.destage_writes -= 1;
         self.destaging(volume).issued_bytes -= u64::from(left);
         let more = u32::try_from(instead.len()).unwrap_or(u32::MAX);
         if let Step::Writing { in_flight, .. } = &mut self.destaging(volume).step {
             *in_flight += more;
         }
         for batch in instead {
-            self.issue_batch(volume, batch);
+            self.issue_batch(volume, batch, core, clean);
         }
-        self.destage_write_done(volume, Ok(()));
+        self.destage_write_done(volume, Ok(()), core);
     }
 
     /// The run cannot be written as long as this is not read.
-    pub(crate) fn destage_stuck(&mut self, volume: VolumeId, extent: ExtentNo, version: Version) {
+    pub(crate) fn destage_stuck(
+        &mut self,
+        volume: VolumeId,
+        extent: ExtentNo,
+        version: Version,
+        core: &mut Core,
+    ) {
         if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-            self.core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
+            core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
         }
         self.destaging(volume).stuck = Some((extent, version));
-        self.destage_write_done(volume, Err(ErrorKind::Io));
+        self.destage_write_done(volume, Err(ErrorKind::Io), core);
     }
 
     /// A write of destaged data ended.
-    pub(crate) fn destage_write_done(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+    pub(crate) fn destage_write_done(
+        &mut self,
+        volume: VolumeId,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) {
         let destaging = self.destaging(volume);
         if let Step::Writing { in_flight, failed, .. } = &mut destaging.step {
             *in_flight -= 1;
@@ -467,32 +494,32 @@ impl CacheManager {
         if let Err(error) = result
             && !core::mem::replace(&mut self.destaging(volume).noted, true)
         {
-            self.core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
+            core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
         }
-        self.finish_dropping(volume);
+        self.finish_dropping(volume, core);
     }
 
-    fn destage_writes_ended(&mut self, volume: VolumeId, epoch: u64, failed: bool) {
+    fn destage_writes_ended(&mut self, volume: VolumeId, epoch: u64, failed: bool, core: &mut Core) {
         if failed {
-            self.destage_failed(volume);
+            self.destage_failed(volume, core);
             return;
         }
         self.destaging(volume).step = Step::Flushing { epoch, spoiled: false };
-        self.core.base.flush_origin(volume, FlushWaiter::Destage);
+        core.base.flush_origin(volume, FlushWaiter::Destage);
     }
 
     /// The origin may have lost what was written since its last flush: the run is written again.
     pub(crate) fn spoil_run(&mut self, volume: VolumeId) {
-        match self.dirty.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
+        match self.volumes.get_mut(&volume).map(|dirty| &mut dirty.destaging.step) {
             Some(Step::Writing { failed, .. }) => *failed = true,
             Some(Step::Flushing { spoiled, .. }) => *spoiled = true,
             Some(Step::Idle | Step::Recording { .. }) | None => {}
         }
     }
 
-    fn destage_failed(&mut self, volume: VolumeId) {
-        let now_ms = self.core.base.now_ms;
-        self.core.base.stats.destage_failures += 1;
+    fn destage_failed(&mut self, volume: VolumeId, core: &mut Core) {
+        let now_ms = core.base.now_ms;
+        core.base.stats.destage_failures += 1;
         let destaging = self.destaging(volume);
         let pause = PAUSE_MS.saturating_mul(1 << destaging.failures.min(8)).min(PAUSE_MAX_MS);
         destaging.failures += 1;
@@ -500,29 +527,34 @@ impl CacheManager {
         destaging.step = Step::Idle;
     }
 
-    pub(crate) fn destage_flushed(&mut self, volume: VolumeId, result: Result<(), ErrorKind>) {
+    pub(crate) fn destage_flushed(
+        &mut self,
+        volume: VolumeId,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) {
         let Step::Flushing { epoch, spoiled } = self.destaging(volume).step else { return };
         if let Err(error) = if spoiled { Err(result.err().unwrap_or(ErrorKind::Io)) } else { result } {
             if !core::mem::replace(&mut self.destaging(volume).noted, true) {
-                self.core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
+                core.base.port.emit(Action::Note(Note::DestageFailed { volume, error }));
             }
-            self.destage_failed(volume);
+            self.destage_failed(volume, core);
             return;
         }
-        if self.core.base.health != Health::Good {
+        if core.base.health != Health::Good {
             self.destaging(volume).step = Step::Idle;
             return;
         }
-        self.core.device.record(zc_format::Record::Clean { volume, epoch }, &mut self.core.base);
-        let position = self.core.device.meta.journal.appended();
-        if !self.is_commit_near() {
-            self.core.device.meta.journal.want(position);
+        core.device.record(zc_format::Record::Clean { volume, epoch }, &mut core.base);
+        let position = core.device.meta.journal.appended();
+        if !self.is_commit_near(core) {
+            core.device.meta.journal.want(position);
         }
         self.destaging(volume).step = Step::Recording { epoch, position };
     }
 
-    fn run_is_clean(&mut self, volume: VolumeId, last: u64) {
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+    fn run_is_clean(&mut self, volume: VolumeId, last: u64, core: &mut Core, clean: &mut Clean) {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
         let ended = core::mem::take(&mut dirty.destaging);
         dirty.destaging.step_until = ended.step_until;
         let issued_bytes = ended.issued_bytes;
@@ -530,35 +562,35 @@ impl CacheManager {
         let bodies = dirty.data.forget_until(last);
         dirty.look_at_gap();
         dirty.drained();
-        self.core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
-        self.core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
-        self.let_go(&bodies);
-        self.core.device.units.sweeps.no_victim_ms = None;
-        self.pump_destage_of(volume);
+        core.base.stats.epochs_clean += zc_core::u64_from_usize(epochs - dirty.data.epochs.len());
+        core.base.stats.destage_spared_bytes += bytes - dirty.data.bytes() - issued_bytes;
+        core.device.let_go(&bodies);
+        core.device.units.sweeps.no_victim_ms = None;
+        self.pump_destage_of(volume, core, clean);
     }
 
     /// A whole extent is on the origin: where it lies it is a clean copy from now on.
-    pub(crate) fn promote(&mut self, key: ExtentKey) {
-        let Some(dirty) = self.dirty.volumes.get(&key.volume) else { return };
+    pub(crate) fn promote(&mut self, key: ExtentKey, core: &mut Core, clean: &mut Clean) {
+        let Some(dirty) = self.volumes.get(&key.volume) else { return };
         let Step::Writing { run, .. } = &dirty.destaging.step else { return };
-        let whole = 0..self.core.base.extent_bytes / SECTOR_BYTES;
+        let whole = 0..core.base.extent_bytes / SECTOR_BYTES;
         let place =
             dirty.data.of_epochs(key.extent, run).into_iter().find_map(|version| match version.body {
                 Body::Stored { place, .. } if version.span == whole && version.stored == whole => Some(place),
                 _ => None,
             });
         let Some(place) = place else { return };
-        if self.core.device.is_mapped(key)
-            || self.core.device.journal_is_pressed()
-            || !self.core.device.units.slots.may_share(&place)
+        if core.device.is_mapped(key)
+            || core.device.journal_is_pressed()
+            || !core.device.units.slots.may_share(&place)
         {
             return;
         }
-        self.core.base.stats.promoted += 1;
-        self.core.device.map_extent(key, Mapping::Duplicate(place), &mut self.core.base);
+        core.base.stats.promoted += 1;
+        core.device.map_extent(key, Mapping::Duplicate(place), &mut core.base);
         let stored = Stored { offset_units: place.offset_units, pages: place.pages };
-        if let Some(print) = self.core.device.units.headers.content_at(place.slot, stored) {
-            self.clean.learn(key, print, &mut self.core);
+        if let Some(print) = core.device.units.headers.content_at(place.slot, stored) {
+            clean.learn(key, print, core);
         }
     }
 }

@@ -10,16 +10,17 @@ use zc_core::{BufId, BufSlice, Codec, ErrorKind, Fingerprint, Generation, WeuSeq
 use zc_format::{ExtentHeader, GrowingUnit, Record, WeuEntry, WeuHeader};
 
 use crate::base::Base;
+use crate::device::Core;
 use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
 use crate::insert::stored_of;
-use crate::manager::CacheManager;
 use crate::seam::{Action, Purpose, Source};
 use crate::weu;
 use crate::weu::slots::SlotState;
 use crate::weu::{WritingWeu, in_share, placed_bytes};
 use crate::write_back::Op;
+use crate::write_back::WriteBack;
 use crate::write_back::dirty::Body;
 
 /// Times a failed write of a dirty unit is tried again.
@@ -118,16 +119,22 @@ impl Device {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn store_dirty(&mut self, id: u64, codec: Codec, payload: BufSlice) -> Option<Body> {
-        if !self.ensure_dirty_room(payload.len_bytes) {
+impl WriteBack {
+    pub(crate) fn store_dirty(
+        &mut self,
+        id: u64,
+        codec: Codec,
+        payload: BufSlice,
+        core: &mut Core,
+    ) -> Option<Body> {
+        if !self.ensure_dirty_room(payload.len_bytes, core) {
             return None;
         }
-        let job = self.dirty.jobs.get(&id).expect_held();
+        let job = self.jobs.get(&id).expect_held();
         let (key, span, raw_bytes) = (job.key, job.span, job.src.len_bytes);
         let fingerprint = job.print.unwrap_or(Fingerprint([0; 32]));
         let indexed = job.print.filter(|_| job.whole);
-        let unit = self.dirty.unit.as_mut().expect_held();
+        let unit = self.unit.as_mut().expect_held();
         let offset_bytes = unit.fill_bytes;
         let header = ExtentHeader {
             slot: unit.slot,
@@ -151,45 +158,44 @@ impl CacheManager {
         unit.fill_bytes += placed_bytes(payload.len_bytes);
         let (slot, generation, buf) = (unit.slot, unit.generation, unit.buf);
         let stored = stored_of(offset_bytes, payload.len_bytes);
-        self.core.base.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
-        self.core.base.stats.dirty_stored += 1;
-        self.core.base.stats.stored_raw_bytes += u64::from(raw_bytes);
-        self.core.base.stats.stored_bytes += u64::from(payload.len_bytes);
-        let volume =
-            self.core.base.volumes.get(&key.volume).map(|v| (v.cfg.dedup, v.cfg.index_share_percent));
+        core.base.port.emit(Action::Place { weu: buf, offset_bytes, header, payload });
+        core.base.stats.dirty_stored += 1;
+        core.base.stats.stored_raw_bytes += u64::from(raw_bytes);
+        core.base.stats.stored_bytes += u64::from(payload.len_bytes);
+        let volume = core.base.volumes.get(&key.volume).map(|v| (v.cfg.dedup, v.cfg.index_share_percent));
         if let (Some(print), Some((true, share))) = (indexed, volume)
             && in_share(&print, share)
         {
-            self.core.device.units.headers.add(slot, print, stored);
-            self.core.device.index.prints.insert(&print, slot);
+            core.device.units.headers.add(slot, print, stored);
+            core.device.index.prints.insert(&print, slot);
         }
-        self.owe(slot, true);
-        Some(Body::Stored { place: self.core.device.place(slot, generation, stored), own: true })
+        core.device.owe(slot, true);
+        Some(Body::Stored { place: core.device.place(slot, generation, stored), own: true })
     }
 
     /// Makes sure the dirty unit has room for one more piece.
-    fn ensure_dirty_room(&mut self, stored_bytes: u32) -> bool {
-        if let Some(unit) = &self.dirty.unit {
+    fn ensure_dirty_room(&mut self, stored_bytes: u32, core: &mut Core) -> bool {
+        if let Some(unit) = &self.unit {
             let entries = u32::try_from(unit.entries.len()).unwrap_or(u32::MAX).saturating_add(1);
             let need = unit.fill_bytes + placed_bytes(stored_bytes) + WeuHeader::encoded_bytes(entries);
-            if need <= self.core.base.cfg.geometry.weu_bytes {
+            if need <= core.base.cfg.geometry.weu_bytes {
                 return true;
             }
-            self.seal_dirty_unit();
+            self.seal_dirty_unit(core);
         }
-        let weu_seq = WeuSeq(self.core.base.session.weu_seq_next);
-        let Some((slot, generation)) = self.core.device.units.slots.open(weu_seq) else {
-            self.core.device.units.sweeps.urgent |= self.core.device.units.slots.free_len() > 0;
+        let weu_seq = WeuSeq(core.base.session.weu_seq_next);
+        let Some((slot, generation)) = core.device.units.slots.open(weu_seq) else {
+            core.device.units.sweeps.urgent |= core.device.units.slots.free_len() > 0;
             return false;
         };
-        self.core.base.session.weu_seq_next += 1;
-        self.core.device.units.slots.get_mut(slot).filling = true;
-        let buf = self.core.base.port.alloc(self.core.base.cfg.geometry.weu_bytes);
-        self.core.device.units.headers.open(slot, generation);
-        self.core.device.units.policy.inserted(slot);
-        self.core.device.record(Record::SlotDirty { slot, generation, weu_seq }, &mut self.core.base);
-        self.core.device.units.filling = Some((slot, buf));
-        self.dirty.unit = Some(DirtyUnit {
+        core.base.session.weu_seq_next += 1;
+        core.device.units.slots.get_mut(slot).filling = true;
+        let buf = core.base.port.alloc(core.base.cfg.geometry.weu_bytes);
+        core.device.units.headers.open(slot, generation);
+        core.device.units.policy.inserted(slot);
+        core.device.record(Record::SlotDirty { slot, generation, weu_seq }, &mut core.base);
+        core.device.units.filling = Some((slot, buf));
+        self.unit = Some(DirtyUnit {
             slot,
             buf,
             generation,
@@ -199,102 +205,100 @@ impl CacheManager {
             entries: Vec::new(),
             parts: 0,
         });
-        self.core.device.sweep_share(&mut self.core.base);
+        core.device.sweep_share(&mut core.base);
         true
     }
 
     /// Writes the pages of the unit that hold something and are not written yet. What comes next begins on a new page.
     /// `durable`: their end means that they are, else a flush is to follow.
-    pub(crate) fn write_unit_part(&mut self, durable: bool) {
-        let Some(unit) = self.dirty.unit.as_ref().filter(|unit| unit.has_unwritten()) else { return };
+    pub(crate) fn write_unit_part(&mut self, durable: bool, core: &mut Core) {
+        let Some(unit) = self.unit.as_ref().filter(|unit| unit.has_unwritten()) else { return };
         let end = unit.fill_bytes.next_multiple_of(zc_core::limits::BLOCK_BYTES);
-        self.zero_unit_until(end);
-        self.write_piece(end, durable);
+        self.zero_unit_until(end, core);
+        self.write_piece(end, durable, core);
     }
 
     /// What a buffer held before does not go to the device.
-    pub(crate) fn zero_unit_until(&mut self, end: u32) {
-        let unit = self.dirty.unit.as_ref().expect_held();
+    pub(crate) fn zero_unit_until(&mut self, end: u32, core: &mut Core) {
+        let unit = self.unit.as_ref().expect_held();
         let gap = BufSlice { buf: unit.buf, start_bytes: unit.fill_bytes, len_bytes: end - unit.fill_bytes };
         if gap.len_bytes > 0 {
-            self.core.base.port.emit(Action::Zero { dest: gap });
+            core.base.port.emit(Action::Zero { dest: gap });
         }
     }
 
     /// Writes the unit from where it was written to `end`, a page's; returns the number of the write.
-    pub(crate) fn write_piece(&mut self, end: u32, durable: bool) -> u64 {
-        let unit = self.dirty.unit.as_mut().expect_held();
+    pub(crate) fn write_piece(&mut self, end: u32, durable: bool, core: &mut Core) -> u64 {
+        let unit = self.unit.as_mut().expect_held();
         let (slot, start_bytes) = (unit.slot, unit.written_bytes);
         unit.fill_bytes = end;
         unit.written_bytes = end;
         unit.parts += 1;
-        let number = self.dirty.next_part;
-        self.dirty.next_part += 1;
-        self.dirty.parts.insert(number);
+        let number = self.next_part;
+        self.next_part += 1;
+        self.parts.insert(number);
         if !durable {
-            self.dirty.unflushed.insert(number);
+            self.unflushed.insert(number);
         }
-        self.issue_part(Part { slot, number, start_bytes, len_bytes: end - start_bytes, durable, tries: 0 });
+        self.issue_part(
+            Part { slot, number, start_bytes, len_bytes: end - start_bytes, durable, tries: 0 },
+            core,
+        );
         number
     }
 
-    fn issue_part(&mut self, part: Part) {
+    fn issue_part(&mut self, part: Part, core: &mut Core) {
         let Part { slot, start_bytes, len_bytes, durable, .. } = part;
-        self.core.base.stats.weu_bytes_written += u64::from(len_bytes);
-        let weu = match (&self.dirty.unit, self.core.device.units.writing.get(&slot)) {
+        core.base.stats.weu_bytes_written += u64::from(len_bytes);
+        let weu = match (&self.unit, core.device.units.writing.get(&slot)) {
             (Some(unit), _) if unit.slot == slot => unit.buf,
             (_, writing) => writing.expect_held().buf,
         };
-        let op = self.core.base.port.op(Op::Part(part));
-        self.core.base.port.hold_source(op, Source::Memory(weu));
-        self.core.base.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
+        let op = core.base.port.op(Op::Part(part));
+        core.base.port.hold_source(op, Source::Memory(weu));
+        core.base.port.emit(Action::WritePart { op, slot, weu, start_bytes, len_bytes, durable });
     }
 
-    pub(crate) fn part_written(&mut self, part: Part, result: Result<(), ErrorKind>) {
+    pub(crate) fn part_written(&mut self, part: Part, result: Result<(), ErrorKind>, core: &mut Core) {
         if let Err(error) = result {
-            self.core.base.stats.device_write_errors += 1;
+            core.base.stats.device_write_errors += 1;
             // What failed may have been the flush within a durable write: the next one would not say what is lost.
-            if self.core.base.health == Health::Good && part.tries < PART_TRIES && !part.durable {
-                self.issue_part(Part { tries: part.tries + 1, ..part });
+            if core.base.health == Health::Good && part.tries < PART_TRIES && !part.durable {
+                self.issue_part(Part { tries: part.tries + 1, ..part }, core);
                 return;
             }
-            self.core.base.fail_device(Purpose::WeuWrite, error);
+            core.base.fail_device(Purpose::WeuWrite, error);
         }
-        self.dirty.parts.remove(&part.number);
-        if let Some(unit) = self.dirty.unit.as_mut().filter(|unit| unit.slot == part.slot) {
+        self.parts.remove(&part.number);
+        if let Some(unit) = self.unit.as_mut().filter(|unit| unit.slot == part.slot) {
             unit.parts -= 1;
         } else if let Some(sealed) =
-            self.core.device.units.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut())
+            core.device.units.writing.get_mut(&part.slot).and_then(|weu| weu.dirty.as_mut())
         {
             sealed.parts -= 1;
-            self.core.device.settle_dirty_unit(part.slot, &mut self.core.base);
+            core.device.settle_dirty_unit(part.slot, &mut core.base);
         }
         if result.is_ok() {
-            self.summary_written(part.number);
+            self.summary_written(part.number, core);
         }
     }
 
     /// Writes what is left of the unit, with its header.
-    pub(crate) fn seal_dirty_unit(&mut self) {
-        let Some(unit) = self.dirty.unit.take() else { return };
-        self.core.device.units.filling = None;
+    pub(crate) fn seal_dirty_unit(&mut self, core: &mut Core) {
+        let Some(unit) = self.unit.take() else { return };
+        core.device.units.filling = None;
         let DirtyUnit { slot, buf, generation, weu_seq, fill_bytes, written_bytes, entries, parts } = unit;
         let header_bytes = WeuHeader::encoded_bytes(u32::try_from(entries.len()).unwrap_or(u32::MAX));
-        let entry = self.core.device.units.slots.get_mut(slot);
+        let entry = core.device.units.slots.get_mut(slot);
         entry.state = SlotState::Writing;
         entry.header_bytes = header_bytes;
-        self.core.base.stats.weu_writes += 1;
-        let number = self.dirty.next_part;
-        self.dirty.next_part += 1;
-        self.dirty.parts.insert(number);
-        self.dirty.unflushed.insert(number);
-        let header = Box::new(WeuHeader {
-            slot,
-            generation,
-            weu_seq,
-            session: self.core.base.session.number,
-            entries,
-        });
+        core.base.stats.weu_writes += 1;
+        let number = self.next_part;
+        self.next_part += 1;
+        self.parts.insert(number);
+        self.unflushed.insert(number);
+        let header =
+            Box::new(WeuHeader { slot, generation, weu_seq, session: core.base.session.number, entries });
         let sealed = SealedUnit {
             header,
             start_bytes: written_bytes,
@@ -304,47 +308,50 @@ impl CacheManager {
             parts,
             ended: false,
         };
-        self.core
-            .device
-            .units
-            .writing
-            .insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
-        self.core.device.issue_sealed(slot, &mut self.core.base);
+        core.device.units.writing.insert(slot, WritingWeu { buf, keys: Vec::new(), dirty: Some(sealed) });
+        core.device.issue_sealed(slot, &mut core.base);
     }
 
     /// The last write of a dirty unit ended. It is never given up while the device works.
-    pub(crate) fn dirty_unit_written(&mut self, slot: WeuSlot, result: Result<(), ErrorKind>) {
+    pub(crate) fn dirty_unit_written(
+        &mut self,
+        slot: WeuSlot,
+        result: Result<(), ErrorKind>,
+        core: &mut Core,
+    ) {
         let sealed =
-            self.core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
+            core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
         if let Err(error) = result {
-            self.core.base.stats.device_write_errors += 1;
-            if self.core.base.health == Health::Good && sealed.tries < PART_TRIES {
+            core.base.stats.device_write_errors += 1;
+            if core.base.health == Health::Good && sealed.tries < PART_TRIES {
                 sealed.tries += 1;
-                self.core.device.issue_sealed(slot, &mut self.core.base);
+                core.device.issue_sealed(slot, &mut core.base);
                 return;
             }
-            self.core.base.fail_device(Purpose::WeuWrite, error);
+            core.base.fail_device(Purpose::WeuWrite, error);
         }
         let sealed =
-            self.core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
+            core.device.units.writing.get_mut(&slot).and_then(|weu| weu.dirty.as_mut()).expect_held();
         sealed.ended = true;
         let number = sealed.number;
-        self.dirty.parts.remove(&number);
-        self.core.device.settle_dirty_unit(slot, &mut self.core.base);
+        self.parts.remove(&number);
+        core.device.settle_dirty_unit(slot, &mut core.base);
     }
+}
 
+impl Device {
     /// A body of dirty data is in the slot; `own`: it was stored there as such.
     pub(crate) fn owe(&mut self, slot: WeuSlot, own: bool) {
-        self.core.device.units.slots.pin(slot);
-        self.core.device.units.owed.add(slot, own);
+        self.units.slots.pin(slot);
+        self.units.owed.add(slot, own);
     }
 
     /// Bodies that are not needed any more.
     pub(crate) fn let_go(&mut self, bodies: &[Body]) {
         for body in bodies {
             let Body::Stored { place, own } = *body else { continue };
-            self.core.device.units.slots.unpin(place.slot);
-            self.core.device.units.owed.remove(place.slot, own);
+            self.units.slots.unpin(place.slot);
+            self.units.owed.remove(place.slot, own);
         }
     }
 }

@@ -36,7 +36,9 @@ use zc_core::{Ack, BufId, BufSlice, ErrorKind, ExtentKey, JournalSeq, Map, Mode,
 use zc_format::{EXTENT_HEADER_BYTES, Record};
 
 use crate::base::Base;
+use crate::clean::Clean;
 use crate::config::{OnLoss, VolumeConfig};
+use crate::device::Core;
 use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
@@ -107,6 +109,9 @@ pub(crate) struct WriteBack {
     turn: VolumeId,
     /// Reads of dirty data that is to be written to its origin.
     pub(crate) gathers: Map<u64, Gather>,
+    /// A deliberate bug: requests do not wait for what the start decided.
+    #[cfg(zc_canary)]
+    pub(crate) holds_nothing: bool,
 }
 
 /// What became of a volume's first waiting write.
@@ -309,6 +314,482 @@ impl Device {
     }
 }
 
+impl WriteBack {
+    /// Whether the volume takes writes in write-back now.
+    pub(crate) fn writes_back(&self, volume: VolumeId, core: &Core) -> bool {
+        core.device.units.slots.len() >= SLOTS_MIN
+            && core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
+            && (core.base.health == Health::Good || self.fence(volume, core).is_some())
+    }
+
+    /// Whether the volume has anything in the dirty layer.
+    pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
+    }
+
+    /// What to do instead of serving, while dirty data is out of reach.
+    pub(crate) fn fence(&self, volume: VolumeId, core: &Core) -> Option<OnLoss> {
+        let dirty = self.volumes.get(&volume)?;
+        let config = core.base.volumes.get(&volume).map(|volume| &volume.cfg);
+        let lost = core.base.health != Health::Good;
+        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
+        let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
+        if dirty.incomplete || (lost && dirty.unsettled.is_some() && believed) {
+            // Which sectors the origin has is what is not known: none can be read from there.
+            return Some(OnLoss::Error);
+        }
+        let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
+        needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
+    }
+
+    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it
+    /// was when somebody asked for that.
+    pub(crate) fn hold(&mut self, request: &Request) -> bool {
+        let undecided = self.held_until.is_some();
+        let dirty = self.volumes.get(&request.volume);
+        #[cfg(zc_canary)]
+        let undecided = undecided && !self.holds_nothing;
+        let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
+        if held {
+            self.held.push_back(request.clone());
+        }
+        held
+    }
+
+    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
+    pub(crate) fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        dirty.unsettled.get_or_insert_default().extend(bodies);
+        self.held_until = Some(core.device.meta.journal.want_all());
+    }
+
+    /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
+    /// it is about are fenced.
+    pub(crate) fn pump_held(&mut self, core: &mut Core, clean: &mut Clean) {
+        if let Some(position) = self.held_until {
+            let good = core.base.health == Health::Good;
+            if good && !core.device.meta.journal.is_durable(position) {
+                return;
+            }
+            self.held_until = None;
+            for volume in self.ids() {
+                let dirty = self.volumes.get_mut(&volume).expect_held();
+                if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
+                    core.device.let_go(&bodies);
+                }
+            }
+        }
+        // Those of a volume that is still to be dropped are held again.
+        for request in core::mem::take(&mut self.held) {
+            if !self.hold(&request) {
+                self.submit(&request, core, clean);
+            }
+        }
+    }
+
+    /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
+    pub(crate) fn submit_write_back(&mut self, request: &Request, core: &mut Core) {
+        if self.fence(request.volume, core).is_some() {
+            core.base.answer_write(request, Err(ErrorKind::Io));
+            return;
+        }
+        let clean = self.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
+        let dirty = self.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
+        dirty.last_request_ms = core.base.now_ms;
+        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
+    }
+
+    /// Takes in waiting writes of all volumes as far as there is room.
+    pub(crate) fn pump_admission(&mut self, core: &mut Core, clean: &mut Clean) {
+        if self.volumes.is_empty() {
+            return;
+        }
+        let mut ids = self.volumes.awake_ids();
+        let turn = self.turn;
+        let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
+        ids.rotate_left(first);
+        while self.admit_round(&ids, core, clean) {}
+        for volume in ids {
+            self.pump_giving_up(volume, core);
+            self.finish_leaving(volume, core, clean);
+        }
+    }
+
+    /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
+    fn admit_round(&mut self, ids: &[VolumeId], core: &mut Core, clean: &mut Clean) -> bool {
+        let (mut taken, mut crowded) = (false, false);
+        for volume in ids {
+            match self.admit_piece(*volume, crowded, core, clean) {
+                Admission::Piece => taken = true,
+                Admission::Nothing => {}
+                Admission::NoRoom if crowded => {}
+                Admission::NoRoom => {
+                    crowded = true;
+                    self.turn = *volume;
+                }
+            }
+        }
+        taken && !crowded
+    }
+
+    /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
+    fn admit_piece(
+        &mut self,
+        volume: VolumeId,
+        crowded: bool,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) -> Admission {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return Admission::Nothing };
+        let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
+        if core.base.health != Health::Good {
+            return Admission::Nothing;
+        }
+        if dirty.holding {
+            if self.is_stuck(volume) || (core.base.stopping && self.is_refused(volume)) {
+                self.refuse_waiting(volume, ErrorKind::Io, core);
+            }
+            return Admission::Nothing;
+        }
+        let start = write.request.offset_bytes + write.done_bytes;
+        let left = write.request.len_bytes - write.done_bytes;
+        let (request, done_bytes) = (write.request.clone(), write.done_bytes);
+        let extent = u64::from(core.base.extent_bytes);
+        let most = PIECE_BYTES_MAX.min(u64::from(core.base.cfg.geometry.weu_bytes / 4)).max(extent);
+        let len_bytes = left.min(most - start % extent);
+        let in_memory = matches!(request.kind, RequestKind::Write { .. });
+        let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes, core);
+        let full = self.is_epoch_full(volume, len_bytes, core);
+        let memory_bytes = if in_memory { len_bytes } else { 0 };
+        let room = self.has_dirty_room(memory_bytes, len_bytes, core)
+            || (mends && self.has_mending_room(memory_bytes, core));
+        if full || !room || (crowded && in_memory && !mends) {
+            core.base.stats.dirty_waits += 1;
+            if mends && (full || core.device.journal_is_pressed()) {
+                return Admission::Nothing;
+            }
+            if self.is_stuck(volume) {
+                return self.refuse_first(volume, core);
+            } else if self.is_shut_out(core) {
+                self.refuse_waiting(volume, ErrorKind::Io, core);
+            } else if self.is_crowded_out(volume, core) {
+                self.refuse_waiting(volume, ErrorKind::NoSpace, core);
+            } else if !full {
+                return Admission::NoRoom;
+            }
+            return Admission::Nothing;
+        }
+        self.take_in(&request, done_bytes, len_bytes, core, clean);
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let write = dirty.waiting.front_mut().expect_held();
+        write.done_bytes += len_bytes;
+        if write.done_bytes == request.len_bytes {
+            dirty.waiting.pop_front();
+            self.taken_in(&request, core);
+        }
+        Admission::Piece
+    }
+
+    /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
+    pub(crate) fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64, core: &Core) -> bool {
+        let open = self.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
+        let writes = open.map_or(0, |epoch| epoch.writes);
+        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes)) + 1;
+        writes > 0 && writes + extents > epoch_writes_max(core.device.meta.journal.ring_blocks())
+    }
+
+    /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
+    fn is_stuck(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
+    }
+
+    /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
+    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
+    fn is_crowded_out(&self, volume: VolumeId, core: &Core) -> bool {
+        let mut others = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        others.peek().is_some()
+            && others.all(|(id, dirty)| {
+                *id != volume && (dirty.destaging.is_stuck() || core.base.is_held_back(*id, dirty))
+            })
+    }
+
+    /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
+    fn is_refused(&self, volume: VolumeId) -> bool {
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
+    }
+
+    /// Whether nobody makes room any more: the manager stops, and no dirty data gets to its origin. Who does not stop
+    /// waits for the origins to be well again.
+    fn is_shut_out(&self, core: &Core) -> bool {
+        let mut dirty = self.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
+        core.base.stopping
+            && dirty.peek().is_some()
+            && dirty.all(|(id, dirty)| dirty.destaging.is_refused() || core.base.is_held_back(*id, dirty))
+    }
+
+    fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>, core: &Core) -> bool {
+        self.volumes.get(&volume).is_some_and(|dirty| dirty.meets_gap(core.base.extent_bytes, &written))
+    }
+
+    /// The first waiting write cannot wait for room; one behind it may be what makes some.
+    fn refuse_first(&mut self, volume: VolumeId, core: &mut Core) -> Admission {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
+        core.base.answer_write(&write.request, Err(ErrorKind::Io));
+        Admission::Piece
+    }
+
+    fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind, core: &mut Core) {
+        let dirty = self.volumes.get_mut(&volume).expect_held();
+        for write in core::mem::take(&mut dirty.waiting) {
+            core.base.answer_write(&write.request, Err(error));
+        }
+    }
+
+    /// Whether a piece fits below the high watermark, in memory and in the journal.
+    fn has_dirty_room(&self, memory_bytes: u64, len_bytes: u64, core: &Core) -> bool {
+        if core.device.journal_is_pressed() {
+            return false;
+        }
+        if self.volumes.record_count() >= core.base.dirty_records_max() {
+            return false;
+        }
+        if memory_bytes == 0 {
+            return true;
+        }
+        let pending = self.memory_bytes + memory_bytes;
+        let extents = len_bytes.div_ceil(u64::from(core.base.extent_bytes)) + 1;
+        let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
+        let units = core.base.units_for(pending + overhead);
+        let bounds = core.device.owed_bounds(&core.base);
+        let fits_memory = self.memory_bytes == 0 || pending <= core.base.cfg.dirty.memory_bytes;
+        let fits_device = core.device.units.owed.filled() + units <= bounds.filled
+            && core.device.units.owed.len() + units <= bounds.all();
+        fits_memory && fits_device
+    }
+
+    /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
+    fn has_mending_room(&self, memory_bytes: u64, core: &Core) -> bool {
+        let records = self.volumes.record_count();
+        let records_max = core.base.dirty_records_max();
+        let units = core.base.units_for(self.memory_bytes + memory_bytes);
+        let bounds = core.device.owed_bounds(&core.base);
+        let fits_device = core.device.units.owed.filled() + units <= bounds.filled + MENDING_UNITS
+            && core.device.units.owed.len() + units < u64::from(core.device.units.slots.len());
+        !core.device.journal_is_pressed()
+            && records < records_max + records_max / MENDING_RECORDS
+            && (memory_bytes == 0 || fits_device)
+    }
+
+    /// Makes versions of a piece of a request.
+    fn take_in(
+        &mut self,
+        request: &Request,
+        done_bytes: u64,
+        len_bytes: u64,
+        core: &mut Core,
+        clean: &mut Clean,
+    ) {
+        let volume = request.volume;
+        let src = match request.kind {
+            RequestKind::Write { buf, .. } => {
+                let start_bytes = u32::try_from(done_bytes).unwrap_or(u32::MAX);
+                Some(BufSlice { buf, start_bytes, len_bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX) })
+            }
+            _ => None,
+        };
+        let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
+        let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
+        for portion in portions(volume, request.offset_bytes + done_bytes, range, core.base.extent_bytes) {
+            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+            let body = match src {
+                None => Body::Zero {
+                    no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
+                },
+                Some(_) => self.start_job(portion.key, &sectors, portion.dest, core, clean),
+            };
+            let now_ms = core.base.now_ms;
+            let dirty = self.volumes.get_mut(&volume).expect_held();
+            let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
+            core.device.let_go(&replaced);
+        }
+        core.base.stats.dirty_written_bytes += len_bytes;
+    }
+
+    /// A request is taken in as a whole: answers it, now or after a commit.
+    fn taken_in(&mut self, request: &Request, core: &mut Core) {
+        let fua = match request.kind {
+            RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
+            RequestKind::WriteZeroes { fua, .. } => fua,
+            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
+        };
+        let ack =
+            core.base.volumes.get(&request.volume).map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
+        if let RequestKind::Write { buf, .. } = request.kind {
+            core.base.port.release(buf);
+        }
+        if fua || ack == Ack::Durable {
+            self.request_commit(request.volume, Some(request.req), core);
+        } else {
+            if let Some(dirty) = self.volumes.get_mut(&request.volume) {
+                dirty.data.acknowledge();
+            }
+            core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
+        }
+    }
+
+    /// Changes a volume's settings, now or when it has nothing dirty any more.
+    pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig, core: &mut Core) -> bool {
+        let Some(dirty) = self.volumes.get_mut(&cfg.id) else { return false };
+        dirty.leaving = None;
+        dirty.holding = false;
+        let now = core.base.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
+        if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
+            return false;
+        }
+        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.incomplete;
+        match now {
+            // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
+            Some(mode) if decided && *mode != Mode::WriteBack => return false,
+            // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
+            Some(Mode::ReadOnly) if cfg.mode == Mode::ReadOnly => return false,
+            Some(mode) => *mode = Mode::WriteBack,
+            None => {}
+        }
+        dirty.leave(cfg.clone(), core.base.now_ms);
+        true
+    }
+
+    /// The volume is clean: takes on the settings that were waiting, and the writes.
+    fn finish_leaving(&mut self, volume: VolumeId, core: &mut Core, clean: &mut Clean) {
+        let now_ms = core.base.now_ms;
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        if let Some((_, since_ms)) = dirty.leaving {
+            let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
+            dirty.holding |= late || dirty.data.record_count() <= LEAVE_RECORDS;
+        }
+        if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
+            return;
+        }
+        dirty.drained();
+        let Some((cfg, _)) = dirty.leaving.take() else { return };
+        dirty.holding = false;
+        let waiting = core::mem::take(&mut dirty.waiting);
+        core.apply_config(*cfg);
+        for write in waiting {
+            // Nothing of it was taken in that is not on the origin: it is done again as a whole.
+            self.submit_adopted(&write.request, core, clean);
+        }
+    }
+
+    /// Brings everything to the origin, without a pause.
+    pub(crate) fn drain(&mut self, volume: VolumeId) {
+        if let Some(dirty) = self.volumes.get_mut(&volume) {
+            dirty.draining = dirty.is_dirty();
+        }
+    }
+
+    /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
+    pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        dirty.dropping = Some(Dropping { remembered });
+        self.finish_dropping(volume, core);
+    }
+
+    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
+    /// did.
+    pub(crate) fn finish_dropping(&mut self, volume: VolumeId, core: &mut Core) -> bool {
+        let good = core.base.health == Health::Good;
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return false };
+        let Some(how) = dirty.dropping else { return false };
+        let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
+        if (busy && good) || dirty.destaging.is_writing() {
+            return false;
+        }
+        dirty.dropping = None;
+        if !good && !how.remembered {
+            return false;
+        }
+        let loses = core::mem::take(&mut dirty.incomplete) || !dirty.data.is_empty();
+        dirty.commit = None;
+        dirty.destaging.give_up();
+        dirty.unreadable = Unreadable::default();
+        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
+        dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
+        let mut bodies = dirty.data.forget_all();
+        bodies.extend(dirty.unsettled.take().unwrap_or_default());
+        let epoch = dirty.data.clean;
+        core.device.record(Record::Clean { volume, epoch }, &mut core.base);
+        if loses {
+            core.base.owe_loss(volume);
+        }
+        if let Some(entry) = core.base.volumes.get_mut(&volume) {
+            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
+            entry.origin.count_all_as_direct();
+        }
+        if good {
+            self.unsettle(volume, bodies, core);
+        } else {
+            core.device.let_go(&bodies);
+        }
+        true
+    }
+
+    /// The cache device is lost: nobody's write can become durable any more.
+    pub(crate) fn fail_write_back(&mut self, error: ErrorKind, core: &mut Core) {
+        self.fail_commits(error, core);
+        for volume in self.ids() {
+            let fenced = self.fence(volume, core).is_some();
+            let dirty = self.volumes.get_mut(&volume).expect_held();
+            let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
+            self.refuse_waiting(volume, error, core);
+            self.finish_dropping(volume, core);
+            if lost {
+                core.base.port.emit(Action::Note(Note::Fenced { volume }));
+            }
+        }
+    }
+
+    /// Journal and checkpoint may not tell everything of the volume.
+    pub(crate) fn fence_incomplete(&mut self, volume: VolumeId, core: &mut Core) {
+        let dirty = self.volumes.get_or_insert(volume, || VolumeDirty::new(0));
+        dirty.incomplete = true;
+        dirty.noted_fence = true;
+        self.refuse_waiting(volume, ErrorKind::Io, core);
+        core.base.port.emit(Action::Note(Note::Fenced { volume }));
+    }
+
+    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
+    pub(crate) fn accept_loss(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        if !core::mem::take(&mut dirty.incomplete) {
+            return;
+        }
+        dirty.noted_fence = false;
+        let epoch = dirty.data.open().number - 1;
+        core.device.record(Record::DirtyReset { volume, epoch }, &mut core.base);
+        core.base.owe_loss(volume);
+        self.unsettle(volume, Vec::new(), core);
+    }
+
+    /// What readers of the sectors of an extent get from the dirty layer.
+    pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
+        match self.volumes.get(&key.volume) {
+            Some(dirty) => dirty.data.visible(key.extent, sectors),
+            None => SmallVec::new(),
+        }
+    }
+}
+
+impl WriteBack {
+    /// Whether a start could not tell all dirty data of the volume.
+    pub(crate) fn is_doubtful(&self, volume: &VolumeConfig, core: &Core) -> bool {
+        volume.may_be_dirty
+            && (!core.device.recovery.restart.dirty_complete
+                || core.device.recovery.restart.fenced_before.contains(&volume.id))
+    }
+}
+
 impl CacheManager {
     /// The dirty data of a volume; `None` when the manager does not know the volume.
     #[must_use]
@@ -327,7 +808,7 @@ impl CacheManager {
             extents: zc_core::u64_from_usize(dirty.data.extent_count()),
             epochs: zc_core::u64_from_usize(epochs),
             oldest_age_ms: self.core.base.now_ms.saturating_sub(oldest),
-            fenced: self.fence(volume).is_some(),
+            fenced: self.dirty.fence(volume, &self.core).is_some(),
             draining: dirty.is_draining(),
             waiting: zc_core::u64_from_usize(dirty.waiting.len()),
             newest_epoch: dirty.data.epochs.back().map_or(dirty.data.clean, |epoch| epoch.number),
@@ -371,474 +852,6 @@ impl CacheManager {
     pub fn loss_is_told(&mut self, volume: VolumeId) {
         if let Some(volume) = self.core.base.volumes.get_mut(&volume) {
             volume.origin.take_loss();
-        }
-    }
-
-    /// Whether the volume takes writes in write-back now.
-    pub(crate) fn writes_back(&self, volume: VolumeId) -> bool {
-        self.core.device.units.slots.len() >= SLOTS_MIN
-            && self.core.base.volumes.get(&volume).is_some_and(|volume| volume.cfg.mode == Mode::WriteBack)
-            && (self.core.base.health == Health::Good || self.fence(volume).is_some())
-    }
-
-    /// Whether the volume has anything in the dirty layer.
-    pub(crate) fn has_dirty(&self, volume: VolumeId) -> bool {
-        self.dirty.volumes.get(&volume).is_some_and(VolumeDirty::is_dirty)
-    }
-
-    /// What to do instead of serving, while dirty data is out of reach.
-    pub(crate) fn fence(&self, volume: VolumeId) -> Option<OnLoss> {
-        let dirty = self.dirty.volumes.get(&volume)?;
-        let config = self.core.base.volumes.get(&volume).map(|volume| &volume.cfg);
-        let lost = self.core.base.health != Health::Good;
-        // Where it is known elsewhere that nothing is dirty, no start believes a device that says otherwise.
-        let believed = config.is_none_or(|config| config.may_be_dirty || config.mode == Mode::WriteBack);
-        if dirty.incomplete || (lost && dirty.unsettled.is_some() && believed) {
-            // Which sectors the origin has is what is not known: none can be read from there.
-            return Some(OnLoss::Error);
-        }
-        let needed = lost && !(dirty.data.is_empty() && dirty.waiting.is_empty());
-        needed.then(|| config.map_or(OnLoss::Error, |config| config.write_back.on_loss))
-    }
-
-    /// Whether requests have to wait until what the start decided is durable, or until dirty data is given up, as it
-    /// was when somebody asked for that.
-    pub(crate) fn hold(&mut self, request: &Request) -> bool {
-        let undecided = self.dirty.held_until.is_some();
-        let dirty = self.dirty.volumes.get(&request.volume);
-        #[cfg(zc_canary)]
-        let undecided = undecided && self.core.base.canary != Some(crate::config::Canary::NoHold);
-        let held = dirty.is_some_and(|dirty| undecided || dirty.dropping.is_some());
-        if held {
-            self.dirty.held.push_back(request.clone());
-        }
-        held
-    }
-
-    /// What was recorded so far decides about dirty data of these volumes: until it is durable their requests wait.
-    pub(crate) fn unsettle(&mut self, volume: VolumeId, bodies: Vec<Body>) {
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
-        dirty.unsettled.get_or_insert_default().extend(bodies);
-        self.dirty.held_until = Some(self.core.device.meta.journal.want_all());
-    }
-
-    /// Lets go of the requests that waited for a decision to be durable. If the device failed before, the volumes that
-    /// it is about are fenced.
-    pub(crate) fn pump_held(&mut self) {
-        if let Some(position) = self.dirty.held_until {
-            let good = self.core.base.health == Health::Good;
-            if good && !self.core.device.meta.journal.is_durable(position) {
-                return;
-            }
-            self.dirty.held_until = None;
-            for volume in self.dirty.ids() {
-                let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
-                if let Some(bodies) = dirty.unsettled.take_if(|_| good) {
-                    self.let_go(&bodies);
-                }
-            }
-        }
-        // Those of a volume that is still to be dropped are held again.
-        for request in core::mem::take(&mut self.dirty.held) {
-            if !self.hold(&request) {
-                self.submit(&request);
-            }
-        }
-    }
-
-    /// A write, trim or zeroing of a volume in write-back; its buffer has been adopted.
-    pub(crate) fn submit_write_back(&mut self, request: &Request) {
-        if self.fence(request.volume).is_some() {
-            self.core.base.answer_write(request, Err(ErrorKind::Io));
-            return;
-        }
-        let clean = self.dirty.volumes.get(&request.volume).map_or(0, |dirty| dirty.data.clean);
-        let dirty = self.dirty.volumes.get_or_insert(request.volume, || VolumeDirty::new(clean));
-        dirty.last_request_ms = self.core.base.now_ms;
-        dirty.waiting.push_back(WaitingWrite { request: request.clone(), done_bytes: 0 });
-    }
-
-    /// Takes in waiting writes of all volumes as far as there is room.
-    pub(crate) fn pump_admission(&mut self) {
-        if self.dirty.volumes.is_empty() {
-            return;
-        }
-        let mut ids = self.dirty.volumes.awake_ids();
-        let turn = self.dirty.turn;
-        let first = ids.iter().position(|id| *id >= turn).unwrap_or(0);
-        ids.rotate_left(first);
-        while self.admit_round(&ids) {}
-        for volume in ids {
-            self.pump_giving_up(volume);
-            self.finish_leaving(volume);
-        }
-    }
-
-    /// Takes in a piece of each volume, as far as there is room. Whether another round may take in more.
-    fn admit_round(&mut self, ids: &[VolumeId]) -> bool {
-        let (mut taken, mut crowded) = (false, false);
-        for volume in ids {
-            match self.admit_piece(*volume, crowded) {
-                Admission::Piece => taken = true,
-                Admission::Nothing => {}
-                Admission::NoRoom if crowded => {}
-                Admission::NoRoom => {
-                    crowded = true;
-                    self.dirty.turn = *volume;
-                }
-            }
-        }
-        taken && !crowded
-    }
-
-    /// Takes in a piece of a volume's first waiting write. `crowded`: only if that takes no memory.
-    fn admit_piece(&mut self, volume: VolumeId, crowded: bool) -> Admission {
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return Admission::Nothing };
-        let Some(write) = dirty.waiting.front() else { return Admission::Nothing };
-        if self.core.base.health != Health::Good {
-            return Admission::Nothing;
-        }
-        if dirty.holding {
-            if self.is_stuck(volume) || (self.core.base.stopping && self.is_refused(volume)) {
-                self.refuse_waiting(volume, ErrorKind::Io);
-            }
-            return Admission::Nothing;
-        }
-        let start = write.request.offset_bytes + write.done_bytes;
-        let left = write.request.len_bytes - write.done_bytes;
-        let (request, done_bytes) = (write.request.clone(), write.done_bytes);
-        let extent = u64::from(self.core.base.extent_bytes);
-        let most = PIECE_BYTES_MAX.min(u64::from(self.core.base.cfg.geometry.weu_bytes / 4)).max(extent);
-        let len_bytes = left.min(most - start % extent);
-        let in_memory = matches!(request.kind, RequestKind::Write { .. });
-        let mends = self.is_stuck(volume) && self.meets_gap(volume, start..start + len_bytes);
-        let full = self.is_epoch_full(volume, len_bytes);
-        let memory_bytes = if in_memory { len_bytes } else { 0 };
-        let room =
-            self.has_dirty_room(memory_bytes, len_bytes) || (mends && self.has_mending_room(memory_bytes));
-        if full || !room || (crowded && in_memory && !mends) {
-            self.core.base.stats.dirty_waits += 1;
-            if mends && (full || self.core.device.journal_is_pressed()) {
-                return Admission::Nothing;
-            }
-            if self.is_stuck(volume) {
-                return self.refuse_first(volume);
-            } else if self.is_shut_out() {
-                self.refuse_waiting(volume, ErrorKind::Io);
-            } else if self.is_crowded_out(volume) {
-                self.refuse_waiting(volume, ErrorKind::NoSpace);
-            } else if !full {
-                return Admission::NoRoom;
-            }
-            return Admission::Nothing;
-        }
-        self.take_in(&request, done_bytes, len_bytes);
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
-        let write = dirty.waiting.front_mut().expect_held();
-        write.done_bytes += len_bytes;
-        if write.done_bytes == request.len_bytes {
-            dirty.waiting.pop_front();
-            self.taken_in(&request);
-        }
-        Admission::Piece
-    }
-
-    /// Whether the volume's open epoch has all the records that it may have: it closes by itself.
-    pub(crate) fn is_epoch_full(&self, volume: VolumeId, len_bytes: u64) -> bool {
-        let open = self.dirty.volumes.get(&volume).and_then(|dirty| dirty.data.epochs.back());
-        let writes = open.map_or(0, |epoch| epoch.writes);
-        let extents = len_bytes.div_ceil(u64::from(self.core.base.extent_bytes)) + 1;
-        writes > 0 && writes + extents > epoch_writes_max(self.core.device.meta.journal.ring_blocks())
-    }
-
-    /// Whether waiting for room is in vain: dirty data that cannot be read back takes it.
-    fn is_stuck(&self, volume: VolumeId) -> bool {
-        self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_stuck())
-    }
-
-    /// Whether waiting for room is in vain because all of it is taken by volumes that cannot be destaged: their data
-    /// cannot be read, their origin is missing, they are read-only, or they wait for an operator.
-    fn is_crowded_out(&self, volume: VolumeId) -> bool {
-        let mut others = self.dirty.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        others.peek().is_some()
-            && others.all(|(id, dirty)| {
-                *id != volume && (dirty.destaging.is_stuck() || self.core.base.is_held_back(*id, dirty))
-            })
-    }
-
-    /// Whether the volume's data is not destaged because its origin, or the cache device, refused it.
-    fn is_refused(&self, volume: VolumeId) -> bool {
-        self.dirty.volumes.get(&volume).is_some_and(|dirty| dirty.destaging.is_refused())
-    }
-
-    /// Whether nobody makes room any more: the manager stops, and no dirty data gets to its origin. Who does not stop
-    /// waits for the origins to be well again.
-    fn is_shut_out(&self) -> bool {
-        let mut dirty = self.dirty.volumes.iter().filter(|(_, dirty)| !dirty.data.is_empty()).peekable();
-        self.core.base.stopping
-            && dirty.peek().is_some()
-            && dirty
-                .all(|(id, dirty)| dirty.destaging.is_refused() || self.core.base.is_held_back(*id, dirty))
-    }
-
-    fn meets_gap(&self, volume: VolumeId, written: core::ops::Range<u64>) -> bool {
-        self.dirty
-            .volumes
-            .get(&volume)
-            .is_some_and(|dirty| dirty.meets_gap(self.core.base.extent_bytes, &written))
-    }
-
-    /// The first waiting write cannot wait for room; one behind it may be what makes some.
-    fn refuse_first(&mut self, volume: VolumeId) -> Admission {
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
-        let Some(write) = dirty.waiting.pop_front() else { return Admission::Nothing };
-        self.core.base.answer_write(&write.request, Err(ErrorKind::Io));
-        Admission::Piece
-    }
-
-    fn refuse_waiting(&mut self, volume: VolumeId, error: ErrorKind) {
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
-        for write in core::mem::take(&mut dirty.waiting) {
-            self.core.base.answer_write(&write.request, Err(error));
-        }
-    }
-
-    /// Whether a piece fits below the high watermark, in memory and in the journal.
-    fn has_dirty_room(&self, memory_bytes: u64, len_bytes: u64) -> bool {
-        if self.core.device.journal_is_pressed() {
-            return false;
-        }
-        if self.dirty.volumes.record_count() >= self.core.base.dirty_records_max() {
-            return false;
-        }
-        if memory_bytes == 0 {
-            return true;
-        }
-        let pending = self.dirty.memory_bytes + memory_bytes;
-        let extents = len_bytes.div_ceil(u64::from(self.core.base.extent_bytes)) + 1;
-        let overhead = extents * u64::from(EXTENT_HEADER_BYTES * 2);
-        let units = self.core.base.units_for(pending + overhead);
-        let bounds = self.core.device.owed_bounds(&self.core.base);
-        let fits_memory = self.dirty.memory_bytes == 0 || pending <= self.core.base.cfg.dirty.memory_bytes;
-        let fits_device = self.core.device.units.owed.filled() + units <= bounds.filled
-            && self.core.device.units.owed.len() + units <= bounds.all();
-        fits_memory && fits_device
-    }
-
-    /// Whether a piece that covers what cannot be read fits above the watermarks: it is what ends the lack of room.
-    fn has_mending_room(&self, memory_bytes: u64) -> bool {
-        let records = self.dirty.volumes.record_count();
-        let records_max = self.core.base.dirty_records_max();
-        let units = self.core.base.units_for(self.dirty.memory_bytes + memory_bytes);
-        let bounds = self.core.device.owed_bounds(&self.core.base);
-        let fits_device = self.core.device.units.owed.filled() + units <= bounds.filled + MENDING_UNITS
-            && self.core.device.units.owed.len() + units < u64::from(self.core.device.units.slots.len());
-        !self.core.device.journal_is_pressed()
-            && records < records_max + records_max / MENDING_RECORDS
-            && (memory_bytes == 0 || fits_device)
-    }
-
-    /// Makes versions of a piece of a request.
-    fn take_in(&mut self, request: &Request, done_bytes: u64, len_bytes: u64) {
-        let volume = request.volume;
-        let src = match request.kind {
-            RequestKind::Write { buf, .. } => {
-                let start_bytes = u32::try_from(done_bytes).unwrap_or(u32::MAX);
-                Some(BufSlice { buf, start_bytes, len_bytes: u32::try_from(len_bytes).unwrap_or(u32::MAX) })
-            }
-            _ => None,
-        };
-        let len = u32::try_from(len_bytes).unwrap_or(u32::MAX);
-        let range = src.unwrap_or(BufSlice { buf: BufId(0), start_bytes: 0, len_bytes: len });
-        for portion in portions(volume, request.offset_bytes + done_bytes, range, self.core.base.extent_bytes)
-        {
-            let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-            let body = match src {
-                None => Body::Zero {
-                    no_hole: matches!(request.kind, RequestKind::WriteZeroes { no_hole: true, .. }),
-                },
-                Some(_) => self.start_job(portion.key, &sectors, portion.dest),
-            };
-            let now_ms = self.core.base.now_ms;
-            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
-            let replaced = dirty.data.write(portion.key.extent, sectors, body, now_ms);
-            self.let_go(&replaced);
-        }
-        self.core.base.stats.dirty_written_bytes += len_bytes;
-    }
-
-    /// A request is taken in as a whole: answers it, now or after a commit.
-    fn taken_in(&mut self, request: &Request) {
-        let fua = match request.kind {
-            RequestKind::Write { fua, .. } | RequestKind::Trim { fua } => fua,
-            RequestKind::WriteZeroes { fua, .. } => fua,
-            RequestKind::Read { .. } | RequestKind::Flush | RequestKind::Prefetch => false,
-        };
-        let ack = self
-            .core
-            .base
-            .volumes
-            .get(&request.volume)
-            .map_or(Ack::Durable, |volume| volume.cfg.write_back.ack);
-        if let RequestKind::Write { buf, .. } = request.kind {
-            self.core.base.port.release(buf);
-        }
-        if fua || ack == Ack::Durable {
-            self.request_commit(request.volume, Some(request.req));
-        } else {
-            if let Some(dirty) = self.dirty.volumes.get_mut(&request.volume) {
-                dirty.data.acknowledge();
-            }
-            self.core.base.port.emit(Action::Reply { req: request.req, result: Ok(()) });
-        }
-    }
-
-    /// Changes a volume's settings, now or when it has nothing dirty any more.
-    pub(crate) fn leave_write_back(&mut self, cfg: &VolumeConfig) -> bool {
-        let Some(dirty) = self.dirty.volumes.get_mut(&cfg.id) else { return false };
-        dirty.leaving = None;
-        dirty.holding = false;
-        let now = self.core.base.volumes.get_mut(&cfg.id).map(|volume| &mut volume.cfg.mode);
-        if cfg.mode == Mode::WriteBack || !dirty.is_dirty() {
-            return false;
-        }
-        let decided = dirty.data.is_empty() && dirty.waiting.is_empty() && !dirty.incomplete;
-        match now {
-            // What a start decided about it waits to be durable, and its requests with it, in any mode: it is not dirty.
-            Some(mode) if decided && *mode != Mode::WriteBack => return false,
-            // Nothing is written to the origin of a volume that is read-only: its dirty data waits.
-            Some(Mode::ReadOnly) if cfg.mode == Mode::ReadOnly => return false,
-            Some(mode) => *mode = Mode::WriteBack,
-            None => {}
-        }
-        dirty.leave(cfg.clone(), self.core.base.now_ms);
-        true
-    }
-
-    /// The volume is clean: takes on the settings that were waiting, and the writes.
-    fn finish_leaving(&mut self, volume: VolumeId) {
-        let now_ms = self.core.base.now_ms;
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
-        if let Some((_, since_ms)) = dirty.leaving {
-            let late = now_ms.saturating_sub(since_ms) >= LEAVE_MS;
-            dirty.holding |= late || dirty.data.record_count() <= LEAVE_RECORDS;
-        }
-        if !dirty.data.is_empty() || dirty.incomplete || dirty.unsettled.is_some() {
-            return;
-        }
-        dirty.drained();
-        let Some((cfg, _)) = dirty.leaving.take() else { return };
-        dirty.holding = false;
-        let waiting = core::mem::take(&mut dirty.waiting);
-        self.apply_config(*cfg);
-        for write in waiting {
-            // Nothing of it was taken in that is not on the origin: it is done again as a whole.
-            self.submit_adopted(&write.request);
-        }
-    }
-
-    /// Brings everything to the origin, without a pause.
-    pub(crate) fn drain(&mut self, volume: VolumeId) {
-        if let Some(dirty) = self.dirty.volumes.get_mut(&volume) {
-            dirty.draining = dirty.is_dirty();
-        }
-    }
-
-    /// Forgets what only the cache has. `remembered`: outside the device, which need not be told then.
-    pub(crate) fn drop_dirty(&mut self, volume: VolumeId, remembered: bool) {
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
-        dirty.dropping = Some(Dropping { remembered });
-        self.finish_dropping(volume);
-    }
-
-    /// Forgets it, unless something of it is still in flight, or the device that has to be told is lost. Whether it
-    /// did.
-    pub(crate) fn finish_dropping(&mut self, volume: VolumeId) -> bool {
-        let good = self.core.base.health == Health::Good;
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return false };
-        let Some(how) = dirty.dropping else { return false };
-        let busy = dirty.commit.is_some() || dirty.destaging.is_busy();
-        if (busy && good) || dirty.destaging.is_writing() {
-            return false;
-        }
-        dirty.dropping = None;
-        if !good && !how.remembered {
-            return false;
-        }
-        let loses = core::mem::take(&mut dirty.incomplete) || !dirty.data.is_empty();
-        dirty.commit = None;
-        dirty.destaging.give_up();
-        dirty.unreadable = Unreadable::default();
-        // Of a write that waits for room the pieces that were taken in go, too: it begins again.
-        dirty.waiting.iter_mut().for_each(|write| write.done_bytes = 0);
-        let mut bodies = dirty.data.forget_all();
-        bodies.extend(dirty.unsettled.take().unwrap_or_default());
-        let epoch = dirty.data.clean;
-        self.core.device.record(Record::Clean { volume, epoch }, &mut self.core.base);
-        if loses {
-            self.core.base.owe_loss(volume);
-        }
-        if let Some(entry) = self.core.base.volumes.get_mut(&volume) {
-            // What was destaged of it can be read from the origin now: to be flushed, and missed, as what clients write.
-            entry.origin.count_all_as_direct();
-        }
-        if good {
-            self.unsettle(volume, bodies);
-        } else {
-            self.let_go(&bodies);
-        }
-        true
-    }
-
-    /// The cache device is lost: nobody's write can become durable any more.
-    pub(crate) fn fail_write_back(&mut self, error: ErrorKind) {
-        self.fail_commits(error);
-        for volume in self.dirty.ids() {
-            let fenced = self.fence(volume).is_some();
-            let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
-            let lost = fenced && !core::mem::replace(&mut dirty.noted_fence, true);
-            self.refuse_waiting(volume, error);
-            self.finish_dropping(volume);
-            if lost {
-                self.core.base.port.emit(Action::Note(Note::Fenced { volume }));
-            }
-        }
-    }
-
-    /// Journal and checkpoint may not tell everything of the volume.
-    pub(crate) fn fence_incomplete(&mut self, volume: VolumeId) {
-        let dirty = self.dirty.volumes.get_or_insert(volume, || VolumeDirty::new(0));
-        dirty.incomplete = true;
-        dirty.noted_fence = true;
-        self.refuse_waiting(volume, ErrorKind::Io);
-        self.core.base.port.emit(Action::Note(Note::Fenced { volume }));
-    }
-
-    /// Goes on with what journal and checkpoint tell; what they do not tell is void from now on.
-    pub(crate) fn accept_loss(&mut self, volume: VolumeId) {
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
-        if !core::mem::take(&mut dirty.incomplete) {
-            return;
-        }
-        dirty.noted_fence = false;
-        let epoch = dirty.data.open().number - 1;
-        self.core.device.record(Record::DirtyReset { volume, epoch }, &mut self.core.base);
-        self.core.base.owe_loss(volume);
-        self.unsettle(volume, Vec::new());
-    }
-
-    /// Whether a start could not tell all dirty data of the volume.
-    pub(crate) fn is_doubtful(&self, volume: &VolumeConfig) -> bool {
-        volume.may_be_dirty
-            && (!self.core.device.recovery.restart.dirty_complete
-                || self.core.device.recovery.restart.fenced_before.contains(&volume.id))
-    }
-
-    /// What readers of the sectors of an extent get from the dirty layer.
-    pub(crate) fn overlay(&self, key: ExtentKey, sectors: &core::ops::Range<u32>) -> SmallVec<[Visible; 2]> {
-        match self.dirty.volumes.get(&key.volume) {
-            Some(dirty) => dirty.data.visible(key.extent, sectors),
-            None => SmallVec::new(),
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What dirty data has in flight, and where each end goes.
 
-use crate::manager::CacheManager;
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::port::Ended;
 use crate::seam::Purpose;
+use crate::write_back::WriteBack;
 use crate::write_back::dirty_unit::Part;
 
 /// An operation of the dirty layer.
@@ -36,18 +38,20 @@ impl Op {
     }
 }
 
-impl CacheManager {
-    pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended) {
+impl WriteBack {
+    pub(crate) fn dirty_op_ended(&mut self, op: Op, ended: Ended, core: &mut Core, clean: &mut Clean) {
         match (op, ended) {
-            (Op::Hash(job), Ended::Hashed(digest)) => self.dirty_hashed(job, digest),
-            (Op::Compress(job), Ended::Compressed(stored_bytes)) => self.dirty_compressed(job, stored_bytes),
-            (Op::Proof(job), Ended::Extents(result)) => self.shared_proved(job, result),
-            (Op::Compare(job), Ended::Compared(equal)) => self.dirty_compared(job, equal),
-            (Op::Part(part), Ended::Device(result)) => self.part_written(part, result),
-            (Op::Gather { gather, part }, Ended::Extents(result)) => {
-                self.gather_read_done(gather, part, result);
+            (Op::Hash(job), Ended::Hashed(digest)) => self.dirty_hashed(job, digest, core, clean),
+            (Op::Compress(job), Ended::Compressed(stored_bytes)) => {
+                self.dirty_compressed(job, stored_bytes, core, clean)
             }
-            (Op::Scrub, Ended::Extents(result)) => self.scrub_read_done(result),
+            (Op::Proof(job), Ended::Extents(result)) => self.shared_proved(job, result, core, clean),
+            (Op::Compare(job), Ended::Compared(equal)) => self.dirty_compared(job, equal, core, clean),
+            (Op::Part(part), Ended::Device(result)) => self.part_written(part, result, core),
+            (Op::Gather { gather, part }, Ended::Extents(result)) => {
+                self.gather_read_done(gather, part, result, core, clean);
+            }
+            (Op::Scrub, Ended::Extents(result)) => self.scrub_read_done(result, core),
             (op, ended) => panic!("{op:?} ended as {ended:?}"),
         }
     }

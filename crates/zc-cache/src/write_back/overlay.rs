@@ -15,10 +15,10 @@ use crate::device::Core;
 use crate::device::Device;
 use crate::expect_held::ExpectHeld;
 use crate::index::file_index::{Mapping, Place};
-use crate::manager::CacheManager;
 use crate::read::hit::HitPart;
 use crate::read::{Found, Portion, Waiter, Wanted, portions, sector_range};
 use crate::seam::{Action, Request};
+use crate::write_back::WriteBack;
 use crate::write_back::dirty::{Body, Visible};
 
 impl Device {
@@ -125,21 +125,19 @@ impl Clean {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Whether the fence of a volume refuses a read: everything, or what is dirty.
-    pub(crate) fn refuses_read(&self, request: &Request) -> bool {
-        match self.fence(request.volume) {
+    pub(crate) fn refuses_read(&self, request: &Request, core: &Core) -> bool {
+        match self.fence(request.volume, core) {
             None => false,
             Some(OnLoss::Error) => true,
             Some(OnLoss::ReadOnly) => {
                 let len_bytes = u32::try_from(request.len_bytes).unwrap_or(u32::MAX);
                 let range = BufSlice { buf: BufId(0), start_bytes: 0, len_bytes };
-                portions(request.volume, request.offset_bytes, range, self.core.base.extent_bytes).any(
-                    |portion| {
-                        let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
-                        !self.overlay(portion.key, &sectors).is_empty()
-                    },
-                )
+                portions(request.volume, request.offset_bytes, range, core.base.extent_bytes).any(|portion| {
+                    let sectors = sector_range(portion.skip_bytes, portion.len_bytes);
+                    !self.overlay(portion.key, &sectors).is_empty()
+                })
             }
         }
     }

@@ -11,10 +11,11 @@ use smallvec::SmallVec;
 use zc_core::{BufId, BufSlice, ErrorKind, ExtentKey, ExtentNo, SECTOR_BYTES, VolumeId, WeuSlot};
 use zc_format::ExtentError;
 
+use crate::device::Core;
 use crate::health::Health;
-use crate::manager::CacheManager;
 use crate::seam::{Action, Note, Source};
 use crate::write_back::Op;
+use crate::write_back::WriteBack;
 use crate::write_back::destage_rate::DestageRate;
 use crate::write_back::dirty::{Body, DirtyVolume, EpochState, Version};
 
@@ -67,65 +68,65 @@ impl DirtyVolume {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Reads the next version, if its time has come.
-    pub(crate) fn pump_scrub(&mut self) {
-        let interval_ms = self.core.base.cfg.dirty.scrub_interval_ms;
-        let idle = self.dirty.volumes.is_empty() || self.dirty.scrub.is_reading();
+    pub(crate) fn pump_scrub(&mut self, core: &mut Core) {
+        let interval_ms = core.base.cfg.dirty.scrub_interval_ms;
+        let idle = self.volumes.is_empty() || self.scrub.is_reading();
         if idle
             || interval_ms == 0
-            || self.core.base.stopping
-            || self.core.base.health != Health::Good
-            || self.core.device.recovery.load.is_some()
+            || core.base.stopping
+            || core.base.health != Health::Good
+            || core.device.recovery.load.is_some()
         {
             return;
         }
-        if self.dirty.scrub.pass.is_none() && !self.begin_scrub(interval_ms) {
+        if self.scrub.pass.is_none() && !self.begin_scrub(interval_ms, core) {
             return;
         }
-        let Some(pass) = &self.dirty.scrub.pass else { return };
-        let (bytes_per_s, now_ms) = (pass.bytes_per_s, self.core.base.now_ms);
-        if !self.dirty.scrub.rate.allows(bytes_per_s, now_ms) {
+        let Some(pass) = &self.scrub.pass else { return };
+        let (bytes_per_s, now_ms) = (pass.bytes_per_s, core.base.now_ms);
+        if !self.scrub.rate.allows(bytes_per_s, now_ms) {
             return;
         }
-        match self.next_to_scrub() {
-            Some((volume, extent, version)) => self.scrub_read(volume, extent, version, false),
-            None => self.dirty.scrub.pass = None,
+        match self.next_to_scrub(core) {
+            Some((volume, extent, version)) => self.scrub_read(volume, extent, version, false, core),
+            None => self.scrub.pass = None,
         }
     }
 
     /// Begins a pass when it is due.
-    fn begin_scrub(&mut self, interval_ms: u64) -> bool {
-        if self.dirty.scrub.next_ms == 0 {
-            self.dirty.scrub.next_ms = self.core.base.now_ms + interval_ms;
+    fn begin_scrub(&mut self, interval_ms: u64, core: &mut Core) -> bool {
+        if self.scrub.next_ms == 0 {
+            self.scrub.next_ms = core.base.now_ms + interval_ms;
         }
-        if self.core.base.now_ms < self.dirty.scrub.next_ms {
+        if core.base.now_ms < self.scrub.next_ms {
             return false;
         }
-        self.dirty.scrub.next_ms = self.core.base.now_ms + interval_ms;
-        let bytes: u64 = self.dirty.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
+        self.scrub.next_ms = core.base.now_ms + interval_ms;
+        let bytes: u64 = self.volumes.iter().map(|(_, dirty)| dirty.data.bytes()).sum();
         let bytes_per_s = (bytes / (interval_ms / 1000).max(1)).max(RATE_MIN);
         let (volume, extent, todo) = (VolumeId(0), ExtentNo(0), SmallVec::new());
-        self.dirty.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
+        self.scrub.pass = Some(Pass { volume, extent, todo, bytes_per_s });
         true
     }
 
     /// The next version that is on the device, committed, and not hidden by committed ones.
-    fn next_to_scrub(&mut self) -> Option<(VolumeId, ExtentNo, Version)> {
+    fn next_to_scrub(&mut self, core: &Core) -> Option<(VolumeId, ExtentNo, Version)> {
         loop {
-            let pass = self.dirty.scrub.pass.as_mut()?;
+            let pass = self.scrub.pass.as_mut()?;
             while let Some((extent, version)) = pass.todo.pop() {
-                let data = self.dirty.volumes.get(&pass.volume).map(|dirty| &dirty.data);
+                let data = self.volumes.get(&pass.volume).map(|dirty| &dirty.data);
                 if data.is_some_and(|data| data.is_committed(extent, &version)) {
                     return Some((pass.volume, extent, version));
                 }
             }
             let (volume, from) = (pass.volume, pass.extent);
-            let (&id, dirty) = self.dirty.volumes.from(volume).next()?;
+            let (&id, dirty) = self.volumes.from(volume).next()?;
             let from = if id == volume { from } else { ExtentNo(0) };
             let next = dirty.data.next_extent(&(0..=u64::MAX), from);
-            let todo = next.map(|extent| self.on_device(&dirty.data, extent)).unwrap_or_default();
-            let pass = self.dirty.scrub.pass.as_mut()?;
+            let todo = next.map(|extent| self.on_device(&dirty.data, extent, core)).unwrap_or_default();
+            let pass = self.scrub.pass.as_mut()?;
             pass.todo = todo;
             (pass.volume, pass.extent) = match next {
                 Some(extent) => (id, ExtentNo(extent.0 + 1)),
@@ -134,60 +135,77 @@ impl CacheManager {
         }
     }
 
+    fn scrub_read(
+        &mut self,
+        volume: VolumeId,
+        extent: ExtentNo,
+        version: Version,
+        again: bool,
+        core: &mut Core,
+    ) {
+        let Body::Stored { place, own } = version.body else { return };
+        let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
+        let buf = core.base.port.alloc(len_bytes);
+        core.device.units.slots.pin(place.slot);
+        self.scrub.rate.spend(len_bytes);
+        let key = own.then_some(ExtentKey { volume, extent });
+        let expected = core.device.expected_dirty(&place, key, &version.stored, &core.base);
+        let dest = BufSlice { buf, start_bytes: 0, len_bytes };
+        let proof = core.device.proof(volume, &place, &version.stored, &core.base);
+        self.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
+        core.device.read_stored_extent(Op::Scrub, &place, expected, 0, dest, proof, &mut core.base);
+    }
+
+    pub(crate) fn scrub_read_done(
+        &mut self,
+        result: Result<Vec<Result<(), ExtentError>>, ErrorKind>,
+        core: &mut Core,
+    ) {
+        let Some(Reading { volume, extent, version, slot, buf, again }) = self.scrub.reading.take() else {
+            return;
+        };
+        core.device.units.slots.unpin(slot);
+        core.base.port.release(buf);
+        if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
+            let sectors = version.stored.end - version.stored.start;
+            core.base.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
+            if let Some(dirty) = self.volumes.get_mut(&volume) {
+                dirty.read_after_all(extent, &version);
+            }
+            return;
+        }
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
+        if !dirty.data.is_committed(extent, &version) || core.base.health != Health::Good {
+            return;
+        }
+        if !again {
+            self.scrub_read(volume, extent, version, true, core);
+        } else if !dirty.data.cover(extent, &version).open.is_empty()
+            && dirty.unreadable.add(extent, &version)
+        {
+            core.base.stats.dirty_unreadable += 1;
+            core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
+        }
+    }
+}
+
+impl WriteBack {
     /// The versions of an extent that a read of the device can prove.
-    fn on_device(&self, data: &DirtyVolume, extent: ExtentNo) -> SmallVec<[(ExtentNo, Version); 2]> {
+    fn on_device(
+        &self,
+        data: &DirtyVolume,
+        extent: ExtentNo,
+        core: &Core,
+    ) -> SmallVec<[(ExtentNo, Version); 2]> {
         let versions = data.versions(extent, &(0..=u64::MAX)).iter();
         let proved = versions.filter(|version| match version.body {
             Body::Stored { place, .. } => {
-                self.core.device.source(place.slot) == Source::Device
+                core.device.source(place.slot) == Source::Device
                     && data.is_committed(extent, version)
                     && !data.cover(extent, version).open.is_empty()
             }
             Body::Memory { .. } | Body::Zero { .. } => false,
         });
         proved.map(|version| (extent, version.clone())).collect()
-    }
-
-    fn scrub_read(&mut self, volume: VolumeId, extent: ExtentNo, version: Version, again: bool) {
-        let Body::Stored { place, own } = version.body else { return };
-        let len_bytes = (version.stored.end - version.stored.start) * SECTOR_BYTES;
-        let buf = self.core.base.port.alloc(len_bytes);
-        self.core.device.units.slots.pin(place.slot);
-        self.dirty.scrub.rate.spend(len_bytes);
-        let key = own.then_some(ExtentKey { volume, extent });
-        let expected = self.core.device.expected_dirty(&place, key, &version.stored, &self.core.base);
-        let dest = BufSlice { buf, start_bytes: 0, len_bytes };
-        let proof = self.core.device.proof(volume, &place, &version.stored, &self.core.base);
-        self.dirty.scrub.reading = Some(Reading { volume, extent, version, slot: place.slot, buf, again });
-        self.core.device.read_stored_extent(Op::Scrub, &place, expected, 0, dest, proof, &mut self.core.base);
-    }
-
-    pub(crate) fn scrub_read_done(&mut self, result: Result<Vec<Result<(), ExtentError>>, ErrorKind>) {
-        let Some(Reading { volume, extent, version, slot, buf, again }) = self.dirty.scrub.reading.take()
-        else {
-            return;
-        };
-        self.core.device.units.slots.unpin(slot);
-        self.core.base.port.release(buf);
-        if result.is_ok_and(|parts| parts.iter().all(Result::is_ok)) {
-            let sectors = version.stored.end - version.stored.start;
-            self.core.base.stats.dirty_scrubbed_bytes += u64::from(sectors * SECTOR_BYTES);
-            if let Some(dirty) = self.dirty.volumes.get_mut(&volume) {
-                dirty.read_after_all(extent, &version);
-            }
-            return;
-        }
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
-        if !dirty.data.is_committed(extent, &version) || self.core.base.health != Health::Good {
-            return;
-        }
-        if !again {
-            self.scrub_read(volume, extent, version, true);
-        } else if !dirty.data.cover(extent, &version).open.is_empty()
-            && dirty.unreadable.add(extent, &version)
-        {
-            self.core.base.stats.dirty_unreadable += 1;
-            self.core.base.port.emit(Action::Note(Note::DirtyUnreadable { volume, extent }));
-        }
     }
 }

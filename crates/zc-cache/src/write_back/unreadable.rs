@@ -13,11 +13,13 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 use zc_core::{ExtentNo, SECTOR_BYTES, SectorMap, SectorSpan, VolumeId};
 
+use crate::clean::Clean;
+use crate::device::Core;
 use crate::expect_held::ExpectHeld;
 use crate::health::Health;
-use crate::manager::CacheManager;
 use crate::seam::{Action, Note};
 use crate::write_back::VolumeDirty;
+use crate::write_back::WriteBack;
 use crate::write_back::destage::Gather;
 use crate::write_back::dirty::{Body, DirtyVolume, EpochState, Version};
 
@@ -195,81 +197,77 @@ impl VolumeDirty {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Parts of a write of destaging could not be read.
-    pub(crate) fn gather_failed(&mut self, gather: Gather) {
+    pub(crate) fn gather_failed(&mut self, gather: Gather, core: &mut Core, clean: &mut Clean) {
         let Gather { volume, batch, failed, again, .. } = gather;
         if !again {
-            self.gather(volume, batch, true);
+            self.gather(volume, batch, true, core, clean);
             return;
         }
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume) else { return };
+        let Some(dirty) = self.volumes.get_mut(&volume) else { return };
         let parts = || failed.iter().filter_map(|part| batch.parts.get(*part));
         for (extent, version) in parts() {
             let _known = dirty.unreadable.add(*extent, version);
         }
         let open = parts().find(|(extent, version)| !dirty.data.cover(*extent, version).open.is_empty());
         if let Some((extent, version)) = open.cloned() {
-            self.core.base.stats.dirty_unreadable += 1;
-            self.destage_stuck(volume, extent, version);
+            core.base.stats.dirty_unreadable += 1;
+            self.destage_stuck(volume, extent, version, core);
             return;
         }
         let until = parts().map(|(extent, version)| dirty.data.cover(*extent, version).until).max();
         for (extent, version) in parts() {
             let sectors = SectorSpan::new(&version.span).expect_held();
-            self.core.base.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
-            self.core.base.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
+            core.base.stats.dirty_skipped_bytes += u64::from(sectors.len_bytes());
+            core.base.port.emit(Action::Note(Note::DirtySkipped { volume, extent: *extent, sectors }));
         }
         self.destaging(volume).hurry_until(until.unwrap_or(0));
-        self.replace_batch(volume, &batch, batch.without(&failed));
+        self.replace_batch(volume, &batch, batch.without(&failed), core, clean);
     }
 
     /// An operator gives up what cannot be read of a volume's dirty data, and nothing else.
-    pub(crate) fn give_up_unreadable(&mut self, volume: VolumeId) {
-        if let Some(dirty) = self.dirty.volumes.get_mut(&volume) {
+    pub(crate) fn give_up_unreadable(&mut self, volume: VolumeId, core: &mut Core) {
+        if let Some(dirty) = self.volumes.get_mut(&volume) {
             dirty.unreadable.giving_up = true;
-            self.pump_giving_up(volume);
+            self.pump_giving_up(volume, core);
         }
     }
 
     /// Writes zeros where nothing can be read, as far as the open epoch has room. A fence ends it: what is out of
     /// reach as a whole is not for this.
-    pub(crate) fn pump_giving_up(&mut self, volume: VolumeId) {
-        let Some(dirty) = self.dirty.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up)
-        else {
+    pub(crate) fn pump_giving_up(&mut self, volume: VolumeId, core: &mut Core) {
+        let Some(dirty) = self.volumes.get_mut(&volume).filter(|dirty| dirty.unreadable.giving_up) else {
             return;
         };
-        if dirty.is_incomplete() || dirty.dropping.is_some() || self.core.base.health != Health::Good {
+        if dirty.is_incomplete() || dirty.dropping.is_some() || core.base.health != Health::Good {
             dirty.unreadable.giving_up = false;
             return;
         }
         loop {
-            let next = self
-                .dirty
-                .volumes
-                .get(&volume)
-                .and_then(|dirty| dirty.next_unwritten(self.core.base.extent_bytes));
+            let next =
+                self.volumes.get(&volume).and_then(|dirty| dirty.next_unwritten(core.base.extent_bytes));
             let Some((extent, sectors)) = next else { break };
-            if self.core.device.journal_is_pressed()
-                || self.is_epoch_full(volume, u64::from(self.core.base.extent_bytes))
+            if core.device.journal_is_pressed()
+                || self.is_epoch_full(volume, u64::from(core.base.extent_bytes), core)
             {
-                self.request_commit(volume, None);
+                self.request_commit(volume, None, core);
                 return;
             }
-            self.write_zeros_over(volume, extent, sectors);
+            self.write_zeros_over(volume, extent, sectors, core);
         }
-        self.dirty.volumes.get_mut(&volume).expect_held().unreadable.giving_up = false;
-        self.request_commit(volume, None);
+        self.volumes.get_mut(&volume).expect_held().unreadable.giving_up = false;
+        self.request_commit(volume, None, core);
     }
 
-    fn write_zeros_over(&mut self, volume: VolumeId, extent: ExtentNo, sectors: Range<u32>) {
+    fn write_zeros_over(&mut self, volume: VolumeId, extent: ExtentNo, sectors: Range<u32>, core: &mut Core) {
         let span = SectorSpan::new(&sectors).expect_held();
-        self.core.base.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
-        self.core.base.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
-        let now_ms = self.core.base.now_ms;
-        let dirty = self.dirty.volumes.get_mut(&volume).expect_held();
+        core.base.stats.dirty_given_up_bytes += u64::from(span.len_bytes());
+        core.base.port.emit(Action::Note(Note::DirtyGivenUp { volume, extent, sectors: span }));
+        let now_ms = core.base.now_ms;
+        let dirty = self.volumes.get_mut(&volume).expect_held();
         let replaced = dirty.data.write(extent, sectors, Body::Zero { no_hole: true }, now_ms);
-        self.let_go(&replaced);
-        self.core.base.owe_loss(volume);
+        core.device.let_go(&replaced);
+        core.base.owe_loss(volume);
     }
 }

@@ -12,9 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use zc_core::{Mode, VolumeId};
 
+use crate::device::Core;
 use crate::health::Health;
-use crate::manager::CacheManager;
 use crate::write_back::VolumeDirty;
+use crate::write_back::WriteBack;
 use crate::write_back::commit::EPOCH_AGE_SHARE;
 use crate::write_back::destage::EPOCHS_CROWDED;
 use crate::write_back::dirty::EpochState;
@@ -193,47 +194,45 @@ impl VolumeDirty {
     }
 }
 
-impl CacheManager {
+impl WriteBack {
     /// Wakes the volumes that have something to do because of the time, or of all others.
-    pub(crate) fn wake_volumes(&mut self) {
-        if self.dirty.volumes.is_empty() {
+    pub(crate) fn wake_volumes(&mut self, core: &mut Core) {
+        if self.volumes.is_empty() {
             return;
         }
-        let low = u64::from(self.core.device.units.slots.len())
-            * u64::from(self.core.base.cfg.dirty.low_percent)
-            / 100;
+        let low = u64::from(core.device.units.slots.len()) * u64::from(core.base.cfg.dirty.low_percent) / 100;
         let pressure = Pressure {
-            ending: self.core.base.stopping || self.core.base.health != Health::Good,
-            crowded: self.dirty.is_waiting() || self.core.device.units.owed.filled() > low,
+            ending: core.base.stopping || core.base.health != Health::Good,
+            crowded: self.is_waiting() || core.device.units.owed.filled() > low,
         };
-        self.dirty.volumes.wake_due(self.core.base.now_ms, pressure);
+        self.volumes.wake_due(core.base.now_ms, pressure);
     }
 
     /// Lets the volumes sleep that have nothing to do.
-    pub(crate) fn rest_volumes(&mut self) {
-        for volume in self.dirty.volumes.awake_ids() {
-            if let Rest::Until(until_ms) = self.rest(volume) {
-                self.dirty.volumes.sleep(volume, until_ms);
+    pub(crate) fn rest_volumes(&mut self, core: &mut Core) {
+        for volume in self.volumes.awake_ids() {
+            if let Rest::Until(until_ms) = self.rest(volume, core) {
+                self.volumes.sleep(volume, until_ms);
             }
         }
     }
 
     /// What a volume has to do. Where that is hard to tell it stays awake.
-    fn rest(&self, volume: VolumeId) -> Rest {
-        let Some(dirty) = self.dirty.volumes.get(&volume) else { return Rest::Awake };
-        if dirty.is_at_work() || self.core.base.stopping || self.core.base.health != Health::Good {
+    fn rest(&self, volume: VolumeId, core: &Core) -> Rest {
+        let Some(dirty) = self.volumes.get(&volume) else { return Rest::Awake };
+        if dirty.is_at_work() || core.base.stopping || core.base.health != Health::Good {
             return Rest::Awake;
         }
-        let Some(entry) = self.core.base.volumes.get(&volume) else { return Rest::Until(None) };
+        let Some(entry) = core.base.volumes.get(&volume) else { return Rest::Until(None) };
         if dirty.data.is_empty() {
             return Rest::Until(None);
         }
-        let half = dirty.data.record_count() * 2 > self.core.base.dirty_records_max();
-        if half || self.dirty.volumes.pressure.crowded || self.dirty.is_waiting() {
+        let half = dirty.data.record_count() * 2 > core.base.dirty_records_max();
+        if half || self.volumes.pressure.crowded || self.is_waiting() {
             return Rest::Awake;
         }
         #[cfg(zc_canary)]
-        if self.core.base.canary == Some(crate::config::Canary::EpochOrder) {
+        if core.base.canary == Some(crate::config::Canary::EpochOrder) {
             return Rest::Awake;
         }
         let age_ms = entry.cfg.write_back.max_dirty_age_ms;
@@ -246,11 +245,11 @@ impl CacheManager {
         if let Some(oldest) = oldest.filter(|_| destages) {
             until_ms = until_ms
                 .min(oldest.began_ms.saturating_add(age_ms / 2))
-                .min(dirty.last_request_ms.saturating_add(self.core.base.cfg.dirty.idle_ms));
+                .min(dirty.last_request_ms.saturating_add(core.base.cfg.dirty.idle_ms));
         }
         match until_ms {
             u64::MAX => Rest::Until(None),
-            until_ms if until_ms <= self.core.base.now_ms => Rest::Awake,
+            until_ms if until_ms <= core.base.now_ms => Rest::Awake,
             until_ms => Rest::Until(Some(until_ms)),
         }
     }
